@@ -1,10 +1,13 @@
 // Writes the C++ type of the backbone of a diffusers folder: what a program includes to train it.
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <exception>
-#include <filesystem>
 #include <iostream>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +19,47 @@
 #include <pulse/io/atomic_file.hpp>
 
 #include "command_line.hpp"
+
+namespace {
+
+/// Throws input_error unless it can be the name of a type, and begin those of its networks.
+void require_identifier(const std::string& name) {
+    constexpr std::size_t longest = 75;
+    constexpr std::string_view words[]{
+        "alignas",     "alignof",  "and",        "and_eq",    "asm",       "auto",         "bitand",
+        "bitor",       "bool",     "break",      "case",      "catch",     "char",         "char16_t",
+        "char32_t",    "char8_t",  "class",      "co_await",  "co_return", "co_yield",     "compl",
+        "concept",     "const",    "const_cast", "consteval", "constexpr", "constinit",    "continue",
+        "decltype",    "default",  "delete",     "do",        "double",    "dynamic_cast", "else",
+        "enum",        "explicit", "export",     "extern",    "false",     "float",        "for",
+        "friend",      "goto",     "if",         "inline",    "int",       "long",         "mutable",
+        "namespace",   "new",      "noexcept",   "not",       "not_eq",    "nullptr",      "operator",
+        "or",          "or_eq",    "private",    "protected", "public",    "register",     "reinterpret_cast",
+        "requires",    "return",   "short",      "signed",    "sizeof",    "static",       "static_assert",
+        "static_cast", "struct",   "switch",     "template",  "this",      "thread_local", "throw",
+        "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
+        "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
+        "xor_eq"};
+    const auto may_be_in = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+    if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 || name.size() > longest ||
+        !std::ranges::all_of(name, may_be_in) || std::ranges::find(words, name) != std::end(words)) {
+        throw pulse::input_error{"--name: '" + name + "' is no identifier of at most " + std::to_string(longest) +
+                                 " characters"};
+    }
+}
+
+/// None, and a line on stderr, where the folder has some of which pulse has no layers: the backbone is of use without.
+std::optional<pulse::diffusers::network_configs> networks_of(const std::string& folder,
+                                                             const pulse::diffusers::backbone_config& backbone) {
+    try {
+        return pulse::diffusers::read_networks(folder, backbone);
+    } catch (const pulse::input_error& e) {
+        std::cerr << "pulse_model: the model does not read pictures or captions by itself: " << e.what() << '\n';
+        return std::nullopt;
+    }
+}
+
+} // namespace
 
 int main(int argc, char** argv) {
     std::string folder;
@@ -30,13 +74,9 @@ int main(int argc, char** argv) {
     int exit_code = 0;
     if (!pulse_examples::read_arguments(app, "pulse_model", argc, argv, exit_code)) { return exit_code; }
     try {
-        const auto in_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-        if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ||
-            !std::all_of(name.begin(), name.end(), in_name) || name.size() >= pulse::label::capacity) {
-            throw pulse::input_error{"--name: '" + name + "' is no identifier of at most 95 characters"};
-        }
+        require_identifier(name);
         const auto backbone = pulse::diffusers::read_backbone(folder, pulse::label{name});
-        const auto networks = pulse::diffusers::read_networks(folder, backbone);
+        const auto networks = networks_of(folder, backbone);
         const std::string header = pulse::diffusers::print_header(backbone, networks);
         if (out.empty()) {
             std::cout << header;

@@ -18,7 +18,7 @@ namespace {
 
 /// As CMake makes an identifier of a folder's name.
 [[nodiscard]] std::string identifier_of(const std::filesystem::path& folder) {
-    const std::filesystem::path whole = std::filesystem::weakly_canonical(folder);
+    const std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
     std::string name = whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
     for (char& c : name) { c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_'; }
     return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ? "_" + name : name;

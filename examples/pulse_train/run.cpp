@@ -40,9 +40,11 @@ std::string model_of_folder(const arguments& a) {
     const bool cuda = a.backend == backend_kind::cuda;
     std::vector<std::string> found;
     std::string others;
+    std::string why;
     for (const job& one : jobs()) {
         if (one.where != a.backend || one.precision != a.precision) { continue; }
-        if (one.why_not(a.from).empty()) { found.push_back(one.model); }
+        why = one.why_not(a.from);
+        if (why.empty()) { found.push_back(one.model); }
         others += (others.empty() ? "" : ", ") + one.model;
     }
     if (found.size() == 1) { return found.front(); }
@@ -51,12 +53,16 @@ std::string model_of_folder(const arguments& a) {
         throw pulse::input_error{"--model: the backbone of --from is " + found[0] + " and " + found[1] +
                                  "; which is meant is not said"};
     }
+    if (others.find(',') == std::string::npos && !others.empty()) { throw pulse::input_error{"--from: " + why}; }
+    if (others.empty() && std::ranges::none_of(jobs(), [&](const job& one) { return one.where == a.backend; })) {
+        throw pulse::input_error{"--backend cuda: this build has no CUDA"};
+    }
     const std::string precision = cuda ? std::string{":"} + name_of(a.precision) : std::string{};
     throw pulse::input_error{"--from: its backbone is none that this build trains " +
                              (cuda ? std::string{"on cuda in "} + name_of(a.precision) : std::string{"on the host"}) +
                              " (" + (others.empty() ? "there is none" : others) +
-                             "); one that is configured with -DPULSE_TRAIN_" + (cuda ? "CUDA=" : "HOST=") + a.from +
-                             precision + " does"};
+                             "); one that is configured with -DPULSE_TRAIN_" + (cuda ? "CUDA=" : "HOST=") +
+                             std::filesystem::absolute(a.from).lexically_normal().string() + precision + " does"};
 }
 
 run_function run_for(const arguments& a) {

@@ -285,9 +285,16 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
     }
+    constexpr int channels = Model::template layer_at<0>::input::dims[0];
+    constexpr int answered = Model::template layer_at<Model::layer_count - 1>::output::dims[0];
+    if (answered < channels && !a.plan_only) {
+        throw pulse::input_error{"--model: " + a.model + " reads " + std::to_string(channels) +
+                                 " channels and answers with " + std::to_string(answered) +
+                                 "; what the others are, this program does not know, and a task of your own may"};
+    }
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     const pulse::frozen::picture_extents sizes = sizes_of<Model>(a);
-    const sample_shape shape{Model::template layer_at<0>::input::dims[0], sizes.latents.height, sizes.latents.width};
+    const sample_shape shape{channels, sizes.latents.height, sizes.latents.width};
     if (leads) { require_drawable<Model>(side, a); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }

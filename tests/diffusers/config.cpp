@@ -87,7 +87,7 @@ TEST_CASE("every key of every config matters: another value is refused with the 
         const json file = json::parse(print_config(one));
         for (const auto& [key, value] : file.items()) {
             if (key == "_class_name" || key == "eos_token_id") { continue; } // the latter may be any
-            if (key == "sample_size") { continue; } // of what it was trained on
+            if (key == "sample_size") { continue; }                          // of what it was trained on
             json changed = file;
             changed[key] = other_value(value);
             CAPTURE(one.model);

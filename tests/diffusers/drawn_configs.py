@@ -76,8 +76,7 @@ def unet_with_text():
         blocks = [[draw.randint(1, 2) for _ in range(n)] for n in down]
         up = [[draw.randint(1, 3) for _ in range(n + 1)] for n in reversed(down)]
     added = draw.random() < 0.3
-    # levels that attend to pixels alone have the features of a head, which is one number to pulse, where others have heads
-    heads = one_or_each(levels, lambda: draw.choice([1, 2, 4])) if "Attn" not in kinds else draw.choice([2, 4])
+    heads = one_or_each(levels, lambda: draw.choice([1, 2, 4] if "Attn" not in kinds else [2, 4]))
     return UNet2DConditionModel, {
         "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 9), "out_channels": draw.randint(1, 6),
         "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)], "layers_per_block": layers,
@@ -141,7 +140,12 @@ while made != COUNT:
     (folder / "names").write_text("".join(f"{name} {' '.join(map(str, one.shape))}\n" for name, one in model.state_dict().items()))
     keys = list(unknown)
     if kind is UNet2DConditionModel and not any("CrossAttn" in str(one) for one in (config["down_block_types"], config["mid_block_type"])):
-        keys.append("transformer")  # it reads no text
+        keys.append("no block has a transformer")  # it reads no text
+    if kind is UNet2DConditionModel and isinstance(heads := config["attention_head_dim"], list):
+        # on the way up, the features of a head of levels that attend to pixels alone are those of the mirrored level
+        alone = [level for level, one in enumerate(config["down_block_types"]) if one == "AttnDownBlock2D"]
+        if len({heads[at] for level in alone for at in (level, len(heads) - 1 - level)}) > 1:
+            keys.append("attention_head_dim")
     if keys:
         (folder / "keys").write_text("\n".join(keys))
     elif kind is not HunyuanDiT2DModel:

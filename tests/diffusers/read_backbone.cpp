@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include <doctest/doctest.h>
@@ -43,7 +44,7 @@ TEST_CASE("a config that is written is read as the same structure: it describes 
         CHECK(std::ranges::equal(found.view().skips, wanted.view().skips));
         CHECK(found.parameters() == wanted.parameters());
         CHECK(mentions(print_header(read, {}),
-                       {("struct " + name.str() + " : pulse::").c_str(), "namespace pulse_models"}));
+                       {("struct " + name.str() + " : ::pulse::").c_str(), "namespace pulse_models"}));
     };
     check(ddpm_cifar10::config);
     check(ddpm_fmnist::config);
@@ -54,6 +55,14 @@ TEST_CASE("a config that is written is read as the same structure: it describes 
     check(uvit_l2::config);
     check(hunyuan_dit_v11::config);
     check(hunyuan_dit_v12::config);
+    CHECK(mentions(print_header(hunyuan_dit_v11::config, {}),
+                   {"nn/hunyuan_dit.hpp", ".hidden_size = 1408", ".mlp_hidden = 6144", ".rotary_span = 32.0",
+                    ".use_style_cond_and_image_meta_size = true"}));
+    CHECK(mentions(print_header(uvit_l2::config, {}),
+                   {"nn/uvit.hpp", ".img_size = 32", ".num_classes = 1001", ".conv = true"}));
+    CHECK(
+        mentions(print_header(ddpm_cifar10::config, {}),
+                 {"nn/unet.hpp", ".norm_eps = 1e-06", ".attention = {false, true, false, false}", ".freq_shift = 1"}));
 }
 
 TEST_CASE("a folder whose backbone cannot be read is refused with the file and the key") {
@@ -121,9 +130,33 @@ TEST_CASE("networks of a folder are read where its backbone reads what they give
     other.projection_class_embeddings_input_dim += 2; // as the refiner of SDXL, which reads five numbers and not six
     CHECK(!read_networks(folder, other));
     CHECK(!read_networks(PULSE_TEST_DIFFUSERS_MODELS "/inpaint_tiny", backbone));
-    // A key that changes what a network computes is refused by its name.
+    // A model of pixels has no vae.
     const scratch changed;
     std::filesystem::copy(folder, changed.path / "folder", std::filesystem::copy_options::recursive);
+    json index = json::parse(bytes_of(changed.path / "folder" / "model_index.json"));
+    const auto put_index = [&] { put(changed.path / "folder" / "model_index.json", index.dump()); };
+    const auto without = [&](const char* component) {
+        const json was = std::exchange(index[component], json{nullptr, nullptr});
+        put_index();
+        auto pixels = std::get<unet_config>(backbone);
+        pixels.in_channels = 3;
+        const auto read = read_networks(changed.path / "folder", pixels);
+        index[component] = was;
+        return read ? print_header(pixels, read) : "";
+    };
+    CHECK(
+        mentions(without("vae"), {"pixel_networks<::pulse::encode::autoencoder_config{", ".block_out_channels = {3}"}));
+    CHECK(without("text_encoder").empty());
+    // The refiner of SDXL says in its index what its UNet reads.
+    index["requires_aesthetics_score"] = true;
+    put_index();
+    CHECK(mentions(refusal_of([&] { static_cast<void>(read_backbone(changed.path / "folder", "mine")); }),
+                   {"model_index.json': requires_aesthetics_score is true"}));
+    index["requires_aesthetics_score"] = false;
+    put_index();
+    put(changed.path / "folder" / "config.json", "{}"); // of a hub, not of the backbone
+    CHECK_NOTHROW(static_cast<void>(read_backbone(changed.path / "folder/", "mine")));
+    // A key that changes what a network computes is refused by its name.
     const std::filesystem::path vae = changed.path / "folder" / "vae" / "config.json";
     json file = json::parse(bytes_of(vae));
     file["shift_factor"] = 0.1;

@@ -150,6 +150,8 @@ TEST_CASE("channels of an answer that the image does not have are no part of the
             CHECK(wide[i] == (channel < channels ? gradient[i / answered * channels + channel] : 0.0F));
         }
     }
+    CHECK_THROWS_WITH_AS(static_cast<void>(step(channels - 1)),
+                         "diffusion_task: an image has 2 channels, the model's answer 1", input_error);
 }
 
 TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean over all of them") {

@@ -135,13 +135,14 @@ public:
 
     /// *at.loss becomes the microbatch's share of the step's mean squared error; writes its gradient; `prediction` and
     /// `gradient` are microbatch_size images of the model's channels, channels last. Whether the loss is finite, the
-    /// optimizer sees.
+    /// optimizer sees. Throws input_error where these are fewer channels than those of the images.
     template <class Work>
     void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
         const image_layout& layout = images_.layout();
         const auto pixels = static_cast<std::size_t>(layout.elements() / layout.channels);
         const auto answered =
             static_cast<int>(prediction.size() / (static_cast<std::size_t>(options_.microbatch_size) * pixels));
+        train::detail::require_answer(static_cast<std::size_t>(answered), static_cast<std::size_t>(layout.channels));
         diffusion_loss<scalar>(on_, layout, options_.microbatch_size, images_.pixels(),
                                table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, answered,
                                prediction.data(), gradient.data(), at.loss);

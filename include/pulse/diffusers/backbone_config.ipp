@@ -157,8 +157,18 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     }
     // In this class the key of a head's features holds the number of heads, but in levels that only attend to pixels.
     json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_at(level); });
+    // On the way up the class reads the list of these from its beginning, so that the mirrored level has to say the same.
     for (int level = 0; level != c.levels(); ++level) {
-        if (c.attends(level)) { heads[static_cast<std::size_t>(level)] = c.attention_head_dim; }
+        if (!c.attends(level)) { continue; }
+        for (const int at : {level, last - level}) {
+            json& said = heads[static_cast<std::size_t>(at)];
+            if (!said.is_null() && said != c.attention_head_dim) {
+                throw input_error("the model " + c.name.str() +
+                                  " is none of diffusers' UNet2DConditionModel: attention_head_dim of a level that "
+                                  "attends to pixels alone is that of the mirrored level too");
+            }
+            said = c.attention_head_dim;
+        }
     }
     add({"attention_head_dim", heads, 8});
     add({"num_attention_heads", nullptr, nullptr});

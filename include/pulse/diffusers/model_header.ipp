@@ -129,7 +129,7 @@ using members = std::vector<std::pair<const char*, std::string>>;
             {"num_attention_heads", code_of(c.num_attention_heads)},
             {"max_position_embeddings", code_of(c.max_position_embeddings)},
             {"projection_dim", code_of(c.projection_dim)},
-            {"hidden_act", std::string{"pulse::encode::clip_activation::"} + (gelu ? "gelu" : "quick_gelu")},
+            {"hidden_act", std::string{"::pulse::encode::clip_activation::"} + (gelu ? "gelu" : "quick_gelu")},
             {"layer_norm_eps", code_of(c.layer_norm_eps)},
             {"states_before", code_of(c.states_before)}};
 }
@@ -178,7 +178,7 @@ using members = std::vector<std::pair<const char*, std::string>>;
 /// A config as an expression.
 template <class Config>
 [[nodiscard]] std::string value_of(const Config& c) {
-    std::string code = std::string{"pulse::"} + template_of(c) + "_config{";
+    std::string code = std::string{"::pulse::"} + template_of(c) + "_config{";
     const char* between = "\n    .";
     for (const auto& [member, value] : members_of(c)) {
         code += std::string{std::exchange(between, ",\n    .")} + member + " = " + value;
@@ -188,7 +188,7 @@ template <class Config>
 /// A network as a type.
 template <class Config>
 [[nodiscard]] std::string struct_of(const Config& c) {
-    return "struct " + c.name.str() + " : pulse::" + template_of(c) + "<" + value_of(c) + "> {};\n";
+    return "struct " + c.name.str() + " : ::pulse::" + template_of(c) + "<" + value_of(c) + "> {};\n";
 }
 
 [[nodiscard]] inline int classes_of(const uvit_config& c) { return c.num_classes; }
@@ -223,8 +223,9 @@ PULSE_INLINE std::string print_header(const backbone_config& backbone, const std
     const std::string pictures = detail::value_of(networks->pictures);
     // The last class is the one that stands for none.
     code += "\ntemplate <>\nstruct pulse::frozen::networks_of<" + model + ">\n    : ";
-    code += classes == 0 ? "folder_networks<" + pictures + texts + "> {};\n"
-                         : "class_networks<" + pictures + ", " + std::to_string(classes - 1) + "> {};\n";
+    code += !networks->encodes_pictures ? "pixel_networks<" + pictures + texts + "> {};\n"
+            : classes == 0              ? "folder_networks<" + pictures + texts + "> {};\n"
+                                        : "class_networks<" + pictures + ", " + std::to_string(classes - 1) + "> {};\n";
     return code;
 }
 

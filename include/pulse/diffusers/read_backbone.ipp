@@ -135,7 +135,7 @@ template <class Reads>
     c.text_len = file.count("text_len", 77);
     c.text_len_t5 = file.count("text_len_t5", 256);
     c.use_style_cond_and_image_meta_size = file.flag("use_style_cond_and_image_meta_size", true);
-    c.rotary_span = 64.0 / c.patch_size; // 512 pixels are 64 latents
+    c.rotary_span = 64 / c.patch_size; // patches of 512 pixels, whole ones
     return c;
 }
 
@@ -159,9 +159,13 @@ template <class Reads>
     case unet_flaw::groups: return "norm_num_groups does not divide every number of block_out_channels";
     case unet_flaw::heads: return "attention_head_dim does not fit block_out_channels";
     case unet_flaw::sinusoid: return "the first number of block_out_channels is odd or too small for freq_shift";
-    case unet_flaw::transformers: return "transformer_layers_per_block does not fit layers_per_block";
+    case unet_flaw::transformers:
+        return "transformer_layers_per_block does not fit layers_per_block, or its lists have no "
+               "reverse_transformer_layers_per_block";
     case unet_flaw::text: return "no block has a transformer, and pulse's UNets with a text have one";
-    default: return "layers_per_block, in_channels or another number does not fit block_out_channels";
+    default:
+        return "a number does not fit the others: layers_per_block, freq_shift, addition_time_embed_dim or "
+               "projection_class_embeddings_input_dim";
     }
 }
 [[nodiscard]] constexpr const char* why(hunyuan_dit_flaw flaw) noexcept {
@@ -190,21 +194,38 @@ template <class Reads>
     return config_reader{{found, {source, "the config", "a transformers config"}}}.count("max_position_embeddings", 77);
 }
 
+/// The refiner of SDXL reads five numbers of a picture, where all others read six: its config alone does not tell.
+inline void require_six_sizes(const std::filesystem::path& index) {
+    const std::string source = "'" + index.string() + "'";
+    const nlohmann::json found = io::parse_json(io::read_file(index), source);
+    const config_reader file{{found, {source, "the index", "model_index.json"}}};
+    if (file.flag("requires_aesthetics_score", false)) {
+        file.root()["requires_aesthetics_score"].fail("is true: its UNet reads a score and five sizes; pulse has six");
+    }
+}
+
 } // namespace detail
 
 PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, const label& name) {
     namespace fs = std::filesystem;
-    fs::path component = folder;
+    const fs::path given = folder.has_filename() ? folder : folder.parent_path();
+    const bool whole = fs::exists(given / "model_index.json");
+    fs::path component = given;
     for (const char* const part : {"unet", "transformer"}) {
-        if (!fs::exists(component / "config.json") && fs::exists(folder / part)) { component = folder / part; }
+        if ((whole || !fs::exists(given / "config.json")) && fs::exists(given / part)) { component = given / part; }
     }
     const std::string source = "'" + (component / "config.json").string() + "'";
     const nlohmann::json found = io::parse_json(io::read_file(component / "config.json"), source);
     const detail::config_reader file{{found, {source, "the config", "a diffusers config"}}};
     const auto checked = [&](auto c) -> backbone_config {
-        component_config mine = config_of(c);
-        mine.model.clear();
-        require_fit(mine, found, source);
+        try {
+            component_config mine = config_of(c);
+            mine.model.clear();
+            require_fit(mine, found, source);
+        } catch (const input_error& e) {
+            const std::string why = e.what();
+            throw input_error(why.starts_with(source) ? why : source + ": " + why);
+        }
         if (const char* const flaw = detail::why(flaw_of(c)); flaw != nullptr) {
             throw input_error(source + ": " + flaw);
         }
@@ -214,6 +235,7 @@ PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, 
     if (kind == "UNet2DConditionModel" || kind == "UNet2DModel") {
         unet_config c = detail::unet_of(file, name);
         if (c.reads_text()) { c.context_tokens = detail::text_positions(component.parent_path()); }
+        if (c.adds_embedding() && whole) { detail::require_six_sizes(given / "model_index.json"); }
         return checked(c);
     }
     if (kind == "HunyuanDiT2DModel") { return checked(detail::hunyuan_dit_of(file, name)); }

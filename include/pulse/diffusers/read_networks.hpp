@@ -18,12 +18,14 @@ using text_config = std::variant<encode::clip_text_config, encode::bert_text_con
 
 /// The frozen networks of a diffusers folder: its vae, and what text_encoder and text_encoder_2 are.
 struct network_configs {
-    encode::autoencoder_config pictures{};
+    encode::autoencoder_config pictures{}; ///< without a vae, of the pixels that the backbone reads
+    bool encodes_pictures{};               ///< there is a vae
     std::vector<text_config> texts{};
 };
 
-/// The networks of a folder whose backbone reads latents of its vae and states of its texts; none of a component's own
-/// folder, of a pipeline without vae, or where the backbone reads more or fewer channels or features than they give.
+/// The networks of a folder whose backbone reads latents of its vae, or pixels, and states of its texts; none of a
+/// component's own folder, of a pipeline with neither vae nor text, or where the backbone reads more or fewer channels
+/// or features than they give.
 ///
 /// Throws input_error naming the file, and the key whose value pulse has no layers for.
 [[nodiscard]] PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem::path& folder,

@@ -156,7 +156,9 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
                                                           const backbone_config& backbone) {
     if (!std::filesystem::exists(folder / "model_index.json")) { return std::nullopt; }
     const pipeline index = read_pipeline(folder);
-    if (index.find("vae") == nullptr) { return std::nullopt; }
+    const bool vae = index.find("vae") != nullptr;
+    const bool text = index.find("text_encoder") != nullptr;
+    if ((!vae && !text) || (!text && index.find("text_encoder_2") != nullptr)) { return std::nullopt; }
     const detail::backbone_input in = std::visit([](const auto& c) { return detail::input_of(c); }, backbone);
     const label name = std::visit([](const auto& c) { return c.name; }, backbone);
     // What `read` makes of a component's config, when it says all that the config says.
@@ -177,9 +179,22 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
         }
         return config;
     };
-    network_configs all;
-    all.pictures = checked(
-        "vae", [&](const detail::config_reader& file) { return detail::autoencoder_of(file, name + "_vae", in.size); });
+    network_configs all{.pictures = {.name = name + "_pixels",
+                                     .sample_size = in.size,
+                                     .in_channels = in.channels,
+                                     .out_channels = in.channels,
+                                     .latent_channels = in.channels,
+                                     .block_out_channels = {in.channels},
+                                     .norm_num_groups = 1,
+                                     .scaling_factor = 1.0},
+                        .encodes_pictures = vae};
+    if (vae) {
+        all.pictures = checked("vae", [&](const detail::config_reader& file) {
+            return detail::autoencoder_of(file, name + "_vae", in.size);
+        });
+    } else if (in.channels != 1 && in.channels != 3) {
+        return std::nullopt; // no pixels
+    }
     if (flaw_of(all.pictures) != encode::autoencoder_flaw::none) {
         throw input_error("'" + (folder / "vae" / "config.json").string() +
                           "': norm_num_groups or another number does not fit block_out_channels");

@@ -56,6 +56,14 @@ inline void require_in_range(const diffusion_options& o, const noise_schedule& s
     require_predictable(schedule, o.prediction);
 }
 
+/// Throws input_error where a model answers with fewer channels than its images have.
+inline void require_answer(std::size_t answered, std::size_t channels) {
+    if (answered < channels) {
+        throw input_error{"diffusion_task: an image has " + std::to_string(channels) +
+                          " channels, the model's answer " + std::to_string(answered)};
+    }
+}
+
 /// Weight of a sample at time t in the loss.
 [[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_schedule& schedule, int t) noexcept {
     return o.min_snr_gamma > 0 ? min_snr_weight(schedule, o.prediction, t, o.min_snr_gamma) : 1.0;
@@ -135,13 +143,14 @@ public:
 
     /// Adds the microbatch's share of the step's mean squared error to *at.loss and writes its gradient; `prediction`
     /// and `gradient` are microbatch_size images of the model's channels, channels last. Whether the loss is finite,
-    /// the optimizer sees.
+    /// the optimizer sees. Throws input_error where these are fewer channels than those of the images.
     template <class Work>
     void loss(const Work& at, std::span<const float> prediction, std::span<float> gradient) {
         const auto step_elements = static_cast<std::int64_t>(samples_of_step() * data_.elements());
         const auto channels = static_cast<std::size_t>(data_.channels());
         const std::size_t of_sample = prediction.size() / static_cast<std::size_t>(options_.microbatch_size);
         const std::size_t answered = of_sample / (data_.elements() / channels);
+        detail::require_answer(answered, channels);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             const int t = time_of(sample);

@@ -598,6 +598,15 @@ class RoundTrips(Case):
         if "ssd_tiny" in subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout:
             cls.models["ssd_tiny"] = (SDXL, sdxl_conditions)
 
+    def says_its_types(self, folder, texts):
+        """The header that a build would make of the folder has the backbone and all networks."""
+        maker = pathlib.Path(PROGRAM).with_name("pulse_model")
+        if maker.exists():
+            made = self.invoke([maker, folder, "--name", "mine"], 0)
+            self.assertEqual(made.stderr, "")
+            self.assertIn("networks_of<pulse_models::mine>", made.stdout)
+            self.assertEqual(made.stdout.count("struct mine"), 1 + texts)
+
     def test_they_train_and_come_back(self):
         """Which model it is, the folder says."""
         import diffusers
@@ -613,6 +622,7 @@ class RoundTrips(Case):
                     self.skipTest("a pipeline of later versions")
                 pipeline = kind.from_pretrained(base, low_cpu_mem_usage=False)
                 pipeline.save_pretrained(new)
+                self.says_its_types(new, len([name for name in pipeline.components if name.startswith("text_encoder")]))
                 out = self.train("--from", new, "--steps", 1, "--seed", SEED, "--export", exported, "--export-of", "weights",
                                  model=None, data=data)
                 self.assertEqual(json.loads((out / "plan.json").read_text())["model"], model)

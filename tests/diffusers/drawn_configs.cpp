@@ -194,7 +194,7 @@ TEST_CASE("200 drawn configs of diffusers have its parameters and answers, or ar
             std::sort(found.begin(), found.end());
             REQUIRE(found == wanted);
             ++read;
-            if (const auto* c = std::get_if<unet_config>(&config); c != nullptr && fs::exists(entry.path() / "run")) {
+            if (const auto* c = std::get_if<unet_config>(&config)) {
                 CHECK(difference_of(*c, entry.path()) < 1e-4);
                 ++computed;
             }

@@ -37,6 +37,7 @@ set(flow_launch core)
 # for, what needs POSIX, and what other parts include.
 set(beside_doors
     encode launch reference zoo
+    nn/value_graph.hpp
     runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/transfer_slots.hpp
     schedule/synthesize_with.hpp)
 set(flow_reference core tensor runtime)

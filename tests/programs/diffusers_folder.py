@@ -26,6 +26,12 @@ try:
     PIPELINE = tiny_pipeline.write(FROM, beta_schedule="squaredcos_cap_v2", timestep_spacing="trailing")
     SDXL = ROOM / "sdxl"
     SDXL_PIPELINE = tiny_pipeline.write_sdxl(SDXL)
+    import torch
+
+    if torch.__version__.startswith("1."):
+        # of few numbers, it multiplies by a beta of 0 what nobody wrote, which may be no number
+        baddbmm = torch.baddbmm
+        torch.baddbmm = lambda to, a, b, *, beta, alpha: alpha * torch.bmm(a, b) if beta == 0 else baddbmm(to, a, b, beta=beta, alpha=alpha)
 except ImportError as missing:
     sys.exit(print(f"skipped: {missing}") or 77)
 

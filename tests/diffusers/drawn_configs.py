@@ -98,7 +98,7 @@ def hunyuan_dit():
     heads, width = draw.choice([2, 4]), draw.choice([4, 8])
     return HunyuanDiT2DModel, {
         "num_attention_heads": heads, "attention_head_dim": width, "hidden_size": heads * width, "in_channels": draw.randint(1, 5),
-        "patch_size": draw.choice([1, 2]), "sample_size": 8, "num_layers": draw.choice([4, 6]), "mlp_ratio": draw.choice([2.0, 4.3637]),
+        "patch_size": draw.choice([1, 2]), "sample_size": 8, "num_layers": draw.choice([4, 6]), "mlp_ratio": draw.choice([2.0, 4.0, 4.3637]),
         "cross_attention_dim": 6, "cross_attention_dim_t5": 16, "pooled_projection_dim": 6, "text_len": 5, "text_len_t5": 3,
         "activation_fn": "gelu-approximate", "use_style_cond_and_image_meta_size": draw.random() < 0.5}
 

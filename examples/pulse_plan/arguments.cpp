@@ -1,11 +1,13 @@
 #include "arguments.hpp"
 
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
 
 #include "../command_line.hpp"
@@ -31,6 +33,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     choices<std::string> models;
     for (const std::string& name : backbone_names()) { models[name] = name; }
+    const CLI::Validator backbones{[](std::string& text) -> std::string {
+                                       try {
+                                           static_cast<void>(read_backbone_name("", text));
+                                           return {};
+                                       } catch (const pulse::input_error& e) { return e.what() + std::strlen(": "); }
+                                   },
+                                   ""};
     choices<std::string> devices;
     for (const pulse::device& known : pulse::known_devices) {
         if (known.tflops_16 > 0) { devices[known.name.str()] = known.name.str(); }
@@ -66,7 +75,11 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     };
 
     app.option_defaults()->group("What to plan");
-    CLI::Option* const model = choice("--model", a.model, models, "Backbone, 16-bit; needs --device");
+    CLI::Option* const model =
+        app.add_option("--model", a.model,
+                       "Backbone, 16-bit, of latents of its usual size or of such height and width; needs --device")
+            ->check(backbones)
+            ->type_name("[" + names_in(models) + "][@HEIGHTxWIDTH]");
     CLI::Option* const config =
         app.add_option("--model-config", a.model_config,
                        "Backbone of a diffusers folder instead of --model, of latents of its sample_size or of such "

@@ -1,8 +1,11 @@
 #include "catalogue.hpp"
 
 #include <pulse/core/error.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/known_models.hpp>
+
+#include "../command_line.hpp"
 
 namespace pulse_plan {
 
@@ -12,15 +15,30 @@ std::vector<std::string> backbone_names() {
     return names;
 }
 
-pulse::graph_view backbone_of(const std::string& name) {
-    const pulse::known_model* const known = pulse::find_model(name);
-    if (known == nullptr) { throw pulse::input_error("--model: '" + name + "' is no backbone of the zoo"); }
-    return known->graph;
+backbone_name read_backbone_name(const std::string& option, std::string_view text) {
+    const std::size_t at = text.rfind('@');
+    backbone_name read{.option = option, .name = std::string{text.substr(0, at)}};
+    if (at != std::string_view::npos) { read.extent = pulse_examples::extent_in(text.substr(at + 1)); }
+    if (pulse::find_model(read.name) == nullptr || (at != std::string_view::npos && read.extent == pulse::extent{})) {
+        throw pulse::input_error(option + ": '" + std::string{text} + "' is no backbone of the zoo, as " +
+                                 "sd21 and sd21@64x96 are");
+    }
+    return read;
 }
 
-std::vector<pulse::frozen_component> frozen_costs_of(const std::string& name, const pulse::device& on,
+backbone::backbone(const backbone_name& what) {
+    const pulse::known_model& known = *pulse::find_model(what.name);
+    known_ = known.graph;
+    if (what.extent == pulse::extent{}) { return; }
+    if (known.at == nullptr) { throw pulse::input_error(what.option + ": " + what.name + " has one size"); }
+    try {
+        made_ = known.at(what.extent);
+    } catch (const pulse::input_error& e) { throw pulse::input_error(what.option + ": " + e.what()); }
+}
+
+std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                      int scalar_bytes) {
-    return pulse::frozen_costs(name, on, scalar_bytes);
+    return pulse::frozen_costs(what.name, on, scalar_bytes, what.extent);
 }
 
 } // namespace pulse_plan

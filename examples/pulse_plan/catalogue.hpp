@@ -1,10 +1,15 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
+#include <pulse/nn/value_graph.hpp>
 #include <pulse/profile/frozen_component.hpp>
 
 namespace pulse_plan {
@@ -13,11 +18,31 @@ namespace pulse_plan {
 
 [[nodiscard]] std::vector<std::string> backbone_names();
 
-/// The backbone of that name, which is one of backbone_names().
-[[nodiscard]] pulse::graph_view backbone_of(const std::string& name);
+/// What NAME[@HEIGHTxWIDTH] says; no extent: that of the backbone's type.
+struct backbone_name {
+    std::string option{}; ///< who says it
+    std::string name{};
+    pulse::extent extent{};
+};
+/// Throws input_error naming the option unless it says one of backbone_names() and, where it has an @, an extent.
+[[nodiscard]] backbone_name read_backbone_name(const std::string& option, std::string_view text);
+
+/// A backbone's graph, whoever keeps it.
+class backbone {
+public:
+    /// Throws input_error naming the sizes that are next to an extent that it cannot be of.
+    explicit backbone(const backbone_name& what);
+    explicit backbone(pulse::value_graph made) : made_{std::move(made)} {}
+
+    [[nodiscard]] pulse::graph_view graph() const noexcept { return made_ ? made_->view() : known_; }
+
+private:
+    pulse::graph_view known_{};
+    std::optional<pulse::value_graph> made_{};
+};
 
 /// What that backbone is trained beside; none where it reads pictures.
-[[nodiscard]] std::vector<pulse::frozen_component> frozen_costs_of(const std::string& name, const pulse::device& on,
+[[nodiscard]] std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                                    int scalar_bytes);
 
 } // namespace pulse_plan

@@ -1,7 +1,5 @@
 #include "request.hpp"
 
-#include <algorithm>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,14 +59,14 @@ pulse::plan_request request_of(const arguments& a) {
 pulse::tuning plan_of(const arguments& a) {
     const pulse::plan_request asked = request_of(a);
     if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
-    std::optional<pulse::value_graph> of_folder;
-    if (!a.model_config.empty()) { of_folder.emplace(graph_of_folder(a.model_config)); }
-    const pulse::graph_view graph = of_folder ? of_folder->view() : backbone_of(a.model);
+    const bool of_folder = !a.model_config.empty();
+    const backbone_name named = of_folder ? backbone_name{} : read_backbone_name("--model", a.model);
+    const backbone what = of_folder ? backbone{graph_of_folder(a.model_config)} : backbone{named};
     std::vector<pulse::frozen_component> frozen;
-    if (!of_folder) { frozen = frozen_costs_of(a.model, *asked.device, scalar_bytes); }
+    if (!of_folder) { frozen = frozen_costs_of(named, *asked.device, scalar_bytes); }
     return pulse::plan_for(
         [&](int samples) {
-            pulse::cost_table costs = pulse::analytic_costs(graph, *asked.device, samples, scalar_bytes);
+            pulse::cost_table costs = pulse::analytic_costs(what.graph(), *asked.device, samples, scalar_bytes);
             costs.frozen = frozen;
             return costs;
         },
@@ -78,17 +76,14 @@ pulse::tuning plan_of(const arguments& a) {
 pulse::cascade_tuning cascade_of(const arguments& a) {
     pulse::plan_request asked = request_of(a);
     if (a.profile.empty()) {
-        const std::vector<std::string> names = backbone_names();
-        if (std::find(names.begin(), names.end(), a.cascade_with) == names.end()) {
-            throw pulse::input_error("--cascade-with: beside --model it is another model, and there is no model '" +
-                                     a.cascade_with + "'");
-        }
-        const auto costs_of = [&asked](const std::string& model) {
-            return [on = *asked.device, graph = backbone_of(model)](int samples) {
-                return pulse::analytic_costs(graph, on, samples, scalar_bytes);
+        const backbone one{read_backbone_name("--model", a.model)};
+        const backbone other{read_backbone_name("--cascade-with", a.cascade_with)};
+        const auto costs_of = [&asked](const backbone& what) {
+            return [on = *asked.device, &what](int samples) {
+                return pulse::analytic_costs(what.graph(), on, samples, scalar_bytes);
             };
         };
-        return pulse::plan_cascade_for(costs_of(a.model), costs_of(a.cascade_with), asked);
+        return pulse::plan_cascade_for(costs_of(one), costs_of(other), asked);
     }
     const pulse::cost_table first = pulse::load_profile(a.profile);
     const pulse::cost_table second = pulse::load_profile(a.cascade_with);

@@ -156,11 +156,29 @@ class Models(Case):
             self.assertEqual(plan, self.plan("--model", "sd15", *words)[1])
             self.assertIn("859,520,964 parameters", text)
         larger = self.plan("--model-config", f"{folder}@96x128", *words)[1]
+        self.assertEqual(larger, self.plan("--model", "sd15@96x128", *words)[1])
         self.assertGreater(larger["predicted"]["step_us"], 2 * plan["predicted"]["step_us"])
         self.check_plan(larger, 2, 8)
         text, plan = self.plan("--model-config", FOLDER, *words)
         self.assertEqual(plan["model"], "ssd_tiny")
         self.check_plan(plan, 2, 8)
+
+
+    def test_pictures_of_another_size_cost_more_in_every_network(self):
+        words = ("--device", "a100-80gb", "--devices", 2, "--global-batch", 8, "--pipeline", 2, "--microbatch-size", 1,
+                 "--placement", "folded", "--time-limit", 0)
+        usual, same, small = (self.plan("--model", name, *words, "--frozen", "bubbles")[1] for name in ("sd21", "sd21@96", "sd21@64"))
+        self.assertEqual(same, usual)
+        self.assertIn("frozen_tasks", small)
+        self.assertGreater(usual["predicted"]["step_us"], 1.5 * small["predicted"]["step_us"])
+        none = [self.plan("--model", name, *words, "--frozen", "none")[1]["predicted"]["step_us"] for name in ("sd21", "sd21@64")]
+        frozen = [plan["predicted"]["step_us"] - step for plan, step in zip((usual, small), none)]
+        self.assertGreater(frozen[0], 1.5 * frozen[1])  # the autoencoder's pictures have 2.25 times the pixels
+        for name in ("uvit_s2@64", "controlnet_sd15@96"):
+            self.refused("--model", name, *words, naming="--model: ")
+        self.refused("--model", "sd21@60x64", *words, naming="(56 or 64)")
+        self.refused("--model", "sd21@", *words, naming="--model")
+        self.refused("--model", "sd21", "--cascade-with", "sd15@60", *words, naming="--cascade-with: model sd15 cannot read 60 x 60")
 
 
 class Choices(Case):
@@ -322,7 +340,7 @@ class Cascades(Case):
                               (("--frozen", "bubbles"), "--frozen"), (("--shard-optimizer", "yes"), "--shard-optimizer")):
             with self.subTest(words):
                 self.refused(*cascade, *words, naming=f"{naming}: a cascade")
-        self.refused(*SMALL, "--cascade-with", "sd22", naming="there is no model 'sd22'")
+        self.refused(*SMALL, "--cascade-with", "sd22", naming="--cascade-with: 'sd22' is no backbone")
         self.refused("--profile", one, "--cascade-with", written("x.json", profile(8, microbatch_size=4)), *sizes,
                      naming="--microbatch-size says which")
 

@@ -11,8 +11,10 @@
 #include <pulse/core/label.hpp>
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
@@ -86,24 +88,43 @@ template <class Networks>
     return all;
 }
 
-/// What the backbone called `model` is trained beside, as published: none for those that read pictures.
-[[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
+namespace detail {
+
+/// Calls use(static_cast<const Networks*>(nullptr)) with what the backbone called `model` is trained beside, as
+/// published; not for those that read pictures.
+template <class Use>
+constexpr void with_networks(std::string_view model, const Use& use) {
     using frozen::networks_of;
-    if (model == "sd15" || model == "controlnet_sd15") { return frozen_graphs<networks_of<sd15>>(); }
-    if (model == "sd21") { return frozen_graphs<networks_of<sd21>>(); }
-    if (model == "sdxl" || model == "sdxl_fine") { return frozen_graphs<networks_of<sdxl>>(); }
+    if (model == "sd15" || model == "controlnet_sd15") { return use(static_cast<const networks_of<sd15>*>(nullptr)); }
+    if (model == "sd21") { return use(static_cast<const networks_of<sd21>*>(nullptr)); }
+    if (model == "sdxl" || model == "sdxl_fine") { return use(static_cast<const networks_of<sdxl>*>(nullptr)); }
     if (model == "hunyuan_dit_v11" || model == "hunyuan_dit_v12") {
-        return frozen_graphs<networks_of<hunyuan_dit_v12>>();
+        return use(static_cast<const networks_of<hunyuan_dit_v12>*>(nullptr));
     }
-    if (model == "uvit_l2" || model == "uvit_h2") { return frozen_graphs<networks_of<uvit_h2>>(); }
-    return {};
+    if (model == "uvit_l2" || model == "uvit_h2") { return use(static_cast<const networks_of<uvit_h2>*>(nullptr)); }
 }
 
-/// The same with analytic costs (analytic_frozen).
+} // namespace detail
+
+/// What the backbone called `model` is trained beside, as published: none for those that read pictures.
+[[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
+    std::vector<frozen_graph> all{};
+    detail::with_networks(model, [&]<class Networks>(const Networks*) { all = frozen_graphs<Networks>(); });
+    return all;
+}
+
+/// The same with analytic costs (analytic_frozen), for a backbone that reads such latents; none: those of its type.
 [[nodiscard]] constexpr std::vector<frozen_component> frozen_costs(std::string_view model, const device& on,
-                                                                   int scalar_bytes) {
+                                                                   int scalar_bytes, const extent& latents = {}) {
     std::vector<frozen_component> all{};
-    for (const frozen_graph& part : frozen_parts(model)) { all.push_back(analytic_frozen(part, on, scalar_bytes)); }
+    detail::with_networks(model, [&]<class Networks>(const Networks*) {
+        using encoder = typename Networks::encoder;
+        constexpr int each = Networks::picture_config.sample_size / Networks::picture_config.latent_size();
+        const auto pictures = graph_of<encoder>(resize<encoder>({each * latents.height, each * latents.width}));
+        for (const frozen_graph& part : frozen_graphs<Networks>(pictures.view())) {
+            all.push_back(analytic_frozen(part, on, scalar_bytes));
+        }
+    });
     return all;
 }
 

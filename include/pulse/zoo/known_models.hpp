@@ -5,8 +5,11 @@
 #include <string_view>
 
 #include <pulse/core/label.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
+#include <pulse/nn/value_graph.hpp>
 #include <pulse/zoo/controlnet.hpp>
 #include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/hunyuan_dit.hpp>
@@ -20,6 +23,8 @@ namespace pulse {
 struct known_model {
     label name{};
     graph_view graph{};
+    /// The same at an extent; null where the model has one size.
+    value_graph (*at)(const extent& to){};
 
     /// Scalars in all parameters that are trained, the conditioning module's included.
     [[nodiscard]] constexpr std::int64_t parameter_count() const noexcept {
@@ -35,7 +40,11 @@ inline constexpr auto lasting_graph = graph_of<M>();
 
 template <class M>
 [[nodiscard]] constexpr known_model known_model_of() noexcept {
-    return {M::name, lasting_graph<M>.view()};
+    known_model known{M::name, lasting_graph<M>.view()};
+    if constexpr (resizable_model<M>) {
+        known.at = [](const extent& to) { return value_graph_of(M::config, to); };
+    }
+    return known;
 }
 
 /// Every backbone that is known by name. Including this header makes the compiler read all of them: several seconds.

@@ -1,13 +1,11 @@
 #include "arguments.hpp"
 
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
-#include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
 
 #include "../command_line.hpp"
@@ -31,15 +29,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "2 bad argument or input file, 3 no feasible plan."};
     app.set_help_flag("-h,--help", "Say this and exit");
 
-    choices<std::string> models;
-    for (const std::string& name : backbone_names()) { models[name] = name; }
-    const CLI::Validator backbones{[](std::string& text) -> std::string {
-                                       try {
-                                           static_cast<void>(read_backbone_name("", text));
-                                           return {};
-                                       } catch (const pulse::input_error& e) { return e.what() + std::strlen(": "); }
-                                   },
-                                   ""};
+    std::string models;
+    for (const std::string& name : backbone_names()) { models += (models.empty() ? "" : "|") + name; }
     choices<std::string> devices;
     for (const pulse::device& known : pulse::known_devices) {
         if (known.tflops_16 > 0) { devices[known.name.str()] = known.name.str(); }
@@ -78,8 +69,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     CLI::Option* const model =
         app.add_option("--model", a.model,
                        "Backbone, 16-bit, of latents of its usual size or of such height and width; needs --device")
-            ->check(backbones)
-            ->type_name("[" + names_in(models) + "][@HEIGHTxWIDTH]");
+            ->type_name("[" + models + "][@HEIGHTxWIDTH]");
     CLI::Option* const config =
         app.add_option("--model-config", a.model_config,
                        "Backbone of a diffusers folder instead of --model, of latents of its sample_size or of such "

@@ -1,7 +1,6 @@
 #include "catalogue.hpp"
 
 #include <pulse/core/error.hpp>
-#include <pulse/model/resize.hpp>
 #include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/known_models.hpp>
 
@@ -15,13 +14,18 @@ std::vector<std::string> backbone_names() {
     return names;
 }
 
-backbone_name read_backbone_name(const std::string& option, std::string_view text) {
+backbone_name split_name(const std::string& option, std::string_view text) {
     const std::size_t at = text.rfind('@');
-    backbone_name read{.option = option, .name = std::string{text.substr(0, at)}};
-    if (at != std::string_view::npos) { read.extent = pulse_examples::extent_in(text.substr(at + 1)); }
-    if (pulse::find_model(read.name) == nullptr || (at != std::string_view::npos && read.extent == pulse::extent{})) {
-        throw pulse::input_error(option + ": '" + std::string{text} + "' is no backbone of the zoo, as " +
-                                 "sd21 and sd21@64x96 are");
+    const pulse::extent to =
+        at == std::string_view::npos ? pulse::extent{} : pulse_examples::extent_in(text.substr(at + 1));
+    return {option, std::string{to == pulse::extent{} ? text : text.substr(0, at)}, to};
+}
+
+backbone_name read_backbone_name(const std::string& option, std::string_view text) {
+    backbone_name read = split_name(option, text);
+    if (pulse::find_model(read.name) == nullptr) {
+        throw pulse::input_error(option + ": '" + read.name +
+                                 "' is no backbone of the zoo, as sd21 and sd21@64x96 are");
     }
     return read;
 }

@@ -18,13 +18,15 @@ namespace pulse_plan {
 
 [[nodiscard]] std::vector<std::string> backbone_names();
 
-/// What NAME[@HEIGHTxWIDTH] says; no extent: that of the backbone's type.
+/// What NAME[@HEIGHTxWIDTH] or DIR[@HEIGHTxWIDTH] says; no extent: the backbone's own.
 struct backbone_name {
     std::string option{}; ///< who says it
     std::string name{};
     pulse::extent extent{};
 };
-/// Throws input_error naming the option unless it says one of backbone_names() and, where it has an @, an extent.
+/// What is behind the last @ belongs to the name where it is no extent.
+[[nodiscard]] backbone_name split_name(const std::string& option, std::string_view text);
+/// Throws input_error naming the option unless the name is one of backbone_names().
 [[nodiscard]] backbone_name read_backbone_name(const std::string& option, std::string_view text);
 
 /// A backbone's graph, whoever keeps it.

@@ -8,9 +8,8 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/diffusers/read_backbone.hpp>
-#include <pulse/model/extent.hpp>
 
-#include "../command_line.hpp"
+#include "catalogue.hpp"
 
 namespace pulse_plan {
 
@@ -27,13 +26,11 @@ namespace {
 } // namespace
 
 pulse::value_graph graph_of_folder(const std::string& text) {
-    const std::size_t at = text.rfind('@');
-    const pulse::extent to = at == std::string::npos ? pulse::extent{} : pulse_examples::extent_in(text.substr(at + 1));
-    const std::string folder = to == pulse::extent{} ? text : text.substr(0, at);
+    const backbone_name said = split_name("--model-config", text);
     try {
-        const auto config = pulse::diffusers::read_backbone(folder, pulse::label{identifier_of(folder)});
-        return std::visit([&](const auto& c) { return pulse::value_graph_of(c, to); }, config);
-    } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--model-config: "} + e.what()}; }
+        const auto config = pulse::diffusers::read_backbone(said.name, pulse::label{identifier_of(said.name)});
+        return std::visit([&](const auto& c) { return pulse::value_graph_of(c, said.extent); }, config);
+    } catch (const pulse::input_error& e) { throw pulse::input_error{said.option + ": " + e.what()}; }
 }
 
 } // namespace pulse_plan

@@ -23,6 +23,22 @@ std::vector<job>& jobs() {
     return all;
 }
 
+/// Throws input_error where this build trains nothing on the backend.
+void require_backend(const arguments& a) {
+    if (std::ranges::none_of(jobs(), [&](const job& one) { return one.where == a.backend; })) {
+        throw pulse::input_error{"--backend cuda: this build has no CUDA"};
+    }
+}
+[[nodiscard]] std::string place_of(const arguments& a) {
+    return a.backend == backend_kind::cuda ? std::string{"on cuda in "} + name_of(a.precision) : "on the host";
+}
+/// The end of an error: how the program is built that has a model of the zoo or of a folder.
+[[nodiscard]] std::string other_build(const arguments& a, const std::string& model) {
+    const bool cuda = a.backend == backend_kind::cuda;
+    return std::string{"; one that is configured with -DPULSE_TRAIN_"} + (cuda ? "CUDA=" : "HOST=") + model +
+           (cuda ? std::string{":"} + name_of(a.precision) : std::string{}) + " does";
+}
+
 } // namespace
 
 registration::registration(const char* model, backend_kind where, precision_kind precision, run_function run,
@@ -37,15 +53,15 @@ std::vector<std::string> trained_models() {
 }
 
 std::string model_of_folder(const arguments& a) {
-    const bool cuda = a.backend == backend_kind::cuda;
+    require_backend(a);
+    std::vector<std::string> tried;
     std::vector<std::string> found;
-    std::string others;
     std::string why;
     for (const job& one : jobs()) {
         if (one.where != a.backend || one.precision != a.precision) { continue; }
+        tried.push_back(one.model);
         why = one.why_not(a.from);
         if (why.empty()) { found.push_back(one.model); }
-        others += (others.empty() ? "" : ", ") + one.model;
     }
     if (found.size() == 1) { return found.front(); }
     if (!found.empty()) {
@@ -53,31 +69,22 @@ std::string model_of_folder(const arguments& a) {
         throw pulse::input_error{"--model: the backbone of --from is " + found[0] + " and " + found[1] +
                                  "; which is meant is not said"};
     }
-    if (others.find(',') == std::string::npos && !others.empty()) { throw pulse::input_error{"--from: " + why}; }
-    if (others.empty() && std::ranges::none_of(jobs(), [&](const job& one) { return one.where == a.backend; })) {
-        throw pulse::input_error{"--backend cuda: this build has no CUDA"};
-    }
-    const std::string precision = cuda ? std::string{":"} + name_of(a.precision) : std::string{};
-    throw pulse::input_error{"--from: its backbone is none that this build trains " +
-                             (cuda ? std::string{"on cuda in "} + name_of(a.precision) : std::string{"on the host"}) +
-                             " (" + (others.empty() ? "there is none" : others) +
-                             "); one that is configured with -DPULSE_TRAIN_" + (cuda ? "CUDA=" : "HOST=") +
-                             std::filesystem::absolute(a.from).lexically_normal().string() + precision + " does"};
+    if (tried.size() == 1) { throw pulse::input_error{"--from: " + why}; }
+    std::string names;
+    for (const std::string& one : tried) { names += (names.empty() ? "" : ", ") + one; }
+    throw pulse::input_error{"--from: its backbone is none that this build trains " + place_of(a) + " (" +
+                             (names.empty() ? "there is none" : names) + ")" +
+                             other_build(a, std::filesystem::absolute(a.from).lexically_normal().string())};
 }
 
 run_function run_for(const arguments& a) {
-    const auto find = [&](const auto& fits) { return std::ranges::find_if(jobs(), fits); };
-    const auto found = find(
-        [&](const job& one) { return one.model == a.model && one.where == a.backend && one.precision == a.precision; });
+    const auto found = std::ranges::find_if(jobs(), [&](const job& one) {
+        return one.model == a.model && one.where == a.backend && one.precision == a.precision;
+    });
     if (found != jobs().end()) { return found->run; }
-    if (find([&](const job& one) { return one.where == a.backend; }) == jobs().end()) {
-        throw pulse::input_error{"--backend cuda: this build has no CUDA"};
-    }
-    const bool cuda = a.backend == backend_kind::cuda;
-    throw pulse::input_error{"--model: this build does not train " + a.model +
-                             (cuda ? std::string{" on cuda in "} + name_of(a.precision) : std::string{" on the host"}) +
-                             "; one that is configured with -DPULSE_TRAIN_" + (cuda ? "CUDA=" : "HOST=") + a.model +
-                             (cuda ? std::string{":"} + name_of(a.precision) : std::string{}) + " does"};
+    require_backend(a);
+    throw pulse::input_error{"--model: this build does not train " + a.model + " " + place_of(a) +
+                             other_build(a, a.model)};
 }
 
 } // namespace pulse_train

@@ -7,21 +7,16 @@ becomes what diffusers starts them with, the loss, and every gradient, in the or
 """
 
 import json
-import os
 import sys
-import warnings
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
+from wheels import needed
+
 FOLDER = Path(sys.argv[2])
-os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-warnings.filterwarnings("ignore")
-try:
+with needed():
     import numpy
     import torch
     from diffusers import ControlNetModel, DDPMScheduler, UNet2DConditionModel
-except ImportError as missing:
-    sys.exit(print(missing) or 77)
 
 shapes = json.loads((FOLDER / "shapes.json").read_text())
 numbers = torch.from_numpy(numpy.fromfile(FOLDER / "in", dtype=numpy.float32))

@@ -13,23 +13,19 @@ import importlib
 import inspect
 import json
 import logging
-import os
 import struct
 import sys
 import types
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
+from wheels import needed
+
 FOLDER = Path(sys.argv[2])
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
-warnings.filterwarnings("ignore")
-try:
+with needed():
     import diffusers
     import torch
     from transformers import CLIPTextConfig, CLIPTextModel
-except ImportError as missing:
-    sys.exit(print(missing) or 77)
 
 words = []
 

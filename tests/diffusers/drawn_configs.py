@@ -9,28 +9,23 @@ channels last: the parameters' values, a sample, its time, text states, pooled t
 
 import inspect
 import json
-import os
 import random
 import sys
-import warnings
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
+from wheels import needed
+
 FOLDER = Path(sys.argv[2])
-os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-warnings.filterwarnings("ignore")
-try:
+with needed():
     import diffusers
     import torch
     from diffusers import UNet2DConditionModel, UNet2DModel
     from diffusers.utils import logging
-except ImportError as missing:
-    sys.exit(print(missing) or 77)
 logging.set_verbosity_error()
-if torch.__version__.startswith("1."):
-    # of few numbers, it multiplies by a beta of 0 what nobody wrote, which may be no number
-    baddbmm = torch.baddbmm
-    torch.baddbmm = lambda to, a, b, *, beta, alpha: alpha * torch.bmm(a, b) if beta == 0 else baddbmm(to, a, b, beta=beta, alpha=alpha)
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+import old_torch
+
+old_torch.mend(torch)
 
 COUNT = 200
 HunyuanDiT2DModel = getattr(diffusers, "HunyuanDiT2DModel", None)  # newer than the others

@@ -6,20 +6,15 @@ head and the side of the grid that the model was trained on first; FOLDER/out ge
 [tokens][features] as float32.
 """
 
-import os
 import sys
-import warnings
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
+from wheels import needed
+
 FOLDER = Path(sys.argv[2])
-os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-warnings.filterwarnings("ignore")
-try:
+with needed():
     from diffusers.models.embeddings import get_2d_rotary_pos_embed
     from diffusers.pipelines.hunyuandit.pipeline_hunyuandit import get_resize_crop_region_for_grid
-except ImportError as missing:
-    sys.exit(print(missing) or 77)
 
 with open(FOLDER / "out", "wb") as out:
     for line in (FOLDER / "grids").read_text().splitlines():

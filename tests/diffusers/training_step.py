@@ -7,20 +7,15 @@ every gradient, in the order of shapes.json.
 """
 
 import json
-import os
 import sys
-import warnings
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
-os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-warnings.filterwarnings("ignore")
-try:
+from wheels import needed
+
+with needed():
     import numpy
     import torch
     from diffusers import DDPMScheduler, UNet2DConditionModel
-except ImportError as missing:
-    sys.exit(print(missing) or 77)
 
 
 def step(folder):

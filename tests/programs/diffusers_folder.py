@@ -5,6 +5,7 @@ and ends with 77 when diffusers, transformers or PyTorch is missing.
 """
 
 import json
+import pathlib
 import random
 import shutil
 import sys
@@ -28,10 +29,10 @@ try:
     SDXL_PIPELINE = tiny_pipeline.write_sdxl(SDXL)
     import torch
 
-    if torch.__version__.startswith("1."):
-        # of few numbers, it multiplies by a beta of 0 what nobody wrote, which may be no number
-        baddbmm = torch.baddbmm
-        torch.baddbmm = lambda to, a, b, *, beta, alpha: alpha * torch.bmm(a, b) if beta == 0 else baddbmm(to, a, b, beta=beta, alpha=alpha)
+    sys.path.append(str(pathlib.Path(__file__).parents[1] / "support"))
+    import old_torch
+
+    old_torch.mend(torch)
 except ImportError as missing:
     sys.exit(print(f"skipped: {missing}") or 77)
 

@@ -12,9 +12,8 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/config.hpp>
-#include <pulse/io/atomic_file.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/unet_config.hpp>
@@ -102,10 +101,8 @@ template <class Value>
 } // namespace detail
 
 PULSE_INLINE extent read_sample_size(const std::filesystem::path& folder) {
-    const std::filesystem::path file = folder / "config.json";
-    const std::string source = "'" + file.string() + "'";
-    const nlohmann::json config = io::parse_json(io::read_file(file), source);
-    return detail::sample_size_of({config, {source, "the config", "a diffusers config"}});
+    const detail::config_file file{folder / "config.json"};
+    return detail::sample_size_of(file.root());
 }
 
 PULSE_INLINE component_config config_of(const unet_config& c) {

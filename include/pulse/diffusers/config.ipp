@@ -12,9 +12,8 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
-#include <pulse/io/atomic_file.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 
 namespace pulse::diffusers {
 
@@ -93,9 +92,8 @@ PULSE_INLINE void require_fit(const component_config& config, const nlohmann::js
 }
 
 PULSE_INLINE void require_fit(const component_config& config, const std::filesystem::path& folder) {
-    const std::filesystem::path file = folder / "config.json";
-    const std::string source = "'" + file.string() + "'";
-    require_fit(config, io::parse_json(io::read_file(file), source), source);
+    const detail::config_file file{folder / "config.json"};
+    require_fit(config, file.value(), file.source());
 }
 
 PULSE_INLINE std::string print_config(const component_config& config) {

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/io/json_field.hpp>
+#include <pulse/nn/one_or_each.hpp>
 
 namespace pulse::diffusers::detail {
 
@@ -13,7 +17,8 @@ using io::json_field;
 /// Reads keys of a config.json, each with what its class does without it.
 class config_reader {
 public:
-    explicit config_reader(json_field root) : root_{std::move(root)} {}
+    /// The file must outlive the reader.
+    explicit config_reader(const config_file& file) : root_{file.root()} {}
 
     [[nodiscard]] const json_field& root() const noexcept { return root_; }
     [[nodiscard]] bool says(const char* key) const { return root_.has(key) && !root_[key].value().is_null(); }
@@ -46,6 +51,14 @@ public:
         if (all.size() == 0 || all.size() > 8) { all.fail("is a list of 1 to 8 values"); }
         return all.list();
     }
+    /// The same of numbers.
+    [[nodiscard]] static one_or_each<int> counts_in(const json_field& all) {
+        one_or_each<int> read{};
+        for (const json_field& one : entries(all)) {
+            read.values[static_cast<std::size_t>(read.count++)] = count_in(one);
+        }
+        return read;
+    }
     /// The entry of a level, or the value for all; `absent` where there is none.
     [[nodiscard]] int count_at(const char* key, int level, int absent) const {
         const std::vector<json_field> all = list(key);
@@ -57,5 +70,11 @@ public:
 private:
     json_field root_;
 };
+
+/// Throws input_error unless a network of pulse says all that a file says.
+inline void require_whole(component_config network, const config_file& file) {
+    network.model.clear();
+    require_fit(network, file.value(), file.source());
+}
 
 } // namespace pulse::diffusers::detail

@@ -5,21 +5,19 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/diffusers/config_reader.hpp>
 #include <pulse/diffusers/read_backbone.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/one_or_each.hpp>
 #include <pulse/nn/unet_config.hpp>
@@ -31,41 +29,27 @@ namespace detail {
 
 /// One number, or a list of them.
 [[nodiscard]] inline one_or_each<int> counts_of(const json_field& from) {
-    if (!from.value().is_array()) { return config_reader::count_in(from); }
-    one_or_each<int> all{};
-    for (const json_field& one : config_reader::entries(from)) {
-        all.values[static_cast<std::size_t>(all.count++)] = config_reader::count_in(one);
-    }
-    return all;
+    return from.value().is_array() ? config_reader::counts_in(from) : one_or_each<int>(config_reader::count_in(from));
 }
 
-/// Blocks of each level's transformers; 0 where `reads` says that it has none.
-template <class Reads>
-[[nodiscard]] one_or_each<one_or_each<int>> transformers_of(const config_reader& file, const char* key, int levels,
-                                                            const Reads& reads) {
-    one_or_each<one_or_each<int>> all{};
-    all.count = levels;
+/// Blocks of a level's transformers, of which a key has a list for each of `levels` or one number for all.
+[[nodiscard]] inline one_or_each<int> transformers_at(const config_reader& file, const char* key, int levels,
+                                                      int level) {
     const std::vector<json_field> list = file.list(key);
-    if (!list.empty() && static_cast<int>(list.size()) != levels) {
+    if (list.empty()) { return file.count(key, 1); }
+    if (static_cast<int>(list.size()) != levels) {
         file.root()[key].fail("has not as many values as block_out_channels");
     }
-    for (int at = 0; at != levels; ++at) {
-        if (!reads(at)) { continue; }
-        const auto i = static_cast<std::size_t>(at);
-        all.values[i] = list.empty() ? one_or_each<int>(file.count(key, 1)) : counts_of(list[i]);
-    }
-    return all;
+    return counts_of(list[static_cast<std::size_t>(level)]);
 }
 
 /// What a diffusers config says of a UNet; what it says besides is compared afterwards.
 [[nodiscard]] inline unet_config unet_of(const config_reader& file, const label& name) {
     const bool text = file.text("_class_name", "") == "UNet2DConditionModel";
     unet_config c{.name = name};
-    const std::vector<json_field> channels = config_reader::entries(file.root()["block_out_channels"]);
-    const int levels = static_cast<int>(channels.size());
-    for (std::size_t level = 0; level != channels.size(); ++level) {
-        c.block_out_channels[level] = config_reader::count_in(channels[level]);
-    }
+    const one_or_each<int> channels = config_reader::counts_in(file.root()["block_out_channels"]);
+    const int levels = channels.count;
+    c.block_out_channels = channels.values;
     const std::vector<json_field> kinds = config_reader::entries(file.root()["down_block_types"]);
     const auto is = [&](int level, std::string_view kind) {
         const auto at = static_cast<std::size_t>(level);
@@ -80,8 +64,8 @@ template <class Reads>
     c.downsample_padding = file.number("downsample_padding", 1) == 0 ? 0 : 1;
     c.flip_sin_to_cos = file.flag("flip_sin_to_cos", true);
     c.freq_shift = static_cast<int>(std::clamp(file.number("freq_shift", 0), 0.0, 1e6));
-    c.attention_head_dim = file.says("attention_head_dim") || text ? file.count_at("attention_head_dim", 0, 8) : 0;
-    if (!text && !file.root().has("attention_head_dim")) { c.attention_head_dim = 8; }
+    const bool one_head = !text && file.root().has("attention_head_dim") && !file.says("attention_head_dim");
+    c.attention_head_dim = one_head ? 0 : file.count_at("attention_head_dim", 0, 8);
     const std::string middle = file.text("mid_block_type", text ? "UNetMidBlock2DCrossAttn" : "UNetMidBlock2D");
     c.mid_block_resnets = middle.empty() ? 0 : text && middle == "UNetMidBlock2D" ? 1 : 2;
     c.mid_block_attention = !text && c.mid_block_resnets == 2 && file.flag("add_attention", true);
@@ -97,20 +81,25 @@ template <class Reads>
         std::clamp(trained_on.height == 0 ? 64 : trained_on.height, smallest, 1 << 14) / smallest * smallest;
     if (!text) { return c; }
 
-    c.transformer_layers_per_block = transformers_of(file, "transformer_layers_per_block", levels, reads);
-    if (file.says("reverse_transformer_layers_per_block")) {
-        c.reverse_transformer_layers_per_block = transformers_of(file, "reverse_transformer_layers_per_block", levels,
-                                                                 [&](int at) { return reads(levels - 1 - at); });
-    }
-    if (c.mid_block_resnets == 2) {
-        c.mid_block_transformer_layers = transformers_of(file, "transformer_layers_per_block", levels,
-                                                         [&](int at) { return at == levels - 1; })[levels - 1][0];
-    }
-    c.transformer_heads.count = levels;
+    constexpr const char* down = "transformer_layers_per_block";
+    constexpr const char* up = "reverse_transformer_layers_per_block";
+    c.transformer_layers_per_block.count = c.transformer_heads.count = levels;
+    c.reverse_transformer_layers_per_block.count = file.says(up) ? levels : 0;
     int reader = levels - 1; // a level whose transformers read text
     for (int level = 0; level != levels; ++level) {
-        c.transformer_heads.values[static_cast<std::size_t>(level)] = file.count_at("attention_head_dim", level, 8);
-        if (reads(level)) { reader = level; }
+        const auto at = static_cast<std::size_t>(level);
+        c.transformer_heads.values[at] = file.count_at("attention_head_dim", level, 8);
+        if (!reads(level)) { continue; }
+        reader = level;
+        c.transformer_layers_per_block.values[at] = transformers_at(file, down, levels, level);
+        const int mirrored = levels - 1 - level;
+        if (file.says(up)) {
+            c.reverse_transformer_layers_per_block.values[static_cast<std::size_t>(mirrored)] =
+                transformers_at(file, up, levels, mirrored);
+        }
+    }
+    if (c.mid_block_resnets == 2) {
+        c.mid_block_transformer_layers = transformers_at(file, down, levels, levels - 1)[0];
     }
     c.cross_attention_dim = file.count_at("cross_attention_dim", reader, 1280);
     c.use_linear_projection = file.flag("use_linear_projection", false);
@@ -189,16 +178,14 @@ template <class Reads>
 [[nodiscard]] inline int text_positions(const std::filesystem::path& pipeline) {
     const std::filesystem::path file = pipeline / "text_encoder" / "config.json";
     if (!std::filesystem::exists(file)) { return 77; }
-    const std::string source = "'" + file.string() + "'";
-    const nlohmann::json found = io::parse_json(io::read_file(file), source);
-    return config_reader{{found, {source, "the config", "a transformers config"}}}.count("max_position_embeddings", 77);
+    const config_file found{file};
+    return config_reader{found}.count("max_position_embeddings", 77);
 }
 
 /// The refiner of SDXL reads five numbers of a picture, where all others read six: its config alone does not tell.
 inline void require_six_sizes(const std::filesystem::path& index) {
-    const std::string source = "'" + index.string() + "'";
-    const nlohmann::json found = io::parse_json(io::read_file(index), source);
-    const config_reader file{{found, {source, "the index", "model_index.json"}}};
+    const config_file found{index};
+    const config_reader file{found};
     if (file.flag("requires_aesthetics_score", false)) {
         file.root()["requires_aesthetics_score"].fail("is true: its UNet reads a score and five sizes; pulse has six");
     }
@@ -214,20 +201,16 @@ PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, 
     for (const char* const part : {"unet", "transformer"}) {
         if ((whole || !fs::exists(given / "config.json")) && fs::exists(given / part)) { component = given / part; }
     }
-    const std::string source = "'" + (component / "config.json").string() + "'";
-    const nlohmann::json found = io::parse_json(io::read_file(component / "config.json"), source);
-    const detail::config_reader file{{found, {source, "the config", "a diffusers config"}}};
+    const detail::config_file found{component / "config.json"};
+    const detail::config_reader file{found};
     const auto checked = [&](auto c) -> backbone_config {
+        component_config mine{};
         try {
-            component_config mine = config_of(c);
-            mine.model.clear();
-            require_fit(mine, found, source);
-        } catch (const input_error& e) {
-            const std::string why = e.what();
-            throw input_error(why.starts_with(source) ? why : source + ": " + why);
-        }
+            mine = config_of(c);
+        } catch (const input_error& e) { throw input_error(found.source() + ": " + e.what()); }
+        detail::require_whole(std::move(mine), found);
         if (const char* const flaw = detail::why(flaw_of(c)); flaw != nullptr) {
-            throw input_error(source + ": " + flaw);
+            throw input_error(found.source() + ": " + flaw);
         }
         return c;
     };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -10,13 +11,11 @@
 #include <variant>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
-#include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/diffusers/config_reader.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/read_networks.hpp>
@@ -25,9 +24,7 @@
 #include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
 #include <pulse/encode/t5_text.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/unet_config.hpp>
 #include <pulse/nn/uvit.hpp>
@@ -65,11 +62,9 @@ struct backbone_input {
     c.in_channels = file.count("in_channels", 3);
     c.out_channels = file.count("out_channels", 3);
     c.latent_channels = file.count("latent_channels", 4);
-    const std::vector<json_field> channels = file.list("block_out_channels");
-    for (std::size_t level = 0; level != channels.size(); ++level) {
-        c.block_out_channels[level] = config_reader::count_in(channels[level]);
-    }
-    if (channels.empty()) { c.block_out_channels[0] = 64; }
+    const bool lists = !file.list("block_out_channels").empty();
+    c.block_out_channels =
+        lists ? config_reader::counts_in(file.root()["block_out_channels"]).values : std::array<int, 8>{64};
     c.layers_per_block = file.count("layers_per_block", 1);
     c.norm_num_groups = file.count("norm_num_groups", 32);
     c.scaling_factor = file.number("scaling_factor", 0.18215);
@@ -134,14 +129,12 @@ struct backbone_input {
 [[nodiscard]] inline bool reads_networks(const backbone_input& in, const network_configs& networks) {
     if (networks.pictures.latent_channels != in.channels) { return false; }
     int pooled = 0;
-    for (const text_config& text : networks.texts) {
-        if (const auto* clip = std::get_if<encode::clip_text_config>(&text)) { pooled += clip->projection_dim; }
-    }
-    if (in.pooled != 0 && pooled != in.pooled) { return false; }
     std::vector<std::pair<int, int>> given;
     for (const text_config& text : networks.texts) {
+        if (const auto* clip = std::get_if<encode::clip_text_config>(&text)) { pooled += clip->projection_dim; }
         given.push_back(std::visit([](const auto& c) { return states_of(c); }, text));
     }
+    if (in.pooled != 0 && pooled != in.pooled) { return false; }
     if (given.size() > in.states.size() && in.states.size() == 1) {
         for (; given.size() != 1 && given.back().first == given.front().first; given.pop_back()) {
             given.front().second += given.back().second;
@@ -163,15 +156,9 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
     const label name = std::visit([](const auto& c) { return c.name; }, backbone);
     // What `read` makes of a component's config, when it says all that the config says.
     const auto checked = [&](const char* component, const auto& read) {
-        const std::filesystem::path file = folder / component / "config.json";
-        const std::string source = "'" + file.string() + "'";
-        const nlohmann::json found = io::parse_json(io::read_file(file), source);
-        const auto config = read(detail::config_reader{{found, {source, "the config", "a diffusers config"}}});
-        const auto require = [&](const auto& c) {
-            component_config mine = config_of(c);
-            mine.model.clear();
-            require_fit(mine, found, source);
-        };
+        const detail::config_file file{folder / component / "config.json"};
+        const auto config = read(detail::config_reader{file});
+        const auto require = [&](const auto& c) { detail::require_whole(config_of(c), file); };
         if constexpr (std::is_same_v<std::remove_const_t<decltype(config)>, text_config>) {
             std::visit(require, config);
         } else {

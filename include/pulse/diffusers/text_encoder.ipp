@@ -12,13 +12,12 @@
 
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
 #include <pulse/encode/t5_text.hpp>
-#include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
-#include <pulse/io/parse_json.hpp>
 
 namespace pulse::diffusers {
 
@@ -138,10 +137,8 @@ PULSE_INLINE component_config config_of(const encode::t5_text_config& c) {
 }
 
 PULSE_INLINE std::int32_t read_end_token(const std::filesystem::path& component) {
-    const std::filesystem::path file = component / "config.json";
-    const std::string source = "'" + file.string() + "'";
-    const nlohmann::json json = io::parse_json(io::read_file(file), source);
-    const io::json_field root{json, {source, "the config", "a config of transformers"}};
+    const detail::config_file file{component / "config.json"};
+    const io::json_field root = file.root();
     return root.has("eos_token_id") ? root["eos_token_id"].small_integer() : detail::usual_end_token;
 }
 

@@ -10,6 +10,14 @@ struct extent {
     [[nodiscard]] constexpr bool operator==(const extent&) const = default;
 };
 
+/// One of several extents of a run, and its part of the run's steps: of shares that add up to something.
+struct extent_share {
+    pulse::extent extent{};
+    double share{1};
+
+    [[nodiscard]] constexpr bool operator==(const extent_share&) const = default;
+};
+
 /// From the sizes in a model's type to those of a run: every height and width changes as the model's input does.
 struct resizing {
     extent from{1, 1};

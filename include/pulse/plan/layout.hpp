@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <pulse/core/separate.hpp>
@@ -22,6 +24,24 @@ struct buffer_place {
     [[nodiscard]] constexpr bool operator==(const buffer_place&) const = default;
 };
 
+/// The memory of one rank's step by what it is for. Of steps that run one at a time, and so in the same memory, there is
+/// as much of each as the greatest asks for.
+struct step_bytes {
+    std::int64_t block{};
+    std::int64_t slots{};
+    std::int64_t workspace{};
+    std::int64_t results{};
+
+    [[nodiscard]] constexpr std::int64_t total() const noexcept { return block + slots + workspace + results; }
+    constexpr void grow_to(const step_bytes& other) noexcept {
+        block = std::max(block, other.block);
+        slots = std::max(slots, other.slots);
+        workspace = std::max(workspace, other.workspace);
+        results = std::max(results, other.results);
+    }
+    [[nodiscard]] constexpr bool operator==(const step_bytes&) const = default;
+};
+
 /// The memory of one rank's step. What a message may carry has a slot of exactly its size, because a transport may
 /// exchange two slots of equal size between ranks instead of copying; the rest is packed into one block.
 struct memory_layout {
@@ -37,11 +57,11 @@ struct memory_layout {
     /// Most bytes of all buffers alive at one time, not rounded; without workspace.
     std::int64_t live_peak_bytes{};
 
-    [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
-        std::int64_t sum = block_bytes + workspace_bytes + result_bytes;
-        for (const std::int64_t bytes : slot_bytes) { sum += bytes; }
-        return sum;
+    [[nodiscard]] constexpr step_bytes bytes() const noexcept {
+        return {block_bytes, std::accumulate(slot_bytes.begin(), slot_bytes.end(), std::int64_t{}), workspace_bytes,
+                result_bytes};
     }
+    [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept { return bytes().total(); }
     [[nodiscard]] constexpr bool operator==(const memory_layout&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -20,6 +21,9 @@ namespace pulse {
 
 [[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
                                                                    const parameter_memory& kept);
+
+/// Of a plan with all its extents, whose steps run one at a time in the same memory.
+[[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made);
 
 } // namespace pulse
 

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include <pulse/core/separate.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -33,6 +35,21 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const 
                                                      const parameter_memory& kept) {
     const step_model model{planned, costs};
     return peak_bytes(planned, model, lower(planned, model), kept);
+}
+
+PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made) {
+    std::vector<step_bytes> steps(static_cast<std::size_t>(made.plan.pipeline_degree));
+    std::vector<std::int64_t> peaks(steps.size());
+    made.each_extent([&](const extent&, const plan& planned, const cost_table& costs, double) {
+        const step_model model{planned, costs};
+        for (const program& of_rank : lower(planned, model)) {
+            const auto d = static_cast<std::size_t>(of_rank.device);
+            steps[d].grow_to(lay_out(model, of_rank).bytes());
+            peaks[d] = kept_bytes_on(model, of_rank.device, planned.data_degree, planned.data_degree - 1, made.kept);
+        }
+    });
+    for (std::size_t d = 0; d != peaks.size(); ++d) { peaks[d] += steps[d].total(); }
+    return peaks;
 }
 
 namespace detail {

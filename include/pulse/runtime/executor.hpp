@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -34,6 +36,7 @@
 #include <pulse/runtime/executor_options.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/ready_step.hpp>
 #include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/space.hpp>
@@ -47,8 +50,11 @@ namespace pulse {
 
 namespace detail {
 
-/// The rank's place. Throws input_error unless there are as many ranks as the plan has.
-[[nodiscard]] PULSE_INLINE replica_place placed(const plan& planned, const any_transport& transport,
+/// A plan's extents; it must outlive them.
+[[nodiscard]] PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made);
+
+/// The rank's place. Throws input_error unless there are as many ranks as the plan has, and the extents have one cut.
+[[nodiscard]] PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_transport& transport,
                                                 rank_layout layout);
 
 /// Names the rank and the instruction of an error; empty when there is no memory for that.
@@ -81,19 +87,25 @@ public:
     /// Throws input_error when plan, costs, model, backend and number of ranks do not fit together.
     executor(B& math, any_transport transport, const plan& planned, const cost_table& costs,
              const executor_options& options = {}) :
-        math_{math},
-        transport_{transport}, place_{detail::placed(planned, transport, options.layout)},
-        size_{detail::model_parameters<Model, B>::resized(options.extent)},
-        model_{planned, detail::model_parameters<Model, B>::fitting(costs, planned.microbatch_size, size_)},
-        programs_{lower(planned, model_)}, layout_{lay_out(model_, followed())}, prepared_{model_, instructions(),
-                                                                                           layout_},
-        memory_{layout_, transport}, parameters_{detail::model_parameters<Model, B>::owned(model_, place_.device)},
-        runner_{math, model_, size_, planned.microbatch_size, parameters_, memory_},
-        skips_{static_cast<std::size_t>(model_.edge_count()), detail::most_in_flight(model_, instructions())},
-        sections_{math, instructions()}, sums_{math, transport, place_, model_, parameters_, options.sharded_optimizer},
-        watch_{math}, frozen_{model_.frozen(), place_.device, memory_} {}
+        executor{math, transport, {{&planned, &costs, options.extent}}, options.layout, options.sharded_optimizer} {}
+    /// With all extents of the plan, whose steps share the parameters and one room of memory: select() says which is
+    /// next. Throws input_error also where they differ in more than sizes and order, and for frozen tasks beside several
+    /// extents: these encode for a step of their own extent.
+    executor(B& math, any_transport transport, const planned& made) :
+        executor{math, transport, detail::extent_steps(made), made.layout, made.kept.sharded} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
+
+    /// The next steps are of the plan's extent of this number. Between steps, on every rank alike; collective where that
+    /// changes it.
+    void select(std::size_t extent) {
+        if (now_ == steps_.at(extent).get()) { return; }
+        // Where messages exchange buffers, a rank that is not done with its step may have some in this rank's room.
+        if constexpr (requires { math_.synchronize(); }) { math_.synchronize(); }
+        transport_.sum({});
+        now_ = steps_[extent].get();
+        transport_.follow(model(), now_->laid.programs, place_.device);
+    }
 
     /// Runs one step with the parameters' values as they are now. The task gives the data and takes the results:
     /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0,
@@ -115,13 +127,13 @@ public:
     /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
     template <class Task>
     void step(Task& task) {
-        runner_.template require_input<Task>();
+        now_->runner.template require_input<Task>();
         std::size_t i = 0;
         try {
             math_.weights_changed();
-            if (!model_.frozen().empty()) { take_results(i, task); }
-            for (; i != prepared_.size(); ++i) { run(i, task); }
-            if (!watch_.on()) { frozen_.exchange_rooms(); }
+            if (!model().frozen().empty()) { take_results(i, task); }
+            for (; i != now_->prepared.size(); ++i) { run(i, task); }
+            if (!watch_.on()) { now_->frozen.exchange_rooms(); }
         } catch (const peer_failed& e) {
             transport_.fail(e.what());
             throw;
@@ -136,19 +148,24 @@ public:
     }
 
     /// The next step is not that of the samples which were encoded: it encodes for itself, on every rank.
-    void forget_results() noexcept { frozen_.forget_results(); }
+    void forget_results() noexcept { now_->frozen.forget_results(); }
 
     [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
     [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
-    [[nodiscard]] const step_model& model() const noexcept { return model_; }
+    /// Of the extent that is selected, the first in the beginning; so is what follows.
+    [[nodiscard]] const step_model& model() const noexcept { return now_->laid.model; }
     /// From the sizes of the model's type to those of the run.
-    [[nodiscard]] const resizing& size() const noexcept { return size_; }
-    [[nodiscard]] const program& instructions() const noexcept {
-        return programs_[static_cast<std::size_t>(place_.device)];
+    [[nodiscard]] const resizing& size() const noexcept { return now_->laid.size; }
+    [[nodiscard]] const program& instructions() const noexcept { return now_->instructions(place_.device); }
+    [[nodiscard]] const memory_layout& layout() const noexcept { return now_->laid.layout; }
+    [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return now_->memory; }
+    [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return now_->skips; }
+    /// What steps of all extents have used of the memory.
+    [[nodiscard]] step_bytes used() const noexcept {
+        step_bytes most;
+        for (const auto& one : steps_) { most.grow_to(one->memory.used()); }
+        return most;
     }
-    [[nodiscard]] const memory_layout& layout() const noexcept { return layout_; }
-    [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return memory_; }
-    [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return skips_; }
 
     /// Where the rank stands in the grid of pipeline devices and replicas.
     [[nodiscard]] const replica_place& place() const noexcept { return place_; }
@@ -169,22 +186,51 @@ public:
     /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change
     /// nothing.
     void watch_values(bool on) noexcept {
-        if (on != watch_.on()) { frozen_.exchange_rooms(); } // the results of that step are in the other room
+        if (on != watch_.on()) { now_->frozen.exchange_rooms(); } // the results of that step are in the other room
         watch_.turn(on);
     }
     /// What this rank found; earliest_fault tells all ranks what the first was.
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
 
 private:
-    /// The rank's program; the transport sees those of all devices.
-    [[nodiscard]] const program& followed() const {
-        transport_.follow(model_, programs_, place_.device);
-        return instructions();
+    using laid_step = detail::laid_step<Model, B>;
+    using ready_step = detail::ready_step<Model, B>;
+
+    executor(B& math, any_transport transport, const std::vector<detail::extent_step>& of, rank_layout layout,
+             bool sharded_optimizer) :
+        math_{math},
+        transport_{transport}, place_{detail::placed(of, transport, layout)}, laid_{laid(of, place_.device)},
+        room_{layouts(), transport}, parameters_{detail::model_parameters<Model, B>::owned(laid_.front()->model,
+                                                                                           place_.device)},
+        steps_{ready(of.front().planned->microbatch_size)}, sums_{math,        transport,
+                                                                  place_,      laid_.front()->model,
+                                                                  parameters_, sharded_optimizer},
+        watch_{math}, now_{steps_.front().get()} {
+        transport_.follow(model(), now_->laid.programs, place_.device);
+    }
+
+    [[nodiscard]] static std::vector<std::unique_ptr<const laid_step>> laid(const std::vector<detail::extent_step>& of,
+                                                                            int device) {
+        std::vector<std::unique_ptr<const laid_step>> all;
+        for (const detail::extent_step& one : of) { all.push_back(std::make_unique<const laid_step>(one, device)); }
+        return all;
+    }
+    [[nodiscard]] std::vector<const memory_layout*> layouts() const {
+        std::vector<const memory_layout*> all;
+        for (const auto& one : laid_) { all.push_back(&one->layout); }
+        return all;
+    }
+    [[nodiscard]] std::vector<std::unique_ptr<ready_step>> ready(int batch) {
+        std::vector<std::unique_ptr<ready_step>> all;
+        for (const auto& one : laid_) {
+            all.push_back(std::make_unique<ready_step>(math_, *one, place_.device, batch, room_, parameters_));
+        }
+        return all;
     }
 
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
     std::string stop_others(std::size_t i, const char* what) {
-        std::string text = detail::place_of_error(transport_, i, prepared_.at(i), what);
+        std::string text = detail::place_of_error(transport_, i, now_->prepared.at(i), what);
         transport_.fail(text.empty() ? std::string_view{what} : std::string_view{text});
         return text;
     }
@@ -193,18 +239,18 @@ private:
     template <class Task>
     void take_results(std::size_t& i, Task& task) {
         if constexpr (encodes<Task>) {
-            if (frozen_.begins_without_results()) {
-                transport_.follow(model_, {}, place_.device); // some of a step's transfers, in their order
-                for (; i != prepared_.size(); ++i) {
-                    if (!detail::is_of_frozen_tasks(prepared_.at(i))) { continue; }
-                    wait(prepared_.prepared(i));
-                    perform(i, prepared_.prepared(i), task);
+            if (now_->frozen.begins_without_results()) {
+                transport_.follow(model(), {}, place_.device); // some of a step's transfers, in their order
+                for (; i != now_->prepared.size(); ++i) {
+                    if (!detail::is_of_frozen_tasks(now_->prepared.at(i))) { continue; }
+                    wait(now_->prepared.prepared(i));
+                    perform(i, now_->prepared.prepared(i), task);
                 }
                 i = 0;
-                transport_.follow(model_, programs_, place_.device);
-                frozen_.have_results();
+                transport_.follow(model(), now_->laid.programs, place_.device);
+                now_->frozen.have_results();
             }
-            task.encoded(frozen_.results());
+            task.encoded(now_->frozen.results());
         } else {
             throw input_error{"pulse: the plan has frozen tasks, and the task of this run has no encode(call) and "
                               "encoded(results)"};
@@ -212,7 +258,7 @@ private:
     }
     template <class Task>
     void run(std::size_t i, Task& task) {
-        detail::prepared_instruction& mine = prepared_.prepared(i);
+        detail::prepared_instruction& mine = now_->prepared.prepared(i);
         advance_sums();
         const bool traced = trace_.on();
         if (traced) { trace_.begin(static_cast<std::int32_t>(i)); }
@@ -229,8 +275,8 @@ private:
     [[nodiscard]] auto when_summed() {
         return [this](stage_id stage) {
             if (!trace_.recording_reductions()) { return; }
-            for (std::size_t i = 0; i != prepared_.size(); ++i) {
-                const auto* started = std::get_if<op::all_reduce>(&prepared_.at(i));
+            for (std::size_t i = 0; i != now_->prepared.size(); ++i) {
+                const auto* started = std::get_if<op::all_reduce>(&now_->prepared.at(i));
                 if (started == nullptr || started->stage != stage) { continue; }
                 trace_.end_reduction(static_cast<std::int32_t>(i), sums_.sums());
             }
@@ -248,36 +294,38 @@ private:
     void wait(const detail::prepared_instruction& mine) {
         for (const int other : mine.waits) {
             const auto at = static_cast<std::size_t>(other);
-            const detail::prepared_instruction& posted = prepared_.prepared(at);
-            if (const auto* in = std::get_if<op::recv>(&prepared_.at(at))) {
+            const detail::prepared_instruction& posted = now_->prepared.prepared(at);
+            if (const auto* in = std::get_if<op::recv>(&now_->prepared.at(at))) {
                 wait_for(peer(in->peer), in->message);
-            } else if (const auto* out = std::get_if<op::send>(&prepared_.at(at))) {
+            } else if (const auto* out = std::get_if<op::send>(&now_->prepared.at(at))) {
                 transport_.wait_send(peer(out->peer), out->message);
             }
             for (std::size_t part = 0; part != posted.parts.size(); ++part) {
-                memory_.exchanged(posted.part_places[part], posted.parts[part].data);
+                now_->memory.exchanged(posted.part_places[part], posted.parts[part].data);
             }
         }
     }
 
     template <class Task>
     void perform(std::size_t i, detail::prepared_instruction& mine, Task& task) {
-        for (const int place : mine.acquired) { memory_.acquire(place); }
-        std::visit([&](const auto& what) { perform(i, what, mine, task); }, prepared_.at(i));
+        for (const int place : mine.acquired) { now_->memory.acquire(place); }
+        std::visit([&](const auto& what) { perform(i, what, mine, task); }, now_->prepared.at(i));
     }
 
     /// Runs what an instruction computes, as the space does it.
     template <class Work>
     void compute(std::size_t i, const detail::prepared_instruction& mine, const conditions& known, Work&& work) {
         const auto addresses = [&](auto&& visit) {
-            for (const auto& entry : mine.places) { visit(static_cast<const void*>(memory_.address(entry.second))); }
+            for (const auto& entry : mine.places) {
+                visit(static_cast<const void*>(now_->memory.address(entry.second)));
+            }
             for (const void* const address :
                  {static_cast<const void*>(known.timesteps), static_cast<const void*>(known.text),
                   static_cast<const void*>(known.facts)}) {
                 visit(address);
             }
         };
-        sections_.run(i, addresses, work);
+        now_->sections.run(i, addresses, work);
     }
     /// Shows the tensors of a pass to the watch.
     [[nodiscard]] auto looking(stage_id stage, microbatch_id m) {
@@ -288,10 +336,10 @@ private:
     template <class Task>
     void forward(std::size_t i, stage_id stage, microbatch_id m, const detail::prepared_instruction& mine, Task& task,
                  bool again) {
-        runner_.feed(stage, m, mine, task);
-        const conditions known = runner_.conditions_for(stage, m, task);
-        if (watch_.on()) { return runner_.forward(stage, m, mine, skips_, known, again, looking(stage, m)); }
-        compute(i, mine, known, [&] { runner_.forward(stage, m, mine, skips_, known, again); });
+        now_->runner.feed(stage, m, mine, task);
+        const conditions known = now_->runner.conditions_for(stage, m, task);
+        if (watch_.on()) { return now_->runner.forward(stage, m, mine, now_->skips, known, again, looking(stage, m)); }
+        compute(i, mine, known, [&] { now_->runner.forward(stage, m, mine, now_->skips, known, again); });
     }
 
     template <class Task>
@@ -304,19 +352,19 @@ private:
     }
     template <class Task>
     void perform(std::size_t i, const op::backward_input& b, const detail::prepared_instruction& mine, Task& task) {
-        runner_.loss(b.stage, b.microbatch, mine, task);
-        const conditions known = runner_.conditions_for(b.stage, b.microbatch, task);
+        now_->runner.loss(b.stage, b.microbatch, mine, task);
+        const conditions known = now_->runner.conditions_for(b.stage, b.microbatch, task);
         if (watch_.on()) {
-            return runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, known,
-                                          looking(b.stage, b.microbatch));
+            return now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known,
+                                               looking(b.stage, b.microbatch));
         }
         compute(i, mine, known,
-                [&] { runner_.backward_input(b.stage, b.microbatch, b.with_weight, mine, skips_, known); });
+                [&] { now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known); });
     }
     template <class Task>
     void perform(std::size_t i, const op::backward_weight& w, const detail::prepared_instruction& mine, Task& task) {
-        const conditions known = runner_.conditions_for(w.stage, w.microbatch, task);
-        compute(i, mine, known, [&] { runner_.backward_weight(w.stage, w.microbatch, mine, skips_, known); });
+        const conditions known = now_->runner.conditions_for(w.stage, w.microbatch, task);
+        compute(i, mine, known, [&] { now_->runner.backward_weight(w.stage, w.microbatch, mine, now_->skips, known); });
     }
     template <class Task>
     void perform(std::size_t, const op::send& out, detail::prepared_instruction& mine, Task&) {
@@ -330,25 +378,25 @@ private:
     }
     template <class Task>
     void perform(std::size_t, const op::stash& s, const detail::prepared_instruction& mine, Task&) {
-        const buffer_id tensor{buffer_kind::activation, model_.edge(index_of(s.edge)).from, s.microbatch};
-        skips_.stash(s.edge, s.microbatch, runner_.tensor(mine, tensor));
+        const buffer_id tensor{buffer_kind::activation, model().edge(index_of(s.edge)).from, s.microbatch};
+        now_->skips.stash(s.edge, s.microbatch, now_->runner.tensor(mine, tensor));
     }
     template <class Task>
     void perform(std::size_t, const op::encode& e, const detail::prepared_instruction& mine, Task& task) {
-        if constexpr (encodes<Task>) { frozen_.encode(e, mine, task); }
+        if constexpr (encodes<Task>) { now_->frozen.encode(e, mine, task); }
     }
     template <class Task>
     void perform(std::size_t, const op::keep& k, const detail::prepared_instruction& mine, Task&) {
-        frozen_.keep(k, mine, math_);
+        now_->frozen.keep(k, mine, math_);
     }
     template <class Task>
     void perform(std::size_t, const op::release& r, const detail::prepared_instruction& mine, Task&) {
         if (r.buffer.kind == buffer_kind::activation) {
-            for (const int e : model_.edges_from(model_.stage_of_layer(r.buffer.index))) {
-                if (model_.edge(e).from == r.buffer.index) { skips_.drop(edge_id{e}, r.buffer.microbatch); }
+            for (const int e : model().edges_from(model().stage_of_layer(r.buffer.index))) {
+                if (model().edge(e).from == r.buffer.index) { now_->skips.drop(edge_id{e}, r.buffer.microbatch); }
             }
         }
-        memory_.release(mine.place_of(r.buffer));
+        now_->memory.release(mine.place_of(r.buffer));
     }
     template <class Task>
     void perform(std::size_t i, const op::all_reduce& sum, const detail::prepared_instruction&, Task&) {
@@ -363,27 +411,21 @@ private:
 
     void aim(detail::prepared_instruction& mine) const {
         for (std::size_t part = 0; part != mine.parts.size(); ++part) {
-            mine.parts[part].data = memory_.address(mine.part_places[part]);
+            mine.parts[part].data = now_->memory.address(mine.part_places[part]);
         }
     }
 
     B& math_;
     any_transport transport_;
     replica_place place_;
-    resizing size_;
-    step_model model_;
-    std::vector<program> programs_; ///< of all devices
-    memory_layout layout_;
-    detail::prepared_program prepared_;
-    basic_step_memory<space> memory_;
+    std::vector<std::unique_ptr<const laid_step>> laid_; ///< by extent
+    step_room<space> room_;
     parameter_set parameters_;
-    detail::stage_runner<Model, B> runner_;
-    skip_cache<scalar> skips_;
-    typename space::sections sections_;
+    std::vector<std::unique_ptr<ready_step>> steps_; ///< by extent
     detail::replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_;
     value_watch<B> watch_;
-    detail::frozen_runner<space> frozen_;
+    ready_step* now_; ///< of the extent that is selected
 };
 
 } // namespace pulse

@@ -3,20 +3,46 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/print.hpp>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/replica_place.hpp>
+#include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/executor.hpp>
 
 namespace pulse::detail {
 
-PULSE_INLINE replica_place placed(const plan& planned, const any_transport& transport, rank_layout layout) {
+PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made) {
+    std::vector<extent_step> all;
+    made.each_extent([&](const extent& to, const plan& planned, const cost_table& costs, double) {
+        all.push_back({&planned, &costs, to});
+    });
+    return all;
+}
+
+PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_transport& transport,
+                                  rank_layout layout) {
+    const plan& planned = *of.front().planned;
+    for (const extent_step& other : of) {
+        const plan& with = *other.planned;
+        if (with.cut != planned.cut || with.pipeline_degree != planned.pipeline_degree ||
+            with.data_degree != planned.data_degree || with.microbatches != planned.microbatches ||
+            with.microbatch_size != planned.microbatch_size || with.previews != planned.previews) {
+            throw input_error{"pulse: the plans of a run's extents differ in cut, degrees, microbatches or previews"};
+        }
+        if (of.size() > 1 && !with.frozen_tasks.empty()) {
+            throw input_error{"pulse: a plan for several extents has frozen tasks, which encode for a next step of "
+                              "their own extent"};
+        }
+    }
     if (planned.data_degree < 1 || planned.pipeline_degree < 1) {
         throw input_error{"pulse: plan: pipeline_degree and data_degree must be at least 1"};
     }

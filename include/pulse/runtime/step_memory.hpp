@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -13,36 +14,63 @@
 
 namespace pulse {
 
-/// The memory of one rank's step, taken once: the block, the message slots and the workspace of a memory_layout, and
-/// two rooms for results of frozen tasks.
+/// Memory of one rank for its steps, taken once. Steps of several layouts, one of which runs at a time, lie in the same:
+/// there is as much of each kind as the greatest of them asks for.
+template <class Space>
+class step_room {
+public:
+    step_room(std::span<const memory_layout* const> layouts, const any_transport& transport) :
+        block_{most(layouts, [](const memory_layout& l) { return l.block_bytes; })},
+        workspace_{most(layouts, [](const memory_layout& l) { return l.workspace_bytes; })},
+        // In one piece: NCCL rounds every allocation up to 2 MiB.
+        slots_{transport.allocate(most(layouts, [](const memory_layout& l) {
+            std::int64_t all = 0;
+            for (const std::int64_t bytes : l.slot_bytes) { all += aligned(bytes); }
+            return all;
+        }))} {}
+
+    [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
+    [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.data(); }
+    [[nodiscard]] std::byte* slots() const noexcept { return slots_; }
+
+private:
+    template <class Bytes>
+    [[nodiscard]] static std::size_t most(std::span<const memory_layout* const> layouts, const Bytes& bytes) {
+        std::int64_t found = 0;
+        for (const memory_layout* one : layouts) { found = std::max(found, bytes(*one)); }
+        return static_cast<std::size_t>(found);
+    }
+
+    typename Space::bytes block_;
+    typename Space::bytes workspace_;
+    std::byte* slots_;
+};
+
+/// The memory of one rank's step: the block, the message slots and the workspace of a memory_layout, in a room, and two
+/// rooms for results of frozen tasks.
 ///
 /// It counts what a program acquires as it runs, and shows its bytes, so that a test can see what was really written.
 /// Spans and addresses are those of the space.
 template <class Space>
 class basic_step_memory {
 public:
-    basic_step_memory(const memory_layout& layout, const any_transport& transport) :
-        places_{layout.places}, block_{static_cast<std::size_t>(layout.block_bytes)},
-        workspace_{static_cast<std::size_t>(layout.workspace_bytes)},
-        results_{static_cast<std::size_t>(layout.result_bytes)}, block_size_{layout.block_bytes},
-        workspace_size_{layout.workspace_bytes}, result_size_{layout.result_bytes}, slot_size_{layout.slot_bytes},
-        slot_used_(layout.slot_bytes.size(), 0) {
-        // In one piece: NCCL rounds every allocation up to 2 MiB.
-        std::int64_t all = 0;
-        for (const std::int64_t bytes : layout.slot_bytes) { all += aligned(bytes); }
-        std::byte* next = transport.allocate(static_cast<std::size_t>(all));
-        slots_.reserve(layout.slot_bytes.size());
-        for (const std::int64_t bytes : layout.slot_bytes) {
-            slots_.push_back(next);
-            next += aligned(bytes);
+    /// The room must outlive it.
+    basic_step_memory(const memory_layout& layout, const step_room<Space>& room) :
+        places_{layout.places}, room_{room}, results_{static_cast<std::size_t>(layout.result_bytes)},
+        block_size_{layout.block_bytes}, workspace_size_{layout.workspace_bytes}, result_size_{layout.result_bytes},
+        slot_size_{layout.slot_bytes}, slots_(layout.slot_bytes.size()), slot_used_(layout.slot_bytes.size(), 0) {
+        std::byte* next = room.slots();
+        for (std::size_t s = 0; s != slots_.size(); ++s) {
+            slots_[s] = next;
+            next += aligned(slot_size_[s]);
         }
     }
 
     [[nodiscard]] std::byte* address(int place) const noexcept {
         const buffer_place& p = places_[static_cast<std::size_t>(place)];
-        return p.slot >= 0 ? slots_[static_cast<std::size_t>(p.slot)] : block_.data() + p.offset;
+        return p.slot >= 0 ? slots_[static_cast<std::size_t>(p.slot)] : room_.block() + p.offset;
     }
-    [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.data(); }
+    [[nodiscard]] std::byte* workspace() const noexcept { return room_.workspace(); }
     /// The room for results of even or odd steps: 0 or 1.
     [[nodiscard]] std::byte* results(int parity) const noexcept {
         return results_.data() + parity * (result_size_ / 2);
@@ -50,10 +78,10 @@ public:
 
     /// The block, the workspace and the slots as they are now, for measuring what a step writes.
     [[nodiscard]] std::span<std::byte> block_bytes() const noexcept {
-        return {block_.data(), static_cast<std::size_t>(block_size_)};
+        return {room_.block(), static_cast<std::size_t>(block_size_)};
     }
     [[nodiscard]] std::span<std::byte> workspace_bytes() const noexcept {
-        return {workspace_.data(), static_cast<std::size_t>(workspace_size_)};
+        return {room_.workspace(), static_cast<std::size_t>(workspace_size_)};
     }
     [[nodiscard]] std::size_t slot_count() const noexcept { return slots_.size(); }
     [[nodiscard]] std::span<std::byte> slot_bytes(std::size_t slot) const noexcept {
@@ -81,17 +109,16 @@ public:
     [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
     /// Most bytes held at once by buffers.
     [[nodiscard]] std::int64_t most_live_bytes() const noexcept { return most_live_bytes_; }
-    /// Bytes of the block and the slots that were acquired at some time, of the workspace and of the rooms for results.
-    [[nodiscard]] std::int64_t used_bytes() const noexcept {
-        std::int64_t sum = block_used_ + workspace_size_ + result_size_;
-        for (const std::int64_t s : slot_used_) { sum += s; }
-        return sum;
+    /// Of the block and the slots what was acquired at some time, and all of the workspace and the rooms for results.
+    [[nodiscard]] step_bytes used() const noexcept {
+        return {block_used_, std::accumulate(slot_used_.begin(), slot_used_.end(), std::int64_t{}), workspace_size_,
+                result_size_};
     }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept { return used().total(); }
 
 private:
     std::vector<buffer_place> places_;
-    typename Space::bytes block_;
-    typename Space::bytes workspace_;
+    const step_room<Space>& room_;
     typename Space::bytes results_;
     std::int64_t block_size_;
     std::int64_t workspace_size_;

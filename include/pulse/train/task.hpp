@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -83,6 +84,10 @@ struct task_rules {
         t.encoded(results);
     };
     template <class T>
+    static constexpr bool chooses_extent = requires(T& t, std::uint64_t first) {
+        { t.extent_at(first) } -> std::convertible_to<std::size_t>;
+    };
+    template <class T>
     static constexpr bool begin = begins<T> || !requires {
         &T::begin;
     };
@@ -103,6 +108,8 @@ struct task_rules {
 /// - `begin(first_sample)`, where there is one, is called before each step, on every rank. A task whose
 ///   `begin(first_sample, loss_scale)` takes the loss scale multiplies its gradient by it, in floats; for others the
 ///   trainer does, in scalars.
+/// - `extent_at(first_sample)`, where the plan has several extents, is the number of the one that the step has whose
+///   samples begin there: the same on every rank.
 /// - `encode(first_sample, call)`, where the plan has frozen tasks, writes what one of them makes of samples of the
 ///   replica, the first of which is at `first_sample` of all; `encoded(results)` is called before each step, behind
 ///   `begin`, with what was made for it and stays until it ends.

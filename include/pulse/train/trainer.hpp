@@ -8,9 +8,11 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
@@ -40,8 +42,7 @@ public:
     /// The backend is made for the rank: in its stream, or with options.threads. Throws input_error when plan, costs,
     /// model, backend and number of ranks do not fit together, or when an option is out of range.
     trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
-        options_{options}, ranks_{ranks}, math_(backend_on<B>(ranks, options.threads)),
-        executor_{math_, ranks, made.plan, made.costs, {made.layout, made.kept.sharded, made.extent}},
+        options_{options}, ranks_{ranks}, math_(backend_on<B>(ranks, options.threads)), executor_{math_, ranks, made},
         optimizer_{Model::layer_count, static_cast<std::size_t>(made.plan.microbatches), executor_.parameters(),
                    train::optimizer_options{.constants = options.adamw,
                                             .clip_norm = options.clip_norm,
@@ -50,18 +51,21 @@ public:
                                             .replicas = {executor_.place(), made.kept.sharded}},
                    train::updates_of(math_)},
         losses_(static_cast<std::size_t>(made.plan.microbatches)), batch_{made.plan.microbatch_size} {
-        const auto graph = graph_of<Model>(executor_.size());
-        input_elements_ = static_cast<std::size_t>(graph.layers.front().input_elements * batch_);
-        output_elements_ = static_cast<std::size_t>(graph.layers.back().output_elements * batch_);
+        made.each_extent([&](const extent& to, const auto&...) {
+            const auto graph = graph_of<Model>(resize<Model>(to));
+            const auto of_batch = [&](std::int64_t elements) { return static_cast<std::size_t>(elements * batch_); };
+            elements_.push_back(
+                {of_batch(graph.layers.front().input_elements), of_batch(graph.layers.back().output_elements)});
+        });
         optimizer_.start(train::initial_values<Model>(executor_.parameters(), options.seed), executor_.parameters());
         train::initialise_frozen<Model>(executor_.parameters(), options.seed);
     }
     trainer(const trainer&) = delete;
     trainer& operator=(const trainer&) = delete;
 
-    /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Throws error, on
-    /// every rank, when a gradient or loss is not finite, naming the first tensor that was not; nothing has changed
-    /// then.
+    /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Of a plan with
+    /// several extents the task says which one the step has (extent_at). Throws error, on every rank, when a gradient
+    /// or loss is not finite, naming the first tensor that was not; nothing has changed then.
     template <class Task>
     train::step_outcome step(Task& data, bool stop = false) {
         require_task<Task, Model, B>();
@@ -103,7 +107,7 @@ public:
     }
     /// Memory that the rank takes for a step and for what it keeps, as a plan predicts it.
     [[nodiscard]] std::int64_t bytes() const noexcept {
-        return executor_.memory().used_bytes() + executor_.replica_bytes() + executor_.parameters().bytes() +
+        return executor_.used().total() + executor_.replica_bytes() + executor_.parameters().bytes() +
                optimizer_.bytes();
     }
 
@@ -143,7 +147,7 @@ public:
     }
 
     /// The next step is recorded, on this rank.
-    void record() { executor_.record(executor_.instructions().instructions.size()); }
+    void record() noexcept { records_ = true; }
     /// What runs the steps: for its trace, its parameters and its place.
     [[nodiscard]] executor<Model, B>& runner() noexcept { return executor_; }
     [[nodiscard]] const executor<Model, B>& runner() const noexcept { return executor_; }
@@ -154,6 +158,10 @@ public:
 private:
     using updates = decltype(train::updates_of(std::declval<const B&>()));
     using rules = detail::task_rules<Model, B>;
+    struct microbatch_elements {
+        std::size_t input{};
+        std::size_t output{};
+    };
 
     /// A task as the executor's.
     template <class Task>
@@ -166,14 +174,14 @@ private:
         [[nodiscard]] auto text(int m) { return data.text(of.work_of(m)); }
         [[nodiscard]] auto facts(int m) { return data.facts(of.work_of(m)); }
         void input(int m, scalar* x) requires rules::template plain_input<Task> {
-            data.input(of.work_of(m), {x, of.input_elements_});
+            data.input(of.work_of(m), {x, of.now().input});
         }
         void input(int m, scalar* x, const scalar* prediction) requires rules::template conditioned_input<Task> {
-            const std::size_t n = of.output_elements_;
-            data.input(of.work_of(m), {x, of.input_elements_}, {prediction, prediction == nullptr ? 0 : n});
+            const std::size_t n = of.now().output;
+            data.input(of.work_of(m), {x, of.now().input}, {prediction, prediction == nullptr ? 0 : n});
         }
         void loss(int m, const scalar* y, scalar* dy) {
-            const std::size_t n = of.output_elements_;
+            const std::size_t n = of.now().output;
             data.loss(of.work_of(m), std::span<const scalar>{y, n}, std::span<scalar>{dy, n});
             if constexpr (updates::scales_loss && !rules::template begins_scaled<Task>) {
                 of.math_.scale(static_cast<std::int64_t>(n), static_cast<float>(of.optimizer_.loss_scale()), dy, dy);
@@ -200,6 +208,8 @@ private:
 
     template <class Task>
     void run(Task& data, bool stop) {
+        select(data);
+        if (std::exchange(records_, false)) { executor_.record(executor_.instructions().instructions.size()); }
         optimizer_.memory().clear(std::span<double>{losses_.data(), losses_.size()});
         if constexpr (rules::template begins_scaled<Task>) {
             data.begin(samples_, optimizer_.loss_scale());
@@ -209,6 +219,24 @@ private:
         step_task<Task> adapted{*this, data, stop};
         executor_.step(adapted);
     }
+    /// The extent of the next step.
+    template <class Task>
+    void select(Task& data) {
+        std::size_t which = 0;
+        if constexpr (rules::template chooses_extent<Task>) {
+            which = data.extent_at(samples_);
+        } else if (elements_.size() > 1) {
+            throw input_error{"pulse: the plan has several extents, and the task of this run has no extent_at(sample)"};
+        }
+        if (which >= elements_.size()) {
+            throw input_error{"pulse: the task asks for extent " + std::to_string(which) + " of a plan that has " +
+                              std::to_string(elements_.size())};
+        }
+        executor_.select(which);
+        selected_ = which;
+    }
+    /// Elements of a microbatch's tensors in the step that runs.
+    [[nodiscard]] const microbatch_elements& now() const noexcept { return elements_[selected_]; }
     void optimize(bool stop) {
         if (!not_finite_.empty()) { return; } // the step is run again only to be looked at
         try {
@@ -240,8 +268,9 @@ private:
     train::rank_optimizer<updates> optimizer_;
     typename space::template array<double> losses_;
     int batch_;
-    std::size_t input_elements_{}; ///< of a microbatch
-    std::size_t output_elements_{};
+    std::vector<microbatch_elements> elements_{}; ///< by extent
+    std::size_t selected_{};                      ///< the extent of the step
+    bool records_{};
     std::int64_t steps_{};
     std::uint64_t samples_{};
     train::step_outcome outcome_{};

@@ -5,6 +5,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/resize.hpp>
@@ -12,6 +13,7 @@
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/tune/extent_plans.hpp>
 #include <pulse/tune/plan_request.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuning.hpp>
@@ -26,19 +28,23 @@ namespace pulse {
 /// input_error, which names the field, for a request that contradicts itself, and as tune() does.
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request);
 
+/// The same at the extents of the request: where there are several, one plan on their mean costs, and for each an order
+/// of its own (plan_extents), half of the seconds for the one and half for the others.
+[[nodiscard]] PULSE_INLINE tuning plan_for(const extent_cost_source& costs_of, const plan_request& request);
+
 /// From a profile, which has one microbatch size: that is the plan's unless the request has another, to which times and
 /// bytes are scaled (scaled_costs).
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request);
 
 /// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs) at the
-/// request's extent, and `frozen` components beside them: what its ranks keep of each parameter follows from both.
+/// request's extents, and `frozen` components beside them: what its ranks keep of each parameter follows from both.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
-    const auto graph = graph_of<Model>(resize<Model>(request.extent));
     return plan_for(
-        [on = *request.device, &graph, &frozen](int samples) {
+        [on = *request.device, &frozen](int samples, const extent& to) {
+            const auto graph = graph_of<Model>(resize<Model>(to));
             cost_table costs =
                 analytic_costs(graph.view(), on, samples, static_cast<int>(sizeof(typename Backend::scalar)));
             costs.frozen = frozen;

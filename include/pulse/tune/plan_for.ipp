@@ -13,12 +13,14 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesize.hpp>
+#include <pulse/tune/extent_plans.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_request.hpp>
 #include <pulse/tune/scaled_costs.hpp>
@@ -229,8 +231,24 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
     };
 }
 
-[[nodiscard]] inline tuning plan_request_for(const cost_source& costs_of, plan_request asked,
+inline void require_shares(const plan_request& asked) {
+    for (const extent_share& one : asked.extents) {
+        if (!(one.share > 0) || one.extent == extent{}) {
+            refuse_request(asked.words.extents, ": each has a height, a width and a share above 0");
+        }
+    }
+}
+
+[[nodiscard]] inline tuning plan_request_for(const extent_cost_source& costs_at, plan_request asked,
                                              std::vector<std::string> assumptions) {
+    require_shares(asked);
+    const bool several = !asked.extents.empty();
+    const cost_source costs_of = [&](int samples) {
+        if (!several) { return costs_at(samples, asked.extent); }
+        std::vector<cost_table> each;
+        for (const extent_share& one : asked.extents) { each.push_back(costs_at(samples, one.extent)); }
+        return mean_costs(each, asked.extents);
+    };
     if (asked.devices == 0 && asked.cluster) { asked.devices = asked.cluster->devices(); }
     require_positive(asked);
     const cluster machine = cluster_of(asked, assumptions);
@@ -250,10 +268,17 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
                        " " + std::string{name_of(asked.frozen)} + ": the model has no frozen components");
     }
     if (!asked.device) { assumptions.emplace_back("the optimizer takes no time: the profile's device is not known"); }
+    const double seconds = asked.seconds;
+    asked.seconds = several ? seconds / 2 : seconds;
     tune_options space = space_of_request(asked);
     set_refinement(space, asked);
     tuning found = tune(costs_of, machine, space);
     found.extent = asked.extent;
+    if (several) {
+        space.refined = static_cast<int>(asked.extents.size()); // which share the other half
+        set_refinement(space, asked);
+        plan_extents(found, costs_at, asked.extents, machine, space);
+    }
     found.assumptions = std::move(assumptions);
     return found;
 }
@@ -261,11 +286,19 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
 } // namespace detail
 
 PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request) {
+    if (!request.extents.empty()) {
+        detail::refuse_request(request.words.extents, ": the costs that are given are of one extent");
+    }
+    return detail::plan_request_for([&](int samples, const extent&) { return costs_of(samples); }, request, {});
+}
+
+PULSE_INLINE tuning plan_for(const extent_cost_source& costs_of, const plan_request& request) {
     return detail::plan_request_for(costs_of, request, {});
 }
 
 PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request) {
     std::vector<std::string> assumptions{};
+    if (!request.extents.empty()) { detail::refuse_request(request.words.extents, ": a profile is of one extent"); }
     if (!request.device) {
         if (const device* known = find_device(costs.device.view())) { request.device = *known; }
     }
@@ -277,8 +310,8 @@ PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request) {
         assumptions.push_back("times and bytes in proportion to the microbatch size; the profile's is " +
                               std::to_string(costs.microbatch_size));
     }
-    return detail::plan_request_for([&costs](int samples) { return scaled_costs(costs, samples); }, std::move(request),
-                                    std::move(assumptions));
+    return detail::plan_request_for([&costs](int samples, const extent&) { return scaled_costs(costs, samples); },
+                                    std::move(request), std::move(assumptions));
 }
 
 } // namespace pulse

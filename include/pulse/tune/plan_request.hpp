@@ -5,6 +5,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/device.hpp>
@@ -41,6 +42,7 @@ struct request_words {
     std::string frozen{"frozen"};
     std::string self_conditioning{"self_conditioning"};
     std::string seconds{"seconds"};
+    std::string extents{"extents"};
 };
 
 /// What is to be planned. What is absent is tuned, or follows from the rest; what is given is kept.
@@ -54,6 +56,8 @@ struct plan_request {
     std::optional<pulse::device> device{};
     /// Of the model's input; none: that of the model's type. Costs that are given are for one.
     pulse::extent extent{};
+    /// Of a run whose steps have several extents, instead: the best plan has the shortest mean step.
+    std::vector<extent_share> extents{};
     /// Absent: one node with the device's memory and its usual link.
     std::optional<pulse::cluster> cluster{};
     /// Per device; 0: what the cluster says.

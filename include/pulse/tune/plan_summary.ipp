@@ -10,10 +10,13 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/core/text_table.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/schedule.hpp>
@@ -150,10 +153,30 @@ PULSE_INLINE std::string to_text(const parameter_memory& kept) {
            (kept.sharded ? " shared by the replicas)" : ")");
 }
 
+namespace detail {
+
+/// Steps of all extents, and the mean of a run.
+[[nodiscard]] inline std::string extents_text(const tuning& found) {
+    text_table table;
+    table.row({"extent", "share", "step", "lower bound", "bubble", "samples/s"});
+    double mean_us = 0;
+    found.each_extent([&](const extent& to, const plan& planned, const cost_table&, double share) {
+        const prediction& expected = planned.predicted;
+        mean_us += share * expected.step_us;
+        table.row({text_of(to), percent_text(share), duration_text(expected.step_us),
+                   duration_text(expected.lower_bound_us), percent_text(expected.bubble_ratio),
+                   number_text(expected.samples_per_s, 2)});
+    });
+    return table.str(1) + "the mean step takes " + duration_text(mean_us) + "; what follows is of the first extent\n\n";
+}
+
+} // namespace detail
+
 PULSE_INLINE std::string plan_summary(const tuning& found) {
     const prediction& expected = found.plan.predicted;
     const tune_row& row = found.best_row();
     std::string text = "plan: " + to_text(row.candidate) + "\n";
+    if (!found.others.empty()) { text += detail::extents_text(found); }
     if (found.plan.previews > 0) {
         text += "self-conditioning: " + std::to_string(found.plan.previews) + " of " +
                 std::to_string(found.plan.microbatches) + " microbatches have a preview\n";

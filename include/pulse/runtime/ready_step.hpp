@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <pulse/model/extent.hpp>
+#include <pulse/plan/layout.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/program.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/cascade_runner.hpp>
+#include <pulse/runtime/frozen_runner.hpp>
+#include <pulse/runtime/prepared_program.hpp>
+#include <pulse/runtime/skip_cache.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/stage_runner.hpp>
+#include <pulse/runtime/step_memory.hpp>
+
+namespace pulse::detail {
+
+/// What a rank runs at one of the extents of its steps.
+struct extent_step {
+    const plan* planned{};
+    const cost_table* costs{};
+    pulse::extent extent{};
+};
+
+/// One rank's programs for steps of one extent, and the memory that they ask for.
+template <class Model, backend B>
+struct laid_step {
+    resizing size;
+    step_model model;
+    std::vector<program> programs; ///< of all devices
+    memory_layout layout;
+
+    using model_traits = model_parameters<Model, B>;
+
+    laid_step(const extent_step& of, int device) :
+        size{model_traits::resized(of.extent)}, model{*of.planned, model_traits::fitting(
+                                                                       *of.costs, of.planned->microbatch_size, size)},
+        programs{lower(*of.planned, model)}, layout{lay_out(model, programs[static_cast<std::size_t>(device)])} {}
+};
+
+/// The same with every buffer, layer and pass of it looked up. What it is made of must outlive it.
+template <class Model, backend B>
+struct ready_step {
+    using space = space_of<B>;
+
+    const laid_step<Model, B>& laid;
+    prepared_program prepared;
+    basic_step_memory<space> memory;
+    stage_runner<Model, B> runner;
+    skip_cache<typename B::scalar> skips;
+    typename space::sections sections;
+    frozen_runner<space> frozen;
+
+    template <class Parameters>
+    ready_step(B& math, const laid_step<Model, B>& of, int device, int batch, const step_room<space>& room,
+               Parameters& parameters) :
+        laid{of},
+        prepared{of.model, instructions(device), of.layout}, memory{of.layout, room}, runner{math,  of.model,   of.size,
+                                                                                             batch, parameters, memory},
+        skips{static_cast<std::size_t>(of.model.edge_count()), most_in_flight(of.model, instructions(device))},
+        sections{math, instructions(device)}, frozen{of.model.frozen(), device, memory} {}
+    ready_step(const ready_step&) = delete;
+    ready_step& operator=(const ready_step&) = delete;
+
+    [[nodiscard]] const program& instructions(int device) const noexcept {
+        return laid.programs[static_cast<std::size_t>(device)];
+    }
+};
+
+} // namespace pulse::detail

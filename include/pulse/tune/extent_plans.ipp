@@ -1,0 +1,142 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/hardware/cluster.hpp>
+#include <pulse/model/extent.hpp>
+#include <pulse/model/resize.hpp>
+#include <pulse/plan/peak_bytes.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/profile/cost_table.hpp>
+#include <pulse/schedule/bound/lower_bound.hpp>
+#include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/timed_orders.hpp>
+#include <pulse/tune/candidate.hpp>
+#include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/extent_plans.hpp>
+#include <pulse/tune/search_space.hpp>
+#include <pulse/tune/tuning.hpp>
+
+namespace pulse {
+
+namespace detail {
+
+/// The order of another plan, each pass as early as the costs of a problem allow.
+[[nodiscard]] inline schedule retimed(const schedule_problem& problem, const schedule& order) {
+    device_orders orders(order.devices.size());
+    for (std::size_t d = 0; d != orders.size(); ++d) {
+        for (const timed_pass& p : order.devices[d]) { orders[d].push_back({p.op, p.stage, p.microbatch}); }
+    }
+    return timed_from_orders(problem, orders);
+}
+
+/// The plan of a candidate at one extent, cut as `mean`, whose order is one of those that are tried.
+[[nodiscard]] inline plan plan_extent(const cost_table& costs, const tune_candidate& c, const plan& mean,
+                                      const cluster& machine, const tune_options& space, std::int64_t limit) {
+    const prepared_candidate ready = prepare_candidate(costs, machine, mean.cut, c, space, limit);
+    evaluated_candidate best = evaluate_candidate(costs, c, ready, space.list);
+    const auto keep_faster = [&](evaluated_candidate other) {
+        const std::vector<std::int64_t>& peaks = other.planned.predicted.peak_memory_bytes;
+        if (worst_over(peaks, limit) >= 0 || other.planned.predicted.step_us >= best.planned.predicted.step_us) {
+            return;
+        }
+        best = std::move(other);
+    };
+    keep_faster(simulate_candidate(costs, c, ready, retimed(ready.step.problem, mean.order), limit > 0));
+    double proof_us = 0;
+    if (space.refine) {
+        try {
+            keep_faster(refine_candidate(costs, c, ready, space.refine, best.room_bytes, proof_us));
+        } catch (const infeasible_error&) {} // what was found without it fits
+    }
+    best.planned.predicted.lower_bound_us =
+        step_bound_us(ready.step, std::max(lower_bound_us(ready.step.plain), proof_us));
+    return std::move(best.planned);
+}
+
+} // namespace detail
+
+PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const std::vector<extent_share>& extents) {
+    double all = 0;
+    for (const extent_share& one : extents) { all += one.share; }
+    cost_table mean = costs.front();
+    for (layer_cost& layer : mean.layers) { layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 0; }
+    const auto grow = [](std::int64_t& bytes, std::int64_t other) { bytes = std::max(bytes, other); };
+    for (std::size_t e = 0; e != costs.size(); ++e) {
+        const cost_table& one = costs[e];
+        if (one.model != mean.model || one.microbatch_size != mean.microbatch_size ||
+            one.layers.size() != mean.layers.size() || one.skips.size() != mean.skips.size() ||
+            one.further_chains != mean.further_chains) {
+            throw input_error("extents: their costs are not of one model and microbatch size");
+        }
+        if (!one.frozen.empty()) {
+            throw input_error("extents: of several, frozen components are not planned: the extent of the next step "
+                              "decides what they take");
+        }
+        const double share = extents[e].share / all;
+        for (std::size_t l = 0; l != one.layers.size(); ++l) {
+            layer_cost& to = mean.layers[l];
+            const layer_cost& of = one.layers[l];
+            to.forward_us += share * of.forward_us;
+            to.backward_input_us += share * of.backward_input_us;
+            to.backward_weight_us += share * of.backward_weight_us;
+            grow(to.saved_bytes, of.saved_bytes);
+            grow(to.output_bytes, of.output_bytes);
+            grow(to.deferred_bytes, of.deferred_bytes);
+            grow(to.workspace_bytes, of.workspace_bytes);
+            grow(to.frozen_output_bytes, of.frozen_output_bytes);
+        }
+        for (std::size_t s = 0; s != one.skips.size(); ++s) { grow(mean.skips[s].bytes, one.skips[s].bytes); }
+        grow(mean.conditioning_bytes, one.conditioning_bytes);
+        grow(mean.frozen_conditioning_bytes, one.frozen_conditioning_bytes);
+        grow(mean.input_bytes, one.input_bytes);
+    }
+    return mean;
+}
+
+PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of,
+                               const std::vector<extent_share>& extents, const cluster& machine,
+                               const tune_options& space) {
+    const tune_candidate& c = found.best_row().candidate;
+    const plan mean = std::move(found.plan);
+    const std::int64_t limit = found.memory_limit_bytes;
+    double all = 0;
+    for (const extent_share& one : extents) { all += one.share; }
+    found.others.clear();
+    for (const extent_share& one : extents) {
+        planned_extent made{};
+        made.extent = one.extent;
+        made.share = one.share / all;
+        made.costs = costs_of(c.microbatch_size, one.extent);
+        try {
+            made.plan = detail::plan_extent(made.costs, c, mean, machine, space, limit);
+        } catch (const infeasible_error& e) {
+            throw infeasible_error("extent " + detail::text_of(one.extent) + ": " + e.what());
+        }
+        found.others.push_back(std::move(made));
+    }
+    planned_extent first = std::move(found.others.front());
+    found.others.erase(found.others.begin());
+    found.extent = first.extent;
+    found.share = first.share;
+    found.plan = std::move(first.plan);
+    found.costs = std::move(first.costs);
+    if (limit == 0 || found.others.empty()) { return; }
+    const std::vector<std::int64_t> peaks = peak_bytes(found);
+    if (const int over = detail::worst_over(peaks, limit); over >= 0) {
+        throw infeasible_error("device " + std::to_string(over) + " needs " +
+                               std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +
+                               std::to_string(limit) + " for steps of all extents");
+    }
+}
+
+} // namespace pulse

@@ -42,7 +42,8 @@ std::vector<p2p_size> doubling_sizes(std::int64_t most) {
 }
 
 std::vector<p2p_size> model_sizes(const p2p_model& of, bool largest_only) {
-    const pulse_plan::backbone what{pulse_plan::read_backbone_name("--model", of.name)};
+    const pulse_plan::backbone_name named = pulse_plan::read_backbone_name("--model", of.name);
+    const pulse_plan::backbone what{named, named.extent()};
     const pulse::graph_view graph = what.graph();
     // Which device's rates balance the cut hardly changes the sizes.
     const pulse::cost_table costs = pulse::analytic_costs(graph, pulse::a100_80gb, of.microbatch_size, of.scalar_bytes);

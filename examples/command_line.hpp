@@ -10,9 +10,11 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include <pulse/data/aspect_buckets.hpp>
 #include <pulse/model/extent.hpp>
 
 namespace pulse_examples {
@@ -80,6 +82,30 @@ template <class T>
                                                           : "'" + text + "' is no HEIGHTxWIDTH, as 512 or 512x768 are";
             },
             ""};
+}
+
+/// Buckets that are written as AREA[:STEP[:MIN-MAX]], AREA as extent_in reads it; none of what is not.
+[[nodiscard]] inline pulse::data::bucket_options buckets_in(std::string_view text) {
+    const auto rest_of = [](std::string_view& of, char mark) {
+        const std::size_t at = of.find(mark);
+        const std::string_view rest = at == of.npos ? std::string_view{} : of.substr(at + 1);
+        of = of.substr(0, at);
+        return std::pair{at != of.npos, rest};
+    };
+    auto [has_step, step] = rest_of(text, ':');
+    auto [has_sides, sides] = rest_of(step, ':');
+    auto [has_most, most] = rest_of(sides, '-');
+    const auto side = [](std::string_view digits) {
+        return digits.find('x') == digits.npos ? extent_in(digits).height : 0;
+    };
+    pulse::data::bucket_options read{.area = extent_in(text)};
+    if (has_step) { read.step = side(step); }
+    if (has_sides) {
+        read.least = side(sides);
+        read.most = side(most);
+    }
+    const bool whole_sides = !has_sides || (has_most && read.least > 0 && read.most > 0);
+    return read.step > 0 && whole_sides ? read : pulse::data::bucket_options{};
 }
 
 /// Ends a program's reading of its arguments with one line on stderr and exit status 2; gives what parse() returns

@@ -68,13 +68,14 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.option_defaults()->group("What to plan");
     CLI::Option* const model =
         app.add_option("--model", a.model,
-                       "Backbone, 16-bit, of latents of its usual size or of such height and width; needs --device")
-            ->type_name("[" + models + "][@HEIGHTxWIDTH]");
+                       "Backbone, 16-bit, of latents of its usual size or of such height and width; of several, the "
+                       "plan is for steps of all, by SHARE (1); needs --device")
+            ->type_name("[" + models + "][@HEIGHTxWIDTH[:SHARE],...]");
     CLI::Option* const config =
         app.add_option("--model-config", a.model_config,
                        "Backbone of a diffusers folder instead of --model, of latents of its sample_size or of such "
-                       "height and width")
-            ->type_name("DIR[@HEIGHTxWIDTH]");
+                       "heights and widths")
+            ->type_name("DIR[@HEIGHTxWIDTH[:SHARE],...]");
     CLI::Option* const device = choice("--device", a.device, devices, "Device whose rates the costs come from");
     CLI::Option* const profile =
         file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");

@@ -1,5 +1,10 @@
 #include "catalogue.hpp"
 
+#include <charconv>
+#include <cstddef>
+#include <system_error>
+#include <utility>
+
 #include <pulse/core/error.hpp>
 #include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/known_models.hpp>
@@ -16,9 +21,22 @@ std::vector<std::string> backbone_names() {
 
 backbone_name split_name(const std::string& option, std::string_view text) {
     const std::size_t at = text.rfind('@');
-    const pulse::extent to =
-        at == std::string_view::npos ? pulse::extent{} : pulse_examples::extent_in(text.substr(at + 1));
-    return {option, std::string{to == pulse::extent{} ? text : text.substr(0, at)}, to};
+    std::vector<pulse::extent_share> found;
+    for (std::size_t from = at; from != std::string_view::npos;) {
+        const std::size_t next = text.find(',', from + 1);
+        const std::string_view one = text.substr(from + 1, next == text.npos ? next : next - from - 1);
+        const std::size_t mark = one.find(':');
+        pulse::extent_share read{pulse_examples::extent_in(one.substr(0, mark))};
+        if (mark != one.npos) {
+            const char* const end = one.data() + one.size();
+            const auto [stop, fault] = std::from_chars(one.data() + mark + 1, end, read.share);
+            if (fault != std::errc{} || stop != end || !(read.share > 0)) { read = {}; }
+        }
+        if (read.extent == pulse::extent{}) { return {option, std::string{text}}; }
+        found.push_back(read);
+        from = next;
+    }
+    return {option, std::string{text.substr(0, at)}, std::move(found)};
 }
 
 backbone_name read_backbone_name(const std::string& option, std::string_view text) {
@@ -30,19 +48,19 @@ backbone_name read_backbone_name(const std::string& option, std::string_view tex
     return read;
 }
 
-backbone::backbone(const backbone_name& what) {
+backbone::backbone(const backbone_name& what, const pulse::extent& to) {
     const pulse::known_model& known = *pulse::find_model(what.name);
     known_ = known.graph;
-    if (what.extent == pulse::extent{}) { return; }
+    if (to == pulse::extent{}) { return; }
     if (known.at == nullptr) { throw pulse::input_error(what.option + ": " + what.name + " has one size"); }
     try {
-        made_ = known.at(what.extent);
+        made_ = known.at(to);
     } catch (const pulse::input_error& e) { throw pulse::input_error(what.option + ": " + e.what()); }
 }
 
 std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                      int scalar_bytes) {
-    return pulse::frozen_costs(what.name, on, scalar_bytes, what.extent);
+    return pulse::frozen_costs(what.name, on, scalar_bytes, what.extent());
 }
 
 } // namespace pulse_plan

@@ -18,13 +18,15 @@ namespace pulse_plan {
 
 [[nodiscard]] std::vector<std::string> backbone_names();
 
-/// What NAME[@HEIGHTxWIDTH] or DIR[@HEIGHTxWIDTH] says; no extent: the backbone's own.
+/// What NAME[@HEIGHTxWIDTH[:SHARE],...] or DIR[...] says; no extent: the backbone's own.
 struct backbone_name {
     std::string option{}; ///< who says it
     std::string name{};
-    pulse::extent extent{};
+    std::vector<pulse::extent_share> extents{};
+
+    [[nodiscard]] pulse::extent extent() const { return extents.empty() ? pulse::extent{} : extents.front().extent; }
 };
-/// What is behind the last @ belongs to the name where it is no extent.
+/// What is behind the last @ belongs to the name where it is no list of extents.
 [[nodiscard]] backbone_name split_name(const std::string& option, std::string_view text);
 /// Throws input_error naming the option unless the name is one of backbone_names().
 [[nodiscard]] backbone_name read_backbone_name(const std::string& option, std::string_view text);
@@ -33,7 +35,7 @@ struct backbone_name {
 class backbone {
 public:
     /// Throws input_error naming the sizes that are next to an extent that it cannot be of.
-    explicit backbone(const backbone_name& what);
+    backbone(const backbone_name& what, const pulse::extent& to);
     explicit backbone(pulse::value_graph made) : made_{std::move(made)} {}
 
     [[nodiscard]] pulse::graph_view graph() const noexcept { return made_ ? made_->view() : known_; }
@@ -43,7 +45,7 @@ private:
     std::optional<pulse::value_graph> made_{};
 };
 
-/// What that backbone is trained beside; none where it reads pictures.
+/// What that backbone is trained beside at its one extent; none where it reads pictures.
 [[nodiscard]] std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                                    int scalar_bytes);
 

@@ -9,8 +9,6 @@
 #include <pulse/core/label.hpp>
 #include <pulse/diffusers/read_backbone.hpp>
 
-#include "catalogue.hpp"
-
 namespace pulse_plan {
 
 namespace {
@@ -25,11 +23,10 @@ namespace {
 
 } // namespace
 
-pulse::value_graph graph_of_folder(const std::string& text) {
-    const backbone_name said = split_name("--model-config", text);
+pulse::value_graph graph_of_folder(const backbone_name& said, const pulse::extent& to) {
     try {
         const auto config = pulse::diffusers::read_backbone(said.name, pulse::label{identifier_of(said.name)});
-        return std::visit([&](const auto& c) { return pulse::value_graph_of(c, said.extent); }, config);
+        return std::visit([&](const auto& c) { return pulse::value_graph_of(c, to); }, config);
     } catch (const pulse::input_error& e) { throw pulse::input_error{said.option + ": " + e.what()}; }
 }
 

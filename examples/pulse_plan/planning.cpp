@@ -74,7 +74,7 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
         std::cout << frozen_text(found, plan_of(watched)) << '\n';
     }
     std::cout << ranking_text(found);
-    if (!a.out.empty()) { pulse::save_plan(found.plan, a.out); }
+    if (!a.out.empty()) { pulse::save_plans(found.plans(), a.out); }
     write_pictures(a, found);
     for (const std::string* file : {&a.out, &a.svg, &a.trace}) {
         if (!file->empty()) { std::cout << "wrote " << *file << '\n'; }

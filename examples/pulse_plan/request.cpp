@@ -1,14 +1,19 @@
 #include "request.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/json.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/tune/cascade_plan.hpp>
+#include <pulse/tune/extent_plans.hpp>
+#include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 
@@ -57,27 +62,47 @@ pulse::plan_request request_of(const arguments& a) {
 } // namespace
 
 pulse::tuning plan_of(const arguments& a) {
-    const pulse::plan_request asked = request_of(a);
+    pulse::plan_request asked = request_of(a);
     if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
     const bool of_folder = !a.model_config.empty();
-    const backbone_name named = of_folder ? backbone_name{} : read_backbone_name("--model", a.model);
-    const backbone what = of_folder ? backbone{graph_of_folder(a.model_config)} : backbone{named};
+    const backbone_name named =
+        of_folder ? split_name("--model-config", a.model_config) : read_backbone_name("--model", a.model);
+    std::vector<pulse::extent_share> extents = named.extents;
+    if (extents.empty()) { extents.emplace_back(); }
+    std::vector<backbone> each;
+    for (const pulse::extent_share& one : extents) {
+        each.push_back(of_folder ? backbone{graph_of_folder(named, one.extent)} : backbone{named, one.extent});
+    }
     std::vector<pulse::frozen_component> frozen;
-    if (!of_folder) { frozen = frozen_costs_of(named, *asked.device, scalar_bytes); }
-    return pulse::plan_for(
-        [&](int samples) {
-            pulse::cost_table costs = pulse::analytic_costs(what.graph(), *asked.device, samples, scalar_bytes);
-            costs.frozen = frozen;
-            return costs;
-        },
-        asked);
+    if (each.size() > 1) {
+        if (asked.frozen == pulse::frozen_mode::first || asked.frozen == pulse::frozen_mode::bubbles) {
+            throw pulse::input_error(asked.words.frozen + ": with several sizes, that of the next step decides what is "
+                                                          "encoded for it");
+        }
+        asked.extents = extents;
+    } else if (!of_folder) {
+        frozen = frozen_costs_of(named, *asked.device, scalar_bytes);
+    }
+    const pulse::extent_cost_source costs_at = [&](int samples, const pulse::extent& to) {
+        const auto at = std::ranges::find(extents, to, &pulse::extent_share::extent) - extents.begin();
+        const pulse::graph_view graph = each[each.size() > 1 ? static_cast<std::size_t>(at) : 0].graph();
+        pulse::cost_table costs = pulse::analytic_costs(graph, *asked.device, samples, scalar_bytes);
+        costs.frozen = frozen;
+        return costs;
+    };
+    return pulse::plan_for(costs_at, asked);
 }
 
 pulse::cascade_tuning cascade_of(const arguments& a) {
     pulse::plan_request asked = request_of(a);
     if (a.profile.empty()) {
-        const backbone one{read_backbone_name("--model", a.model)};
-        const backbone other{read_backbone_name("--cascade-with", a.cascade_with)};
+        const auto of_one_extent = [](const char* option, const std::string& text) {
+            const backbone_name named = read_backbone_name(option, text);
+            if (named.extents.size() < 2) { return backbone{named, named.extent()}; }
+            throw pulse::input_error(named.option + ": backbones of a cascade have one size each");
+        };
+        const backbone one = of_one_extent("--model", a.model);
+        const backbone other = of_one_extent("--cascade-with", a.cascade_with);
         const auto costs_of = [&asked](const backbone& what) {
             return [on = *asked.device, &what](int samples) {
                 return pulse::analytic_costs(what.graph(), on, samples, scalar_bytes);

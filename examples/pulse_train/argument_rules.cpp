@@ -103,6 +103,19 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
         }
     }
     if (!a.size.empty()) { a.pictures.size = pulse_examples::extent_in(a.size); }
+    if (!a.buckets.empty()) {
+        a.pictures.buckets = pulse_examples::buckets_in(a.buckets);
+        if (a.encode == encode_when::bubbles) {
+            throw pulse::input_error{
+                "--encode bubbles: with --buckets the next step's size decides what is encoded for it; each-step and "
+                "once do"};
+        }
+        for (const char* name : {"--profile", "--profile-out"}) {
+            if (app.count(name) > 0) {
+                throw pulse::input_error{std::string{name} + ": it is of one size, and --buckets has several"};
+            }
+        }
+    }
     const bool encodes_once = a.encode == encode_when::once;
     if (encodes_once == a.cache.empty()) {
         throw pulse::input_error{encodes_once ? "--encode once: it needs --cache, a folder"
@@ -111,7 +124,8 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (encodes_once && a.pictures.random_crop) {
         throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
     }
-    for (const char* name : {"--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
+    for (const char* name :
+         {"--buckets", "--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }
     }
     for (const char* name : {"--captions", "--caption-column", "--on-missing-caption"}) {
@@ -172,6 +186,8 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     a.pictures.threads = a.threads;
     a.pictures.warn = [](const std::string& line) { std::fprintf(stderr, "pulse_train: %s\n", line.c_str()); };
     a.pictures.words = {.data = "--data",
+                        .size = "--size",
+                        .buckets = "--buckets",
                         .networks = "--from",
                         .cache = "--cache",
                         .skip_bad_pictures = "--on-bad-picture skip",

@@ -192,9 +192,22 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "encode, or pictures in folders of classes; "
         "'synthetic': samples and what is known of them by the seed");
     value("--size", a.size, extents(),
-          "Height and width in pixels of what is trained on and drawn, or one number for both")
+          "Height and width in pixels of what is trained on and drawn, or one number for both; with --buckets, of what "
+          "is drawn")
         ->type_name("HEIGHTxWIDTH")
         ->default_str("sample_size of --from, else the model's");
+    const auto are_buckets = [](std::string& text) {
+        return pulse_examples::buckets_in(text).area != pulse::extent{}
+                   ? std::string{}
+                   : "'" + text + "' is no AREA[:STEP[:MIN-MAX]], as 1024, 1024:64 or 1024x1024:64:512-2048 are";
+    };
+    value(
+        "--buckets", a.buckets, CLI::Validator{are_buckets, ""},
+        "See each captioned picture in that of several sizes which is nearest to its shape; all have about the pixels "
+        "of AREA, a size or one number for both, are multiples of STEP (64) and have sides from MIN to MAX (half and "
+        "twice the area's). The samples of a step are of one size")
+        ->type_name("AREA[:STEP[:MIN-MAX]]")
+        ->default_str("all are of --size");
     const choices<encode_when> encodings{
         {"each-step", encode_when::each_step}, {"once", encode_when::once}, {"bubbles", encode_when::bubbles}};
     choice("--encode", a.encode, encodings, "bubbles where such a plan fits",

@@ -46,6 +46,8 @@ struct arguments {
     /// Height and width in pixels of what is trained on and drawn, as extent_in reads it; empty: what the model or the
     /// folder of --from says.
     std::string size{};
+    /// Sizes that steps are trained in, as buckets_in reads them; empty: one. Then `size` is what is drawn alone.
+    std::string buckets{};
     pulse::pictures_options pictures{};  ///< captioned ones; their size is also that of other data
     std::string said_of_captions{};      ///< an option of captions that was given; empty: none
     bool data_changed{};                 ///< a run that is resumed may find other pictures, captions or images

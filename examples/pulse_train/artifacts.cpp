@@ -45,27 +45,41 @@ void make_folder(const std::filesystem::path& folder, const std::string& option 
 
 run_summary summarise(const run_inputs& in, const run_results& results) {
     run_summary made;
-    // The first steps meet every shape for the first time.
-    const auto warm = std::min<std::size_t>(3, results.step_seconds.size() / 2);
-    made.measured_step_us =
-        1e6 * median({results.step_seconds.begin() + static_cast<std::ptrdiff_t>(warm), results.step_seconds.end()});
-    const double samples = static_cast<double>(in.plan.microbatches) * in.plan.microbatch_size * in.plan.data_degree;
+    const std::int64_t first = results.last_step - results.steps_run;
+    std::vector<std::vector<double>> seconds(in.extents.size());
+    for (std::size_t i = 0; i != results.step_seconds.size(); ++i) {
+        seconds[in.extent_of(first + static_cast<std::int64_t>(i))].push_back(results.step_seconds[i]);
+    }
+    for (std::size_t e = 0; e != seconds.size(); ++e) {
+        // The first steps meet every shape for the first time.
+        const auto warm = static_cast<std::ptrdiff_t>(std::min<std::size_t>(3, seconds[e].size() / 2));
+        const double step_us = 1e6 * median({seconds[e].begin() + warm, seconds[e].end()});
+        const double share = results.step_seconds.empty() ? 0.0
+                                                          : static_cast<double>(seconds[e].size()) /
+                                                                static_cast<double>(results.step_seconds.size());
+        made.extents.push_back({static_cast<std::int64_t>(seconds[e].size()), step_us});
+        made.measured_step_us += share * step_us;
+        made.predicted_step_us += share * in.plan_of(e).predicted.step_us;
+    }
+    if (in.others.empty()) { made.predicted_step_us = in.plan.predicted.step_us; }
+    const double samples = static_cast<double>(in.samples_of_step());
     made.samples_per_s = made.measured_step_us > 0 ? 1e6 * samples / made.measured_step_us : 0.0;
 
     double span_us = 0;
     for (const auto& e : results.events) { span_us = std::max(span_us, e.kind == 'O' ? e.start_us : e.end_us); }
     if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - results.busy_us / (in.ranks() * span_us)); }
 
-    // Of all replicas, as what was counted.
-    if (in.plan.cut.kind == pulse::placement::sequential && in.plan.routing == pulse::skip_routing::relayed) {
+    // Of all replicas, as what was counted, in the step that was.
+    const std::size_t counted = in.extent_of(first + (results.steps_run > 4 ? 4 : 0));
+    const pulse::plan& plan = in.plan_of(counted);
+    const pulse::cost_table& costs = in.costs_of(counted);
+    if (plan.cut.kind == pulse::placement::sequential && plan.routing == pulse::skip_routing::relayed) {
+        made.sequential_relayed_bytes = (plan.predicted.boundary_bytes + plan.predicted.skip_bytes) * plan.data_degree;
+    } else if (plan.pipeline_degree <= static_cast<int>(costs.layers.size())) {
+        const pulse::partition cut = pulse::sequential_partition(
+            costs, plan.pipeline_degree, {.slack = in.args.planning.slack, .routing = pulse::skip_routing::relayed});
         made.sequential_relayed_bytes =
-            (in.plan.predicted.boundary_bytes + in.plan.predicted.skip_bytes) * in.plan.data_degree;
-    } else if (in.plan.pipeline_degree <= static_cast<int>(in.costs.layers.size())) {
-        const pulse::partition cut =
-            pulse::sequential_partition(in.costs, in.plan.pipeline_degree,
-                                        {.slack = in.args.planning.slack, .routing = pulse::skip_routing::relayed});
-        made.sequential_relayed_bytes = pulse::traffic_of(cut, in.costs, pulse::skip_routing::relayed).total() *
-                                        in.plan.microbatches * in.plan.data_degree;
+            pulse::traffic_of(cut, costs, pulse::skip_routing::relayed).total() * plan.microbatches * plan.data_degree;
     }
     return made;
 }
@@ -80,7 +94,7 @@ std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step) {
 
 void open_folder(const run_inputs& in) {
     make_folder(in);
-    pulse::save_plan(in.plan, in.file("plan.json"));
+    pulse::save_plans(in.planned().plans(), in.file("plan.json"));
 }
 
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {
@@ -92,13 +106,13 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
     pulse::io::write_file(in.file("timeline.svg"), pictures::timeline_svg(results.events, {.title = title}));
     pulse::io::write_file(in.file("trace.json"), pictures::chrome_trace(results.events));
 
-    const nlohmann::ordered_json report{
+    nlohmann::ordered_json report{
         {"format", "pulse-report/1"},
         {"ranks", in.ranks()},
         {"steps", results.steps_run},
         {"loss", results.losses},
         {"samples_per_s", summary.samples_per_s},
-        {"step_us", in.plan.predicted.step_us},
+        {"step_us", summary.predicted_step_us},
         {"measured_step_us", summary.measured_step_us},
         {"bubble_ratio", summary.bubble_ratio},
         {"bytes_per_step",
@@ -108,6 +122,13 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
         {"captions_cut", results.captions_cut},
         {"planned_peak_bytes", results.planned_bytes},
         {"measured_peak_bytes", results.measured_bytes}};
+    for (std::size_t e = 0; e != in.extents.size() && !in.others.empty(); ++e) {
+        report["extents"].push_back({{"height", in.extents[e].extent.height},
+                                     {"width", in.extents[e].extent.width},
+                                     {"steps", summary.extents[e].steps},
+                                     {"step_us", in.plan_of(e).predicted.step_us},
+                                     {"measured_step_us", summary.extents[e].measured_step_us}});
+    }
     pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");
 }
 
@@ -157,7 +178,12 @@ double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1
 
 void print_measured(const run_inputs& in, const run_results& results, const run_summary& summary) {
     std::printf("step time       %9.1f ms measured (simulated: %.1f ms), %.1f samples/s\n",
-                summary.measured_step_us * 1e-3, in.plan.predicted.step_us * 1e-3, summary.samples_per_s);
+                summary.measured_step_us * 1e-3, summary.predicted_step_us * 1e-3, summary.samples_per_s);
+    for (std::size_t e = 0; e != in.extents.size() && !in.others.empty(); ++e) {
+        std::printf("  %4d x %-4d    %9.1f ms in %lld steps (simulated: %.1f ms)\n", in.extents[e].extent.height,
+                    in.extents[e].extent.width, summary.extents[e].measured_step_us * 1e-3,
+                    static_cast<long long>(summary.extents[e].steps), in.plan_of(e).predicted.step_us * 1e-3);
+    }
     std::printf("bubble          %9.1f %% of the ranks' time, measured in one step\n", 100 * summary.bubble_ratio);
     const std::int64_t crossed = results.boundary_bytes + results.skip_bytes;
     std::printf("across devices  %9.2f MiB a step: boundary %.2f, skip %.2f, as the transport counted\n", mib(crossed),

@@ -14,9 +14,17 @@ inline constexpr const char* checkpoints_name = "checkpoints";
 inline constexpr const char* pictures_name = "pictures";
 inline constexpr const char* drawn_name = "drawn";
 
+/// The steps of a run that had one of its extents.
+struct extent_summary {
+    std::int64_t steps{};
+    double measured_step_us{}; ///< the median
+};
+
 /// What a finished run amounts to: the numbers of its report.
 struct run_summary {
-    double measured_step_us{};
+    double measured_step_us{};  ///< the mean over extents, as often as each was
+    double predicted_step_us{}; ///< likewise
+    std::vector<extent_summary> extents{};
     double samples_per_s{};
     double bubble_ratio{};
     std::int64_t sequential_relayed_bytes{};

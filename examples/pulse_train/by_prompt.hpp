@@ -40,8 +40,8 @@ class by_prompt {
 
 public:
     /// Throws input_error naming the option, the file and the key or the tensors.
-    by_prompt(const Side& side, const arguments& a) :
-        side_{side}, args_{a}, sizes_{pulse::frozen::extents_of<Model>(a.pictures.size)} {
+    by_prompt(const Side& side, const arguments& a, const pulse::frozen::picture_extents& sizes) :
+        side_{side}, args_{a}, sizes_{sizes} {
         const std::string option = a.classes.empty() ? "--prompt: " : "--class: ";
         if (by_class == a.classes.empty()) {
             throw pulse::input_error{option + "pictures of " + a.model + " are drawn by " +

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include <pulse/hardware/cluster.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/measure_links.hpp>
 #include <pulse/tune/scaled_costs.hpp>
@@ -22,20 +24,37 @@ namespace pulse_train {
 
 /// What the ranks of a run measure of themselves.
 struct measurements {
-    std::map<int, pulse::cost_table> costs{}; ///< of the model, by microbatch size
+    /// Of the model in each extent of the run, by microbatch size.
+    std::map<int, std::vector<pulse::cost_table>> costs{};
     pulse::cluster machine{};
     /// What is to be encoded in the bubbles; none: nothing is. Components of `costs`, if any, are others.
     std::vector<pulse::frozen_component> frozen{};
 
     /// Costs of microbatches of a size: as measured, or in proportion to the next smaller size that was.
-    [[nodiscard]] pulse::cost_table costs_of(int microbatch_size) const {
+    [[nodiscard]] pulse::cost_table costs_of(int microbatch_size, std::size_t extent) const {
         auto found = costs.upper_bound(microbatch_size);
         if (found != costs.begin()) { found = std::prev(found); }
-        return pulse::scaled_costs(found->second, microbatch_size);
+        return pulse::scaled_costs(found->second.at(extent), microbatch_size);
     }
 };
 
-/// Measures links, where that is asked, and layers at the first of `sizes`, and at the others as long as there is time.
+/// Times of layers become their mean over all ranks. Collective.
+inline void make_common(const pulse::any_transport& among, pulse::cost_table& costs) {
+    std::vector<double> shared;
+    for (const pulse::layer_cost& layer : costs.layers) {
+        shared.insert(shared.end(), {layer.forward_us, layer.backward_input_us, layer.backward_weight_us});
+    }
+    among.sum(shared);
+    for (double& value : shared) { value /= among.size(); }
+    for (std::size_t l = 0; l != costs.layers.size(); ++l) {
+        costs.layers[l].forward_us = shared[3 * l];
+        costs.layers[l].backward_input_us = shared[3 * l + 1];
+        costs.layers[l].backward_weight_us = shared[3 * l + 2];
+    }
+}
+
+/// Measures links, where that is asked, and layers in every extent at the first of `sizes`, and at the others as long as
+/// there is time.
 /// All ranks do so at once: they may share cores, memory or devices, and a time is the mean over them. Collective;
 /// rank 0 has the result.
 template <class Model, class Side>
@@ -62,24 +81,17 @@ template <class Model, class Side>
         for (const int size : sizes) {
             // The next size takes about twice the time.
             if (!mine.costs.empty() && spent + 2 * last > seconds_of_layers) { break; }
-            among.sum({});
             const auto start = clock::now();
-            pulse::cost_table costs = side.template measured_costs<Model>(math, size, in.sizes.latents);
-            std::vector<double> shared;
-            for (const pulse::layer_cost& layer : costs.layers) {
-                shared.insert(shared.end(), {layer.forward_us, layer.backward_input_us, layer.backward_weight_us});
+            for (const pulse::extent_share& to : in.extents) {
+                among.sum({});
+                pulse::cost_table costs = side.template measured_costs<Model>(math, size, to.extent);
+                make_common(among, costs);
+                mine.costs[size].push_back(std::move(costs));
             }
-            shared.push_back(std::chrono::duration<double>(clock::now() - start).count());
-            among.sum(shared);
-            for (double& value : shared) { value /= among.size(); }
-            for (std::size_t l = 0; l != costs.layers.size(); ++l) {
-                costs.layers[l].forward_us = shared[3 * l];
-                costs.layers[l].backward_input_us = shared[3 * l + 1];
-                costs.layers[l].backward_weight_us = shared[3 * l + 2];
-            }
-            last = shared.back();
+            double took = std::chrono::duration<double>(clock::now() - start).count();
+            among.sum({&took, 1});
+            last = took / among.size();
             spent += last;
-            mine.costs.emplace(size, std::move(costs));
         }
         if (among.rank() == 0) { made = std::move(mine); }
     });

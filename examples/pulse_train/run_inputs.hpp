@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
+#include <pulse/data/bucket_order.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
@@ -42,10 +45,15 @@ struct sample_shape {
 struct run_inputs {
     arguments args{};
     sample_shape shape{};
-    pulse::frozen::picture_extents sizes{}; ///< latents: what the model reads
+    pulse::frozen::picture_extents
+        sizes{}; ///< that are drawn, and without buckets trained on; latents: what the model reads
+    /// Of what the model reads in a step, and what part of the steps each has: one, or those of buckets.
+    std::vector<pulse::extent_share> extents{};
+    /// Those of the first extent.
     pulse::plan plan{};
     pulse::cost_table costs{};
-    pulse::parameter_memory kept{}; ///< by each rank
+    std::vector<pulse::planned_extent> others{}; ///< of the extents behind the first
+    pulse::parameter_memory kept{};              ///< by each rank
     const pulse::train::image_dataset* images{};
     const made_up_conditions* conditions{};          ///< of images; null where the model reads none
     const pulse::frozen::picture_source* pictures{}; ///< captioned ones, instead of images
@@ -92,12 +100,33 @@ struct run_inputs {
     }
     /// Samples of all its steps.
     [[nodiscard]] std::uint64_t samples_of_run() const {
-        return static_cast<std::uint64_t>(args.steps) * static_cast<std::uint64_t>(plan.microbatch_size) *
-               static_cast<std::uint64_t>(plan.microbatches) * static_cast<std::uint64_t>(plan.data_degree);
+        return static_cast<std::uint64_t>(args.steps) * samples_of_step();
     }
     /// The plan with what it was made from.
     [[nodiscard]] pulse::planned planned() const {
-        return {plan, costs, kept, pulse::rank_layout::pipeline_inside, sizes.latents};
+        return {plan,
+                costs,
+                kept,
+                pulse::rank_layout::pipeline_inside,
+                extents.front().extent,
+                others,
+                others.empty() ? 1.0 : extents.front().share};
+    }
+    /// Samples of a step, of all replicas.
+    [[nodiscard]] std::uint64_t samples_of_step() const {
+        return static_cast<std::uint64_t>(plan.microbatch_size) * static_cast<std::uint64_t>(plan.microbatches) *
+               static_cast<std::uint64_t>(plan.data_degree);
+    }
+    /// The number of the extent that a step has, counted from 0; where there are buckets, a rank has begun to train.
+    [[nodiscard]] std::size_t extent_of(std::int64_t step) const {
+        const pulse::data::bucket_order* const order = pictures == nullptr ? nullptr : pictures->pictures().order();
+        return order == nullptr ? 0 : order->bucket_at(static_cast<std::uint64_t>(step) * samples_of_step());
+    }
+    [[nodiscard]] const pulse::plan& plan_of(std::size_t extent) const {
+        return extent == 0 ? plan : others.at(extent - 1).plan;
+    }
+    [[nodiscard]] const pulse::cost_table& costs_of(std::size_t extent) const {
+        return extent == 0 ? costs : others.at(extent - 1).costs;
     }
     /// What the rank's task reads of images: nothing unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;

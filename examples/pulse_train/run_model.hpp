@@ -40,6 +40,7 @@
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/sampler.hpp>
 #include <pulse/train/scheduler_settings.hpp>
+#include <pulse/tune/extent_plans.hpp>
 
 #include "arguments.hpp"
 #include "artifacts.hpp"
@@ -83,12 +84,14 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
             throw pulse::input_error{"--data: " + a.said_of_captions + " is for captions, which " + a.model +
                                      " does not read: folders are its classes"};
         }
+        to.emplace(a.pictures);
+        in.extents.clear();
+        for (const pulse::frozen::picture_extents& one : to->sizes()) { in.extents.push_back({one.latents}); }
         if (a.encode != encode_when::once) {
             using task = pulse::pictures_task<Model, typename Side::math>;
-            in.kept.beside_first_stage = task::first_stage_bytes(in.sizes);
-            in.kept.beside_last_stage = task::last_stage_bytes(in.sizes);
+            in.kept.beside_first_stage = task::first_stage_bytes(to->sizes());
+            in.kept.beside_last_stage = task::last_stage_bytes(to->sizes());
         }
-        to.emplace(a.pictures);
         tell_unread(a, to->unread());
         in.pictures = &to->source();
         if (a.processes == nullptr || a.processes->rank() == 0) {
@@ -109,18 +112,22 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
 /// Makes the plan of the run (make_plan): with frozen tasks where these are asked for, or nothing else is and there is
 /// such a plan.
 template <class Model, class Side>
-void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::cost_source& blank) {
+void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::extent_cost_source& blank,
+              const captioned<Model>* pictures) {
     const arguments& a = in.args;
     if constexpr (pulse::frozen::networks_of<Model>::known) {
         const bool possible = a.plan_file.empty() || !in.plan.frozen_tasks.empty();
-        if (in.pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
-            (a.encode || possible)) {
+        if (pictures != nullptr && pictures->has_buckets()) {
+            const auto batch = static_cast<std::uint64_t>(a.planning.global_batch);
+            if (a.plan_file.empty()) { in.extents = pictures->shares(batch); }
+        } else if (pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
+                   (a.encode || possible)) {
             using task = pulse::pictures_task<Model, typename Side::math>;
             measurements ahead = known;
             const auto read = known.costs.begin();
-            if (!a.profile.empty() && !read->second.frozen.empty()) {
-                require_same_frozen(read->second, task::tasks::components(in.sizes), a.profile);
-                ahead.frozen = read->second.frozen;
+            if (!a.profile.empty() && !read->second.front().frozen.empty()) {
+                require_same_frozen(read->second.front(), task::tasks::components(in.sizes), a.profile);
+                ahead.frozen = read->second.front().frozen;
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
                     ahead.frozen = task::tasks::measured(
@@ -170,7 +177,7 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
     std::fflush(stdout);
     if constexpr (pulse::frozen::networks_of<Model>::known) {
         if (in.args.draws_pictures()) {
-            const by_prompt<Model, Side> of_prompts{side, in.args};
+            const by_prompt<Model, Side> of_prompts{side, in.args, in.sizes};
             std::vector<float> latents = draw_samples<Model>(side, in, results, of_prompts.conditions());
             if (latents.empty()) { return false; }
             const std::vector<float> drawn = of_prompts.decode(std::move(latents));
@@ -200,7 +207,7 @@ inline void tell_other_drawing(const arguments& a) {
 
 /// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
 template <class Model, class Side>
-void require_drawable(const Side& side, const arguments& a) {
+void require_drawable(const Side& side, const arguments& a, const pulse::frozen::picture_extents& sizes) {
     if (a.sample == 0) { return; }
     constexpr bool by_class =
         pulse::frozen::sample_row{pulse::conditions_read_by<Model>()}.count(pulse::condition_kind::class_label) != 0;
@@ -216,7 +223,7 @@ void require_drawable(const Side& side, const arguments& a) {
         return;
     }
     if constexpr (pulse::frozen::networks_of<Model>::known) {
-        static_cast<void>(by_prompt<Model, Side>{side, a});
+        static_cast<void>(by_prompt<Model, Side>{side, a, sizes});
         tell_other_drawing(a);
     } else {
         throw pulse::input_error{(a.classes.empty() ? "--prompt: " : "--class: ") + none_reads};
@@ -269,7 +276,9 @@ template <class Model>
             }
         }
         if (a.pictures.size == of_pixels({}).pixels) { a.pictures.size = {}; }
-        return of_pixels(a.pictures.size);
+        const pulse::extent drawn = a.pictures.size;
+        if (!a.buckets.empty()) { a.pictures.size = {}; } // which is that of none of the pictures
+        return of_pixels(drawn);
     } catch (const pulse::input_error& e) {
         throw pulse::input_error{(a.size.empty() ? "--from: " : "--size: ") + std::string{e.what()}};
     }
@@ -295,13 +304,14 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     const pulse::frozen::picture_extents sizes = sizes_of<Model>(a);
     const sample_shape shape{channels, sizes.latents.height, sizes.latents.width};
-    if (leads) { require_drawable<Model>(side, a); }
+    if (leads) { require_drawable<Model>(side, a, sizes); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }
     const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
     run_inputs in{.args = a,
                   .shape = shape,
                   .sizes = sizes,
+                  .extents = {{sizes.latents}},
                   .conditions = conditions ? &*conditions : nullptr,
                   .noise = &noise,
                   .start = start.get(),
@@ -327,13 +337,17 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         known = read_known(a);
     }
     complete_batch(in);
-    const pulse::cost_source blank = [&](int size) {
-        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(sizes.latents));
+    const pulse::extent_cost_source blank = [&](int size, const pulse::extent& to) {
+        const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(to));
         return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
     };
     measure_unknown<Model>(side, in, known);
-    if (leads) { plan_run<Model>(side, in, known, blank); }
+    if (leads) { plan_run<Model>(side, in, known, blank, pictures ? &*pictures : nullptr); }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
+    if (leads && in.pictures != nullptr && !a.buckets.empty()) {
+        std::printf("%s\n", in.pictures->bucket_report(in.samples_of_step()).c_str());
+        std::fflush(stdout);
+    }
     if (a.plan_only) {
         if (leads) { open_folder(in); }
         if (a.processes != nullptr) { a.processes->leave(); }

@@ -83,13 +83,26 @@ void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& 
 /// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
 void require_runnable(const run_inputs& in) {
     try {
-        pulse::check_partition(in.plan.cut, in.costs);
-        const pulse::step_model model{in.plan, in.costs};
-        const pulse::check_report checked = pulse::check(in.plan, model, pulse::lower(in.plan, model));
-        if (!checked.ok()) { throw pulse::input_error{checked.violation}; }
+        for (std::size_t e = 0; e != in.extents.size(); ++e) {
+            const pulse::plan& made = in.plan_of(e);
+            pulse::check_partition(made.cut, in.costs_of(e));
+            const pulse::step_model model{made, in.costs_of(e)};
+            const pulse::check_report checked = pulse::check(made, model, pulse::lower(made, model));
+            if (!checked.ok()) { throw pulse::input_error{checked.violation}; }
+        }
     } catch (const pulse::input_error& e) {
         const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
         throw pulse::input_error{source + ": " + e.what()};
+    }
+}
+
+/// The plans of all extents of a run become those of `in`.
+void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
+    in.plan = std::move(plans.front().plan);
+    in.others.clear();
+    for (std::size_t e = 0; e != plans.size(); ++e) {
+        if (plans[e].extent != pulse::extent{}) { in.extents[e] = {plans[e].extent, plans[e].share}; }
+        if (e != 0) { in.others.push_back({{std::move(plans[e])}, {}}); }
     }
 }
 
@@ -157,7 +170,15 @@ std::string text_of_data(const run_inputs& in) {
 
 void read_plan(run_inputs& in) {
     if (in.args.plan_file.empty()) { return; }
-    in.plan = pulse::load_plan(in.args.plan_file);
+    std::vector<pulse::extent_plan> read = pulse::load_plans(in.args.plan_file);
+    const bool of_any = read.front().extent == pulse::extent{};
+    bool fit = read.size() == in.extents.size();
+    for (std::size_t e = 0; e != read.size() && fit && !of_any; ++e) { fit = read[e].extent == in.extents[e].extent; }
+    if (!fit) {
+        throw pulse::input_error{in.args.plan_file + ": extents: they are not those in which the model reads " +
+                                 (in.args.buckets.empty() ? "--size" : "the pictures of --buckets")};
+    }
+    take_plans(in, std::move(read));
     in.args.planning.microbatch_size = in.plan.microbatch_size;
 }
 
@@ -166,7 +187,8 @@ measurements read_known(const arguments& a) {
     if (!a.cluster.empty()) { known.machine = pulse::load_cluster(a.cluster); }
     if (!a.profile.empty()) {
         pulse::cost_table read = pulse::load_profile(a.profile);
-        known.costs.emplace(read.microbatch_size, std::move(read));
+        const int size = read.microbatch_size;
+        known.costs[size].push_back(std::move(read));
     }
     return known;
 }
@@ -208,11 +230,14 @@ void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse:
     }
 }
 
-void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank) {
+void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& blank) {
     const arguments& a = in.args;
+    const pulse::extent first = in.extents.front().extent;
     // Bytes are those of the very size: not all of them are in proportion to it.
-    const auto measured = [&](int size) {
-        pulse::cost_table costs = with_times(blank(size), from.costs_of(size));
+    const pulse::extent_cost_source measured = [&](int size, const pulse::extent& to) {
+        const auto at = std::ranges::find(in.extents, to, &pulse::extent_share::extent);
+        pulse::cost_table costs =
+            with_times(blank(size, to), from.costs_of(size, static_cast<std::size_t>(at - in.extents.begin())));
         costs.frozen = from.frozen;
         return costs;
     };
@@ -225,8 +250,8 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
         asked.kept = from.frozen.empty() ? in.kept : without_networks(in.kept);
         pulse::cost_table read;
         if (!a.profile.empty()) {
-            read = from.costs.begin()->second;
-            require_same_bytes(read, blank(read.microbatch_size), a.profile);
+            read = from.costs.begin()->second.front();
+            require_same_bytes(read, blank(read.microbatch_size, first), a.profile);
             read.frozen = from.frozen;
         }
         std::stop_source stop;
@@ -240,14 +265,20 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
         if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
             throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
         }
+        asked.extent = first;
+        if (in.extents.size() > 1) { asked.extents = in.extents; }
         const pulse::tuning found = a.profile.empty() ? pulse::plan_for(measured, asked) : pulse::plan_for(read, asked);
         in.plan = found.plan;
         in.kept = found.kept;
+        in.others = found.others;
+        in.extents.front().share = found.share;
+        for (std::size_t e = 1; e < in.extents.size(); ++e) { in.extents[e].share = found.others[e - 1].share; }
         std::puts((pulse::plan_summary(found) + (from.frozen.empty() ? "" : frozen_text(found))).c_str());
     } else {
-        if (in.plan.model != blank(1).model) {
+        const pulse::label model = blank(1, first).model;
+        if (in.plan.model != model) {
             throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
-                                     blank(1).model.str()};
+                                     model.str()};
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
         if (from.frozen.empty()) {
@@ -262,9 +293,10 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::cost_sourc
     if (a.planning.sharded_optimizer == true && in.plan.data_degree < 2) {
         throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
     }
-    in.costs = measured(in.plan.microbatch_size);
+    in.costs = measured(in.plan.microbatch_size, first);
+    for (pulse::planned_extent& other : in.others) { other.costs = measured(in.plan.microbatch_size, other.extent); }
     require_runnable(in);
-    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.plan, in.costs, in.kept);
+    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.planned());
     if (!a.profile_out.empty()) { pulse::save_profile(in.costs, a.profile_out); }
     if (!a.cluster_out.empty()) { pulse::save_cluster(from.machine, a.cluster_out); }
     std::fflush(stdout);
@@ -309,12 +341,18 @@ void share_plan(run_inputs& in, rank_collectives& among) {
         return text;
     };
     const bool leads = among.rank() == 0;
-    const std::string costs = text_of_first(leads ? pulse::print_profile(in.costs) : std::string{});
-    const std::string planned = text_of_first(leads ? pulse::print_plan(in.plan) : std::string{});
+    std::vector<std::string> costs;
+    for (std::size_t e = 0; e != in.extents.size(); ++e) {
+        costs.push_back(text_of_first(leads ? pulse::print_profile(in.costs_of(e)) : std::string{}));
+    }
+    const std::string planned = text_of_first(leads ? pulse::print_plans(in.planned().plans()) : std::string{});
     in.kept.sharded = text_of_first(in.kept.sharded ? "sharded" : "") == "sharded";
     if (leads) { return; }
-    in.costs = pulse::parse_profile(costs, "the costs of rank 0");
-    in.plan = pulse::parse_plan(planned, "the plan of rank 0");
+    take_plans(in, pulse::parse_plans(planned, "the plan of rank 0"));
+    in.costs = pulse::parse_profile(costs.front(), "the costs of rank 0");
+    for (std::size_t e = 1; e != costs.size(); ++e) {
+        in.others[e - 1].costs = pulse::parse_profile(costs[e], "the costs of rank 0");
+    }
     if (!in.plan.frozen_tasks.empty()) { in.kept = without_networks(in.kept); }
 }
 
@@ -352,7 +390,7 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
 
 pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
     // The checksum of plan.json stands for the plan.
-    const std::string text = pulse::print_plan(in.plan);
+    const std::string text = pulse::print_plans(in.planned().plans());
     char sum[9];
     std::snprintf(sum, sizeof sum, "%08lx", ::crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
     return {.folder = in.file(checkpoints_name), .keep = in.args.keep, .plan = sum};

@@ -8,7 +8,7 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/train/dataset.hpp>
-#include <pulse/tune/scaled_costs.hpp>
+#include <pulse/tune/extent_plans.hpp>
 
 #include "arguments.hpp"
 #include "rank_collectives.hpp"
@@ -41,10 +41,11 @@ void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse:
                          const std::string& file);
 
 /// Makes the plan of the run from what was measured, unless one was read, says what is expected of it, and writes the
-/// files of --profile-out and --cluster-out. `blank` are the costs of the model without times. Throws input_error
+/// files of --profile-out and --cluster-out. `blank` are the costs of the model without times, at the
+/// extents of the run. Throws input_error
 /// naming where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error
 /// where there is none.
-void make_plan(run_inputs& in, const measurements& from, const pulse::cost_source& blank);
+void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& blank);
 
 /// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments
 /// where that matters; to be called first, by every rank, where ranks are processes.

@@ -21,7 +21,9 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
+#include <pulse/data/aspect_buckets.hpp>
 #include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/check_pictures.hpp>
 #include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/io/png.hpp>
@@ -95,7 +97,7 @@ struct networks {
 
 /// Three pictures or two captions a shard.
 encoded_shapes small_shapes() {
-    return {.picture = {{"moments", {2, 2, 2}}},
+    return {.picture = {{{"moments", {2, 2, 2}}}},
             .caption = {{"states", {2, 2}}, {"pooled", {2}}},
             .picture_encoder = fingerprint{}.add(1),
             .text_encoder = fingerprint{}.add(2),
@@ -143,8 +145,8 @@ void check_same(const captioned_pictures& pictures, const encoded_pictures& enco
         floats sizes(4);
         floats states(4);
         floats pooled(2);
-        encoded.pictures().read(sample.picture_row, 0, moments);
-        encoded.pictures().read(sample.picture_row, 1, sizes);
+        encoded.pictures(sample.bucket).read(sample.picture_row, 0, moments);
+        encoded.pictures(sample.bucket).read(sample.picture_row, 1, sizes);
         encoded.captions().read(sample.caption_row, 0, states);
         encoded.captions().read(sample.caption_row, 1, pooled);
         states.insert(states.end(), pooled.begin(), pooled.end());
@@ -467,7 +469,7 @@ TEST_CASE("one folder serves other crops and encoders, each by what it has made"
     shapes.text_encoder.add(1);
     CHECK(encoded_now(options, shapes) == std::pair{std::uint64_t{0}, std::uint64_t{5}});
     shapes = small_shapes();
-    shapes.picture[0].dims = {8};
+    shapes.picture[0][0].dims = {8};
     CHECK(encoded_now(options, shapes) == std::pair{std::uint64_t{2 * count}, std::uint64_t{0}});
     for (const auto& all : {small_shapes(), shapes}) { CHECK(encoded_now(options, all) == nothing); }
 
@@ -590,4 +592,39 @@ TEST_CASE("a bad picture stops the encoding where it shall, and what is there is
     CHECK(frozen.asked_pictures - before == 2 * (count - 1) - 6); // 2 shards of 3 rows are there
     check_same(lenient, rest);
     CHECK_THROWS_AS((void)rest.pictures().read(2 * count, 0, std::span<float>{}), input_error);
+}
+
+TEST_CASE("pictures of several buckets are encoded once, each bucket in a table of its own") {
+    for (const bool damaged : {false, true}) {
+        const captioned_files folder{damaged};
+        const picture_index index = open_pictures(folder.path);
+        const bad_picture on_bad = damaged ? bad_picture::skip : bad_picture::stop;
+        const std::vector<pulse::extent> sizes{{4, 12}, {6, 8}, {8, 6}, {12, 4}};
+        captioned_pictures pictures{index, with(on_bad),
+                                    sort_into_buckets(check_pictures(index, 1, {}, true).sizes, sizes)};
+        REQUIRE(pictures.buckets().sizes.size() > 1);
+        const std::size_t buckets = pictures.buckets().sizes.size();
+        const pulse::test::scratch cache;
+        encoded_shapes shapes = small_shapes();
+        shapes.picture.assign(buckets, shapes.picture.front());
+        encoded_pictures encoded = opened(pictures, cache.path, shapes);
+        networks frozen;
+        const encoding_report report = encoded.encode(frozen.picture(), frozen.caption());
+        CHECK(report.pictures == 2 * count);
+        CHECK(frozen.asked_pictures == (damaged ? 2 * (count - 1) : 2 * count));
+        REQUIRE(encoded.complete());
+        for (const std::uint64_t step : {3U, 5U}) {
+            pictures.set_step(step);
+            check_same(pictures, encoded);
+        }
+        // A run with one of the sizes finds what it needs of that size.
+        picture_options alone = with(on_bad);
+        alone.height = pictures.buckets().sizes.back().height;
+        alone.width = pictures.buckets().sizes.back().width;
+        const captioned_pictures of_one{index, alone};
+        encoded_pictures shared = opened(of_one, cache.path);
+        networks rest;
+        CHECK(shared.encode(rest.picture(), rest.caption()).pictures < 2 * count);
+        check_same(of_one, shared);
+    }
 }

@@ -183,8 +183,10 @@ TEST_CASE("an epoch has each picture as often as its folder asks, whether encode
         REQUIRE(pictures.epoch() == epoch);
         CHECK(pictures.index().repeats.size() == 3);
         const auto cache = folder.path / "cache";
-        encoded_pictures encoded{
-            pictures, distinct_samples{pictures, cache}, cache, {.picture = {{"mean", {1}}}, .caption = {{"n", {1}}}}};
+        encoded_pictures encoded{pictures,
+                                 distinct_samples{pictures, cache},
+                                 cache,
+                                 {.picture = {{{"mean", {1}}}}, .caption = {{"n", {1}}}}};
         encoded.encode([](const picture_sample&, encoded_pictures::row_values to) { to[0][0] = 1; },
                        [](const std::string& text, encoded_pictures::row_values to) {
                            to[0][0] = static_cast<float>(text.size());

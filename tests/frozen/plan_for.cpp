@@ -9,10 +9,16 @@
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/aspect_buckets.hpp>
+#include <pulse/data/bucket_order.hpp>
 #include <pulse/frozen/options.hpp>
+#include <pulse/frozen/picture_source.hpp>
+#include <pulse/frozen/pictures.hpp>
 #include <pulse/frozen/pictures_task.hpp>
 #include <pulse/frozen/tasks.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/io/png.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
@@ -25,6 +31,9 @@
 #include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
+
+#include <data/pictures.hpp>
+#include <io/scratch.hpp>
 
 namespace {
 
@@ -63,8 +72,8 @@ TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stag
     }
     const tuning before = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::none), pictures_options{});
     CHECK_FALSE(has_tasks(before));
-    CHECK(before.kept.beside_first_stage == task::first_stage_bytes(frozen::extents_of<sd_tiny>({})));
-    CHECK(before.kept.beside_last_stage == task::last_stage_bytes(frozen::extents_of<sd_tiny>({})));
+    CHECK(before.kept.beside_first_stage == task::first_stage_bytes({frozen::extents_of<sd_tiny>({})}));
+    CHECK(before.kept.beside_last_stage == task::last_stage_bytes({frozen::extents_of<sd_tiny>({})}));
     CHECK(before.assumptions.back() == "frozen networks encode before each step, in time that the step leaves out");
 
     for (const frozen_mode mode : {frozen_mode::tuned, frozen_mode::none}) {
@@ -103,7 +112,7 @@ TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no r
     CHECK(has_tasks(plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, tasks), each_step)));
     const tuning found = plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, before), each_step);
     CHECK_FALSE(has_tasks(found));
-    CHECK(found.kept.beside_first_stage == task::first_stage_bytes(frozen::extents_of<sd_tiny>({})));
+    CHECK(found.kept.beside_first_stage == task::first_stage_bytes({frozen::extents_of<sd_tiny>({})}));
     CHECK(found.assumptions.back().find("the step leaves out; as tasks: ") != std::string::npos);
     for (const frozen_mode mode : {frozen_mode::bubbles, frozen_mode::first}) {
         CHECK_THROWS_AS(static_cast<void>(plan_for<sd_tiny, on_cpu>(request(mode, before), each_step)),
@@ -141,11 +150,43 @@ TEST_CASE("pictures of another size are planned at its latents' extent, with net
     const tuning usual = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::bubbles), pictures_options{});
     CHECK(usual.extent == extent{});
     CHECK(most_memory(usual) < most_memory(wide));
-    CHECK(task::last_stage_bytes(frozen::extents_of<sd_tiny>({})) < task::last_stage_bytes(sizes));
+    CHECK(task::last_stage_bytes({frozen::extents_of<sd_tiny>({})}) < task::last_stage_bytes({sizes}));
     CHECK(refusal(asked(frozen_mode::none), {.size = {16, 18}}) ==
           "model sd_tiny cannot read 16 x 18: its height is a multiple of 4 (16), its width of 4 (16 or 20), up to "
           "32768");
     plan_request other = asked(frozen_mode::none);
     other.extent = {8, 8};
     CHECK(refusal(other, {.size = pixels}) == "extent: it follows from size of the pictures");
+}
+
+TEST_CASE("pictures in buckets are planned at the extents that they have, for the steps of an epoch") {
+    const test::scratch folder;
+    const auto put = [&](const std::string& name, int width, int height) {
+        test::put(folder.path / (name + ".png"), io::encode_png(test::some_picture(width, height)));
+        test::put(folder.path / (name + ".txt"), "a cat");
+    };
+    for (int i = 0; i != 9; ++i) { put("square" + std::to_string(i), 20, 20); }
+    for (int i = 0; i != 3; ++i) { put("wide" + std::to_string(i), 40, 20); }
+    put("high", 10, 44);
+    pictures_options options{.data = folder.path,
+                             .networks = folder.path / "none",
+                             .buckets = {.area = {16, 16}, .step = 4, .least = 8, .most = 32}};
+    CHECK(refusal(asked(frozen_mode::none), options).find("buckets: pictures tell") != std::string::npos);
+
+    // What they are, a source says without the networks.
+    const frozen::picture_source source{
+        options, {.size = {16, 16}, .buckets = data::bucket_sizes(options.buckets), .channels = 3}};
+    CHECK(source.pictures().buckets().sizes == std::vector<extent>{{12, 20}, {16, 16}, {32, 8}});
+    CHECK(source.text().find("buckets of 16 x 16 pixels by 4, 8 to 32 a side") != std::string::npos);
+    const data::bucket_order order = source.pictures().order_of(4);
+    CHECK(order.steps() == 5);
+    const std::string said = source.bucket_report(4);
+    for (const char* words : {"16 x 16", "an epoch has 5 steps", "7 samples fill"}) {
+        CHECK_MESSAGE(said.find(words) != std::string::npos, said);
+    }
+    options.buckets.step = 6; // of which 16 x 16 has a half
+    CHECK_THROWS_WITH_AS((void)pictures<sd_tiny>{options}, doctest::Contains("buckets: "), input_error);
+    options.buckets.step = 4;
+    options.size = {16, 16};
+    CHECK_THROWS_WITH_AS((void)pictures<sd_tiny>{options}, doctest::Contains("size: "), input_error);
 }

@@ -55,7 +55,7 @@ set(flow_checkpoint core model runtime io plan)
 set(flow_diffusers core model nn runtime/parameters io checkpoint train/scheduler_settings train/noise_schedule
     encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text encode/t5_text)
 # Pictures are drawn by position, as the images of train/ are. Nothing but frozen includes it.
-set(flow_data core io train/dataset train/random)
+set(flow_data core io model/extent train/dataset train/random)
 # From pictures to what a rank trains on, and its plan. A leaf: nothing outside includes it.
 set(flow_frozen core data diffusers encode hardware/device io/mapped_file model plan profile runtime
     schedule/frozen_work train tune/frozen_mode tune/plan_for tune/plan_request tune/tuning onednn/picture_operations

@@ -13,7 +13,10 @@
 
 #include <plan/random_plan.hpp>
 #include <pulse/core/error.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/plan/json.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 
 using nlohmann::json;
 using pulse::parse_plan;
@@ -440,4 +443,47 @@ TEST_CASE("a saved plan is there whole, and a failure leaves what was there") {
     for (const auto& entry : fs::directory_iterator(folder)) { left += entry.path().filename() == "taken" ? 0 : 1; }
     CHECK(left == 1);
     fs::remove_all(folder);
+}
+
+TEST_CASE("plans of several extents are read as they were printed, and one without extents is the file of before") {
+    random_plans make{17};
+    for (int i = 0; i != 40; ++i) {
+        std::vector<pulse::extent_plan> all;
+        pulse::plan common = random_plan(make);
+        common.frozen_tasks.clear();
+        common.frozen_hosts.clear();
+        const int extents = make.between(2, 4);
+        for (int e = 0; e != extents; ++e) {
+            all.push_back({{make.between(1, 200), make.between(1, 200)}, 1.0 / extents, common});
+            pulse::plan& one = all.back().plan;
+            one.spare_sends = make.between(0, 3);
+            one.predicted.step_us = 1.0 / make.between(1, 1000);
+            for (auto& passes : one.order.devices) {
+                for (auto& p : passes) {
+                    p.start_us *= e + 1;
+                    p.end_us *= e + 1;
+                }
+            }
+        }
+        const std::string text = pulse::print_plans(all);
+        CHECK(pulse::parse_plans(text) == all);
+        CHECK_THROWS_WITH_AS((void)parse_plan(text, "here"), doctest::Contains("here: extents"), pulse::input_error);
+        CHECK(pulse::print_plans({{.plan = common}}) == pulse::print_plan(common));
+        CHECK(pulse::parse_plans(pulse::print_plan(common)) == std::vector<pulse::extent_plan>{{.plan = common}});
+
+        const auto refused = [&](const char* part, const auto& change) {
+            json value = json::parse(text);
+            change(value);
+            CHECK_THROWS_WITH_AS((void)pulse::parse_plans(value.dump()), doctest::Contains(part), pulse::input_error);
+        };
+        refused("extents[1].share", [](json& v) { v["extents"][1]["share"] = 0; });
+        refused("extents[0].height", [](json& v) { v["extents"][0]["height"] = 0; });
+        refused("extents[0].width", [](json& v) { v["extents"][0].erase("width"); });
+        refused("extents[1].schedule", [](json& v) { v["extents"][1].erase("schedule"); });
+        refused("spare_sends", [](json& v) { v["spare_sends"] = 2; });
+        refused("extents", [](json& v) { v["extents"] = json::array(); });
+        refused("extents[0] has the field 'stages'", [](json& v) { v["extents"][0]["stages"] = v["stages"]; });
+        all.back().plan.data_degree += 1;
+        CHECK_THROWS_WITH_AS((void)pulse::print_plans(all), doctest::Contains("differ"), pulse::input_error);
+    }
 }

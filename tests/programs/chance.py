@@ -2,7 +2,7 @@
 
 import numpy
 
-ORDER, TIMESTEPS, NOISE, SAMPLE_START, POSTERIOR = 2, 4, 5, 6, 13
+ORDER, TIMESTEPS, NOISE, SAMPLE_START, POSTERIOR, BUCKET = 2, 4, 5, 6, 13, 15
 LOW = 0xFFFFFFFF
 
 
@@ -21,10 +21,13 @@ def block(seed, stream, counter):
     return philox((counter & LOW, counter >> 32, stream, 0), (seed & LOW, seed >> 32))
 
 
-def below(seed, stream, count, index):
+def bits(seed, stream, index):
     words = block(seed, stream, index // 2)
-    low, high = words[index % 2 * 2], words[index % 2 * 2 + 1]
-    return (high * count + (low * count >> 32)) >> 32
+    return words[index % 2 * 2 + 1] << 32 | words[index % 2 * 2]
+
+
+def below(seed, stream, count, index):
+    return bits(seed, stream, index) * count >> 64
 
 
 def normals(seed, stream, first, count):
@@ -51,3 +54,14 @@ def index_at(seed, position, count):
         value = left << half | right
         if value < count:
             return value
+
+
+def of_bucket_at(seed, position, samples, buckets):
+    """Which bucket the step of a position has, and which of its pictures stands there; `buckets` are lists of pictures, a step has
+    `samples`."""
+    steps = [(bucket, first) for bucket, of in enumerate(buckets) for first in range(0, len(of), samples)]
+    step, sample = divmod(position, samples)
+    bucket, first = steps[index_at(seed, step, len(steps))]
+    count = len(buckets[bucket])
+    epoch = step // len(steps)
+    return bucket, buckets[bucket][index_at(bits(seed, BUCKET, bucket), epoch * count + (first + sample) % count, count)]

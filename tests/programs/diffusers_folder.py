@@ -138,21 +138,21 @@ def write_classes(classes):
     return folder
 
 
-def sd_conditions(pipeline, caption, _width):
+def sd_conditions(pipeline, caption, _picture, _seen):
     ids = pipeline.tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
     return {"encoder_hidden_states": pipeline.text_encoder(ids)[0]}
 
 
-def sdxl_conditions(pipeline, caption, width):
+def sdxl_conditions(pipeline, caption, picture, seen):
     import torch
 
     states, _, pooled, _ = pipeline.encode_prompt(caption, device="cpu", num_images_per_prompt=1,
                                                   do_classifier_free_guidance=False)
-    sizes = torch.tensor([[16, width, 0, (width - 16) // 2, 16, 16]])
+    sizes = torch.tensor([[*picture, (picture[0] - seen[0]) // 2, (picture[1] - seen[1]) // 2, *seen]])
     return {"encoder_hidden_states": states, "added_cond_kwargs": {"text_embeds": pooled, "time_ids": sizes}}
 
 
-def hunyuan_conditions(pipeline, caption, width):
+def hunyuan_conditions(pipeline, caption, picture, seen):
     import torch
     from diffusers.models.embeddings import get_2d_rotary_pos_embed
 
@@ -163,12 +163,13 @@ def hunyuan_conditions(pipeline, caption, width):
         given[states] = getattr(pipeline, "text_encoder" + place)(text.input_ids, attention_mask=text.attention_mask)[0]
         given[mask] = text.attention_mask
     rotary = get_2d_rotary_pos_embed(8, ((0, 0), (4, 4)), (4, 4), output_type="pt")
-    return {**given, "image_meta_size": torch.tensor([[16.0, width, 16, 16, 0, (width - 16) // 2]]), "style": torch.tensor([0]),
+    return {**given, "image_meta_size": torch.tensor([[*map(float, picture), *seen, 0, (picture[1] - 16) // 2]]), "style": torch.tensor([0]),
             "image_rotary_emb": rotary}
 
 
-def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions):
-    """The mean over a step's samples, by PyTorch; what chance decides is drawn here."""
+def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8):
+    """The mean over a step's samples, by PyTorch; what chance decides is drawn here. seen_at(position) gives height and width in which
+    a picture is seen, and its number; latents have at most `most` pixels."""
     import numpy
     import torch
     from PIL import Image
@@ -177,20 +178,23 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
     losses = []
     with torch.no_grad():
         for position in positions:
-            index = chance.index_at(SEED, position, len(captions))
+            seen, index = seen_at(position) if seen_at else ((16, 16), chance.index_at(SEED, position, len(captions)))
             pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
-            width = pixels.shape[1]
-            pixels = pixels[:, (width - 16) // 2:][:, :16]
+            picture = pixels.shape[:2]
+            top, left = ((whole - part) // 2 for whole, part in zip(picture, seen))
+            pixels = pixels[top:, left:][:seen[0], :seen[1]]
+            height, width = seen[0] // 2, seen[1] // 2
             moments = pipeline.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
 
             def drawn(stream):
-                return torch.tensor(chance.normals(SEED, stream, 256 * position, 256)).view(1, 8, 8, 4).permute(0, 3, 1, 2)
+                normals = chance.normals(SEED, stream, 4 * most * position, 4 * height * width)
+                return torch.tensor(normals).view(1, height, width, 4).permute(0, 3, 1, 2)
 
             latents = pipeline.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
             time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
             signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
             noisy = signal * latents + noise * drawn(chance.NOISE)
             backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
-            answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], width)).sample[:, :4]
+            answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], picture, seen)).sample[:, :4]
             losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
     return sum(losses) / len(losses)

@@ -290,6 +290,30 @@ class Encoded(unittest.TestCase):
                     self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(each)).tensors)
                     self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
 
+    def test_steps_of_three_sizes(self):
+        """The first is the host's; all are the bits of one rank, on any pipeline, resumed, in the memory that is planned."""
+        data = ROOM / "shapes"
+        shutil.copytree(self.data, data)
+        tiny_pipeline.add_shapes(data)
+        options = ("--from", self.folder, *self.OPTIONS, "--buckets", "16:8:8-24")
+        host = trained(*options, "--ranks", 1, data=data, steps=1)
+        bounds = Bounds(host)
+        bounds.roundings += 12 * (9 + 4)
+        precision = PRECISIONS[0]
+        one = trained(*options, "--ranks", 1, *on(precision), data=data, steps=9)
+        self.assertEqual(len(report(one)["extents"]), 3)
+        self.assertTrue(all(size["steps"] > 0 for size in report(one)["extents"]))
+        wanted = report(host)["loss"][0]
+        self.assertLess(abs(report(one)["loss"][0] - wanted), bounds.loss(precision, 0, wanted, 0))
+        half = trained(*options, "--ranks", 2, "--gpus", "0,0", *on(precision), data=data, steps=4)
+        pipeline = ("--ranks", 2, "--gpus", "0,0", *on(precision))
+        for how in (pipeline, (*pipeline, "--encode", "once", "--cache", ROOM / f"shapes_{precision}"),
+                    ("--ranks", 1, *on(precision), "--resume", checkpoint(half))):
+            out = trained(*options, *how, data=data, steps=9)
+            self.assertEqual(report(out)["loss"], report(one)["loss"][-len(report(out)["loss"]):])
+            self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(one)).tensors)
+        self.assertEqual(report(one)["planned_peak_bytes"], report(one)["measured_peak_bytes"])
+
     def test_pictures_by_prompt_are_the_hosts(self):
         drawn = []
         for where in ((), *map(on, FOLLOWING)):

@@ -345,6 +345,39 @@ class Losses(Case):
         self.compare(out, data, SDXL_PIPELINE, sdxl_conditions)
         self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
 
+    def test_buckets(self):
+        """Pictures of several shapes, each in the nearest size; SDXL's conditions say which."""
+        from PIL import Image
+
+        sizes = [(8, 28), (16, 16), (20, 12)]
+        # as wide or as high as their bucket, so that nothing is resized
+        shapes = [(16, 16), (8, 29), (20, 13), (16, 17), (20, 12), (16, 19), (17, 16), (8, 28), (16, 16), (21, 12)]
+        data, source = fresh(), random.Random(5)
+        data.mkdir()
+        for index, ((height, width), text) in enumerate(zip(shapes, CAPTIONS)):
+            Image.frombytes("RGB", (width, height), source.randbytes(3 * height * width)).save(data / f"{index}.png")
+            (data / f"{index}.txt").write_text(text)
+        buckets = [[i for i, (height, width) in enumerate(shapes) if height >= size[0] and width >= size[1]
+                    and min(height - size[0], width - size[1]) == 0] for size in sizes]
+        self.assertEqual(sorted(sum(buckets, [])), list(range(len(shapes))))
+
+        def seen_at(position):
+            bucket, picture = chance.of_bucket_at(SEED, position, 4, buckets)
+            return sizes[bucket], picture
+
+        for folder, model, pipeline, conditions in ((FROM, "sd_tiny", PIPELINE, sd_conditions),
+                                                    (SDXL, "sdxl_tiny", SDXL_PIPELINE, sdxl_conditions)):
+            with self.subTest(model):
+                out = self.train("--from", folder, "--seed", SEED, "--steps", 10, "--lr", 1e-30, "--buckets", "16:4:8-28", model=model,
+                                 data=data, size=("--microbatch-size", 2, "--microbatches", 2))
+                made = report(out)
+                self.assertEqual([(one["height"], one["width"]) for one in made["extents"]], [(4, 14), (8, 8), (10, 6)])
+                for step, loss in enumerate(made["loss"]):
+                    expected = expected_loss(data, CAPTIONS, range(4 * step, 4 * step + 4), pipeline, conditions, seen_at)
+                    self.assertLess(abs(loss - expected), 1e-5 * expected, f"step {step}: {loss} {expected}")
+                counts = [sum(seen_at(4 * step)[0] == size for step in range(10)) for size in sizes]
+                self.assertEqual([one["steps"] for one in made["extents"]], counts)
+
     def compare(self, out, data, pipeline, conditions):
         for step, loss in enumerate(report(out)["loss"]):
             expected = expected_loss(data, CAPTIONS, range(8 * step, 8 * step + 8), pipeline, conditions)

@@ -17,6 +17,7 @@ import time
 import unittest
 
 import tiny_pipeline
+from files import png_size
 from processes import processes_of
 from pulse_train import PATIENCE, PROGRAM, ROOM, Case, command, drawn, fresh, report
 
@@ -48,6 +49,10 @@ class Encoded(Case):
         cls.folder, cls.data = write_data()
         cls.profile = fresh()
         cls.trained = {}
+        cls.prepare()
+
+    @classmethod
+    def prepare(cls):
         cls().learn("--steps", 1, "--profile-out", cls.profile, *BUBBLES)
 
     def line(self, *options, out):
@@ -79,7 +84,39 @@ class Encoded(Case):
         made = report(out)
         self.assertEqual(made["loss"], report(whole)["loss"][-len(made["loss"]):], options)
         self.same_tensors(out, whole, options)
+        self.same_memory(made, options)
+
+    def same_memory(self, made, options):
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"], options)
+
+
+    def kill_and_resume(self, *encode):
+        steps = 60
+        whole = self.each_step(1, steps)
+        for kill in range(int(os.environ.get("PULSE_TEST_KILLS", 3))):
+            processes = kill % 5 == 2 and LAUNCH
+            with self.subTest(kill=kill, processes=processes):
+                out = fresh()
+                options = ("--steps", 1000000, "--checkpoint-every", 1, *encode)
+                if processes:
+                    child = self.start_processes(2, *options, out=out)
+                else:
+                    child = subprocess.Popen(self.line("--ranks", DRAW.choice([1, 2, 3]), *options, out=out), text=True,
+                                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+                until = time.monotonic() + PATIENCE
+                while not any(out.glob("checkpoints/step-*/manifest.json")):
+                    self.assertTrue(child.poll() is None and time.monotonic() < until, "no checkpoint came")
+                    time.sleep(0.001)
+                time.sleep(DRAW.uniform(0, 0.3))
+                os.kill(DRAW.choice(processes_of(child, PROGRAM)) if processes else child.pid, signal.SIGKILL)
+                child.communicate(timeout=PATIENCE)
+                done = max(json.loads(path.read_text())["state"]["step"] for path in out.glob("checkpoints/step-*/manifest.json"))
+                self.assertLess(done, steps, "the runs to be killed are too fast for so few steps")
+                rest = self.learn("--steps", steps, "--ranks", DRAW.choice([1, 2]), "--resume", out / "checkpoints", *encode)
+                self.assertEqual(len(report(rest)["loss"]), steps - done)
+                self.same_steps(rest, whole, done)
+                shutil.rmtree(out)
+                shutil.rmtree(rest)
 
 
 class Plans(Encoded):
@@ -134,38 +171,105 @@ class Processes(Encoded):
                 self.same_steps(rest, self.each_step(1, steps), options)
 
 
+class Buckets(Encoded):
+    """Steps of several sizes: the bits of one rank, in the memory that is planned, on any plan, on processes, after any kill."""
+
+    @classmethod
+    def prepare(cls):
+        tiny_pipeline.add_shapes(cls.data)
+
+    def line(self, *options, out):
+        return super().line("--buckets", "16:4:8-32", *options, out=out)
+
+    def same_memory(self, made, options):
+        if all(one["steps"] > 0 for one in made["extents"]):
+            return super().same_memory(made, options)
+        for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"]):  # of all buckets, and of those that came
+            self.assertGreaterEqual(planned, measured, options)
+
+    def test_drawn_plans(self):
+        steps = 11
+        for number in range(int(os.environ.get("PULSE_TEST_PLANS", 4))):
+            replicas = DRAW.choice([1, 1, 2])
+            options = drawn_plan(replicas)
+            with self.subTest(number=number, options=options):
+                at = DRAW.choice([0, 0, 1, 4, 7])
+                resumed = ()
+                if at:
+                    half = self.learn("--steps", at, *drawn_plan(replicas), "--encode", "each-step")
+                    resumed = ("--resume", half / "checkpoint.safetensors")
+                once = ("--encode", "once", "--cache", fresh()) if DRAW.random() < 0.5 else ()
+                out = self.learn("--steps", steps, *options, *resumed, *once)
+                self.same_steps(out, self.each_step(replicas, steps), options)
+                shutil.rmtree(out)
+
+    def test_the_plan_and_the_report_have_every_bucket(self):
+        out = self.learn("--steps", 14, "--ranks", 2, "--placement", "folded")
+        plan, made = json.loads((out / "plan.json").read_text()), report(out)
+        sizes = [(4, 14), (4, 16), (8, 8), (14, 4), (16, 4)]
+        for found in (plan["extents"], made["extents"]):
+            self.assertEqual([(one["height"], one["width"]) for one in found], sizes)
+        self.assertNotIn("schedule", plan)
+        self.assertAlmostEqual(sum(one["share"] for one in plan["extents"]), 1)
+        # an epoch is of 7 or 8 steps (--microbatch-size and --microbatches make 8 samples)
+        self.assertEqual(sum(one["steps"] for one in made["extents"]), 14)
+        for one, expected in zip(made["extents"], plan["extents"]):
+            self.assertEqual(one["step_us"], expected["predicted"]["step_us"])
+            self.assertGreater(one["measured_step_us"], 0)
+        self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
+        # the same plan again, and drawn at a size of its own
+        again = fresh()
+        line = command("--from", self.folder, "--buckets", "16:4:8-32", "--flip", "yes", "--caption-dropout", 0.4, "--steps", 14, "--plan",
+                       out / "plan.json", "--prompt", "a cat", "--size", "8x20", out=again, model="sd_tiny", data=self.data, size=(),
+                       sample=1)
+        done = self.invoke(line, 0)
+        for words in ("  8 x 28 ", " 16 x 16 ", "an epoch has ", "samples fill the last steps of buckets"):
+            self.assertIn(words, done.stdout)
+        self.assertEqual(png_size(again / "pictures/0000.png"), (20, 8))
+        self.same_steps(again, out, ())
+        plan["extents"].pop()
+        (again / "other.json").write_text(json.dumps(plan))
+
+        def refused(*options, names):
+            done = self.invoke(self.line(*options, out=fresh()), 2)
+            for name in names:
+                self.assertIn(name, done.stderr)
+
+        for file, buckets in ((again / "other.json", ("--buckets", "16:4:8-32")), (out / "plan.json", ())):
+            line = command("--from", self.folder, *buckets, "--steps", 1, "--plan", file, out=fresh(), model="sd_tiny", data=self.data,
+                           size=())
+            self.assertIn("extents", self.invoke(line, 2).stderr)
+
+        refused("--encode", "bubbles", names=["--encode bubbles", "--buckets"])
+        refused("--profile-out", fresh(), names=["--profile-out", "--buckets"])
+        refused("--buckets", "16:5", names=["--buckets"])  # given twice
+        wrong = {"16:6": "height is a multiple of", "16:4:9-32": "multiples of 4", "16:4:32-8": "in that order", "16:": "AREA[:STEP",
+                 "16:4:8": "AREA[:STEP", "16x:4": "AREA[:STEP", "16:4:20-32": "none of 20 to 32"}
+        for value, name in wrong.items():
+            line = self.line(out=fresh())
+            line[line.index("16:4:8-32")] = value
+            self.assertIn(name, self.invoke(line, 2).stderr)
+
+    def test_processes(self):
+        for ranks, replicas, options in ((2, 1, ()), (4, 1, ("--placement", "sequential")), (4, 2, ("--recomputation", "stages"))):
+            with self.subTest(ranks=ranks, options=options):
+                out = fresh()
+                child = self.start_processes(ranks, "--steps", 11, "--replicas", replicas, *options, out=out)
+                said, _ = child.communicate(timeout=PATIENCE)
+                self.assertEqual(child.returncode, 0, said)
+                self.same_steps(out, self.each_step(replicas, 11), options)
+
+    def test_killed_and_resumed(self):
+        self.kill_and_resume("--encode", "each-step")
+
+
 class Kills(Encoded):
     def test_killed_between_encoding_and_use(self):
         """At any instant behind the first step, samples of a step that has not run are encoded."""
-        steps = 60
-        whole = self.each_step(1, steps)
-        for kill in range(int(os.environ.get("PULSE_TEST_KILLS", 3))):
-            processes = kill % 5 == 2 and LAUNCH
-            with self.subTest(kill=kill, processes=processes):
-                out = fresh()
-                options = ("--steps", 1000000, "--checkpoint-every", 1, *BUBBLES)
-                if processes:
-                    child = self.start_processes(2, *options, out=out)
-                else:
-                    child = subprocess.Popen(self.line("--ranks", DRAW.choice([1, 2, 3]), *options, out=out), text=True,
-                                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-                until = time.monotonic() + PATIENCE
-                while not any(out.glob("checkpoints/step-*/manifest.json")):
-                    self.assertTrue(child.poll() is None and time.monotonic() < until, "no checkpoint came")
-                    time.sleep(0.001)
-                time.sleep(DRAW.uniform(0, 0.3))
-                os.kill(DRAW.choice(processes_of(child, PROGRAM)) if processes else child.pid, signal.SIGKILL)
-                child.communicate(timeout=PATIENCE)
-                done = max(json.loads(path.read_text())["state"]["step"] for path in out.glob("checkpoints/step-*/manifest.json"))
-                self.assertLess(done, steps, "the runs to be killed are too fast for so few steps")
-                rest = self.learn("--steps", steps, "--ranks", DRAW.choice([1, 2]), "--resume", out / "checkpoints", *BUBBLES)
-                self.assertEqual(len(report(rest)["loss"]), steps - done)
-                self.same_steps(rest, whole, done)
-                shutil.rmtree(out)
-                shutil.rmtree(rest)
+        self.kill_and_resume(*BUBBLES)
 
 
 if __name__ == "__main__":
-    if CASE == "Processes" and not LAUNCH:
+    if CASE in ("Processes", "Buckets.test_processes") and not LAUNCH:
         sys.exit(print("skipped: no mpirun") or 77)
     unittest.main(argv=[sys.argv[0], CASE])

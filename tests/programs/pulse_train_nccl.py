@@ -179,10 +179,23 @@ class Training(Case):
         processes = self.trained("--plan-time", 0, "--placement", "folded", ranks=2)
         self.same(processes, on_threads(ranks=2))
 
+    @staticmethod
+    def captioned():
+        return tiny_pipeline.write_captioned(fresh("captioned"), lambda *words: subprocess.run(
+            [PROGRAM, "--model", MODEL, *map(str, words)], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT))
+
+    @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")
+    def test_steps_of_three_sizes(self):
+        folder, data = self.captioned()
+        tiny_pipeline.add_shapes(data)
+        options = ("--from", folder, "--data", data, "--flip", "yes", "--encode", "each-step", "--buckets", "16:8:8-24")
+        processes = self.trained(*options, ranks=2, steps=6)
+        self.same(processes, on_threads(*options, steps=6))
+        self.assertEqual(len(json.loads((processes / "report.json").read_text())["extents"]), 3)
+
     @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")
     def test_frozen_networks_in_the_bubbles(self):
-        folder, data = tiny_pipeline.write_captioned(ROOM, lambda *words: subprocess.run(
-            [PROGRAM, "--model", MODEL, *map(str, words)], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT))
+        folder, data = self.captioned()
         encoded = ("--from", folder, "--data", data, "--flip", "yes", "--encode")
         processes = self.trained(*encoded, "bubbles", ranks=2, steps=3)
         self.same(processes, on_threads(*encoded, "each-step", steps=3))

@@ -49,6 +49,15 @@ def write_captioned(room, run):
     return folder, data
 
 
+def add_shapes(data):
+    """Pictures of other shapes beside those of write_captioned."""
+    source = random.Random(3)
+    shapes = ((40, 10), (20, 20), (22, 20), (10, 44), (41, 11), (19, 20), (30, 31), (12, 40), (20, 22), (44, 12), (21, 20))
+    for index, (width, height) in enumerate(shapes):
+        write_png(data / f"shape{index}.png", width, source.randbytes(3 * width * height))
+        (data / f"shape{index}.txt").write_text(f"a red cat of {index % 3}")
+
+
 def write_tokenizer(folder, **options):
     from transformers import CLIPTokenizer
 

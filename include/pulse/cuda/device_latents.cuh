@@ -13,24 +13,29 @@
 namespace pulse::cuda {
 
 /// Latents of the samples of one step on the calling thread's device, as a data set that has no others: what the host
-/// makes before a step goes there in one copy.
+/// makes before a step goes there in one copy. They have `elements` at most.
 class device_latents {
 public:
     device_latents(std::size_t samples, std::size_t elements, int channels) :
-        elements_{elements}, layout_{1, static_cast<int>(elements) / channels, channels, 0}, host_{samples * elements},
-        device_{samples * elements} {}
+        samples_{samples}, elements_{elements}, layout_{1, static_cast<int>(elements) / channels, channels, 0},
+        host_{samples * elements}, device_{samples * elements} {}
 
     /// The next samples are those from this global position on. Waits until the step before has copied its own.
     void begin(std::uint64_t position) {
         uploaded_.synchronize();
         first_ = position;
     }
+    /// Samples have so many from now on; behind begin().
+    void resize(std::size_t elements) noexcept {
+        elements_ = elements;
+        layout_.width = static_cast<int>(elements) / layout_.channels;
+    }
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     /// Where a sample's latents belong, on the host.
     [[nodiscard]] std::span<float> of(std::size_t sample) { return {host_.data() + sample * elements_, elements_}; }
     /// Copies them, in stream order.
     void upload(cudaStream_t on) {
-        copy_async<float>(device_.data(), host_.data(), host_.size(), on);
+        copy_async<float>(device_.data(), host_.data(), samples_ * elements_, on);
         uploaded_.record(on);
     }
 
@@ -45,6 +50,7 @@ public:
     [[nodiscard]] const float* pixels() const noexcept { return device_.data(); }
 
 private:
+    std::size_t samples_;
     std::size_t elements_;
     image_layout layout_;
     std::uint64_t first_{};

@@ -79,7 +79,7 @@ public:
             const std::uint64_t at = first + i;
             const int t = time_of(at);
             diffusion_sample& sample = host_table_.data()[i];
-            sample.noise_index = at * elements;
+            sample.noise_index = train::detail::noise_at(options_, at, elements);
             sample.loss_factor = train::detail::weight_at(options_, schedule_, t) / step_elements;
             sample.gradient_factor = static_cast<float>(2.0 * sample.loss_factor * loss_scale);
             sample.signal = static_cast<float>(schedule_.signal(t));

@@ -4,17 +4,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/aspect_buckets.hpp>
+#include <pulse/data/bucket_order.hpp>
 #include <pulse/data/decode.hpp>
 #include <pulse/data/draw.hpp>
 #include <pulse/data/picture_index.hpp>
 #include <pulse/data/resize.hpp>
 #include <pulse/data/stored_picture.hpp>
 #include <pulse/io/png.hpp>
+#include <pulse/model/extent.hpp>
 
 namespace pulse::data {
 
@@ -60,13 +64,13 @@ namespace detail {
 
 /// The smallest size of the same shape that covers the target, and the crop in it. Throws input_error for a picture so
 /// narrow that this size is absurd.
-[[nodiscard]] inline resized_part cover(int height, int width, const picture_options& options,
+[[nodiscard]] inline resized_part cover(int height, int width, const extent& target, bool random_crop,
                                         const sample_draw& drawn) {
     const auto scaled = [](std::int64_t side, std::int64_t to, std::int64_t from) {
         return (side * to + from / 2) / from;
     };
-    const std::int64_t h = options.height;
-    const std::int64_t w = options.width;
+    const std::int64_t h = target.height;
+    const std::int64_t w = target.width;
     const bool by_width = w * height >= h * width;
     const std::int64_t full_height = by_width ? std::max(h, scaled(height, w, width)) : h;
     const std::int64_t full_width = by_width ? w : std::max(w, scaled(width, h, height));
@@ -76,15 +80,15 @@ namespace detail {
                           std::to_string(w) + " x " + std::to_string(h));
     }
     const auto place = [&](std::int64_t room, std::uint32_t share) {
-        if (!options.random_crop) { return static_cast<int>(room / 2); }
+        if (!random_crop) { return static_cast<int>(room / 2); }
         return static_cast<int>((static_cast<std::uint64_t>(room + 1) * share) >> 32U);
     };
     return {.width = static_cast<int>(full_width),
             .height = static_cast<int>(full_height),
             .left = place(full_width - w, drawn.left),
             .top = place(full_height - h, drawn.top),
-            .crop_width = options.width,
-            .crop_height = options.height};
+            .crop_width = target.width,
+            .crop_height = target.height};
 }
 
 /// The brightness of each pixel, as Pillow's mode L has it.
@@ -107,8 +111,8 @@ namespace detail {
 class captioned_pictures {
 public:
     /// Throws input_error for options out of range.
-    captioned_pictures(picture_index index, const picture_options& options) :
-        index_{std::move(index)}, options_{options} {
+    captioned_pictures(picture_index index, const picture_options& options, picture_buckets buckets = {}) :
+        index_{std::move(index)}, options_{options}, buckets_{std::move(buckets)} {
         constexpr int longest_side = 1 << 15;
         if (options.height < 1 || options.width < 1 || options.height > longest_side || options.width > longest_side) {
             throw input_error("pictures: height and width must be 1 to " + std::to_string(longest_side));
@@ -136,8 +140,37 @@ public:
     [[nodiscard]] std::uint32_t size() const noexcept { return index_.size(); }
     /// Samples of an epoch, in which a picture stands as often as it is repeated.
     [[nodiscard]] std::uint32_t epoch() const noexcept { return place_ends_.empty() ? size() : place_ends_.back(); }
-    /// Which picture stands at a global position, or `after` samples later in that epoch (data::index_at).
+    /// Those of pictures that have several.
+    [[nodiscard]] const picture_buckets& buckets() const noexcept { return buckets_; }
+    /// Height and width in which picture `i` is seen.
+    [[nodiscard]] extent size_of(std::uint32_t i) const {
+        return buckets_.sizes.empty() ? extent{options_.height, options_.width}
+                                      : buckets_.sizes.at(buckets_.of_picture.at(i));
+    }
+    /// The order of steps of so many samples, each of which is of one bucket.
+    [[nodiscard]] bucket_order order_of(std::uint64_t step_samples) const {
+        std::vector<std::vector<std::uint32_t>> of_bucket(buckets_.sizes.size());
+        for (std::uint32_t i = 0; i != size(); ++i) {
+            if (buckets_.of_picture[i] == of_bucket.size()) { continue; }
+            std::vector<std::uint32_t>& mine = of_bucket[buckets_.of_picture[i]];
+            mine.insert(mine.end(), index_.entries[i].repeats, i);
+        }
+        return {std::move(of_bucket), step_samples, options_.seed, options_.shuffle};
+    }
+    /// Fixes that order, before any position is asked for, where there are buckets; not while others read.
+    void set_step(std::uint64_t step_samples) { order_.emplace(order_of(step_samples)); }
+    /// Null where it is not fixed.
+    [[nodiscard]] const bucket_order* order() const noexcept { return order_ ? &*order_ : nullptr; }
+    /// How many pictures may stand at a position: the one that does, and what takes its place.
+    [[nodiscard]] std::uint32_t choices_at(std::uint64_t position) const {
+        return order_ ? order_->choices_at(position) : epoch();
+    }
+    /// Which picture stands at a global position, or `after` samples later in that epoch (data::index_at) or bucket.
     [[nodiscard]] std::uint32_t picture_at(std::uint64_t position, std::uint32_t after = 0) const {
+        if (!buckets_.sizes.empty()) {
+            if (!order_) { throw error("pictures: the samples of a step are not known yet"); }
+            return order_->picture_at(position, after);
+        }
         const std::uint32_t place = index_at(options_.seed, position, epoch(), options_.shuffle, after);
         if (place_ends_.empty()) { return place; }
         return static_cast<std::uint32_t>(std::upper_bound(place_ends_.begin(), place_ends_.end(), place) -
@@ -149,7 +182,7 @@ public:
     [[nodiscard]] picture_sample at(std::uint64_t position) const {
         const sample_draw drawn = draw_at(options_.seed, position);
         std::vector<std::string> refused;
-        for (std::uint32_t after = 0; after != epoch(); ++after) {
+        for (std::uint32_t after = 0; after != choices_at(position); ++after) {
             const std::uint32_t i = picture_at(position, after);
             try {
                 picture_sample result = read(i, drawn);
@@ -160,7 +193,8 @@ public:
                 refused.emplace_back(fault.what());
             }
         }
-        throw input_error("none of " + std::to_string(size()) + " pictures can be read; the first: " + refused.front());
+        throw input_error("none of " + std::to_string(refused.size()) +
+                          " pictures can be read; the first: " + refused.front());
     }
 
     /// The sample's caption, class and index alone, as at() gives them: with bad_picture::stop nothing is decoded.
@@ -191,7 +225,7 @@ public:
         result.flipped = options_.horizontal_flip && drawn.flip;
         resized_part part;
         try {
-            part = detail::cover(stored.height, stored.width, options_, drawn);
+            part = detail::cover(stored.height, stored.width, size_of(i), options_.random_crop, drawn);
         } catch (const input_error& fault) { throw input_error(name + ": " + fault.what()); }
         result.crop_top = part.top;
         result.crop_left = part.left;
@@ -228,6 +262,8 @@ private:
 
     picture_index index_;
     picture_options options_;
+    picture_buckets buckets_;
+    std::optional<bucket_order> order_{};
     std::vector<std::uint32_t> place_ends_{}; ///< in an epoch, behind each picture; empty where none is repeated
 };
 

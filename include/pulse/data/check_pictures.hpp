@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <pulse/data/file.hpp>
 #include <pulse/data/picture_index.hpp>
 #include <pulse/data/stored_picture.hpp>
+#include <pulse/data/webp.hpp>
 
 namespace pulse::data {
 
@@ -31,7 +33,8 @@ struct pictures_check {
     picture_size least{}; ///< in pixels, as stored; of good ones
     picture_size most{};
     std::array<std::uint32_t, picture_formats.size()> by_format{};
-    std::vector<refused> bad{}; ///< in the order of the index
+    std::vector<refused> bad{};        ///< in the order of the index
+    std::vector<picture_size> sizes{}; ///< of each, upright, where that was asked; 0 x 0 of bad ones
 
     /// Such as "1,024 of 640x427 to 4032x3024; 1,000 JPEG, 24 PNG".
     [[nodiscard]] std::string text() const {
@@ -56,11 +59,12 @@ namespace detail {
 struct header_check {
     std::size_t format{};
     picture_size size{};
+    int orientation = 1;
     std::string why{};
 };
 
 /// Reads the begin of a picture, and more while that is not enough.
-[[nodiscard]] inline header_check check_header(const picture_index& index, std::uint32_t i,
+[[nodiscard]] inline header_check check_header(const picture_index& index, std::uint32_t i, bool upright,
                                                const picture_limits& limits) {
     header_check found;
     try {
@@ -75,8 +79,13 @@ struct header_check {
                 file.text(offset, all > limits.most_file_bytes ? all : bytes, limits.most_file_bytes);
             try {
                 const picture_format& format = format_of(begin);
+                const std::span there{reinterpret_cast<const std::uint8_t*>(begin.data()), begin.size()};
                 found.format = static_cast<std::size_t>(&format - picture_formats.data());
-                found.size = format.size({reinterpret_cast<const std::uint8_t*>(begin.data()), begin.size()});
+                found.size = format.size(there);
+                if (upright && format.orientation != nullptr) {
+                    if (format.orientation == webp_orientation && bytes != all) { continue; }
+                    found.orientation = format.orientation(there);
+                }
             } catch (const input_error& fault) {
                 if (bytes != all) { continue; }
                 throw input_error(index.name(i) + ": " + fault.what());
@@ -93,22 +102,24 @@ struct header_check {
 } // namespace detail
 
 /// Looks at the headers of all pictures by several threads: the format, the size and the limits, so that most bad files
-/// are found before they cost a run. Damage behind a header is found where the picture is decoded.
+/// are found before they cost a run. Damage behind a header is found where the picture is decoded. With the sizes of
+/// upright pictures where that is asked.
 [[nodiscard]] inline pictures_check check_pictures(const picture_index& index,
                                                    int threads = static_cast<int>(std::thread::hardware_concurrency()),
-                                                   const picture_limits& limits = {}) {
+                                                   const picture_limits& limits = {}, bool upright = false) {
     std::vector<detail::header_check> headers(index.size());
     std::atomic<std::uint32_t> next = 0;
     std::vector<std::future<void>> done(static_cast<std::size_t>(std::max(threads, 1)));
     for (std::future<void>& one : done) {
         one = std::async(std::launch::async, [&] {
             for (std::uint32_t i = next++; i < headers.size(); i = next++) {
-                headers[i] = detail::check_header(index, i, limits);
+                headers[i] = detail::check_header(index, i, upright, limits);
             }
         });
     }
     for (std::future<void>& one : done) { one.get(); }
     pictures_check result{.pictures = index.size()};
+    if (upright) { result.sizes.resize(index.size()); }
     // By pixels, then by width, so that the order of files does not matter.
     const auto less = [](const picture_size& a, const picture_size& b) {
         const auto key = [](const picture_size& size) {
@@ -122,6 +133,10 @@ struct header_check {
         if (!found.why.empty()) {
             result.bad.push_back({i, std::move(found.why)});
             continue;
+        }
+        if (upright) {
+            const bool lies = found.orientation >= 5; // on its side
+            result.sizes[i] = lies ? picture_size{found.size.height, found.size.width} : found.size;
         }
         ++result.by_format[found.format];
         result.least = any ? std::min(result.least, found.size, less) : found.size;

@@ -27,14 +27,16 @@ struct picture_format {
     std::string_view at_8{}; ///< what stands 8 bytes behind the begin of the file
     picture_size (*size)(std::span<const std::uint8_t>){};
     stored_picture (*decode)(std::span<const std::uint8_t>, const picture_limits&){};
+    /// As EXIF counts them, of what the begin of a file says; null: the format has none.
+    int (*orientation)(std::span<const std::uint8_t>){};
 };
 
 inline constexpr std::array<picture_format, 5> picture_formats{{
-    {"JPEG", "\xFF\xD8\xFF", "", jpeg_size, decode_jpeg},
-    {"PNG", "\x89PNG\r\n\x1A\n", "", png_size, decode_png},
-    {"WebP", "RIFF", "WEBP", webp_size, decode_webp},
-    {"GIF", "GIF8", "", gif_size, decode_gif},
-    {"BMP", "BM", "", bmp_size, decode_bmp},
+    {"JPEG", "\xFF\xD8\xFF", "", jpeg_size, decode_jpeg, jpeg_orientation},
+    {"PNG", "\x89PNG\r\n\x1A\n", "", png_size, decode_png, png_orientation},
+    {"WebP", "RIFF", "WEBP", webp_size, decode_webp, webp_orientation},
+    {"GIF", "GIF8", "", gif_size, decode_gif, nullptr},
+    {"BMP", "BM", "", bmp_size, decode_bmp, nullptr},
 }};
 
 /// The format of a file by its first bytes. Throws input_error for others.

@@ -22,13 +22,15 @@
 #include <pulse/data/encoded_table.hpp>
 #include <pulse/data/encoding_report.hpp>
 #include <pulse/data/prefetcher.hpp>
+#include <pulse/model/extent.hpp>
 
 namespace pulse::data {
 
 /// What frozen networks make of pictures and texts, and which networks they are: fingerprints of their weights and, for
 /// texts, of the tokenizers.
 struct encoded_shapes {
-    std::vector<encoded_part> picture{}; ///< such as the moments of the autoencoder's posterior
+    /// Such as the moments of the autoencoder's posterior: of the pictures of each bucket, or of all.
+    std::vector<std::vector<encoded_part>> picture{};
     std::vector<encoded_part> caption{}; ///< such as text states and pooled text
     fingerprint picture_encoder{};
     fingerprint text_encoder{};
@@ -44,6 +46,7 @@ struct encoding_share {
 
 /// A sample's place in what was encoded: what captioned_pictures::at gives, with rows for pixels and caption.
 struct encoded_sample {
+    std::uint32_t bucket{}; ///< whose table has the row; 0 where there is one
     std::uint32_t picture_row{};
     std::uint32_t caption_row{};
     int label = -1;
@@ -78,8 +81,9 @@ struct distinct_samples {
 /// Each different picture is encoded as it is and, where the options mirror pictures, mirrored; each text once,
 /// whatever the number of its pictures. Rows are found by what they are made from: the bytes of the picture, its crop
 /// and its encoder, or the text and its encoder. So what is added, changed, removed or renamed is encoded where it is
-/// new, and a folder may serve several sets of pictures, sizes and encoders. The tables are `pictures`, whose last
-/// part `sizes` is original height and width and the crop's top and left, and `captions`. What is noise, such as the
+/// new, and a folder may serve several sets of pictures, sizes and encoders. The tables are `pictures`, one for each
+/// bucket, whose last part `sizes` is original height and width and the crop's top and left, and `captions`. What is
+/// noise, such as the
 /// sample of a posterior, is drawn by whoever reads the moments. The pictures must outlive it.
 class encoded_pictures {
 public:
@@ -89,31 +93,35 @@ public:
     encoded_pictures(const captioned_pictures& from, distinct_samples samples, const std::filesystem::path& folder,
                      const encoded_shapes& shapes) :
         from_{from},
-        samples_{std::move(samples)}, pictures_{folder, picture_layout_of(from, samples_.pictures, shapes)},
-        captions_{folder, caption_layout_of(samples_.captions, shapes)} {
+        samples_{std::move(samples)}, captions_{folder, caption_layout_of(samples_.captions, shapes)} {
+        require_fixed_crops(from);
+        sort_places(shapes.picture.size());
+        for (std::size_t bucket = 0; bucket != shapes.picture.size(); ++bucket) {
+            pictures_.emplace_back(folder, picture_layout_of(bucket, shapes));
+        }
         if (from.options().on_bad_picture == bad_picture::skip) { return; }
         for (std::uint32_t i = 0; i != from.size(); ++i) {
-            const std::uint32_t place = samples_.pictures.place_of()[i];
-            if (std::string why = refusal(i, from.options().horizontal_flip ? 2 * place : place); !why.empty()) {
-                throw unreadable_picture(why);
-            }
+            if (std::string why = refusal(i, false); !why.empty()) { throw unreadable_picture(why); }
         }
     }
 
-    [[nodiscard]] const encoded_table& pictures() const noexcept { return pictures_; }
+    [[nodiscard]] const encoded_table& pictures(std::size_t bucket = 0) const { return pictures_.at(bucket); }
     [[nodiscard]] const encoded_table& captions() const noexcept { return captions_; }
     /// The texts of the rows of captions().
     [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return samples_.captions.texts; }
-    [[nodiscard]] bool complete() const noexcept { return pictures_.complete() && captions_.complete(); }
+    [[nodiscard]] bool complete() const noexcept {
+        return captions_.complete() &&
+               std::all_of(pictures_.begin(), pictures_.end(), [](const encoded_table& of) { return of.complete(); });
+    }
     /// Sees what other ranks have written.
     void refresh() {
-        pictures_.refresh();
+        for (encoded_table& of_bucket : pictures_) { of_bucket.refresh(); }
         captions_.refresh();
     }
     /// Removes what a killed process had begun, and keeps notes of the pictures that were read; to be called where no
     /// other process writes.
     void tidy() const {
-        pictures_.remove_leftovers();
+        pictures_.front().remove_leftovers(); // those of all buckets
         captions_.remove_leftovers();
         samples_.pictures.keep_notes();
     }
@@ -137,21 +145,27 @@ public:
                                        return std::string{};
                                    });
 
-            const std::vector<std::uint32_t> rows = share_of(pictures_, share);
-            if (rows.empty()) { return report; }
-            prefetcher<decoded> ahead{
-                [this, &rows](std::uint64_t n) { return n < rows.size() ? decode(rows[n]) : decoded{}; }, share.ahead};
-            report.pictures =
-                fill(pictures_, rows, report.bytes, report.picture_seconds, [&](std::uint32_t, row_values values) {
-                    const decoded found = ahead.next();
-                    if (!found.refused.empty()) { return found.refused; }
-                    const picture_sample& sample = found.sample;
-                    const std::array sizes{sample.original_height, sample.original_width, sample.crop_top,
-                                           sample.crop_left};
-                    std::copy(sizes.begin(), sizes.end(), values.back().begin());
-                    picture(sample, values.first(values.size() - 1));
-                    return std::string{};
-                });
+            for (std::size_t bucket = 0; bucket != pictures_.size(); ++bucket) {
+                const std::vector<std::uint32_t> rows = share_of(pictures_[bucket], share);
+                if (rows.empty()) { continue; }
+                prefetcher<decoded> ahead{[this, bucket, &rows](std::uint64_t n) {
+                                              return n < rows.size() ? decode(bucket, rows[n]) : decoded{};
+                                          },
+                                          share.ahead};
+                double seconds = 0;
+                report.pictures +=
+                    fill(pictures_[bucket], rows, report.bytes, seconds, [&](std::uint32_t, row_values values) {
+                        const decoded found = ahead.next();
+                        if (!found.refused.empty()) { return found.refused; }
+                        const picture_sample& sample = found.sample;
+                        const std::array sizes{sample.original_height, sample.original_width, sample.crop_top,
+                                               sample.crop_left};
+                        std::copy(sizes.begin(), sizes.end(), values.back().begin());
+                        picture(sample, values.first(values.size() - 1));
+                        return std::string{};
+                    });
+                report.picture_seconds += seconds;
+            }
             return report;
         }
 
@@ -162,16 +176,16 @@ public:
         const sample_draw drawn = draw_at(options.seed, position);
         encoded_sample result{.caption_dropped = drawn.caption < options.caption_dropout,
                               .flipped = options.horizontal_flip && drawn.flip};
-        for (std::uint32_t after = 0; after != from_.epoch(); ++after) {
+        for (std::uint32_t after = 0; after != from_.choices_at(position); ++after) {
             const std::uint32_t i = from_.picture_at(position, after);
-            const std::uint32_t place = samples_.pictures.place_of()[i];
-            const std::uint32_t row = options.horizontal_flip ? 2 * place + (result.flipped ? 1U : 0U) : place;
-            if (std::string why = refusal(i, row); !why.empty()) {
+            if (std::string why = refusal(i, result.flipped); !why.empty()) {
                 if (options.on_bad_picture == bad_picture::stop) { throw unreadable_picture(why); }
                 result.refused.push_back(std::move(why));
                 continue;
             }
-            result.picture_row = row;
+            const std::uint32_t place = samples_.pictures.place_of()[i];
+            result.bucket = bucket_of(place);
+            result.picture_row = row_of(place, result.flipped);
             result.caption_row = result.caption_dropped ? 0 : samples_.captions.row_of[i];
             result.index = i;
             result.label = from_.index().entries[i].label;
@@ -201,21 +215,42 @@ private:
         }
         return all;
     }
-    [[nodiscard]] static encoded_layout picture_layout_of(const captioned_pictures& from,
-                                                          const distinct_pictures& pictures,
-                                                          const encoded_shapes& shapes) {
-        const picture_options& options = from.options();
-        if (options.random_crop) {
-            throw input_error("pictures: random crops cannot be encoded once: each is another picture");
+    static void require_fixed_crops(const captioned_pictures& from) {
+        if (!from.options().random_crop) { return; }
+        throw input_error("pictures: random crops cannot be encoded once: each is another picture");
+    }
+    /// Equal pictures are of one size, and so in one bucket.
+    [[nodiscard]] std::uint32_t bucket_of(std::uint32_t place) const {
+        const std::vector<std::uint32_t>& of_picture = from_.buckets().of_picture;
+        return of_picture.empty() ? 0 : of_picture[samples_.pictures.first(place)];
+    }
+    /// Numbers the places of each bucket.
+    void sort_places(std::size_t buckets) {
+        places_.resize(buckets);
+        for (std::uint32_t place = 0; place != samples_.pictures.bytes().size(); ++place) {
+            const std::uint32_t bucket = bucket_of(place);
+            number_.push_back(bucket < buckets ? static_cast<std::uint32_t>(places_[bucket].size()) : 0);
+            if (bucket < buckets) { places_[bucket].push_back(place); }
         }
+    }
+    /// In the table of its bucket.
+    [[nodiscard]] std::uint32_t row_of(std::uint32_t place, bool flipped) const {
+        const std::uint32_t n = number_[place];
+        return from_.options().horizontal_flip ? 2 * n + (flipped ? 1U : 0U) : n;
+    }
+    [[nodiscard]] encoded_layout picture_layout_of(std::size_t bucket, const encoded_shapes& shapes) const {
+        const picture_options& options = from_.options();
         encoded_layout layout{
-            .name = "pictures", .parts = with_sizes(shapes.picture), .shard_bytes = shapes.shard_bytes};
+            .name = "pictures", .parts = with_sizes(shapes.picture[bucket]), .shard_bytes = shapes.shard_bytes};
+        const extent size =
+            from_.buckets().sizes.empty() ? extent{options.height, options.width} : from_.buckets().sizes[bucket];
         wide_fingerprint made = made_by(shapes.picture_encoder, layout.parts);
-        made.add(options.height).add(options.width).add(options.channels);
-        for (const wide_fingerprint& bytes : pictures.bytes()) {
+        made.add(size.height).add(size.width).add(options.channels);
+        for (const std::uint32_t place : places_[bucket]) {
             for (const bool mirrored : {false, true}) {
                 if (mirrored && !options.horizontal_flip) { continue; }
-                layout.keys.push_back(wide_fingerprint{made}.add(mirrored).add(bytes.text()));
+                const std::string bytes = samples_.pictures.bytes()[place].text();
+                layout.keys.push_back(wide_fingerprint{made}.add(mirrored).add(bytes));
             }
         }
         return layout;
@@ -229,11 +264,12 @@ private:
     }
 
     /// Why picture `i`, whose row is there, or its caption cannot be read; empty where they can.
-    [[nodiscard]] std::string refusal(std::uint32_t i, std::uint32_t row) const {
+    [[nodiscard]] std::string refusal(std::uint32_t i, bool flipped) const {
         for (const auto* const refused : {&samples_.captions.refused, &samples_.pictures.refused()}) {
             if (const auto found = refused->find(i); found != refused->end()) { return found->second; }
         }
-        const std::string* const why = pictures_.refusal(row);
+        const std::uint32_t place = samples_.pictures.place_of()[i];
+        const std::string* const why = pictures_[bucket_of(place)].refusal(row_of(place, flipped));
         return why == nullptr ? std::string{} : from_.index().name(i) + *why;
     }
 
@@ -247,9 +283,9 @@ private:
         return mine;
     }
 
-    [[nodiscard]] decoded decode(std::uint32_t row) const {
+    [[nodiscard]] decoded decode(std::size_t bucket, std::uint32_t row) const {
         const bool both = from_.options().horizontal_flip;
-        const std::uint32_t place = both ? row / 2 : row;
+        const std::uint32_t place = places_[bucket][both ? row / 2 : row];
         const std::uint32_t i = samples_.pictures.first(place);
         const std::string name = from_.index().name(i);
         decoded result;
@@ -302,7 +338,9 @@ private:
 
     const captioned_pictures& from_;
     distinct_samples samples_;
-    encoded_table pictures_;
+    std::vector<std::vector<std::uint32_t>> places_{}; ///< of distinct pictures, by bucket
+    std::vector<std::uint32_t> number_{};              ///< of each place among those of its bucket
+    std::vector<encoded_table> pictures_{};            ///< by bucket
     encoded_table captions_;
 };
 

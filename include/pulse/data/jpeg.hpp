@@ -139,6 +139,13 @@ private:
     return reader.size();
 }
 
+/// The orientation that stands in front of its picture. Throws as jpeg_size does.
+[[nodiscard]] inline int jpeg_orientation(std::span<const std::uint8_t> bytes) {
+    const detail::jpeg_reader reader{bytes};
+    reader.require_started();
+    return reader.orientation();
+}
+
 /// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Damage that libjpeg can fill in is
 /// told by the result. Throws input_error for other damage and when the file is cut or the picture too large.
 [[nodiscard]] inline stored_picture decode_jpeg(std::span<const std::uint8_t> bytes, const picture_limits& limits) {

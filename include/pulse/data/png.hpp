@@ -78,7 +78,7 @@ public:
     [[nodiscard]] picture_size size() const noexcept {
         return {::png_get_image_width(png_, info_), ::png_get_image_height(png_, info_)};
     }
-    /// Meaningful after read(): the data may stand behind the picture.
+    /// Of what was read by now: the data may stand behind the picture.
     [[nodiscard]] int orientation() const {
         ::png_uint_32 count = 0;
         ::png_bytep data = nullptr;
@@ -156,6 +156,13 @@ private:
     const detail::png_reader reader{bytes};
     reader.require_started();
     return reader.size();
+}
+
+/// The orientation that stands in front of its picture, where most programs write it. Throws as png_size does.
+[[nodiscard]] inline int png_orientation(std::span<const std::uint8_t> bytes) {
+    const detail::png_reader reader{bytes};
+    reader.require_started();
+    return reader.orientation();
 }
 
 /// Decodes PNG by libpng: all colour types and depths, interlaced or not, alpha before white; 16 bits are rounded to 8.

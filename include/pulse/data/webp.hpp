@@ -69,14 +69,17 @@ namespace detail {
     return detail::size_of(detail::webp_features(bytes));
 }
 
+/// The orientation of a WebP, of which all is needed: the data stand behind the picture.
+[[nodiscard]] inline int webp_orientation(std::span<const std::uint8_t> bytes) {
+    const std::span<const std::uint8_t> xmp = detail::riff_chunk(bytes, "XMP ");
+    return orientation_of(detail::riff_chunk(bytes, "EXIF"), {reinterpret_cast<const char*>(xmp.data()), xmp.size()});
+}
+
 /// Decodes WebP by libwebp, with loss or without, alpha before white; of an animation the first frame. Throws
 /// input_error when it is damaged, cut or too large.
 [[nodiscard]] inline stored_picture decode_webp(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
     const ::WebPBitstreamFeatures features = detail::webp_features(bytes);
-    const std::span<const std::uint8_t> xmp = detail::riff_chunk(bytes, "XMP ");
-    stored_picture result{
-        detail::room_for(detail::size_of(features), limits),
-        orientation_of(detail::riff_chunk(bytes, "EXIF"), {reinterpret_cast<const char*>(xmp.data()), xmp.size()})};
+    stored_picture result{detail::room_for(detail::size_of(features), limits), webp_orientation(bytes)};
     std::vector<std::uint8_t>& colours = result.colours.pixels;
     const bool alpha = features.has_alpha != 0;
     const bool moves = features.has_animation != 0;

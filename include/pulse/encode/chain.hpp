@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -123,31 +124,53 @@ public:
         for (const chain_link& l : links_of<Model>(size)) { most = std::max(most, l.statistics); }
         return most;
     }
-    /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch.
-    [[nodiscard]] static constexpr std::int64_t bytes(const resizing& size = {}) {
-        return static_cast<std::int64_t>(sizeof(scalar)) * (working_elements(size) + Model::parameter_count()) +
-               static_cast<std::int64_t>(sizeof(accumulator)) * statistics_elements(size);
+    /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch. Of one that is run at several
+    /// sizes, those of all.
+    [[nodiscard]] static constexpr std::int64_t bytes(std::span<const resizing> sizes) {
+        std::int64_t working = 0;
+        std::int64_t statistics = 0;
+        for (const resizing& size : sizes) {
+            working = std::max(working, working_elements(size));
+            statistics = std::max(statistics, statistics_elements(size));
+        }
+        return static_cast<std::int64_t>(sizeof(scalar)) * (working + Model::parameter_count()) +
+               static_cast<std::int64_t>(sizeof(accumulator)) * statistics;
     }
+    [[nodiscard]] static constexpr std::int64_t bytes(const resizing& size = {}) { return bytes({&size, 1}); }
 
     /// With layer l where `layers` is true at l; with all of them where it is empty; at the sizes of a run (resize).
     /// Throws input_error when `layers` is of another number of layers.
-    explicit chain(B& math, const std::vector<bool>& layers = {}, const resizing& size = {}) :
-        math_{math}, size_{size}, links_{links_of<Model>(size)},
-        statistics_(static_cast<std::size_t>(statistics_elements(size))) {
+    explicit chain(B& math, const std::vector<bool>& layers = {}, const resizing& size = {}) : math_{math} {
         detail::require_one_each("chain", layers, Model::layer_count);
         std::int64_t parameters = 0;
-        std::int64_t working = 0;
+        const auto links = links_of<Model>();
         for (std::size_t l = 0; l != Model::layer_count; ++l) {
             if (!layers.empty() && !layers[l]) { continue; }
             begins_[l] = parameters;
-            parameters += links_[l].parameters;
-            working = std::max(working, links_[l].all());
+            parameters += links[l].parameters;
         }
         parameters_ = scalars(static_cast<std::size_t>(parameters));
-        working_ = scalars(static_cast<std::size_t>(working));
+        set_size(size);
     }
     chain(const chain&) = delete;
     chain& operator=(const chain&) = delete;
+
+    /// What follows is run at these sizes (resize); takes more memory only where no sizes before took as much, and then
+    /// nothing that was run may be still running on a device.
+    void set_size(const resizing& size) {
+        size_ = size;
+        links_ = links_of<Model>(size);
+        std::int64_t working = 0;
+        for (std::size_t l = 0; l != Model::layer_count; ++l) {
+            if (has(l)) { working = std::max(working, links_[l].all()); }
+        }
+        const auto take = [](auto& array, std::int64_t elements) {
+            const auto n = static_cast<std::size_t>(elements);
+            if (array.size() < n) { array = std::remove_reference_t<decltype(array)>(n); }
+        };
+        take(working_, working);
+        take(statistics_, statistics_elements(size));
+    }
 
     /// Whether it has the weights of a layer.
     [[nodiscard]] bool has(std::size_t layer) const noexcept { return begins_[layer] >= 0; }
@@ -229,8 +252,8 @@ private:
     static constexpr auto table = passes();
 
     B& math_;
-    resizing size_;
-    std::array<chain_link, Model::layer_count> links_;
+    resizing size_{};
+    std::array<chain_link, Model::layer_count> links_{};
     /// Where the parameters of each layer begin; less than 0 for those that are not here.
     std::array<std::int64_t, Model::layer_count> begins_ = [] {
         std::array<std::int64_t, Model::layer_count> none{};
@@ -239,7 +262,7 @@ private:
     }();
     scalars parameters_{};
     scalars working_{};
-    typename space::template array<accumulator> statistics_;
+    typename space::template array<accumulator> statistics_{};
 };
 
 } // namespace pulse::encode

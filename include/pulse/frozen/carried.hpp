@@ -30,7 +30,7 @@ void get_values(const Math& math, const std::byte* from, std::span<T> to) {
     space_of<Math>::template download<T>(reinterpret_cast<const T*>(from), to);
 }
 
-/// Numbers of a backend, which come from the host and go there as floats.
+/// Numbers of a backend, at most so many, which come from the host and go there as floats.
 template <class Math>
 class carried {
 public:
@@ -38,6 +38,10 @@ public:
     using space = space_of<Math>;
 
     explicit carried(std::size_t n) : there_(n), scalars_(n) {}
+    /// Room for at least so many.
+    void reserve(std::size_t n) {
+        if (n > scalars_.size()) { *this = carried{n}; }
+    }
 
     [[nodiscard]] scalar* there() noexcept { return there_.data(); }
     [[nodiscard]] std::int64_t bytes() const noexcept {
@@ -47,13 +51,14 @@ public:
     void put(const Math& math, std::span<const float> values) {
         wait_for(math);
         std::ranges::transform(values, scalars_.begin(), [](float value) { return static_cast<scalar>(value); });
-        space::template upload<scalar>(scalars_, there_.data());
+        space::template upload<scalar>(std::span<const scalar>{scalars_}.first(values.size()), there_.data());
     }
     /// What the backend has made by now.
     void get(const Math& math, std::span<float> values) {
         wait_for(math);
-        space::template download<scalar>(there_.data(), scalars_);
-        std::ranges::transform(scalars_, values.begin(), [](scalar value) { return static_cast<float>(value); });
+        const std::span<scalar> mine = std::span{scalars_}.first(values.size());
+        space::template download<scalar>(there_.data(), mine);
+        std::ranges::transform(mine, values.begin(), [](scalar value) { return static_cast<float>(value); });
     }
 
 private:

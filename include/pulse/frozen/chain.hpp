@@ -37,18 +37,33 @@ class folder_chain {
     static constexpr auto scalar_bytes = static_cast<std::int64_t>(sizeof(scalar));
 
 public:
-    [[nodiscard]] static std::int64_t bytes(const extent& to = {}) {
-        const resizing size = resize<Network>(to);
-        const auto links = encode::links_of<Network>(size);
-        return network::bytes(size) + (links.front().input + links.back().output) * scalar_bytes;
+    /// Of one that is run at these extents.
+    [[nodiscard]] static std::int64_t bytes(std::span<const extent> extents) {
+        std::vector<resizing> sizes;
+        std::int64_t input = 0;
+        std::int64_t output = 0;
+        for (const extent& to : extents) {
+            sizes.push_back(pulse::resize<Network>(to));
+            const auto links = encode::links_of<Network>(sizes.back());
+            input = std::max(input, links.front().input);
+            output = std::max(output, links.back().output);
+        }
+        return network::bytes(sizes) + (input + output) * scalar_bytes;
     }
+    [[nodiscard]] static std::int64_t bytes(const extent& to = {}) { return bytes({&to, 1}); }
 
     /// With some layers alone, or with all where `layers` is empty (encode::chain).
     folder_chain(Math& math, const diffusers::weights& from, const std::vector<bool>& layers = {},
                  const extent& to = {}) :
         math_{math},
-        network_{math, layers, resize<Network>(to)} {
+        network_{math, layers, pulse::resize<Network>(to)} {
         network_.load([&](const parameter& p, std::span<float> values) { from.read(p, 0, values); });
+    }
+    /// What follows is of this extent (encode::chain::set_size).
+    void resize(const extent& to) {
+        network_.set_size(pulse::resize<Network>(to));
+        in_.reserve(static_cast<std::size_t>(network_.links().front().input));
+        out_.reserve(static_cast<std::size_t>(network_.links().back().output));
     }
     /// As the network's layers say.
     void run(std::span<const float> x, std::span<float> y) { run_layers({0, layer_count - 1}, x, y); }
@@ -68,7 +83,7 @@ public:
     }
     /// The layers of a frozen component that is this network, without times.
     [[nodiscard]] static std::vector<frozen_layer> layers(const extent& to = {}) {
-        const resizing size = resize<Network>(to);
+        const resizing size = pulse::resize<Network>(to);
         const auto graph = graph_of<Network>(size);
         const std::int64_t always =
             bytes(to) - scalar_bytes * (Network::parameter_count() + network::working_elements(size));
@@ -108,9 +123,10 @@ template <class Networks, class Math>
     requires(!has_autoencoder<Networks>)
 class folder_pictures<Networks, Math> {
 public:
-    [[nodiscard]] static std::int64_t bytes(const extent& = {}) noexcept { return 0; }
+    [[nodiscard]] static std::int64_t bytes(std::span<const extent>) noexcept { return 0; }
 
     folder_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}, const extent& = {}) {}
+    void resize(const extent&) noexcept {}
 
     void run(std::span<const float> picture, std::span<float> moments) {
         constexpr auto channels = static_cast<std::size_t>(Networks::picture_config.latent_channels);

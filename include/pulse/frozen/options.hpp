@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include <pulse/data/aspect_buckets.hpp>
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/model/extent.hpp>
@@ -15,6 +16,7 @@ namespace pulse {
 struct pictures_words {
     std::string data{"data"};
     std::string size{"size"};
+    std::string buckets{"buckets"};
     std::string networks{"networks"};
     std::string cache{"cache"};
     std::string skip_bad_pictures{"on_bad_picture = skip"};
@@ -32,6 +34,9 @@ struct pictures_options {
     std::filesystem::path cache{};
     /// Of the pictures that the model sees, in pixels; none: those that its networks are made for. The plan is for it.
     extent size{};
+    /// Several sizes instead, of which each picture is seen in that nearest to its own shape, and each step has one;
+    /// nothing: all are of one size.
+    data::bucket_options buckets{};
     data::caption_options captions{}; ///< where the model reads them: else folders are its classes
     std::uint64_t seed{};             ///< of order, crop, flip, dropped captions and the noise of the posterior
     bool random_crop{};

@@ -27,7 +27,7 @@ class picture_cache {
 public:
     /// What is made: of a picture the moments of its posterior, of a caption what the model reads of it.
     struct contents {
-        std::vector<std::int64_t> moments{};
+        std::vector<std::vector<std::int64_t>> moments{}; ///< their extents, in each bucket or of all pictures
         sample_row row{};
         std::vector<std::string> picture_components{}; ///< of the networks: all that moments depend on
         std::vector<std::string> text_components{};    ///< all that a caption's numbers depend on
@@ -48,7 +48,7 @@ public:
         using_cache(source_, [&] { encoded_.tidy(); });
     }
 
-    /// Makes a rank's share of what is not there: `picture(pixels, moments)` and `text(text, row)`, which writes what
+    /// Makes a rank's share of what is not there: `picture(extent, pixels, moments)` and `text(text, row)`, which writes what
     /// the model reads of a caption and says whether the text was cut. Throws input_error naming a picture that cannot
     /// be read where those are not skipped; what is written by then stays.
     template <class Picture, class Text>
@@ -58,7 +58,7 @@ public:
         std::vector<float> row(row_.elements());
         const auto encode_picture = [&](const data::picture_sample& decoded, rows values) {
             if (decoded.damaged) { source_.note_damaged(decoded.index); }
-            picture(std::span<const float>{decoded.pixels}, values[0]);
+            picture(source_.pictures().size_of(decoded.index), std::span<const float>{decoded.pixels}, values[0]);
         };
         const auto encode_caption = [&](const std::string& caption, rows values) {
             values[0][0] = text(caption, std::span{row}) ? 1.0F : 0.0F;
@@ -78,11 +78,11 @@ public:
         return using_cache(source_, [&] { return encoded_.at(position); });
     }
     void read_moments(const data::encoded_sample& one, std::span<float> moments) const {
-        encoded_.pictures().read(one.picture_row, 0, moments);
+        encoded_.pictures(one.bucket).read(one.picture_row, 0, moments);
     }
     [[nodiscard]] picture_facts facts(const data::encoded_sample& one) const {
         std::array<float, 4> sizes{};
-        encoded_.pictures().read(one.picture_row, 1, sizes);
+        encoded_.pictures(one.bucket).read(one.picture_row, 1, sizes);
         const auto whole = [&](std::size_t i) { return static_cast<int>(sizes[i]); };
         return {whole(0), whole(1), whole(2), whole(3), one.label, one.caption_dropped};
     }
@@ -112,7 +112,11 @@ private:
         const pictures_options& o = source.options();
         const data::encoded_shapes shapes = [&]() -> data::encoded_shapes {
             try {
-                return {.picture = {{"moments", made.moments}},
+                std::vector<std::vector<data::encoded_part>> of_buckets;
+                for (const std::vector<std::int64_t>& dims : made.moments) {
+                    of_buckets.push_back({{"moments", dims}});
+                }
+                return {.picture = std::move(of_buckets),
                         .caption = caption_parts(made.row),
                         .picture_encoder = files_of(o.networks, made.picture_components),
                         .text_encoder = files_of(o.networks, made.text_components)};

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/resize.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse::frozen {
@@ -25,6 +31,26 @@ template <class Model>
     if (pixels == extent{}) { return {{config.sample_size, config.sample_size}, extent_of<Model>()}; }
     require_steps<Model>(pixels, pixels_each);
     return {pixels, {pixels.height / pixels_each, pixels.width / pixels_each}};
+}
+
+/// The most latents of several sizes.
+[[nodiscard]] inline extent greatest_latents(const std::vector<picture_extents>& sizes) {
+    return std::ranges::max_element(
+               sizes, {},
+               [](const picture_extents& one) { return std::int64_t{one.latents.height} * one.latents.width; })
+        ->latents;
+}
+
+/// Throws input_error naming the option `word` unless a plan is for pictures of these sizes.
+template <class Model>
+void require_extents(const planned& made, const std::vector<picture_extents>& sizes, const std::string& word) {
+    std::size_t n = 0;
+    bool fit = made.extents() == sizes.size();
+    made.each_extent([&](const extent& to, const auto&...) {
+        fit = fit && resize<Model>(to) == resize<Model>(sizes[n].latents);
+        ++n;
+    });
+    if (!fit) { throw input_error{word + ": the plan is for another extent than that of the pictures"}; }
 }
 
 } // namespace pulse::frozen

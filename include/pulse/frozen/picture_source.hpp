@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -14,6 +16,8 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/core/text_table.hpp>
+#include <pulse/data/aspect_buckets.hpp>
+#include <pulse/data/bucket_order.hpp>
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/check_pictures.hpp>
 #include <pulse/data/folder_report.hpp>
@@ -38,26 +42,19 @@ struct captioned_picture {
 /// How a model sees pictures.
 struct picture_view {
     extent size{};
+    std::vector<extent> buckets{}; ///< instead of the size, where there are any
     int channels{};
     int classes{}; ///< that it knows; 0: it reads captions instead
     std::string model{};
 };
 
-/// The captioned pictures of a folder, cropped to one size, by the global position of samples; any thread may ask for
-/// any.
+/// The captioned pictures of a folder, cropped to one size or to those of buckets, by the global position of samples;
+/// any thread may ask for any.
 class picture_source {
 public:
     /// Throws input_error naming the file or the folder.
     picture_source(const pictures_options& o, const picture_view& view) :
-        options_{o}, pictures_{opened(o, view),
-                               {.height = view.size.height,
-                                .width = view.size.width,
-                                .channels = view.channels,
-                                .seed = o.seed,
-                                .random_crop = o.random_crop,
-                                .horizontal_flip = o.horizontal_flip,
-                                .caption_dropout = o.caption_dropout,
-                                .on_bad_picture = o.on_bad_picture}} {
+        options_{o}, pictures_{read(o, view, headers_)} {
         const data::picture_index& index = pictures_.index();
         fingerprint sum;
         for (std::uint32_t i = 0; i != index.size(); ++i) {
@@ -75,6 +72,7 @@ public:
                 (o.size == extent{}
                      ? ""
                      : ", " + std::to_string(o.size.height) + " x " + std::to_string(o.size.width) + " pixels") +
+                (view.buckets.empty() ? "" : ", buckets of " + text_of(o.buckets)) +
                 (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'');
     }
     picture_source(const picture_source&) = delete;
@@ -82,6 +80,9 @@ public:
 
     [[nodiscard]] const pictures_options& options() const noexcept { return options_; }
     [[nodiscard]] const data::captioned_pictures& pictures() const noexcept { return pictures_; }
+
+    /// Fixes the order of pictures in steps of so many samples, where there are buckets (captioned_pictures::set_step).
+    void set_step(std::uint64_t step_samples) { pictures_.set_step(step_samples); }
 
     /// Throws input_error naming the picture that cannot be read where those are not skipped.
     [[nodiscard]] captioned_picture at(std::uint64_t position) const {
@@ -104,20 +105,37 @@ public:
 
     /// What is read of the folder, and what is left out, in a line each.
     [[nodiscard]] std::vector<std::string> report() const { return data::folder_report(pictures_); }
+    /// How many pictures each bucket has, and what an epoch of steps of so many samples is; nothing without buckets.
+    [[nodiscard]] std::string bucket_report(std::uint64_t step_samples) const {
+        const data::picture_buckets& buckets = pictures_.buckets();
+        if (buckets.sizes.empty()) { return {}; }
+        const data::bucket_order order = pictures_.order_of(step_samples);
+        std::vector<std::uint64_t> samples(buckets.sizes.size() + 1); // behind the last: those that are in none
+        for (std::uint32_t i = 0; i != pictures_.size(); ++i) {
+            samples[buckets.of_picture[i]] += pictures_.index().entries[i].repeats;
+        }
+        text_table table;
+        table.row({"bucket", "pictures", "steps of an epoch", "seen again in the last"});
+        std::uint64_t again = 0;
+        for (std::size_t b = 0; b != buckets.sizes.size(); ++b) {
+            const std::uint64_t rest = order.steps_of(b) * step_samples - samples[b];
+            again += rest;
+            table.row({std::to_string(buckets.sizes[b].height) + " x " + std::to_string(buckets.sizes[b].width),
+                       grouped(static_cast<std::int64_t>(samples[b])), std::to_string(order.steps_of(b)),
+                       grouped(static_cast<std::int64_t>(rest))});
+        }
+        return table.str(1) + "an epoch has " + std::to_string(order.steps()) + " steps, each of one bucket; " +
+               grouped(static_cast<std::int64_t>(again)) + " samples fill the last steps of buckets";
+    }
     /// What the pictures are, by the headers of all. Throws input_error naming the first bad one unless those are
     /// skipped, of which it warns.
     [[nodiscard]] std::string check() const {
-        const data::pictures_check found = data::check_pictures(pictures_.index());
+        const data::pictures_check found = headers_ ? *headers_ : data::check_pictures(pictures_.index());
         if (found.bad.empty()) { return found.text(); }
-        const std::string& first = found.bad.front().why;
-        const std::string count = grouped(static_cast<std::int64_t>(found.bad.size())) + " of " +
-                                  grouped(found.pictures) + " pictures cannot be read";
-        const std::string fault = options_.words.data + ": " + first + "; ";
-        if (found.bad.size() == found.pictures) { throw input_error{fault + "all " + count}; }
-        if (options_.on_bad_picture == data::bad_picture::stop) {
-            throw input_error{fault + count + ": " + options_.words.skip_bad_pictures + " leaves such out"};
-        }
-        warn(count + " and are skipped; the first: " + first);
+        try {
+            require_readable(options_, found);
+        } catch (const input_error& fault) { throw input_error{options_.words.data + ": " + fault.what()}; }
+        warn(count_of_bad(found) + " and are skipped; the first: " + found.bad.front().why);
         return found.text();
     }
     /// Warns of the pictures that were left out of a sample, of each once in this process.
@@ -176,6 +194,18 @@ public:
     }
 
 private:
+    [[nodiscard]] static std::string count_of_bad(const data::pictures_check& found) {
+        return grouped(static_cast<std::int64_t>(found.bad.size())) + " of " + grouped(found.pictures) +
+               " pictures cannot be read";
+    }
+    static void require_readable(const pictures_options& o, const data::pictures_check& found) {
+        if (found.bad.empty()) { return; }
+        const std::string fault = found.bad.front().why + "; ";
+        if (found.bad.size() == found.pictures) { throw input_error{fault + "all " + count_of_bad(found)}; }
+        if (o.on_bad_picture == data::bad_picture::stop) {
+            throw input_error{fault + count_of_bad(found) + ": " + o.words.skip_bad_pictures + " leaves such out"};
+        }
+    }
     [[nodiscard]] static std::string column_hint(const pictures_options& o) {
         return "; " + o.words.other_column + " is another one";
     }
@@ -186,6 +216,32 @@ private:
         if (options_.warn) { options_.warn(line); }
     }
 
+    /// The folder's pictures; in buckets by what `headers` say, which are read then.
+    [[nodiscard]] static data::captioned_pictures read(const pictures_options& o, const picture_view& view,
+                                                       std::optional<data::pictures_check>& headers) {
+        data::picture_index index = opened(o, view);
+        data::picture_buckets buckets;
+        if (!view.buckets.empty()) {
+            headers = data::check_pictures(index, static_cast<int>(std::thread::hardware_concurrency()), {}, true);
+            require_readable(o, *headers); // others have no bucket
+            buckets = data::sort_into_buckets(headers->sizes, view.buckets);
+        }
+        return {std::move(index),
+                {.height = view.size.height,
+                 .width = view.size.width,
+                 .channels = view.channels,
+                 .seed = o.seed,
+                 .random_crop = o.random_crop,
+                 .horizontal_flip = o.horizontal_flip,
+                 .caption_dropout = o.caption_dropout,
+                 .on_bad_picture = o.on_bad_picture},
+                std::move(buckets)};
+    }
+    [[nodiscard]] static std::string text_of(const data::bucket_options& options) {
+        const data::bucket_options o = data::with_sides(options);
+        return std::to_string(o.area.height) + " x " + std::to_string(o.area.width) + " pixels by " +
+               std::to_string(o.step) + ", " + std::to_string(o.least) + " to " + std::to_string(o.most) + " a side";
+    }
     [[nodiscard]] static data::picture_index opened(const pictures_options& o, const picture_view& view) {
         data::caption_options captions = o.captions;
         if (view.classes != 0) { captions.folders = data::folder_names::labels; }
@@ -211,6 +267,7 @@ private:
     }
 
     pictures_options options_;
+    std::optional<data::pictures_check> headers_{}; ///< where buckets have asked for them
     data::captioned_pictures pictures_;
     std::vector<std::uint64_t> captions_{}; ///< fingerprints
     std::string text_{};

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/aspect_buckets.hpp>
+#include <pulse/data/bucket_order.hpp>
 #include <pulse/data/encoding_report.hpp>
 #include <pulse/frozen/caption_encoder.hpp>
 #include <pulse/frozen/caption_lengths.hpp>
@@ -20,6 +22,7 @@
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
@@ -38,22 +41,30 @@ public:
 
     /// Looks at all that a rank will read of the networks. Throws input_error naming the field and the file.
     explicit pictures(const pictures_options& o) :
-        extents_{within(o.words.size, [&] { return frozen::extents_of<Model>(o.size); })},
-        unread_{within(o.words.networks, [&] { return frozen::require_networks<networks>(o.networks); })},
+        sizes_{sizes_of(o)}, unread_{within(o.words.networks,
+                                            [&] { return frozen::require_networks<networks>(o.networks); })},
         source_{within(o.words.data, [&] {
             return std::make_unique<frozen::picture_source>(
-                o, frozen::picture_view{extents_.pixels, networks::picture_config.in_channels, row.classes(),
-                                        Model::config.name.str()});
-        })} {}
+                o, frozen::picture_view{sizes_.front().pixels, bucket_pixels(o), networks::picture_config.in_channels,
+                                        row.classes(), Model::config.name.str()});
+        })} {
+        if (source_->pictures().buckets().sizes.empty()) { return; }
+        sizes_.clear();
+        for (const extent& pixels : source_->pictures().buckets().sizes) {
+            sizes_.push_back(frozen::extents_of<Model>(pixels));
+        }
+    }
 
     /// Opens the cache that the options name, where that was not done. Throws input_error naming the field and the
     /// file: of the pictures, where bad ones are not skipped, or a damaged one of the cache.
     void open_cache() {
         const std::lock_guard lock{opening_};
         if (cache_ || options().cache.empty()) { return; }
-        frozen::picture_cache::contents made{.moments = {extents_.latents.height, extents_.latents.width,
-                                                         2 * std::int64_t{networks::picture_config.latent_channels}},
-                                             .row = row};
+        frozen::picture_cache::contents made{.row = row};
+        for (const frozen::picture_extents& one : sizes_) {
+            made.moments.push_back(
+                {one.latents.height, one.latents.width, 2 * std::int64_t{networks::picture_config.latent_channels}});
+        }
         if constexpr (frozen::has_autoencoder<networks>) { made.picture_components = {"vae"}; }
         networks::each_text([&]<class Component>(const Component*) {
             made.text_components.push_back(Component::component.str());
@@ -63,7 +74,30 @@ public:
     }
 
     [[nodiscard]] const frozen::picture_source& source() const noexcept { return *source_; }
-    [[nodiscard]] const frozen::picture_extents& extents() const noexcept { return extents_; }
+    /// In which pictures are seen: one, or those of the buckets, which are the extents of the plan.
+    [[nodiscard]] const std::vector<frozen::picture_extents>& sizes() const noexcept { return sizes_; }
+    [[nodiscard]] bool has_buckets() const noexcept { return !source_->pictures().buckets().sizes.empty(); }
+    /// Of latents, with the steps of an epoch that each bucket has where a step has so many samples.
+    [[nodiscard]] std::vector<extent_share> shares(std::uint64_t step_samples) const {
+        const data::bucket_order order = source_->pictures().order_of(step_samples);
+        std::vector<extent_share> all;
+        for (std::size_t b = 0; b != sizes_.size(); ++b) {
+            all.push_back({sizes_[b].latents, static_cast<double>(order.steps_of(b))});
+        }
+        return all;
+    }
+    /// Fixes the order of pictures in buckets, before any is read. Throws input_error where it was fixed for steps of
+    /// other samples.
+    void set_step(std::uint64_t step_samples) {
+        const std::lock_guard lock{opening_};
+        if (!has_buckets()) { return; }
+        const data::bucket_order* const known = source_->pictures().order();
+        if (known == nullptr) { return source_->set_step(step_samples); }
+        if (known->step_samples() != step_samples) {
+            throw input_error{options().words.buckets + ": a step has " + std::to_string(step_samples) +
+                              " samples, and another of these pictures had " + std::to_string(known->step_samples())};
+        }
+    }
     [[nodiscard]] const pictures_options& options() const noexcept { return source_->options(); }
     /// Null where none is open.
     [[nodiscard]] const frozen::picture_cache* cache() const noexcept { return cache_ ? &*cache_ : nullptr; }
@@ -93,10 +127,13 @@ public:
             frozen::picture_cache mine{*cache_};
             B on = backend_on<B>(among, options().threads);
             frozen::caption_encoder<Model, B> texts{options().networks, on};
-            frozen::folder_pictures<networks, B> encoder{options().networks, on, {}, extents_.pixels};
+            frozen::folder_pictures<networks, B> encoder{options().networks, on, {}, sizes_.front().pixels};
             took = mine.encode(
                 among.rank(), among.size(),
-                [&](std::span<const float> pixels, std::span<float> moments) { encoder.run(pixels, moments); },
+                [&](const extent& size, std::span<const float> pixels, std::span<float> moments) {
+                    encoder.resize(size);
+                    encoder.run(pixels, moments);
+                },
                 [&](const std::string& text, std::span<float> of_sample) {
                     return texts.run(text, "a caption", of_sample);
                 });
@@ -124,9 +161,26 @@ private:
         } catch (const input_error& e) { throw input_error{field + ": " + e.what()}; }
     }
 
-    frozen::picture_extents extents_;
+    /// Of all buckets, also of those that no picture will have.
+    [[nodiscard]] static std::vector<extent> bucket_pixels(const pictures_options& o) {
+        return o.buckets.area == extent{} ? std::vector<extent>{} : data::bucket_sizes(o.buckets);
+    }
+    [[nodiscard]] static std::vector<frozen::picture_extents> sizes_of(const pictures_options& o) {
+        const std::vector<extent> buckets = within(o.words.buckets, [&] {
+            std::vector<extent> all = bucket_pixels(o);
+            for (const extent& pixels : all) { static_cast<void>(frozen::extents_of<Model>(pixels)); }
+            return all;
+        });
+        if (!buckets.empty()) {
+            if (o.size == extent{}) { return {frozen::extents_of<Model>(buckets.front())}; }
+            throw input_error{o.words.size + ": pictures have those of " + o.words.buckets};
+        }
+        return {within(o.words.size, [&] { return frozen::extents_of<Model>(o.size); })};
+    }
+
+    std::vector<frozen::picture_extents> sizes_;
     std::vector<std::string> unread_;
-    std::unique_ptr<const frozen::picture_source> source_;
+    std::unique_ptr<frozen::picture_source> source_;
     std::optional<frozen::picture_cache> cache_{};
     bool filled_{}; ///< by all ranks
     std::mutex opening_{};

@@ -75,11 +75,13 @@ public:
     /// Bytes of the frozen networks where the first stage is, and where the last is without it, unless the plan has
     /// frozen tasks or the pictures a cache: what a plan counts as parameter_memory's beside_first_stage and
     /// beside_last_stage.
-    [[nodiscard]] static std::int64_t first_stage_bytes(const frozen::picture_extents& sizes) {
+    [[nodiscard]] static std::int64_t first_stage_bytes(const std::vector<frozen::picture_extents>& sizes) {
         return text_encoders::bytes + last_stage_bytes(sizes);
     }
-    [[nodiscard]] static std::int64_t last_stage_bytes(const frozen::picture_extents& sizes) {
-        return picture_encoder::bytes(sizes.pixels);
+    [[nodiscard]] static std::int64_t last_stage_bytes(const std::vector<frozen::picture_extents>& sizes) {
+        std::vector<extent> pixels;
+        for (const frozen::picture_extents& one : sizes) { pixels.push_back(one.pixels); }
+        return picture_encoder::bytes(pixels);
     }
 
     /// The pictures must outlive it. Of `options`, sizes, replicas and the replica are the plan's.
@@ -92,6 +94,10 @@ public:
     pictures_task(const pictures_task&) = delete;
     pictures_task& operator=(const pictures_task&) = delete;
 
+    /// The bucket of the step whose samples begin at this global position: the plan's extent of this number.
+    [[nodiscard]] std::size_t extent_at(std::uint64_t position) const {
+        return from_.has_buckets() ? from_.source().pictures().order()->bucket_at(position) : 0;
+    }
     /// With the loss scale where the task of latents takes one.
     template <class... Scale>
         requires requires(train::latent_task<B>& steps, std::uint64_t position, Scale... scale) {
@@ -174,22 +180,22 @@ private:
                   const replica_place& place) :
         from_{from},
         components_{made.costs.frozen}, in_bubbles_{!made.plan.frozen_tasks.empty()}, end_{end},
-        math_{backend_on<frozen_backend>(of_rank, from.options().threads)}, posterior_{from.extents().latents,
-                                                                                       from.options().threads,
-                                                                                       from.options().seed},
+        math_{backend_on<frozen_backend>(of_rank, from.options().threads)},
+        posterior_{frozen::greatest_latents(from.sizes()), from.options().threads, from.options().seed},
         latents_{static_cast<std::size_t>(made.plan.microbatch_size) * static_cast<std::size_t>(made.plan.microbatches),
                  posterior_.elements(), posterior::config.latent_channels},
         reads_conditions_{made.plan.cut.stages.front().device == place.device},
         sees_pictures_{reads_conditions_ || made.plan.cut.stages.back().device == place.device},
-        steps_{latents_, noise, of_plan(options, made.plan, place.replica), of_rank, conditions()},
+        steps_{latents_, noise, of_plan(options, made.plan, place.replica, posterior_.elements()), of_rank,
+               conditions()},
         first_{static_cast<std::size_t>(place.replica) * steps_.samples_of_replica()} {
-        if (resize<Model>(made.extent) != resize<Model>(from.extents().latents)) {
-            throw input_error{from.options().words.size + ": the plan is for another extent than that of the pictures"};
-        }
+        const pictures_words& words = from.options().words;
+        frozen::require_extents<Model>(made, from.sizes(), from.has_buckets() ? words.buckets : words.size);
+        from.set_step(steps_.samples_of_step());
         if (in_bubbles_ && !from.options().cache.empty()) {
             throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
         }
-        if (in_bubbles_ && !tasks::fits(components_, from.extents())) {
+        if (in_bubbles_ && !tasks::fits(components_, from.sizes().front())) {
             throw input_error{"pulse: the frozen components of the plan's costs are not the networks of " +
                               Model::config.name.str()};
         }
@@ -204,7 +210,8 @@ private:
             ahead_.emplace(from.source(), std::move(seen), steps_.samples_of_step());
             if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
             if (sees_pictures_) {
-                pictures_.emplace(from.options().networks, math_, std::vector<bool>{}, from.extents().pixels);
+                pictures_.emplace(from.options().networks, math_);
+                for (const frozen::picture_extents& one : from.sizes()) { pictures_->resize(one.pixels); }
             }
         }
     }
@@ -212,7 +219,8 @@ private:
         return place_of({made.layout, made.plan.pipeline_degree, made.plan.data_degree}, of_rank.rank());
     }
     [[nodiscard]] static train::diffusion_options of_plan(train::diffusion_options options, const plan& made,
-                                                          int replica) {
+                                                          int replica, std::size_t greatest_elements) {
+        options.greatest_elements = static_cast<std::int64_t>(greatest_elements);
         options.microbatch_size = made.microbatch_size;
         options.microbatches = made.microbatches;
         options.replicas = made.data_degree;
@@ -224,6 +232,10 @@ private:
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
         latents_.begin(first);
+        seen_ = from_.sizes()[extent_at(position)];
+        posterior_.resize(seen_.latents);
+        latents_.resize(posterior_.elements());
+        if (pictures_) { pictures_->resize(seen_.pixels); }
         if (sees_pictures_) { from_.cache() != nullptr ? read(first) : encode(first); }
         encoded_ = first;
         if (sees_pictures_) {
@@ -267,7 +279,7 @@ private:
             }
         }
         ahead_.emplace(from_.source(), std::move(seen), steps_.samples_of_step());
-        if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front(), from_.extents().pixels); }
+        if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front(), seen_.pixels); }
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             const std::vector<bool>& of_text = layers[which + tasks::of_texts];
             if (!of_text.empty()) { texts_->host(which, folder, math_, of_text); }
@@ -353,7 +365,7 @@ private:
         }
     }
     void write_facts(const picture_facts& facts, std::size_t sample) {
-        frozen::write_picture_facts(row, facts, from_.extents().pixels, row_of(sample));
+        frozen::write_picture_facts(row, facts, seen_.pixels, row_of(sample));
     }
 
     pictures<Model>& from_;
@@ -363,7 +375,8 @@ private:
     frozen_backend math_;
     posterior posterior_;
     latents latents_;
-    bool reads_conditions_; ///< all but latents is for the first stage alone
+    frozen::picture_extents seen_{from_.sizes().front()}; ///< of the pictures of the step
+    bool reads_conditions_;                               ///< all but latents is for the first stage alone
     bool sees_pictures_;
     train::latent_task<B> steps_;
     std::size_t first_; ///< of the replica's samples in those of a step

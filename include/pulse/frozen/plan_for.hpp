@@ -1,11 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/aspect_buckets.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/picture_extents.hpp>
+#include <pulse/frozen/pictures.hpp>
 #include <pulse/frozen/pictures_task.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/model.hpp>
@@ -16,6 +20,23 @@
 #include <pulse/tune/tuning.hpp>
 
 namespace pulse {
+
+namespace frozen {
+
+/// A plan whose ranks encode before each step, in memory for pictures of these sizes.
+template <any_model Model, class Backend>
+[[nodiscard]] tuning plan_encoding_before(plan_request request, const std::vector<picture_extents>& sizes,
+                                          const std::string& why_not) {
+    using task = pictures_task<Model, Backend>;
+    request.frozen = frozen_mode::none;
+    request.kept->beside_first_stage += task::first_stage_bytes(sizes);
+    request.kept->beside_last_stage += task::last_stage_bytes(sizes);
+    tuning found = plan_for<Model, Backend>(std::move(request));
+    found.assumptions.push_back("frozen networks encode before each step, in time that the step leaves out" + why_not);
+    return found;
+}
+
+} // namespace frozen
 
 /// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the size
 /// and the cache alone: with the frozen networks, at the rates of the request's device. The plan is for the extent of
@@ -30,6 +51,9 @@ template <any_model Model, class Backend>
     using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    if (options.buckets != data::bucket_options{}) {
+        throw input_error{options.words.buckets + ": pictures tell what part of the steps each has: plan for them"};
+    }
     const frozen::picture_extents sizes = frozen::extents_of<Model>(options.size);
     if (request.extent != extent{} && request.extent != sizes.latents) {
         throw input_error{"extent: it follows from " + options.words.size + " of the pictures"};
@@ -53,12 +77,35 @@ template <any_model Model, class Backend>
             why_not = std::string{"; as tasks: "} + e.what();
         }
     }
-    request.frozen = frozen_mode::none;
-    request.kept->beside_first_stage += task::first_stage_bytes(sizes);
-    request.kept->beside_last_stage += task::last_stage_bytes(sizes);
-    tuning found = plan_for<Model, Backend>(std::move(request));
-    found.assumptions.push_back("frozen networks encode before each step, in time that the step leaves out" + why_not);
-    return found;
+    return frozen::plan_encoding_before<Model, Backend>(std::move(request), {sizes}, why_not);
+}
+
+/// The same for a pictures_task on these pictures, which are open: where they are in buckets, at the extent of each, for
+/// the mean step of an epoch. Then no tasks encode, as the next step's bucket would decide what they take; throws
+/// input_error where the request asks for some, or has no global batch.
+template <any_model Model, class Backend>
+[[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& from) {
+    const pictures_options& options = from.options();
+    if (!from.has_buckets()) { return plan_for<Model, Backend>(std::move(request), options); }
+    if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
+    if (request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles) {
+        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
+                          options.words.buckets + " the next step's size decides what is encoded for it"};
+    }
+    if (request.extent != extent{} || !request.extents.empty()) {
+        throw input_error{request.words.extents + ": they follow from " + options.words.buckets};
+    }
+    if (request.global_batch < 1) {
+        throw input_error{request.words.global_batch + ": it decides what part of the steps each of " +
+                          options.words.buckets + " has"};
+    }
+    if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    request.extents = from.shares(static_cast<std::uint64_t>(request.global_batch));
+    if (!options.cache.empty()) {
+        request.frozen = frozen_mode::none;
+        return plan_for<Model, Backend>(std::move(request));
+    }
+    return frozen::plan_encoding_before<Model, Backend>(std::move(request), from.sizes(), {});
 }
 
 } // namespace pulse

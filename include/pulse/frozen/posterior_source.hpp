@@ -23,10 +23,17 @@ public:
                static_cast<std::size_t>(config.latent_channels);
     }
 
-    posterior_source(const extent& latents, int threads, std::uint64_t seed) :
-        pixels_{std::int64_t{latents.height} * latents.width}, math_{threads}, random_{seed,
-                                                                                       train::random_stream::posterior},
-        moments_(2 * elements_of(latents)), noise_(elements_of(latents)) {}
+    /// Of pictures that have at most these latents.
+    posterior_source(const extent& greatest, int threads, std::uint64_t seed) :
+        math_{threads}, random_{seed, train::random_stream::posterior}, stride_{elements_of(greatest)} {
+        resize(greatest);
+    }
+    /// The next pictures have these latents.
+    void resize(const extent& latents) {
+        pixels_ = std::int64_t{latents.height} * latents.width;
+        moments_.resize(2 * elements_of(latents));
+        noise_.resize(elements_of(latents));
+    }
 
     [[nodiscard]] std::size_t elements() const noexcept { return noise_.size(); }
 
@@ -34,17 +41,18 @@ public:
     [[nodiscard]] std::span<float> moments() noexcept { return moments_; }
     /// Latents [height][width][channels] of moments(), by numbers that are a function of (seed, position).
     void draw(std::uint64_t position, std::span<float> latents) {
-        random_.fill_normal(position * elements(), noise_);
+        random_.fill_normal(position * stride_, noise_);
         math_.posterior(pixels_, config.latent_channels, static_cast<float>(config.scaling_factor), moments_.data(),
                         noise_.data(), latents.data());
     }
 
 private:
-    std::int64_t pixels_;
     host::picture_operations math_;
     train::random_source random_;
-    std::vector<float> moments_;
-    std::vector<float> noise_;
+    std::size_t stride_; ///< numbers of a position: no two share any
+    std::int64_t pixels_{};
+    std::vector<float> moments_{};
+    std::vector<float> noise_{};
 };
 
 } // namespace pulse::frozen

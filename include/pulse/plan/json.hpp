@@ -3,14 +3,16 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 
 namespace pulse {
 
 /// The plan that `text` (format `pulse-plan/1`) describes. Throws input_error, which names `source` and the first field
-/// that is missing, unknown, of a wrong type or inconsistent.
+/// that is missing, unknown, of a wrong type or inconsistent, also for plans of several extents.
 ///
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
 /// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed"
@@ -26,6 +28,15 @@ namespace pulse {
 
 /// Writes a plan to a file that appears whole or not at all (io::atomic_file). Throws input_error.
 PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& path);
+
+/// Plans of all extents of a run. A file has what differs between them under "extents", by extent, with "height",
+/// "width" and "share"; one without that is a plan for any one extent, and as such has none here. They throw as those of
+/// one plan; printing also where plans differ in more than their order and what is predicted.
+[[nodiscard]] PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text,
+                                                                std::string_view source = "plan");
+[[nodiscard]] PULSE_INLINE std::string print_plans(const std::vector<extent_plan>& plans);
+[[nodiscard]] PULSE_INLINE std::vector<extent_plan> load_plans(const std::filesystem::path& path);
+PULSE_INLINE void save_plans(const std::vector<extent_plan>& plans, const std::filesystem::path& path);
 
 } // namespace pulse
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -12,9 +13,11 @@
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
 #include <pulse/io/parse_json.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/plan/require_valid.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/schedule.hpp>
@@ -91,16 +94,8 @@ template <class Entry, class Print>
     return made;
 }
 
-} // namespace detail
-
-PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
-    const nlohmann::json value = io::parse_json(text, source);
-    const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
-    root.only({"format",        "model",        "placement",       "pipeline_degree", "data_degree",
-               "waves",         "microbatches", "microbatch_size", "split_backward",  "skip_routing",
-               "recomputation", "skip_policy",  "spare_sends",     "previews",        "stages",
-               "schedule",      "frozen_tasks", "frozen_hosts",    "further_chains",  "predicted"});
-    if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
+/// What plans of all extents have in common.
+[[nodiscard]] inline plan read_common(const io::json_field& root) {
     plan made{};
     made.model = root["model"].name();
     made.cut.kind = root["placement"].one_of<placement>({{"folded", placement::folded},
@@ -125,45 +120,54 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
         made.recompute = root["skip_policy"].one_of<recomputation>(
             {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
     }
-    if (root.has("spare_sends")) { made.spare_sends = root["spare_sends"].small_integer(); }
     if (root.has("previews")) { made.previews = root["previews"].small_integer(); }
     for (const io::json_field& one : root["stages"].list()) {
         one.only({"index", "device", "first_layer", "last_layer"});
         made.cut.stages.push_back({one["index"].small_integer(), one["device"].small_integer(),
                                    one["first_layer"].small_integer(), one["last_layer"].small_integer()});
     }
-    for (const io::json_field& device : root["schedule"].list()) {
-        made.order.devices.emplace_back();
-        for (const io::json_field& one : device.list()) { made.order.devices.back().push_back(detail::read_pass(one)); }
-    }
-    detail::read_frozen(root, made);
     if (root.has("further_chains")) {
         for (const io::json_field& one : root["further_chains"].list()) {
             made.further_chains.push_back(one.small_integer());
         }
     }
-    made.predicted = detail::read_prediction(root["predicted"]);
-    require_valid(made, source);
     return made;
 }
 
-PULSE_INLINE std::string print_plan(const plan& planned) {
-    require_valid(planned, "plan");
+/// What a plan, or one of its extents, has beside that: its order and what is expected of it.
+inline void read_step(const io::json_field& from, plan& made) {
+    if (from.has("spare_sends")) { made.spare_sends = from["spare_sends"].small_integer(); }
+    for (const io::json_field& device : from["schedule"].list()) {
+        made.order.devices.emplace_back();
+        for (const io::json_field& one : device.list()) { made.order.devices.back().push_back(read_pass(one)); }
+    }
+    read_frozen(from, made);
+    made.predicted = read_prediction(from["predicted"]);
+}
+
+/// A field in the form of a file, without its comma.
+[[nodiscard]] inline std::string print_field(const char* name, const nlohmann::ordered_json& value) {
+    return std::string(" \"") + name + "\": " + value.dump();
+}
+
+/// As read_common reads it, up to the next field; `alone` where the fields of read_step follow in the same object.
+[[nodiscard]] inline std::string print_common(const plan& planned, bool alone) {
     using json = nlohmann::ordered_json;
-    const auto field = [](const char* name, const json& value) {
-        return std::string(" \"") + name + "\": " + value.dump();
-    };
     std::string text{};
     try {
-        text = "{\n" + field("format", "pulse-plan/1") + ",\n" + field("model", planned.model.view()) + ",\n";
+        text = print_field("format", "pulse-plan/1") + ",\n" + print_field("model", planned.model.view()) + ",\n";
     } catch (const json::exception&) { throw input_error("plan: model is not UTF-8"); }
-    text += field("placement", name_of(planned.cut.kind)) + ",\n" + field("pipeline_degree", planned.pipeline_degree) +
-            ",\n" + field("data_degree", planned.data_degree) + ",\n" + field("waves", planned.cut.waves) + ",\n" +
-            field("microbatches", planned.microbatches) + ",\n" + field("microbatch_size", planned.microbatch_size) +
-            ",\n" + field("split_backward", planned.split_backward) + ",\n" +
-            field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
-            field("recomputation", name_of(planned.recompute)) + ",\n" + field("spare_sends", planned.spare_sends) +
-            (planned.previews > 0 ? ",\n" + field("previews", planned.previews) : std::string{}) + ",\n \"stages\": [";
+    text += print_field("placement", name_of(planned.cut.kind)) + ",\n" +
+            print_field("pipeline_degree", planned.pipeline_degree) + ",\n" +
+            print_field("data_degree", planned.data_degree) + ",\n" + print_field("waves", planned.cut.waves) + ",\n" +
+            print_field("microbatches", planned.microbatches) + ",\n" +
+            print_field("microbatch_size", planned.microbatch_size) + ",\n" +
+            print_field("split_backward", planned.split_backward) + ",\n" +
+            print_field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
+            print_field("recomputation", name_of(planned.recompute)) + ",\n" +
+            (alone ? print_field("spare_sends", planned.spare_sends) + ",\n" : std::string{}) +
+            (planned.previews > 0 ? print_field("previews", planned.previews) + ",\n" : std::string{}) +
+            " \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {
         text +=
@@ -172,33 +176,121 @@ PULSE_INLINE std::string print_plan(const plan& planned) {
                 .dump();
         before = ",\n  ";
     }
-    text += "],\n" + detail::print_lists("schedule", planned.order.devices, [](const timed_pass& p) {
-                return json{{"op", std::string(1, letter_of(p.op))},
-                            {"stage", p.stage},
-                            {"microbatch", p.microbatch},
-                            {"start_us", p.start_us},
-                            {"end_us", p.end_us}};
-            });
+    return text + "],\n";
+}
+[[nodiscard]] inline std::string print_chains(const plan& planned) {
+    return planned.further_chains.empty() ? std::string{}
+                                          : print_field("further_chains", planned.further_chains) + ",\n";
+}
+[[nodiscard]] inline std::string print_order(const plan& planned) {
+    using json = nlohmann::ordered_json;
+    std::string text = print_lists("schedule", planned.order.devices, [](const timed_pass& p) {
+        return json{{"op", std::string(1, letter_of(p.op))},
+                    {"stage", p.stage},
+                    {"microbatch", p.microbatch},
+                    {"start_us", p.start_us},
+                    {"end_us", p.end_us}};
+    });
     if (!planned.frozen_tasks.empty()) {
-        text += detail::print_lists("frozen_tasks", planned.frozen_tasks, [](const frozen_task& t) {
+        text += print_lists("frozen_tasks", planned.frozen_tasks, [](const frozen_task& t) {
             return json{{"component", t.component},   {"first_layer", t.first_layer},
                         {"last_layer", t.last_layer}, {"first_sample", t.first_sample},
                         {"samples", t.samples},       {"start_us", t.start_us},
                         {"end_us", t.end_us}};
         });
-        text += field("frozen_hosts", planned.frozen_hosts) + ",\n";
+        text += print_field("frozen_hosts", planned.frozen_hosts) + ",\n";
     }
-    if (!planned.further_chains.empty()) { text += field("further_chains", planned.further_chains) + ",\n"; }
-    const prediction& p = planned.predicted;
-    return text +
-           field("predicted", json{{"step_us", p.step_us},
-                                   {"lower_bound_us", p.lower_bound_us},
-                                   {"bubble_ratio", p.bubble_ratio},
-                                   {"samples_per_s", p.samples_per_s},
-                                   {"peak_memory_bytes", p.peak_memory_bytes},
-                                   {"boundary_bytes", p.boundary_bytes},
-                                   {"skip_bytes", p.skip_bytes}}) +
-           "\n}\n";
+    return text;
+}
+[[nodiscard]] inline std::string print_prediction(const prediction& p) {
+    return print_field("predicted", nlohmann::ordered_json{{"step_us", p.step_us},
+                                                           {"lower_bound_us", p.lower_bound_us},
+                                                           {"bubble_ratio", p.bubble_ratio},
+                                                           {"samples_per_s", p.samples_per_s},
+                                                           {"peak_memory_bytes", p.peak_memory_bytes},
+                                                           {"boundary_bytes", p.boundary_bytes},
+                                                           {"skip_bytes", p.skip_bytes}});
+}
+
+} // namespace detail
+
+PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::string_view source) {
+    const nlohmann::json value = io::parse_json(text, source);
+    const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
+    root.only({"format",        "model",        "placement",       "pipeline_degree", "data_degree",
+               "waves",         "microbatches", "microbatch_size", "split_backward",  "skip_routing",
+               "recomputation", "skip_policy",  "spare_sends",     "previews",        "stages",
+               "schedule",      "frozen_tasks", "frozen_hosts",    "further_chains",  "predicted",
+               "extents"});
+    if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
+    const plan common = detail::read_common(root);
+    std::vector<extent_plan> all;
+    if (!root.has("extents")) {
+        all.push_back({.plan = common});
+        detail::read_step(root, all.back().plan);
+        require_valid(all.back().plan, source);
+        return all;
+    }
+    for (const char* name : {"schedule", "frozen_tasks", "frozen_hosts", "spare_sends", "predicted"}) {
+        if (root.has(name)) { root[name].fail("must not be there beside extents, each of which has one"); }
+    }
+    for (const io::json_field& one : root["extents"].list()) {
+        one.only({"height", "width", "share", "spare_sends", "schedule", "frozen_tasks", "frozen_hosts", "predicted"});
+        all.push_back({{one["height"].small_integer(), one["width"].small_integer()}, one["share"].number(), common});
+        if (all.back().extent.height < 1) { one["height"].fail("must be at least 1"); }
+        if (all.back().extent.width < 1) { one["width"].fail("must be at least 1"); }
+        if (!(all.back().share > 0 && all.back().share <= 1)) { one["share"].fail("must be above 0 and at most 1"); }
+        detail::read_step(one, all.back().plan);
+        require_valid(all.back().plan, source);
+    }
+    if (all.empty()) { root["extents"].fail("must not be empty"); }
+    return all;
+}
+
+PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
+    std::vector<extent_plan> all = parse_plans(text, source);
+    if (all.front().extent != extent{}) {
+        throw input_error(std::string{source} + ": extents: the plan is for " + std::to_string(all.size()) +
+                          " extents of a run, and one without is asked for");
+    }
+    return std::move(all.front().plan);
+}
+
+PULSE_INLINE std::string print_plans(const std::vector<extent_plan>& plans) {
+    for (const extent_plan& one : plans) { require_valid(one.plan, "plan"); }
+    const plan& first = plans.front().plan;
+    if (plans.size() == 1 && plans.front().extent == extent{}) {
+        return "{\n" + detail::print_common(first, true) + detail::print_order(first) + detail::print_chains(first) +
+               detail::print_prediction(first.predicted) + "\n}\n";
+    }
+    const std::string common = detail::print_common(first, false) + detail::print_chains(first);
+    std::string text = "{\n" + common + " \"extents\": [";
+    const char* before = "\n";
+    for (const extent_plan& one : plans) {
+        if (detail::print_common(one.plan, false) + detail::print_chains(one.plan) != common) {
+            throw input_error("plan: extents: they differ in more than their order");
+        }
+        text += before;
+        before = ",\n";
+        text += "{\n" + detail::print_field("height", one.extent.height) + ",\n" +
+                detail::print_field("width", one.extent.width) + ",\n" + detail::print_field("share", one.share) +
+                ",\n" + detail::print_field("spare_sends", one.plan.spare_sends) + ",\n" +
+                detail::print_order(one.plan) + detail::print_prediction(one.plan.predicted) + "\n}";
+    }
+    return text + "]\n}\n";
+}
+
+PULSE_INLINE std::string print_plan(const plan& planned) { return print_plans({{.plan = planned}}); }
+
+PULSE_INLINE std::vector<extent_plan> load_plans(const std::filesystem::path& path) {
+    return parse_plans(io::read_file(path), path.string());
+}
+
+PULSE_INLINE void save_plans(const std::vector<extent_plan>& plans, const std::filesystem::path& path) {
+    const std::string text = print_plans(plans);
+    try {
+        io::write_file(path, text);
+    } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
 }
 
 PULSE_INLINE plan load_plan(const std::filesystem::path& path) {
@@ -206,10 +298,7 @@ PULSE_INLINE plan load_plan(const std::filesystem::path& path) {
 }
 
 PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& path) {
-    const std::string text = print_plan(planned);
-    try {
-        io::write_file(path, text);
-    } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
+    save_plans({{.plan = planned}}, path);
 }
 
 } // namespace pulse

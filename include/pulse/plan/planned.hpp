@@ -51,6 +51,14 @@ struct planned {
         for (const planned_extent& other : others) { visit(other.extent, other.plan, other.costs, other.share); }
     }
     [[nodiscard]] constexpr std::size_t extents() const noexcept { return 1 + others.size(); }
+    /// As files have plans (parse_plans): that of one extent is for any.
+    [[nodiscard]] constexpr std::vector<extent_plan> plans() const {
+        std::vector<extent_plan> all{};
+        each_extent([&](const pulse::extent& to, const pulse::plan& made, const cost_table&, double part) {
+            all.push_back(others.empty() ? extent_plan{{}, 1, made} : extent_plan{to, part, made});
+        });
+        return all;
+    }
 
     [[nodiscard]] constexpr bool operator==(const planned&) const = default;
 };

@@ -34,6 +34,7 @@
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/executor_options.hpp>
+#include <pulse/runtime/extent_step.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/ready_step.hpp>
@@ -47,21 +48,6 @@
 #include <pulse/runtime/value_watch.hpp>
 
 namespace pulse {
-
-namespace detail {
-
-/// A plan's extents; it must outlive them.
-[[nodiscard]] PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made);
-
-/// The rank's place. Throws input_error unless there are as many ranks as the plan has, and the extents have one cut.
-[[nodiscard]] PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_transport& transport,
-                                                rank_layout layout);
-
-/// Names the rank and the instruction of an error; empty when there is no memory for that.
-[[nodiscard]] PULSE_INLINE std::string place_of_error(const any_transport& transport, std::size_t i,
-                                                      const instruction& at, const char* what) noexcept;
-
-} // namespace detail
 
 /// Walks one rank's program: the same executor for any model, backend and plan, on any transport.
 ///
@@ -199,33 +185,15 @@ private:
     executor(B& math, any_transport transport, const std::vector<detail::extent_step>& of, rank_layout layout,
              bool sharded_optimizer) :
         math_{math},
-        transport_{transport}, place_{detail::placed(of, transport, layout)}, laid_{laid(of, place_.device)},
-        room_{layouts(), transport}, parameters_{detail::model_parameters<Model, B>::owned(laid_.front()->model,
-                                                                                           place_.device)},
-        steps_{ready(of.front().planned->microbatch_size)}, sums_{math,        transport,
-                                                                  place_,      laid_.front()->model,
-                                                                  parameters_, sharded_optimizer},
-        watch_{math}, now_{steps_.front().get()} {
+        transport_{transport}, place_{detail::placed(of, transport, layout)}, laid_{detail::lay_out_steps<Model, B>(
+                                                                                  of, place_.device)},
+        room_{detail::layouts_of<Model, B>(laid_), transport}, parameters_{detail::model_parameters<Model, B>::owned(
+                                                                   laid_.front()->model, place_.device)},
+        steps_{
+            detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, parameters_)},
+        sums_{math, transport, place_, laid_.front()->model, parameters_, sharded_optimizer}, watch_{math},
+        now_{steps_.front().get()} {
         transport_.follow(model(), now_->laid.programs, place_.device);
-    }
-
-    [[nodiscard]] static std::vector<std::unique_ptr<const laid_step>> laid(const std::vector<detail::extent_step>& of,
-                                                                            int device) {
-        std::vector<std::unique_ptr<const laid_step>> all;
-        for (const detail::extent_step& one : of) { all.push_back(std::make_unique<const laid_step>(one, device)); }
-        return all;
-    }
-    [[nodiscard]] std::vector<const memory_layout*> layouts() const {
-        std::vector<const memory_layout*> all;
-        for (const auto& one : laid_) { all.push_back(&one->layout); }
-        return all;
-    }
-    [[nodiscard]] std::vector<std::unique_ptr<ready_step>> ready(int batch) {
-        std::vector<std::unique_ptr<ready_step>> all;
-        for (const auto& one : laid_) {
-            all.push_back(std::make_unique<ready_step>(math_, *one, place_.device, batch, room_, parameters_));
-        }
-        return all;
     }
 
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
@@ -429,7 +397,3 @@ private:
 };
 
 } // namespace pulse
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/runtime/executor.ipp> // IWYU pragma: keep
-#endif

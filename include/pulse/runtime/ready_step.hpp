@@ -1,17 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include <pulse/model/extent.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
-#include <pulse/plan/plan.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
-#include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/cascade_runner.hpp>
+#include <pulse/runtime/extent_step.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/skip_cache.hpp>
@@ -20,13 +20,6 @@
 #include <pulse/runtime/step_memory.hpp>
 
 namespace pulse::detail {
-
-/// What a rank runs at one of the extents of its steps.
-struct extent_step {
-    const plan* planned{};
-    const cost_table* costs{};
-    pulse::extent extent{};
-};
 
 /// One rank's programs for steps of one extent, and the memory that they ask for.
 template <class Model, backend B>
@@ -72,5 +65,31 @@ struct ready_step {
         return laid.programs[static_cast<std::size_t>(device)];
     }
 };
+
+template <class Model, class B>
+using laid_steps = std::vector<std::unique_ptr<const laid_step<Model, B>>>;
+
+template <class Model, class B>
+[[nodiscard]] laid_steps<Model, B> lay_out_steps(const std::vector<extent_step>& of, int device) {
+    laid_steps<Model, B> all;
+    for (const extent_step& one : of) { all.push_back(std::make_unique<const laid_step<Model, B>>(one, device)); }
+    return all;
+}
+template <class Model, class B>
+[[nodiscard]] std::vector<const memory_layout*> layouts_of(const laid_steps<Model, B>& laid) {
+    std::vector<const memory_layout*> all;
+    for (const auto& one : laid) { all.push_back(&one->layout); }
+    return all;
+}
+template <class Model, class B, class Parameters>
+[[nodiscard]] std::vector<std::unique_ptr<ready_step<Model, B>>> ready_steps(
+    B& math, const std::vector<std::unique_ptr<const laid_step<Model, B>>>& laid, int device, int batch,
+    const step_room<space_of<B>>& room, Parameters& parameters) {
+    std::vector<std::unique_ptr<ready_step<Model, B>>> all;
+    for (const auto& one : laid) {
+        all.push_back(std::make_unique<ready_step<Model, B>>(math, *one, device, batch, room, parameters));
+    }
+    return all;
+}
 
 } // namespace pulse::detail

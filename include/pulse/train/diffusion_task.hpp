@@ -34,6 +34,9 @@ struct diffusion_options {
     /// Elements of a sample as the model takes and gives it, to be checked against the images; 0: the caller has
     /// checked.
     std::int64_t model_elements{};
+    /// Where the data have samples of several sizes: elements of the greatest, so that no two positions share noise; 0:
+    /// all have as many as the data say.
+    std::int64_t greatest_elements{};
 };
 
 namespace detail {
@@ -64,6 +67,11 @@ inline void require_answer(std::size_t answered, std::size_t channels) {
     }
 }
 
+/// Where the noise of the sample at a global position begins.
+[[nodiscard]] inline std::uint64_t noise_at(const diffusion_options& o, std::uint64_t position, std::size_t elements) {
+    return position * (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements) : elements);
+}
+
 /// Weight of a sample at time t in the loss.
 [[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_schedule& schedule, int t) noexcept {
     return o.min_snr_gamma > 0 ? min_snr_weight(schedule, o.prediction, t, o.min_snr_gamma) : 1.0;
@@ -81,7 +89,8 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 } // namespace detail
 
 /// The data and the loss of a pipelined training step of a diffusion model, on the host: a task, whose members take a
-/// work. Data has elements(), channels() and batch() as image_dataset has.
+/// work. Data has elements(), channels() and batch() as image_dataset has; between steps elements() may become less than
+/// they were when this was made, and as many again.
 ///
 /// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
 /// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them. So
@@ -117,6 +126,7 @@ public:
         position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position_ + i)); }
         conditions_.begin(position_);
+        for (std::vector<float>* one : {&image_, &noise_, &target_, &answer_}) { one->resize(data_.elements()); }
     }
 
     template <class Work>
@@ -186,7 +196,8 @@ private:
     }
     void draw(std::uint64_t position) {
         data_.batch(position, image_);
-        random_source{options_.seed, random_stream::noise}.fill_normal(position * data_.elements(), noise_);
+        random_source{options_.seed, random_stream::noise}.fill_normal(
+            detail::noise_at(options_, position, data_.elements()), noise_);
         if (offsets_.empty()) { return; }
         detail::fill_noise_offsets(options_, position, offsets_);
         for (std::size_t e = 0; e != noise_.size(); ++e) { noise_[e] += offsets_[e % offsets_.size()]; }

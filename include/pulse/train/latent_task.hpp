@@ -16,7 +16,7 @@
 
 namespace pulse::train {
 
-/// Latents of the samples from one global position on, as a data set that has no others.
+/// Latents of the samples from one global position on, as a data set that has no others. They have `elements` at most.
 class latents_of_step {
 public:
     latents_of_step(std::size_t samples, std::size_t elements, int channels) :
@@ -29,6 +29,8 @@ public:
         std::copy_n(from, out.size(), out.begin());
     }
     void begin(std::uint64_t position) noexcept { first_ = position; }
+    /// Samples have so many from now on.
+    void resize(std::size_t elements) noexcept { elements_ = elements; }
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::span<float> of(std::size_t sample) {
         return std::span{values_}.subspan(sample * elements_, elements_);

@@ -46,6 +46,7 @@ enum class random_stream : std::uint64_t {
     noise_offset,     ///< what is added to the noise of a whole channel of a training sample
     posterior,        ///< which latents of a training sample's picture are drawn
     synthetic_facts,  ///< sizes, masks and classes that are made up
+    bucket,           ///< the order of pictures in each bucket
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

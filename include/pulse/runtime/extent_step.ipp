@@ -16,7 +16,7 @@
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/any_transport.hpp>
-#include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/extent_step.hpp>
 
 namespace pulse::detail {
 

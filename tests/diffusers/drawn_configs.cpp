@@ -147,7 +147,7 @@ private:
     const std::int64_t pixels = std::int64_t{to.height} * to.width;
     const auto sample = take(pixels * c.in_channels);
     const auto time = take(1);
-    const auto text = take(c.reads_text() ? c.context_tokens * c.cross_attention_dim + c.pooled() : 0);
+    const auto text = take(c.reads_text() ? c.context_tokens * c.text_features() + c.pooled() : 0);
     const auto facts = take(c.adds_embedding() ? 6 : 0);
     const auto wanted = take(pixels * c.out_channels);
     CHECK(rest.empty());

@@ -38,7 +38,7 @@ UNKNOWN = {
         {"time_embedding_type": "fourier"}, {"class_embed_type": "timestep"}, {"num_class_embeds": 5}, {"conv_in_kernel": 5},
         {"conv_out_kernel": 1}, {"only_cross_attention": True}, {"dual_cross_attention": True}, {"time_cond_proj_dim": 8},
         {"time_embedding_dim": 40}, {"timestep_post_act": "silu"}, {"resnet_out_scale_factor": 2.0},
-        {"encoder_hid_dim": 6, "encoder_hid_dim_type": "text_proj"}, {"mid_block_scale_factor": 2.0},
+        {"encoder_hid_dim": 6, "encoder_hid_dim_type": "text_image_proj", "cross_attention_dim": 6}, {"mid_block_scale_factor": 2.0},
         {"mid_block_only_cross_attention": True}, {"time_embedding_act_fn": "silu"}, {"addition_embed_type": "text"}],
     UNet2DModel: [
         {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25}, {"downsample_type": "resnet"},
@@ -85,7 +85,7 @@ def unet_with_text():
         "transformer_layers_per_block": blocks, "reverse_transformer_layers_per_block": up, "attention_head_dim": heads,
         "cross_attention_dim": draw.choice([6, 10]), "norm_num_groups": draw.choice([2, 4]),
         "use_linear_projection": draw.random() < 0.5, "downsample_padding": draw.randint(0, 1), "flip_sin_to_cos": draw.random() < 0.5,
-        "freq_shift": draw.randint(0, 1), "addition_embed_type": "text_time" if added else None,
+        "freq_shift": draw.randint(0, 1), "encoder_hid_dim": draw.choice([None, None, 7]), "addition_embed_type": "text_time" if added else None,
         "addition_time_embed_dim": 4 if added else None, "projection_class_embeddings_input_dim": 30 if added else None}
 
 
@@ -108,7 +108,7 @@ def run(model, file):
         sample, time = torch.randn(1, config.in_channels, height, width), torch.tensor([37.0])
         given, text = [sample.permute(0, 2, 3, 1), time], {}
         if isinstance(model, UNet2DConditionModel):
-            text["encoder_hidden_states"] = torch.randn(1, 77, config.cross_attention_dim)
+            text["encoder_hidden_states"] = torch.randn(1, 77, config.encoder_hid_dim or config.cross_attention_dim)
             given.append(text["encoder_hidden_states"])
             if config.addition_embed_type:
                 sizes = torch.tensor([[30.0, 40.0, 1.0, 2.0, 16.0, 24.0]])

@@ -127,10 +127,10 @@ template <class M, class Compute>
     give("image", {batch, to.height, to.width, channels}, images.data());
     give("noise", {batch, to.height, to.width, channels}, noise.data());
     give("times", {batch}, task.timesteps(at));
-    give("text", {batch, config.context_tokens, config.cross_attention_dim}, task.text(at));
+    give("text", {batch, config.context_tokens, config.text_features()}, task.text(at));
     if (config.adds_embedding()) {
         give("pooled", {batch, config.pooled()},
-             task.text(at) + batch * config.context_tokens * config.cross_attention_dim);
+             task.text(at) + batch * config.context_tokens * config.text_features());
         give("sizes", {batch, 6}, task.facts(at));
     }
     // What an inpainting model reads behind the channels of the sample.

@@ -22,6 +22,15 @@ struct small_sd : unet<unet_config{.name = "small_sd",
                                    .transformer_heads = 2,
                                    .use_linear_projection = false}> {};
 
+/// The same with text states of other features, which a linear layer brings to those of the blocks.
+constexpr unet_config small_projected_config() {
+    unet_config c = small_sd::config;
+    c.name = "small_projected";
+    c.encoder_hid_dim = 7;
+    return c;
+}
+struct small_projected : unet<small_projected_config()> {};
+
 constexpr unet_config small_sdxl_config(const label& name, bool fine) {
     return {.name = name,
             .sample_size = 4,

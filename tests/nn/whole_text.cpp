@@ -45,6 +45,7 @@ void check_sampling() {
 
 TEST_CASE("whole UNets with text, also cut finely: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::small_sd>{}.check(2);
+    whole_trial<test::small_projected>{}.check(2);
     whole_trial<test::small_sdxl>{}.check(1);
     whole_trial<test::small_sdxl_fine>{}.check(1);
 }
@@ -63,6 +64,7 @@ TEST_CASE("models say what they read of a sample, in the order in which text and
         return std::ranges::equal(found.all(), wanted);
     };
     CHECK(says(conditions_read_by<test::small_sd>(), {{condition_kind::text_states, 3, 6}}));
+    CHECK(says(conditions_read_by<test::small_projected>(), {{condition_kind::text_states, 3, 7}}));
     CHECK(says(conditions_read_by<test::small_sdxl_fine>(), {{condition_kind::text_states, 4, 5},
                                                              {condition_kind::pooled_text, 1, 3},
                                                              {condition_kind::original_crop_target, 1, 6}}));

@@ -1,6 +1,6 @@
 """The example that trains on a folder of pictures leaves what pulse_train leaves: on threads, and on processes of MPI or of NCCL.
 
-Usage: train_on_pictures.py PULSE_TRAIN MODEL PROGRAM [MPIRUN flags... | nccl]
+Usage: train_on_pictures.py PULSE_TRAIN MODEL PROGRAM [MPIRUN flags... | nccl | buckets]
 """
 
 import atexit
@@ -19,6 +19,7 @@ import tiny_pipeline
 
 PULSE_TRAIN, MODEL, PROGRAM, LAUNCH = *sys.argv[1:4], sys.argv[4:]
 ON_NCCL = LAUNCH == ["nccl"]
+IN_BUCKETS = LAUNCH == ["buckets"]
 PATIENCE = 200
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="train_on_pictures."))
 atexit.register(shutil.rmtree, ROOM, True)
@@ -30,6 +31,8 @@ def pulse_train(*options):
 
 
 FOLDER, DATA = tiny_pipeline.write_captioned(ROOM, pulse_train)
+if IN_BUCKETS:
+    tiny_pipeline.add_shapes(DATA)
 
 
 def example(*arguments):
@@ -45,7 +48,7 @@ def example(*arguments):
         ranks = [started((), PULSE_RANK=str(rank), PULSE_WORLD_SIZE="2", PULSE_STORE=store, PULSE_EMULATED_NCCL=str(ROOM))
                  for rank in range(2)]
     else:
-        ranks = [started(LAUNCH)]
+        ranks = [started(() if IN_BUCKETS else LAUNCH)]
     said = [rank.communicate(timeout=PATIENCE) for rank in ranks]
     outputs, errors = ("".join(texts) for texts in zip(*said))
     return next((rank.returncode for rank in ranks if rank.returncode), 0), outputs, errors
@@ -54,19 +57,23 @@ def example(*arguments):
 class TrainOnPictures(unittest.TestCase):
     def test_losses_and_folder_are_those_of_pulse_train(self):
         out = ROOM / "example"
-        code, said, errors = example(FOLDER, DATA, 3, out)
+        steps = 9 if IN_BUCKETS else 3
+        code, said, errors = example(FOLDER, DATA, steps, out)
         self.assertEqual((code, errors), (0, ""), said)
         self.assertEqual(len(list((out / "checkpoints").iterdir())), 1)
         if not LAUNCH: # the others encode before each step, or into a cache
             self.assertRegex(said, r"device .* frozen .* peak")
         pipeline, replicas, microbatches, size = re.search(r"plan: P(\d+) D(\d+) [^,]+, (\d+) x (\d+) samples", said).groups()
         run = ROOM / "run"
-        pulse_train("--from", FOLDER, "--data", DATA, "--steps", 3, "--ranks", 2, "--replicas", replicas,
+        buckets = ("--buckets", "28:4") if IN_BUCKETS else ()
+        pulse_train("--from", FOLDER, "--data", DATA, *buckets, "--steps", steps, "--ranks", 2, "--replicas", replicas,
                     "--microbatches", microbatches, "--microbatch-size", size, "--caption-dropout", 0.1, "--lr", 1e-4,
                     "--warmup", 0, "--encode", "each-step", "--out", run, "--export", ROOM / "exported", "--export-of", "weights")
         losses = json.loads((run / "report.json").read_text())["loss"]
         made = [float(loss) for loss in re.findall(r"step \d+  loss (.+)", said)]
         weights = pathlib.Path("unet", "diffusion_pytorch_model.safetensors")
+        if IN_BUCKETS:
+            self.assertRegex(said, r"extent .* share .*\n(.*\d x \d.*\n){3,}the mean step")
         self.assertNotEqual((out / "model" / weights).read_bytes(), (FOLDER / weights).read_bytes())
         if ON_NCCL: # another backend than pulse_train's
             self.assertEqual(len(made), len(losses))
@@ -88,7 +95,7 @@ class TrainOnPictures(unittest.TestCase):
                                     ("STEPS", FOLDER, DATA, "none", room), (str(full / "model"), FOLDER, DATA, 1, full)):
             with self.subTest(culprit=culprit):
                 code, _, errors = example(*arguments)
-                if not LAUNCH or ON_NCCL: # mpirun has a status of its own
+                if not LAUNCH or ON_NCCL or IN_BUCKETS: # mpirun has a status of its own
                     self.assertEqual(code, 2)
                 self.assertNotEqual(code, 0)
                 self.assertIn(culprit, errors)

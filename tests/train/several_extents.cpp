@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <nn/small_text.hpp>
 #include <support/wave_training.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/extent.hpp>
@@ -129,6 +130,7 @@ void check_mixed(const std::vector<extent_share>& extents, std::initializer_list
 
 TEST_CASE("steps of several extents have the bits of a trainer for each, on folded ranks in the planned memory") {
     check_mixed<sd_tiny>({{{4, 12}, 1}, {{8, 8}, 2}, {{12, 4}, 1}}, {1, 2});
+    check_mixed<small_projected>({{{4, 4}, 1}, {{2, 6}, 1}, {{6, 2}, 1}}, {2});
     check_mixed<ddpm_tiny>({{{14, 2}, 1}, {{4, 4}, 1}, {{2, 12}, 3}}, {2, 3});
 }
 

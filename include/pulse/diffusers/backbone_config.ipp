@@ -198,8 +198,15 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     add({"dual_cross_attention", false, false});
     add({"cross_attention_norm", nullptr, nullptr});
     add({"attention_type", "default", "default"});
-    for (const char* const name : {"encoder_hid_dim", "encoder_hid_dim_type", "time_embedding_dim",
-                                   "time_embedding_act_fn", "timestep_post_act", "time_cond_proj_dim"}) {
+    if (c.encoder_hid_dim != 0) {
+        add({"encoder_hid_dim", c.encoder_hid_dim, nullptr});
+        add({"encoder_hid_dim_type", "text_proj", "text_proj", {nullptr}}); // which the class takes null for
+    } else {
+        add({"encoder_hid_dim", nullptr, nullptr});
+        add({"encoder_hid_dim_type", nullptr, nullptr});
+    }
+    for (const char* const name :
+         {"time_embedding_dim", "time_embedding_act_fn", "timestep_post_act", "time_cond_proj_dim"}) {
         add({name, nullptr, nullptr});
     }
     add({"resnet_skip_time_act", false, false});

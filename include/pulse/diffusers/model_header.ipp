@@ -72,6 +72,7 @@ using members = std::vector<std::pair<const char*, std::string>>;
     }
     all.insert(all.end(), {{"mid_block_transformer_layers", code_of(c.mid_block_transformer_layers)},
                            {"cross_attention_dim", code_of(c.cross_attention_dim)},
+                           {"encoder_hid_dim", code_of(c.encoder_hid_dim)},
                            {"context_tokens", code_of(c.context_tokens)},
                            {"transformer_heads", code_of(c.transformer_heads)},
                            {"use_linear_projection", code_of(c.use_linear_projection)}});

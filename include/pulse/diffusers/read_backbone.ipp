@@ -102,6 +102,7 @@ namespace detail {
         c.mid_block_transformer_layers = transformers_at(file, down, levels, levels - 1)[0];
     }
     c.cross_attention_dim = file.count_at("cross_attention_dim", reader, 1280);
+    c.encoder_hid_dim = file.says("encoder_hid_dim") ? file.count("encoder_hid_dim") : 0;
     c.use_linear_projection = file.flag("use_linear_projection", false);
     if (file.text("addition_embed_type", "") == "text_time") {
         c.projection_class_embeddings_input_dim = file.count("projection_class_embeddings_input_dim");

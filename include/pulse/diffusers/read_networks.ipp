@@ -44,7 +44,7 @@ struct backbone_input {
 };
 [[nodiscard]] inline backbone_input input_of(const unet_config& c) {
     backbone_input in{.channels = c.in_channels, .size = c.sample_size, .pooled = c.pooled()};
-    if (c.reads_text()) { in.states.push_back({c.context_tokens, c.cross_attention_dim}); }
+    if (c.reads_text()) { in.states.push_back({c.context_tokens, c.text_features()}); }
     return in;
 }
 [[nodiscard]] inline backbone_input input_of(const hunyuan_dit_config& c) {

@@ -210,7 +210,7 @@ private:
             ahead_.emplace(from.source(), std::move(seen), steps_.samples_of_step());
             if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
             if (sees_pictures_) {
-                pictures_.emplace(from.options().networks, math_);
+                pictures_.emplace(from.options().networks, math_, std::vector<bool>{}, seen_.pixels);
                 for (const frozen::picture_extents& one : from.sizes()) { pictures_->resize(one.pixels); }
             }
         }

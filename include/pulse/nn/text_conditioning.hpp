@@ -6,6 +6,7 @@
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/mlp_embedding.hpp>
+#include <pulse/nn/pointwise.hpp>
 #include <pulse/nn/time_embedding.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -13,27 +14,32 @@
 namespace pulse::nn {
 
 /// The conditioning of a UNet with text: c = silu(time(t) + added(pooled, sizes)), and the text states as they are
-/// given.
+/// given, or projected(states).
 ///
 /// The second summand is SDXL's: an MLP of the pooled text and of six numbers about the image, each as a sinusoid (as
 /// the time has it); without it c is that of time_embedding, SiLU included. Text: the states [tokens][features], then
-/// the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient.
+/// the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient
+/// unless they are projected.
 struct text_conditioning {
     static constexpr int sizes = 6;
 
     time_embedding time{};
     int context_tokens{};
     int context_features{};
-    int pooled{};        ///< features of the pooled text; 0: there is no second summand
-    int size_features{}; ///< of each sinusoid of a size
+    int given_features{}; ///< of the states, which a linear layer brings to context_features; 0: they have those
+    int pooled{};         ///< features of the pooled text; 0: there is no second summand
+    int size_features{};  ///< of each sinusoid of a size
 
     [[nodiscard]] constexpr bool adds() const noexcept { return pooled != 0; }
     [[nodiscard]] constexpr mlp_embedding added_mlp() const noexcept {
         return {1, pooled + sizes * size_features, time.width, time.width};
     }
+    [[nodiscard]] constexpr bool projects() const noexcept { return given_features != 0; }
+    [[nodiscard]] constexpr linear projection() const noexcept { return {given_features, context_features}; }
     [[nodiscard]] constexpr flaw defect() const noexcept {
         if (time.defect() != flaw::none) { return time.defect(); }
-        if (context_tokens <= 0 || context_features <= 0 || pooled < 0 || (adds() && size_features <= 0)) {
+        if (context_tokens <= 0 || context_features <= 0 || given_features < 0 || pooled < 0 ||
+            (adds() && size_features <= 0)) {
             return flaw::size;
         }
         const bool waves = size_features % 2 == 0 && size_features / 2 > time.freq_shift;
@@ -44,6 +50,7 @@ struct text_conditioning {
 
     struct pieces {
         mlp_embedding::pieces time, added;
+        weight_piece projected;
         saved_piece waves, sum, joined; ///< sinusoids of the time; what SiLU reads; what the second MLP reads
         workspace_piece size_waves;
         workspace_piece summand;
@@ -51,15 +58,16 @@ struct text_conditioning {
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
-        d.reads({condition_kind::text_states, context_tokens, context_features});
+        d.reads({condition_kind::text_states, context_tokens, projects() ? given_features : context_features});
         if (adds()) {
             d.reads({condition_kind::pooled_text, 1, pooled});
             d.reads({condition_kind::original_crop_target, 1, sizes});
         }
-        d.gives_context({context_tokens, context_features, 0}, false);
+        d.gives_context({context_tokens, context_features, 0}, projects());
         d.save(time.features, p.waves);
         d.save(time.width, p.sum);
         p.time = d.part("/time_embedding", time.mlp());
+        if (projects()) { p.projected = d.linear("/encoder_hid_proj", context_tokens, projection().matrix()); }
         if (adds()) {
             d.save(added_mlp().features, p.joined);
             p.added = d.part("/add_embedding", added_mlp());
@@ -78,7 +86,7 @@ struct text_conditioning {
         on.sinusoid(f.batch, time.features, time.flip_sin_to_cos, time.freq_shift, f.timesteps, f[p.waves]);
         time.mlp().apply(on, f, p.time, f[p.waves], f[p.sum]);
         if (adds()) {
-            const auto* const given_pooled = f.text + f.batch * context_elements();
+            const auto* const given_pooled = f.text + f.batch * given_elements();
             const std::int64_t all = added_mlp().features;
             on.copy_rows(f.batch, pooled, given_pooled, pooled, f[p.joined], all);
             on.sinusoid(f.batch * sizes, size_features, time.flip_sin_to_cos, time.freq_shift, f.facts,
@@ -88,12 +96,20 @@ struct text_conditioning {
             on.add(n, f[p.summand], f[p.sum]);
         }
         on.silu(n, f[p.sum], f.output);
-        on.copy(f.batch * context_elements(), f.text, f.output + n);
+        if (projects()) {
+            projection().apply(on, text_rows(f.batch), f.text, f[p.projected], f.output + n);
+        } else {
+            on.copy(f.batch * given_elements(), f.text, f.output + n);
+        }
     }
 
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t n = f.batch * std::int64_t{time.width};
+        if (projects()) {
+            projection().apply_backward_weight(on, text_rows(f.batch), f.text, f.output_gradient + n,
+                                               f.gradient(p.projected));
+        }
         on.silu_backward(n, f[p.sum], f.output_gradient, f[p.sum_gradient], into::write);
         if (adds()) {
             added_mlp().apply_backward(on, f, p.added, f[p.joined], f[p.sum_gradient], f[p.hidden_gradient]);
@@ -102,8 +118,12 @@ struct text_conditioning {
     }
 
 private:
-    [[nodiscard]] constexpr std::int64_t context_elements() const noexcept {
-        return std::int64_t{context_tokens} * context_features;
+    /// Of the text states of a sample as they are given.
+    [[nodiscard]] constexpr std::int64_t given_elements() const noexcept {
+        return std::int64_t{context_tokens} * (projects() ? given_features : context_features);
+    }
+    [[nodiscard]] constexpr std::int64_t text_rows(int batch) const noexcept {
+        return std::int64_t{batch} * context_tokens;
     }
 };
 

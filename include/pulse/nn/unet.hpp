@@ -89,6 +89,7 @@ namespace pulse {
     return {.time = time_embedding_of(c),
             .context_tokens = c.context_tokens,
             .context_features = c.cross_attention_dim,
+            .given_features = c.encoder_hid_dim,
             .pooled = c.pooled(),
             .size_features = c.adds_embedding() ? c.addition_time_embed_dim : 0};
 }

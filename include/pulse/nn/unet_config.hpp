@@ -42,6 +42,8 @@ struct unet_config {
     one_or_each<one_or_each<int>> reverse_transformer_layers_per_block{};
     int mid_block_transformer_layers{};
     int cross_attention_dim{};
+    /// Features of the text states as they are given, where a linear layer brings them to cross_attention_dim.
+    int encoder_hid_dim{};
     int context_tokens{77};
     one_or_each<int> transformer_heads{};
     int transformer_head_dim{64};
@@ -74,6 +76,10 @@ struct unet_config {
         return transformers(level, false)[0] != 0;
     }
     [[nodiscard]] constexpr bool reads_text() const noexcept { return cross_attention_dim != 0; }
+    /// Of the text states as they are given.
+    [[nodiscard]] constexpr int text_features() const noexcept {
+        return encoder_hid_dim != 0 ? encoder_hid_dim : cross_attention_dim;
+    }
     [[nodiscard]] constexpr int transformer_heads_at(int level) const noexcept {
         return transformer_heads[level] != 0 ? transformer_heads[level] : channels(level) / transformer_head_dim;
     }
@@ -108,8 +114,8 @@ enum class unet_flaw : std::uint8_t {
 
 /// Whether the transformers of a config fit their levels and each other.
 [[nodiscard]] constexpr unet_flaw transformer_flaw_of(const unet_config& c) noexcept {
-    if (c.mid_block_transformer_layers < 0 || c.cross_attention_dim < 0 || c.context_tokens <= 0 ||
-        c.transformer_head_dim <= 0 || c.projection_class_embeddings_input_dim < 0) {
+    if (c.mid_block_transformer_layers < 0 || c.cross_attention_dim < 0 || c.encoder_hid_dim < 0 ||
+        c.context_tokens <= 0 || c.transformer_head_dim <= 0 || c.projection_class_embeddings_input_dim < 0) {
         return unet_flaw::sizes;
     }
     const int levels = c.levels();
@@ -139,7 +145,9 @@ enum class unet_flaw : std::uint8_t {
     }
     if (any != c.reads_text()) { return unet_flaw::text; }
     // A UNet without text is UNet2DModel, which has no second embedding; the parts of no transformer cannot be layers.
-    if (!any && (c.projection_class_embeddings_input_dim != 0 || c.fine)) { return unet_flaw::text; }
+    if (!any && (c.projection_class_embeddings_input_dim != 0 || c.encoder_hid_dim != 0 || c.fine)) {
+        return unet_flaw::text;
+    }
     const bool waves = c.addition_time_embed_dim % 2 == 0 && c.addition_time_embed_dim / 2 > c.freq_shift;
     if (c.adds_embedding() && (!waves || c.pooled() <= 0)) { return unet_flaw::sizes; }
     return unet_flaw::none;

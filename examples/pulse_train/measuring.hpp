@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -112,7 +113,8 @@ void measure_unknown(const Side& side, const run_inputs& in, measurements& known
     }
     if (!links && sizes.empty()) { return; }
     if (a.processes == nullptr || a.processes->rank() == 0) {
-        std::puts(links ? "measuring layers and links ..." : "measuring the layers ...");
+        const std::string at = in.extents.size() > 1 ? " at " + std::to_string(in.extents.size()) + " sizes" : "";
+        std::printf("measuring %s%s ...\n", links ? "layers and links" : "the layers", at.c_str());
         std::fflush(stdout);
     }
     measurements measured = measure<Model>(side, in, links, sizes);

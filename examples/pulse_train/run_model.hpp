@@ -22,6 +22,7 @@
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/sample_row.hpp>
+#include <pulse/launch/agree.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
@@ -330,6 +331,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     } else {
         open_captioned<Model, Side>(in, pictures);
     }
+    if (a.processes != nullptr) { pulse::launch::agree(*a.processes, {{"images", text_of_data(in)}}); }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     measurements known;
     if (leads) {
@@ -354,9 +356,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         return;
     }
     in.config = config_of(in);
-    if (a.processes != nullptr) {
-        pulse::require_same_run<Model, typename Side::math>(*a.processes, in.plan, {{"images", text_of_data(in)}});
-    }
+    if (a.processes != nullptr) { pulse::require_same_run<Model, typename Side::math>(*a.processes, in.planned()); }
     if (!a.resume.empty()) { require_same_config(in); }
     if constexpr (pulse::frozen::networks_of<Model>::known) {
         if (pictures && !a.cache.empty()) { fill_cache<Model>(side, in, *pictures); }

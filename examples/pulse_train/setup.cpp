@@ -98,6 +98,7 @@ void require_runnable(const run_inputs& in) {
 
 /// The plans of all extents of a run become those of `in`.
 void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
+    if (plans.size() != in.extents.size()) { throw pulse::error{"a plan of other extents than those of this rank"}; }
     in.plan = std::move(plans.front().plan);
     in.others.clear();
     for (std::size_t e = 0; e != plans.size(); ++e) {
@@ -296,7 +297,9 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
     in.costs = measured(in.plan.microbatch_size, first);
     for (pulse::planned_extent& other : in.others) { other.costs = measured(in.plan.microbatch_size, other.extent); }
     require_runnable(in);
-    in.plan.predicted.peak_memory_bytes = pulse::peak_bytes(in.planned());
+    const std::vector<std::int64_t> peaks = pulse::peak_bytes(in.planned());
+    in.plan.predicted.peak_memory_bytes = peaks;
+    for (pulse::planned_extent& other : in.others) { other.plan.predicted.peak_memory_bytes = peaks; }
     if (!a.profile_out.empty()) { pulse::save_profile(in.costs, a.profile_out); }
     if (!a.cluster_out.empty()) { pulse::save_cluster(from.machine, a.cluster_out); }
     std::fflush(stdout);

@@ -184,6 +184,11 @@ TEST_CASE("pictures in buckets are planned at the extents that they have, for th
     for (const char* words : {"16 x 16", "an epoch has 5 steps", "7 samples fill"}) {
         CHECK_MESSAGE(said.find(words) != std::string::npos, said);
     }
+    // Another shape is another order.
+    test::put(folder.path / "high.png", io::encode_png(test::some_picture(20, 20)));
+    const frozen::picture_source other{
+        options, {.size = {16, 16}, .buckets = data::bucket_sizes(options.buckets), .channels = 3}};
+    CHECK(other.text() != source.text());
     options.buckets.step = 6; // of which 16 x 16 has a half
     CHECK_THROWS_WITH_AS((void)pictures<sd_tiny>{options}, doctest::Contains("buckets: "), input_error);
     options.buckets.step = 4;

@@ -103,6 +103,11 @@ TEST_CASE("ranks with the same model, backend and plan go on; the others are nam
                   mine.microbatch_size += world.rank() == 2 ? 1 : 0;
                   require_same_run<one_model, math>(world, mine);
               }));
+    rank_2_of("plan at 4 x 12: rank 2 has ", told([&](auto& world) {
+                  pulse::planned mine{.plan = planned, .others = {{{{4, 12}, 0.5, planned}, {}}}};
+                  mine.others.front().plan.spare_sends += world.rank() == 2 ? 1 : 0;
+                  require_same_run<one_model, math>(world, mine);
+              }));
     rank_2_of("--seed: rank 2 has 7, rank 0 has 1", told([&](auto& world) {
                   require_same_run<one_model, math>(world, planned, {{"--seed", world.rank() == 2 ? "7" : "1"}});
               }));

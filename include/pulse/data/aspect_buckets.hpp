@@ -47,13 +47,16 @@ namespace detail {
     if (!side_in_range(o.area.height) || !side_in_range(o.area.width)) {
         throw input_error{"the area is that of 1 to " + std::to_string(longest_side) + " pixels a side"};
     }
-    if (!side_in_range(o.step)) { throw input_error{"the step must be at least 1"}; }
+    if (!side_in_range(o.step)) {
+        throw input_error{"the step must be 1 to " + std::to_string(longest_side) + " pixels"};
+    }
     const std::int64_t side = detail::side_of(o.area);
     if (o.least == 0) { o.least = std::max(o.step, detail::whole_steps(side / 2, o.step)); }
-    if (o.most == 0) { o.most = detail::whole_steps(2 * side, o.step); }
+    if (o.most == 0) { o.most = detail::whole_steps(std::min<std::int64_t>(2 * side, longest_side), o.step); }
     if (o.least < 1 || o.least % o.step != 0 || o.most % o.step != 0 || o.least > o.most || o.most > longest_side) {
         throw input_error{"the sides, " + std::to_string(o.least) + " to " + std::to_string(o.most) +
-                          " pixels, must be multiples of " + std::to_string(o.step) + " in that order"};
+                          " pixels, must be multiples of " + std::to_string(o.step) + " in that order, up to " +
+                          std::to_string(longest_side)};
     }
     return o;
 }

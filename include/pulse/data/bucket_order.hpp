@@ -26,6 +26,7 @@ public:
                  bool shuffle) :
         pictures_{std::move(pictures)},
         step_samples_{step_samples}, seed_{seed}, shuffle_{shuffle} {
+        if (step_samples == 0) { throw input_error{"buckets: a step has at least one sample"}; }
         std::uint64_t steps = 0;
         for (const std::vector<std::uint32_t>& of_bucket : pictures_) {
             steps += (of_bucket.size() + step_samples - 1) / step_samples;

@@ -106,7 +106,7 @@ namespace detail {
 } // namespace detail
 
 /// Captioned pictures of a folder by global position: order, crop, flip, dropped captions and what takes the place of
-/// bad pictures are functions of (seed, position) and the folder, so that any number of ranks and threads and a resumed
+/// bad pictures are functions of (seed, position) and the folder, and in buckets of the samples of a step, so that any number of ranks and threads and a resumed
 /// run see the same bits. Any thread may ask for any position.
 class captioned_pictures {
 public:
@@ -142,10 +142,14 @@ public:
     [[nodiscard]] std::uint32_t epoch() const noexcept { return place_ends_.empty() ? size() : place_ends_.back(); }
     /// Those of pictures that have several.
     [[nodiscard]] const picture_buckets& buckets() const noexcept { return buckets_; }
-    /// Height and width in which picture `i` is seen.
+    /// Height and width in which picture `i` is seen. Throws input_error naming it where it is in no bucket.
     [[nodiscard]] extent size_of(std::uint32_t i) const {
-        return buckets_.sizes.empty() ? extent{options_.height, options_.width}
-                                      : buckets_.sizes.at(buckets_.of_picture.at(i));
+        if (buckets_.sizes.empty()) { return {options_.height, options_.width}; }
+        const std::uint32_t bucket = buckets_.of_picture.at(i);
+        if (bucket == buckets_.sizes.size()) {
+            throw input_error(index_.name(i) + ": its size could not be read when the pictures were opened");
+        }
+        return buckets_.sizes[bucket];
     }
     /// The order of steps of so many samples, each of which is of one bucket.
     [[nodiscard]] bucket_order order_of(std::uint64_t step_samples) const {

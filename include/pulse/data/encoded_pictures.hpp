@@ -139,14 +139,15 @@ public:
             std::invocable<Caption&, const std::string&, row_values>
                 encoding_report encode(Picture&& picture, Caption&& caption, const encoding_share& share = {}) {
             encoding_report report;
-            report.captions = fill(captions_, share_of(captions_, share), report.bytes, report.caption_seconds,
+            std::size_t files = 0;
+            report.captions = fill(captions_, share_of(captions_, share, files), report.bytes, report.caption_seconds,
                                    [&](std::uint32_t row, row_values values) {
                                        caption(texts()[row], values);
                                        return std::string{};
                                    });
 
             for (std::size_t bucket = 0; bucket != pictures_.size(); ++bucket) {
-                const std::vector<std::uint32_t> rows = share_of(pictures_[bucket], share);
+                const std::vector<std::uint32_t> rows = share_of(pictures_[bucket], share, files);
                 if (rows.empty()) { continue; }
                 prefetcher<decoded> ahead{[this, bucket, &rows](std::uint64_t n) {
                                               return n < rows.size() ? decode(bucket, rows[n]) : decoded{};
@@ -191,7 +192,7 @@ public:
             result.label = from_.index().entries[i].label;
             return result;
         }
-        throw unreadable_picture("none of " + std::to_string(from_.size()) +
+        throw unreadable_picture("none of " + std::to_string(result.refused.size()) +
                                  " pictures can be read; the first: " + result.refused.front());
     }
 
@@ -219,15 +220,17 @@ private:
         if (!from.options().random_crop) { return; }
         throw input_error("pictures: random crops cannot be encoded once: each is another picture");
     }
-    /// Equal pictures are of one size, and so in one bucket.
-    [[nodiscard]] std::uint32_t bucket_of(std::uint32_t place) const {
-        const std::vector<std::uint32_t>& of_picture = from_.buckets().of_picture;
-        return of_picture.empty() ? 0 : of_picture[samples_.pictures.first(place)];
-    }
-    /// Numbers the places of each bucket.
+    [[nodiscard]] std::uint32_t bucket_of(std::uint32_t place) const { return bucket_[place]; }
+    /// Numbers the places of each bucket. Equal pictures are of one size, and so in one bucket; one of them may have
+    /// come to be readable behind the others.
     void sort_places(std::size_t buckets) {
         places_.resize(buckets);
-        for (std::uint32_t place = 0; place != samples_.pictures.bytes().size(); ++place) {
+        const std::vector<std::uint32_t>& of_picture = from_.buckets().of_picture;
+        bucket_.resize(samples_.pictures.bytes().size(), static_cast<std::uint32_t>(of_picture.empty() ? 0 : buckets));
+        for (std::uint32_t i = 0; i != of_picture.size(); ++i) {
+            if (of_picture[i] != buckets) { bucket_[samples_.pictures.place_of()[i]] = of_picture[i]; }
+        }
+        for (std::uint32_t place = 0; place != bucket_.size(); ++place) {
             const std::uint32_t bucket = bucket_of(place);
             number_.push_back(bucket < buckets ? static_cast<std::uint32_t>(places_[bucket].size()) : 0);
             if (bucket < buckets) { places_[bucket].push_back(place); }
@@ -273,13 +276,16 @@ private:
         return why == nullptr ? std::string{} : from_.index().name(i) + *why;
     }
 
-    /// What a rank makes of the rows that are missing: whole files in turn.
-    [[nodiscard]] static std::vector<std::uint32_t> share_of(const encoded_table& table, const encoding_share& share) {
+    /// What a rank makes of the rows that are missing: whole files in turn, behind `files` of other tables, which grow.
+    [[nodiscard]] static std::vector<std::uint32_t> share_of(const encoded_table& table, const encoding_share& share,
+                                                             std::size_t& files) {
         const std::vector<std::uint32_t> missing = table.missing();
+        const std::size_t rows = table.layout().rows_of_shard();
         std::vector<std::uint32_t> mine;
         for (std::size_t i = 0; i != missing.size(); ++i) {
-            if (i / table.layout().rows_of_shard() % share.ranks == share.rank) { mine.push_back(missing[i]); }
+            if ((files + i / rows) % share.ranks == share.rank) { mine.push_back(missing[i]); }
         }
+        files += (missing.size() + rows - 1) / rows;
         return mine;
     }
 
@@ -338,6 +344,7 @@ private:
 
     const captioned_pictures& from_;
     distinct_samples samples_;
+    std::vector<std::uint32_t> bucket_{};              ///< of each distinct picture; their number: in none
     std::vector<std::vector<std::uint32_t>> places_{}; ///< of distinct pictures, by bucket
     std::vector<std::uint32_t> number_{};              ///< of each place among those of its bucket
     std::vector<encoded_table> pictures_{};            ///< by bucket

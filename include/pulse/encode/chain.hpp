@@ -166,7 +166,10 @@ public:
         }
         const auto take = [](auto& array, std::int64_t elements) {
             const auto n = static_cast<std::size_t>(elements);
-            if (array.size() < n) { array = std::remove_reference_t<decltype(array)>(n); }
+            using held = std::remove_reference_t<decltype(array)>;
+            if (array.size() >= n) { return; }
+            array = held{}; // first, so that there is no room for both
+            array = held(n);
         };
         take(working_, working);
         take(statistics_, statistics_elements(size));

@@ -40,7 +40,9 @@ public:
     explicit carried(std::size_t n) : there_(n), scalars_(n) {}
     /// Room for at least so many.
     void reserve(std::size_t n) {
-        if (n > scalars_.size()) { *this = carried{n}; }
+        if (n <= scalars_.size()) { return; }
+        *this = carried{0}; // first, so that there is no room for both
+        *this = carried{n};
     }
 
     [[nodiscard]] scalar* there() noexcept { return there_.data(); }

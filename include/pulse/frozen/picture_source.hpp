@@ -66,6 +66,9 @@ public:
             sum.add(index.entries[i].name).add(caption);
             if (index.entries[i].repeats != 1) { sum.add(index.entries[i].repeats); }
         }
+        // What decides the order of pictures, beside their number.
+        for (const extent& size : pictures_.buckets().sizes) { sum.add(size.height).add(size.width); }
+        for (const std::uint32_t bucket : pictures_.buckets().of_picture) { sum.add(bucket); }
         text_ = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                 (o.random_crop ? "random" : "centre") + " crop, " + (o.horizontal_flip ? "flip, " : "") +
                 "caption dropout " + exact_text(o.caption_dropout) +

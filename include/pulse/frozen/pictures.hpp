@@ -79,6 +79,7 @@ public:
     [[nodiscard]] bool has_buckets() const noexcept { return !source_->pictures().buckets().sizes.empty(); }
     /// Of latents, with the steps of an epoch that each bucket has where a step has so many samples.
     [[nodiscard]] std::vector<extent_share> shares(std::uint64_t step_samples) const {
+        if (!has_buckets()) { return {{sizes_.front().latents}}; }
         const data::bucket_order order = source_->pictures().order_of(step_samples);
         std::vector<extent_share> all;
         for (std::size_t b = 0; b != sizes_.size(); ++b) {
@@ -167,6 +168,9 @@ private:
     }
     [[nodiscard]] static std::vector<frozen::picture_extents> sizes_of(const pictures_options& o) {
         const std::vector<extent> buckets = within(o.words.buckets, [&] {
+            if (o.buckets != data::bucket_options{} && o.buckets.area == extent{}) {
+                throw input_error{"they have no area"};
+            }
             std::vector<extent> all = bucket_pixels(o);
             for (const extent& pixels : all) { static_cast<void>(frozen::extents_of<Model>(pixels)); }
             return all;

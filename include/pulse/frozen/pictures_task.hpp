@@ -231,6 +231,9 @@ private:
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
+        if (from_.has_buckets() && position % steps_.samples_of_step() != 0) {
+            throw input_error{from_.options().words.buckets + ": no step begins at sample " + std::to_string(position)};
+        }
         latents_.begin(first);
         seen_ = from_.sizes()[extent_at(position)];
         posterior_.resize(seen_.latents);

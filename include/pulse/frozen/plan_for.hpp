@@ -51,7 +51,7 @@ template <any_model Model, class Backend>
     using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
-    if (options.buckets != data::bucket_options{}) {
+    if (options.buckets.area != extent{}) {
         throw input_error{options.words.buckets + ": pictures tell what part of the steps each has: plan for them"};
     }
     const frozen::picture_extents sizes = frozen::extents_of<Model>(options.size);

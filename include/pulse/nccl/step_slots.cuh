@@ -21,7 +21,9 @@ namespace pulse::nccl {
 class step_slots {
 public:
     void follow(const rank_transfers& mine) {
+        const std::int64_t early = early_receives_;
         *this = step_slots{};
+        early_receives_ = early;
         std::vector<int> slot_at(mine.steps.size(), -1);
         std::vector<int> waiter(mine.steps.size(), -1);
         for (std::size_t i = 0; i != mine.steps.size(); ++i) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -243,7 +245,14 @@ PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::st
         detail::read_step(one, all.back().plan);
         require_valid(all.back().plan, source);
     }
-    if (all.empty()) { root["extents"].fail("must not be empty"); }
+    double shares = 0;
+    for (std::size_t e = 0; e != all.size(); ++e) {
+        shares += all[e].share;
+        for (std::size_t other = 0; other != e; ++other) {
+            if (all[other].extent == all[e].extent) { root["extents"].fail("must differ in height or width"); }
+        }
+    }
+    if (!(std::abs(shares - 1) < 1e-6)) { root["extents"].fail("must have shares that add up to 1"); }
     return all;
 }
 
@@ -257,6 +266,7 @@ PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
 }
 
 PULSE_INLINE std::string print_plans(const std::vector<extent_plan>& plans) {
+    if (plans.empty()) { throw input_error("plan: there is none"); }
     for (const extent_plan& one : plans) { require_valid(one.plan, "plan"); }
     const plan& first = plans.front().plan;
     if (plans.size() == 1 && plans.front().extent == extent{}) {

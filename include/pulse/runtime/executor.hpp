@@ -51,7 +51,7 @@ namespace pulse {
 
 /// Walks one rank's program: the same executor for any model, backend and plan, on any transport.
 ///
-/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing. All ranks must be
+/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing, only select() may. All ranks must be
 /// made from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's
 /// microbatch size and the backend's scalar.
 ///
@@ -87,8 +87,13 @@ public:
     void select(std::size_t extent) {
         if (now_ == steps_.at(extent).get()) { return; }
         // Where messages exchange buffers, a rank that is not done with its step may have some in this rank's room.
-        if constexpr (requires { math_.synchronize(); }) { math_.synchronize(); }
-        transport_.sum({});
+        try {
+            if constexpr (requires { math_.synchronize(); }) { math_.synchronize(); }
+            transport_.sum({});
+        } catch (const std::exception& e) {
+            transport_.fail(e.what());
+            throw;
+        }
         now_ = steps_[extent].get();
         transport_.follow(model(), now_->laid.programs, place_.device);
     }
@@ -179,9 +184,6 @@ public:
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
 
 private:
-    using laid_step = detail::laid_step<Model, B>;
-    using ready_step = detail::ready_step<Model, B>;
-
     executor(B& math, any_transport transport, const std::vector<detail::extent_step>& of, rank_layout layout,
              bool sharded_optimizer) :
         math_{math},
@@ -386,14 +388,14 @@ private:
     B& math_;
     any_transport transport_;
     replica_place place_;
-    std::vector<std::unique_ptr<const laid_step>> laid_; ///< by extent
+    detail::laid_steps<Model, B> laid_; ///< by extent
     step_room<space> room_;
     parameter_set parameters_;
-    std::vector<std::unique_ptr<ready_step>> steps_; ///< by extent
+    std::vector<std::unique_ptr<detail::ready_step<Model, B>>> steps_; ///< by extent
     detail::replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_;
     value_watch<B> watch_;
-    ready_step* now_; ///< of the extent that is selected
+    detail::ready_step<Model, B>* now_; ///< of the extent that is selected
 };
 
 } // namespace pulse

@@ -35,8 +35,11 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
         const plan& with = *other.planned;
         if (with.cut != planned.cut || with.pipeline_degree != planned.pipeline_degree ||
             with.data_degree != planned.data_degree || with.microbatches != planned.microbatches ||
-            with.microbatch_size != planned.microbatch_size || with.previews != planned.previews) {
-            throw input_error{"pulse: the plans of a run's extents differ in cut, degrees, microbatches or previews"};
+            with.microbatch_size != planned.microbatch_size || with.previews != planned.previews ||
+            with.model != planned.model || with.split_backward != planned.split_backward ||
+            with.routing != planned.routing || with.recompute != planned.recompute ||
+            with.further_chains != planned.further_chains) {
+            throw input_error{"pulse: the plans of a run's extents differ in more than their order"};
         }
         if (of.size() > 1 && !with.frozen_tasks.empty()) {
             throw input_error{"pulse: a plan for several extents has frozen tasks, which encode for a next step of "

@@ -12,6 +12,7 @@
 #include <pulse/model/model.hpp>
 #include <pulse/plan/fingerprint.hpp>
 #include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse {
@@ -47,6 +48,16 @@ void require_same_run(T& among, const plan& planned, const std::vector<launch::c
     std::vector<launch::common_value> mine = values_of_run<Model, B>(planned);
     mine.insert(mine.end(), more.begin(), more.end());
     launch::agree(among, mine);
+}
+
+/// With the plans of all extents of a run.
+template <any_model Model, backend B, launch::collectives T>
+void require_same_run(T& among, const planned& made, std::vector<launch::common_value> more = {}) {
+    for (const planned_extent& other : made.others) {
+        more.push_back({"plan at " + std::to_string(other.extent.height) + " x " + std::to_string(other.extent.width),
+                        fingerprint_of(other.plan).text()});
+    }
+    require_same_run<Model, B>(among, made.plan, more);
 }
 
 } // namespace pulse

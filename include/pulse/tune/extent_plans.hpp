@@ -24,7 +24,7 @@ using extent_cost_source = std::function<cost_table(int, const extent&)>;
 
 /// Turns a tuning on the mean costs of a run's extents into one for each of these: with its candidate and its cut, and
 /// an order of passes of its own, the best of the tuning's, the list scheduler's and, where `space` refines, what a
-/// search finds. Throws infeasible_error where an extent, or all in one memory, exceed the limit.
+/// search finds. Each predicts the memory of all. Throws infeasible_error where an extent, or all in one memory, exceed the limit.
 PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of,
                                const std::vector<extent_share>& extents, const cluster& machine,
                                const tune_options& space);

@@ -130,8 +130,9 @@ PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of
     found.share = first.share;
     found.plan = std::move(first.plan);
     found.costs = std::move(first.costs);
-    if (limit == 0 || found.others.empty()) { return; }
     const std::vector<std::int64_t> peaks = peak_bytes(found);
+    found.plan.predicted.peak_memory_bytes = peaks;
+    for (planned_extent& other : found.others) { other.plan.predicted.peak_memory_bytes = peaks; }
     if (const int over = detail::worst_over(peaks, limit); over >= 0) {
         throw infeasible_error("device " + std::to_string(over) + " needs " +
                                std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +

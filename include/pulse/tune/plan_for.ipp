@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -232,9 +234,15 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
 }
 
 inline void require_shares(const plan_request& asked) {
-    for (const extent_share& one : asked.extents) {
-        if (!(one.share > 0) || one.extent == extent{}) {
+    for (std::size_t e = 0; e != asked.extents.size(); ++e) {
+        const extent_share& one = asked.extents[e];
+        if (!(one.share > 0 && std::isfinite(one.share)) || one.extent == extent{}) {
             refuse_request(asked.words.extents, ": each has a height, a width and a share above 0");
+        }
+        for (std::size_t other = 0; other != e; ++other) {
+            if (asked.extents[other].extent == one.extent) {
+                refuse_request(asked.words.extents, ": one is there twice");
+            }
         }
     }
 }

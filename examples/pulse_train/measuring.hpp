@@ -54,10 +54,9 @@ inline void make_common(const pulse::any_transport& among, pulse::cost_table& co
     }
 }
 
-/// Measures links, where that is asked, and layers in every extent at the first of `sizes`, and at the others as long as
-/// there is time.
-/// All ranks do so at once: they may share cores, memory or devices, and a time is the mean over them. Collective;
-/// rank 0 has the result.
+/// Measures links, where that is asked, and layers in every extent at the first of `sizes`, and at the others as long
+/// as there is time. All ranks do so at once: they may share cores, memory or devices, and a time is the mean over
+/// them. Collective; rank 0 has the result.
 template <class Model, class Side>
 [[nodiscard]] measurements measure(const Side& side, run_inputs in, bool links, const std::vector<int>& sizes) {
     constexpr double seconds_of_links = 1;

@@ -79,6 +79,13 @@ class Encoded(Case):
                                                        "each-step")
         return self.trained[replicas, steps]
 
+    def begun(self, steps, replicas, *encode):
+        """Options of a run that goes on behind steps by another plan; nothing behind none."""
+        if steps == 0:
+            return ()
+        half = self.learn("--steps", steps, *drawn_plan(replicas), *encode)
+        return ("--resume", half / "checkpoint.safetensors")
+
     def same_steps(self, out, whole, options):
         """The last steps of the whole run, in the memory that was planned."""
         made = report(out)
@@ -126,11 +133,8 @@ class Plans(Encoded):
             replicas = DRAW.choice([1, 1, 2])
             options = drawn_plan(replicas)
             with self.subTest(number=number, options=options):
-                at = DRAW.choice([0, 0, 1, 2, 3])
-                resumed = ()
-                if at:
-                    half = self.learn("--steps", at, *drawn_plan(replicas), *DRAW.choice([BUBBLES, ("--encode", "each-step")]))
-                    resumed = ("--resume", half / "checkpoint.safetensors")
+                encode = DRAW.choice([BUBBLES, ("--encode", "each-step")])
+                resumed = self.begun(DRAW.choice([0, 0, 1, 2, 3]), replicas, *encode)
                 out = self.learn("--steps", steps, *options, *resumed, *BUBBLES)
                 self.same_steps(out, self.each_step(replicas, steps), options)
                 self.assertGreater(sum(map(len, json.loads((out / "plan.json").read_text())["frozen_tasks"])), 0)
@@ -193,11 +197,7 @@ class Buckets(Encoded):
             replicas = DRAW.choice([1, 1, 2])
             options = drawn_plan(replicas)
             with self.subTest(number=number, options=options):
-                at = DRAW.choice([0, 0, 1, 4, 7])
-                resumed = ()
-                if at:
-                    half = self.learn("--steps", at, *drawn_plan(replicas), "--encode", "each-step")
-                    resumed = ("--resume", half / "checkpoint.safetensors")
+                resumed = self.begun(DRAW.choice([0, 0, 1, 4, 7]), replicas, "--encode", "each-step")
                 once = ("--encode", "once", "--cache", fresh()) if DRAW.random() < 0.5 else ()
                 out = self.learn("--steps", steps, *options, *resumed, *once)
                 self.same_steps(out, self.each_step(replicas, steps), options)

@@ -62,10 +62,11 @@ namespace detail {
 }
 
 /// The sizes that the options describe: of each height from the least to the most the width that fills the area, and
-/// the other way round, and the square; by height, then width. Throws input_error as with_sides, or where there are none.
+/// the other way round, and the square; by height, then width. Throws input_error as with_sides, or where there are
+/// none.
 ///
-/// Source: kohya-ss/sd-scripts, `make_bucket_resolutions`, whose rule this is; SDXL was trained on such sizes (Podell et
-/// al. 2023, section 2.3 and appendix I).
+/// Source: kohya-ss/sd-scripts, `make_bucket_resolutions`, whose rule this is; SDXL was trained on such sizes (Podell
+/// et al. 2023, section 2.3 and appendix I).
 [[nodiscard]] inline std::vector<extent> bucket_sizes(const bucket_options& options) {
     const bucket_options o = with_sides(options);
     const std::int64_t area = std::int64_t{o.area.height} * o.area.width;
@@ -92,8 +93,8 @@ namespace detail {
     return all;
 }
 
-/// Which of the sizes has the shape nearest to a picture's: the quotient of both ratios is nearest to 1. Of equally near
-/// ones the larger, and then the first.
+/// Which of the sizes has the shape nearest to a picture's: the quotient of both ratios is nearest to 1. Of equally
+/// near ones the larger, and then the first.
 [[nodiscard]] inline std::size_t nearest_bucket(std::span<const extent> sizes, const picture_size& picture) {
     const auto pixels = [](const extent& e) { return std::int64_t{e.height} * e.width; };
     std::size_t best = 0;

@@ -46,8 +46,8 @@ public:
     }
     /// The bucket of the step to which the sample at a global position belongs.
     [[nodiscard]] std::size_t bucket_at(std::uint64_t position) const { return place_of(position).bucket; }
-    /// The picture at a global position; `after` pictures later in the order of its bucket stands what takes the place of
-    /// one that cannot be read.
+    /// The picture at a global position; `after` pictures later in the order of its bucket stands what takes the place
+    /// of one that cannot be read.
     [[nodiscard]] std::uint32_t picture_at(std::uint64_t position, std::uint32_t after = 0) const {
         const place at = place_of(position);
         const std::vector<std::uint32_t>& of = pictures_[at.bucket];

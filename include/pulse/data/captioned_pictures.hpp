@@ -106,8 +106,8 @@ namespace detail {
 } // namespace detail
 
 /// Captioned pictures of a folder by global position: order, crop, flip, dropped captions and what takes the place of
-/// bad pictures are functions of (seed, position) and the folder, and in buckets of the samples of a step, so that any number of ranks and threads and a resumed
-/// run see the same bits. Any thread may ask for any position.
+/// bad pictures are functions of (seed, position) and the folder, and in buckets of the samples of a step, so that any
+/// number of ranks and threads and a resumed run see the same bits. Any thread may ask for any position.
 class captioned_pictures {
 public:
     /// Throws input_error for options out of range.

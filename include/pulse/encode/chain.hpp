@@ -124,8 +124,8 @@ public:
         for (const chain_link& l : links_of<Model>(size)) { most = std::max(most, l.statistics); }
         return most;
     }
-    /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch. Of one that is run at several
-    /// sizes, those of all.
+    /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch. Of one that is run at
+    /// several sizes, those of all.
     [[nodiscard]] static constexpr std::int64_t bytes(std::span<const resizing> sizes) {
         std::int64_t working = 0;
         std::int64_t statistics = 0;

@@ -48,9 +48,9 @@ public:
         using_cache(source_, [&] { encoded_.tidy(); });
     }
 
-    /// Makes a rank's share of what is not there: `picture(extent, pixels, moments)` and `text(text, row)`, which writes what
-    /// the model reads of a caption and says whether the text was cut. Throws input_error naming a picture that cannot
-    /// be read where those are not skipped; what is written by then stays.
+    /// Makes a rank's share of what is not there: `picture(extent, pixels, moments)` and `text(text, row)`, which
+    /// writes what the model reads of a caption and says whether the text was cut. Throws input_error naming a picture
+    /// that cannot be read where those are not skipped; what is written by then stays.
     template <class Picture, class Text>
     [[nodiscard]] data::encoding_report encode(int rank, int ranks, Picture&& picture, Text&& text) {
         using rows = data::encoded_pictures::row_values;

@@ -27,6 +27,7 @@
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/model/extent.hpp>
+#include <pulse/model/resize.hpp>
 
 namespace pulse::frozen {
 
@@ -72,9 +73,7 @@ public:
         text_ = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                 (o.random_crop ? "random" : "centre") + " crop, " + (o.horizontal_flip ? "flip, " : "") +
                 "caption dropout " + exact_text(o.caption_dropout) +
-                (o.size == extent{}
-                     ? ""
-                     : ", " + std::to_string(o.size.height) + " x " + std::to_string(o.size.width) + " pixels") +
+                (o.size == extent{} ? "" : ", " + pulse::detail::text_of(o.size) + " pixels") +
                 (view.buckets.empty() ? "" : ", buckets of " + text_of(o.buckets)) +
                 (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'');
     }
@@ -123,9 +122,8 @@ public:
         for (std::size_t b = 0; b != buckets.sizes.size(); ++b) {
             const std::uint64_t rest = order.steps_of(b) * step_samples - samples[b];
             again += rest;
-            table.row({std::to_string(buckets.sizes[b].height) + " x " + std::to_string(buckets.sizes[b].width),
-                       grouped(static_cast<std::int64_t>(samples[b])), std::to_string(order.steps_of(b)),
-                       grouped(static_cast<std::int64_t>(rest))});
+            table.row({pulse::detail::text_of(buckets.sizes[b]), grouped(static_cast<std::int64_t>(samples[b])),
+                       std::to_string(order.steps_of(b)), grouped(static_cast<std::int64_t>(rest))});
         }
         return table.str(1) + "an epoch has " + std::to_string(order.steps()) + " steps, each of one bucket; " +
                grouped(static_cast<std::int64_t>(again)) + " samples fill the last steps of buckets";
@@ -242,8 +240,8 @@ private:
     }
     [[nodiscard]] static std::string text_of(const data::bucket_options& options) {
         const data::bucket_options o = data::with_sides(options);
-        return std::to_string(o.area.height) + " x " + std::to_string(o.area.width) + " pixels by " +
-               std::to_string(o.step) + ", " + std::to_string(o.least) + " to " + std::to_string(o.most) + " a side";
+        return pulse::detail::text_of(o.area) + " pixels by " + std::to_string(o.step) + ", " +
+               std::to_string(o.least) + " to " + std::to_string(o.most) + " a side";
     }
     [[nodiscard]] static data::picture_index opened(const pictures_options& o, const picture_view& view) {
         data::caption_options captions = o.captions;

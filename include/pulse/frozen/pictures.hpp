@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -45,14 +46,13 @@ public:
                                             [&] { return frozen::require_networks<networks>(o.networks); })},
         source_{within(o.words.data, [&] {
             return std::make_unique<frozen::picture_source>(
-                o, frozen::picture_view{sizes_.front().pixels, bucket_pixels(o), networks::picture_config.in_channels,
-                                        row.classes(), Model::config.name.str()});
+                o, frozen::picture_view{sizes_.front().pixels, bucket_pixels(o, sizes_),
+                                        networks::picture_config.in_channels, row.classes(), Model::config.name.str()});
         })} {
-        if (source_->pictures().buckets().sizes.empty()) { return; }
-        sizes_.clear();
-        for (const extent& pixels : source_->pictures().buckets().sizes) {
-            sizes_.push_back(frozen::extents_of<Model>(pixels));
-        }
+        if (!has_buckets()) { return; }
+        std::erase_if(sizes_, [&](const frozen::picture_extents& one) {
+            return std::ranges::count(source_->pictures().buckets().sizes, one.pixels) == 0;
+        });
     }
 
     /// Opens the cache that the options name, where that was not done. Throws input_error naming the field and the
@@ -163,23 +163,29 @@ private:
     }
 
     /// Of all buckets, also of those that no picture will have.
-    [[nodiscard]] static std::vector<extent> bucket_pixels(const pictures_options& o) {
-        return o.buckets.area == extent{} ? std::vector<extent>{} : data::bucket_sizes(o.buckets);
-    }
     [[nodiscard]] static std::vector<frozen::picture_extents> sizes_of(const pictures_options& o) {
-        const std::vector<extent> buckets = within(o.words.buckets, [&] {
-            if (o.buckets != data::bucket_options{} && o.buckets.area == extent{}) {
-                throw input_error{"they have no area"};
-            }
-            std::vector<extent> all = bucket_pixels(o);
-            for (const extent& pixels : all) { static_cast<void>(frozen::extents_of<Model>(pixels)); }
+        std::vector<frozen::picture_extents> all;
+        if (o.buckets == data::bucket_options{}) {
+            all.push_back(within(o.words.size, [&] { return frozen::extents_of<Model>(o.size); }));
             return all;
-        });
-        if (!buckets.empty()) {
-            if (o.size == extent{}) { return {frozen::extents_of<Model>(buckets.front())}; }
-            throw input_error{o.words.size + ": pictures have those of " + o.words.buckets};
         }
-        return {within(o.words.size, [&] { return frozen::extents_of<Model>(o.size); })};
+        within(o.words.buckets, [&] {
+            if (o.buckets.area == extent{}) { throw input_error{"they have no area"}; }
+            for (const extent& pixels : data::bucket_sizes(o.buckets)) {
+                all.push_back(frozen::extents_of<Model>(pixels));
+            }
+        });
+        if (o.size == extent{}) { return all; }
+        throw input_error{o.words.size + ": pictures have those of " + o.words.buckets};
+    }
+    /// None where there are no buckets.
+    [[nodiscard]] static std::vector<extent> bucket_pixels(const pictures_options& o,
+                                                           const std::vector<frozen::picture_extents>& sizes) {
+        std::vector<extent> all;
+        for (const frozen::picture_extents& one : sizes) {
+            if (o.buckets.area != extent{}) { all.push_back(one.pixels); }
+        }
+        return all;
     }
 
     std::vector<frozen::picture_extents> sizes_;

@@ -23,12 +23,14 @@ namespace pulse {
 
 namespace frozen {
 
-/// A plan whose ranks encode before each step, in memory for pictures of these sizes.
+/// A plan without frozen tasks: steps read a cache or, where there is none, ranks encode before each, in memory for
+/// pictures of these sizes.
 template <any_model Model, class Backend>
-[[nodiscard]] tuning plan_encoding_before(plan_request request, const std::vector<picture_extents>& sizes,
-                                          const std::string& why_not) {
+[[nodiscard]] tuning plan_without_tasks(plan_request request, const pictures_options& options,
+                                        const std::vector<picture_extents>& sizes, const std::string& why_not = {}) {
     using task = pictures_task<Model, Backend>;
     request.frozen = frozen_mode::none;
+    if (!options.cache.empty()) { return plan_for<Model, Backend>(std::move(request)); }
     request.kept->beside_first_stage += task::first_stage_bytes(sizes);
     request.kept->beside_last_stage += task::last_stage_bytes(sizes);
     tuning found = plan_for<Model, Backend>(std::move(request));
@@ -60,16 +62,12 @@ template <any_model Model, class Backend>
     }
     if (options.size != extent{}) { request.extent = sizes.latents; }
     const bool must = request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles;
-    if (!options.cache.empty()) {
-        if (must) {
-            throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
-                              options.words.cache + " no step encodes anything"};
-        }
-        request.frozen = frozen_mode::none;
-        return plan_for<Model, Backend>(std::move(request));
+    if (must && !options.cache.empty()) {
+        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
+                          options.words.cache + " no step encodes anything"};
     }
     std::string why_not;
-    if (request.frozen != frozen_mode::none) {
+    if (options.cache.empty() && request.frozen != frozen_mode::none) {
         try {
             return plan_for<Model, Backend>(request, task::tasks::estimated(*request.device, sizes));
         } catch (const infeasible_error& e) {
@@ -77,11 +75,11 @@ template <any_model Model, class Backend>
             why_not = std::string{"; as tasks: "} + e.what();
         }
     }
-    return frozen::plan_encoding_before<Model, Backend>(std::move(request), {sizes}, why_not);
+    return frozen::plan_without_tasks<Model, Backend>(std::move(request), options, {sizes}, why_not);
 }
 
-/// The same for a pictures_task on these pictures, which are open: where they are in buckets, at the extent of each, for
-/// the mean step of an epoch. Then no tasks encode, as the next step's bucket would decide what they take; throws
+/// The same for a pictures_task on these pictures, which are open: where they are in buckets, at the extent of each,
+/// for the mean step of an epoch. Then no tasks encode, as the next step's bucket would decide what they take; throws
 /// input_error where the request asks for some, or has no global batch.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& from) {
@@ -101,11 +99,7 @@ template <any_model Model, class Backend>
     }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
     request.extents = from.shares(static_cast<std::uint64_t>(request.global_batch));
-    if (!options.cache.empty()) {
-        request.frozen = frozen_mode::none;
-        return plan_for<Model, Backend>(std::move(request));
-    }
-    return frozen::plan_encoding_before<Model, Backend>(std::move(request), from.sizes(), {});
+    return frozen::plan_without_tasks<Model, Backend>(std::move(request), options, from.sizes());
 }
 
 } // namespace pulse

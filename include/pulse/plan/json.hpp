@@ -30,8 +30,8 @@ namespace pulse {
 PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& path);
 
 /// Plans of all extents of a run. A file has what differs between them under "extents", by extent, with "height",
-/// "width" and "share"; one without that is a plan for any one extent, and as such has none here. They throw as those of
-/// one plan; printing also where plans differ in more than their order and what is predicted.
+/// "width" and "share"; one without that is a plan for any one extent, and as such has none here. They throw as those
+/// of one plan; printing also where plans differ in more than their order and what is predicted.
 [[nodiscard]] PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text,
                                                                 std::string_view source = "plan");
 [[nodiscard]] PULSE_INLINE std::string print_plans(const std::vector<extent_plan>& plans);

@@ -24,8 +24,8 @@ struct buffer_place {
     [[nodiscard]] constexpr bool operator==(const buffer_place&) const = default;
 };
 
-/// The memory of one rank's step by what it is for. Of steps that run one at a time, and so in the same memory, there is
-/// as much of each as the greatest asks for.
+/// The memory of one rank's step by what it is for. Of steps that run one at a time, and so in the same memory, there
+/// is as much of each as the greatest asks for.
 struct step_bytes {
     std::int64_t block{};
     std::int64_t slots{};

@@ -51,9 +51,9 @@ namespace pulse {
 
 /// Walks one rank's program: the same executor for any model, backend and plan, on any transport.
 ///
-/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing, only select() may. All ranks must be
-/// made from the same plan and costs. The costs give sizes (their times are not read) and must be those of the plan's
-/// microbatch size and the backend's scalar.
+/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing, only select() may.
+/// All ranks must be made from the same plan and costs. The costs give sizes (their times are not read) and must be
+/// those of the plan's microbatch size and the backend's scalar.
 ///
 /// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all
 /// replicas run the program of their pipeline device. Gradients of a stage are summed over the replicas from its
@@ -75,15 +75,15 @@ public:
              const executor_options& options = {}) :
         executor{math, transport, {{&planned, &costs, options.extent}}, options.layout, options.sharded_optimizer} {}
     /// With all extents of the plan, whose steps share the parameters and one room of memory: select() says which is
-    /// next. Throws input_error also where they differ in more than sizes and order, and for frozen tasks beside several
-    /// extents: these encode for a step of their own extent.
+    /// next. Throws input_error also where they differ in more than sizes and order, and for frozen tasks beside
+    /// several extents: these encode for a step of their own extent.
     executor(B& math, any_transport transport, const planned& made) :
         executor{math, transport, detail::extent_steps(made), made.layout, made.kept.sharded} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
-    /// The next steps are of the plan's extent of this number. Between steps, on every rank alike; collective where that
-    /// changes it.
+    /// The next steps are of the plan's extent of this number. Between steps, on every rank alike; collective where
+    /// that changes it.
     void select(std::size_t extent) {
         if (now_ == steps_.at(extent).get()) { return; }
         // Where messages exchange buffers, a rank that is not done with its step may have some in this rank's room.
@@ -95,7 +95,7 @@ public:
             throw;
         }
         now_ = steps_[extent].get();
-        transport_.follow(model(), now_->laid.programs, place_.device);
+        follow_programs();
     }
 
     /// Runs one step with the parameters' values as they are now. The task gives the data and takes the results:
@@ -195,9 +195,10 @@ private:
             detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, parameters_)},
         sums_{math, transport, place_, laid_.front()->model, parameters_, sharded_optimizer}, watch_{math},
         now_{steps_.front().get()} {
-        transport_.follow(model(), now_->laid.programs, place_.device);
+        follow_programs();
     }
 
+    void follow_programs() const { transport_.follow(model(), now_->laid.programs, place_.device); }
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
     std::string stop_others(std::size_t i, const char* what) {
         std::string text = detail::place_of_error(transport_, i, now_->prepared.at(i), what);
@@ -217,7 +218,7 @@ private:
                     perform(i, now_->prepared.prepared(i), task);
                 }
                 i = 0;
-                transport_.follow(model(), now_->laid.programs, place_.device);
+                follow_programs();
                 now_->frozen.have_results();
             }
             task.encoded(now_->frozen.results());

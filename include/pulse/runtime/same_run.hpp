@@ -10,6 +10,7 @@
 #include <pulse/launch/build.hpp>
 #include <pulse/model/fingerprint.hpp>
 #include <pulse/model/model.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/plan/fingerprint.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
@@ -54,8 +55,7 @@ void require_same_run(T& among, const plan& planned, const std::vector<launch::c
 template <any_model Model, backend B, launch::collectives T>
 void require_same_run(T& among, const planned& made, std::vector<launch::common_value> more = {}) {
     for (const planned_extent& other : made.others) {
-        more.push_back({"plan at " + std::to_string(other.extent.height) + " x " + std::to_string(other.extent.width),
-                        fingerprint_of(other.plan).text()});
+        more.push_back({"plan at " + detail::text_of(other.extent), fingerprint_of(other.plan).text()});
     }
     require_same_run<Model, B>(among, made.plan, more);
 }

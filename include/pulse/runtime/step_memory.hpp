@@ -14,8 +14,8 @@
 
 namespace pulse {
 
-/// Memory of one rank for its steps, taken once. Steps of several layouts, one of which runs at a time, lie in the same:
-/// there is as much of each kind as the greatest of them asks for.
+/// Memory of one rank for its steps, taken once. Steps of several layouts, one of which runs at a time, lie in the
+/// same: there is as much of each kind as the greatest of them asks for.
 template <class Space>
 class step_room {
 public:

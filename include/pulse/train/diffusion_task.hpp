@@ -89,8 +89,8 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 } // namespace detail
 
 /// The data and the loss of a pipelined training step of a diffusion model, on the host: a task, whose members take a
-/// work. Data has elements(), channels() and batch() as image_dataset has; between steps elements() may become less than
-/// they were when this was made, and as many again.
+/// work. Data has elements(), channels() and batch() as image_dataset has; between steps elements() may become less
+/// than they were when this was made, and as many again.
 ///
 /// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
 /// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them. So

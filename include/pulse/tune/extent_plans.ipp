@@ -30,6 +30,12 @@ namespace pulse {
 
 namespace detail {
 
+[[nodiscard]] inline double sum_of_shares(const std::vector<extent_share>& extents) {
+    double all = 0;
+    for (const extent_share& one : extents) { all += one.share; }
+    return all;
+}
+
 /// The order of another plan, each pass as early as the costs of a problem allow.
 [[nodiscard]] inline schedule retimed(const schedule_problem& problem, const schedule& order) {
     device_orders orders(order.devices.size());
@@ -66,8 +72,7 @@ namespace detail {
 } // namespace detail
 
 PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const std::vector<extent_share>& extents) {
-    double all = 0;
-    for (const extent_share& one : extents) { all += one.share; }
+    const double all = detail::sum_of_shares(extents);
     cost_table mean = costs.front();
     for (layer_cost& layer : mean.layers) { layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 0; }
     const auto grow = [](std::int64_t& bytes, std::int64_t other) { bytes = std::max(bytes, other); };
@@ -109,8 +114,7 @@ PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of
     const tune_candidate& c = found.best_row().candidate;
     const plan mean = std::move(found.plan);
     const std::int64_t limit = found.memory_limit_bytes;
-    double all = 0;
-    for (const extent_share& one : extents) { all += one.share; }
+    const double all = detail::sum_of_shares(extents);
     found.others.clear();
     for (const extent_share& one : extents) {
         planned_extent made{};

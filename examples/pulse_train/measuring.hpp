@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <iterator>
 #include <map>
@@ -11,11 +13,14 @@
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/model/extent.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/measure_links.hpp>
+#include <pulse/train/host_updates.hpp>
+#include <pulse/train/measure_updates.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 
 #include "run_inputs.hpp"
@@ -54,8 +59,22 @@ inline void make_common(const pulse::any_transport& among, pulse::cost_table& co
     }
 }
 
-/// Measures links, where that is asked, and layers in every extent at the first of `sizes`, and at the others as long
-/// as there is time. All ranks do so at once: they may share cores, memory or devices, and a time is the mean over
+/// Rate of the optimizer, the mean over all ranks, on as many parameters as fall to a rank. Collective.
+template <class Math>
+[[nodiscard]] double common_update_rate(const Math& math, const pulse::any_transport& among,
+                                        const pulse::parameter_memory& kept, const pulse::cost_table& costs) {
+    constexpr std::int64_t beyond_caches = std::int64_t{1} << 24;
+    std::int64_t parameters = 0;
+    for (const pulse::layer_cost& layer : costs.layers) { parameters += layer.parameter_bytes / kept.scalar_bytes; }
+    among.sum({});
+    double rate = pulse::train::measured_update_rate(pulse::train::updates_of(math), kept,
+                                                     std::min(parameters / among.size(), beyond_caches));
+    among.sum({&rate, 1});
+    return rate / among.size();
+}
+
+/// Measures links, where that is asked, the optimizer, and layers in every extent at the first of `sizes`, and at the
+/// others as long as there is time. All ranks do so at once: they may share cores, memory or devices, and a time is the mean over
 /// them. Collective; rank 0 has the result.
 template <class Model, class Side>
 [[nodiscard]] measurements measure(const Side& side, run_inputs in, bool links, const std::vector<int>& sizes) {
@@ -76,6 +95,7 @@ template <class Model, class Side>
             how.settle = [&] { Side::wait(math); };
             mine.machine = pulse::measure_links(among, how);
         }
+        double update_rate = 0;
         double spent = 0;
         double last = 0;
         for (const int size : sizes) {
@@ -86,6 +106,8 @@ template <class Model, class Side>
                 among.sum({});
                 pulse::cost_table costs = side.template measured_costs<Model>(math, size, to.extent);
                 make_common(among, costs);
+                if (update_rate == 0) { update_rate = common_update_rate(math, among, in.kept, costs); }
+                costs.optimizer_gb_per_s = update_rate;
                 mine.costs[size].push_back(std::move(costs));
             }
             double took = std::chrono::duration<double>(clock::now() - start).count();

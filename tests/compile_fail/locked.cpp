@@ -13,6 +13,7 @@
 // error-11: pulse: a layer reads conditioning of another shape (Subject) than the model gives
 // error-12: pulse: a conditioning module that is locked beside its copy trains all its weights and no context
 // error-13: pulse: a ControlNet is one of a unet that is not fine
+// error-14: pulse: a ControlNet is one of a unet that reads text states as they are given, without encoder_hid_dim
 
 #include <pulse/model/model.hpp>
 #include <pulse/nn/control.hpp>
@@ -87,4 +88,11 @@ struct wrong : model<"wrong", layers<beside<"timed", timed, timed>, joined>, ski
 struct wrong : model<"wrong", layers<pair, joined>, skips<>, both_conditionings<trains_text>> {};
 #elif CASE == 13
 struct wrong : pulse::controlnet<pulse::sdxl_fine::config> {};
+#elif CASE == 14
+constexpr pulse::unet_config projected() {
+    pulse::unet_config config = pulse::sdxl::config;
+    config.encoder_hid_dim = 4096;
+    return config;
+}
+struct wrong : pulse::controlnet<projected()> {};
 #endif

@@ -211,14 +211,19 @@ TEST_CASE("a training step of the tiny UNets with text has the loss and every gr
         const auto compute = [&](const auto&... folders) {
             return run_python(PULSE_TEST_DIFFUSERS_STEP, packages, {folders...});
         };
-        const auto check_all = [&]<class M>(const M*, const std::array<extent, 3>& sizes, const auto& then) {
+        const auto check_all = [&]<class M>(const M*, std::span<const extent> sizes, const auto& then) {
             return check_step<M>(sizes[0], [&](const fs::path& one) {
                 return check_step<M>(sizes[1], [&](const fs::path& two) {
-                    return check_step<M>(sizes[2], [&](const fs::path& three) { return then(one, two, three); });
+                    return check_step<M>(sizes[2], [&](const fs::path& three) {
+                        return check_step<M>(sizes[3], [&](const fs::path& four) {
+                            return check_step<M>(
+                                sizes[4], [&](const fs::path& five) { return then(one, two, three, four, five); });
+                        });
+                    });
                 });
             });
         };
-        constexpr std::array<extent, 3> sizes{extent_of<sd_tiny>(), extent{4, 20}, extent{14, 6}};
+        constexpr std::array sizes{extent_of<sd_tiny>(), extent{4, 20}, extent{14, 6}, extent{10, 18}, extent{2, 22}};
         static_assert(extent_of<sd_tiny>() == extent_of<sdxl_tiny>());
         const bool computed = check_all(static_cast<const sd_tiny*>(nullptr), sizes, [&](const auto&... of_sd) {
             return check_all(static_cast<const sdxl_tiny*>(nullptr), sizes,

@@ -111,16 +111,3 @@ TEST_CASE("a weight's update does not depend on where it stands, nor on the numb
     CHECK(v.single == v2.single);
     CHECK(ema.single == ema2.single);
 }
-
-TEST_CASE("the sum of squares is exact to float rounding and the same for any number of threads") {
-    source draw{53};
-    for (const std::int64_t n : {0, 1, 63, 64, 65, 4097, 16385, 1200000}) {
-        CAPTURE(n);
-        const tensor x = draw.normal(n, 2.0);
-        double right = 0.0;
-        for (const double value : x.twice) { right += value * value; }
-        const double found = pulse::host::sum_of_squares(x.single);
-        CHECK(std::abs(found - right) <= 2e-7 * right);
-        CHECK(found == pulse::host::sum_of_squares(x.single, 2));
-    }
-}

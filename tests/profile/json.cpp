@@ -70,6 +70,7 @@ cost_table random_costs(std::mt19937& random) {
     costs.conditioning_bytes = random_bytes(random);
     costs.frozen_conditioning_bytes = random() % 2U == 0U ? 0 : costs.conditioning_bytes / 3;
     costs.input_bytes = random_bytes(random);
+    costs.optimizer_gb_per_s = random_time(random);
     for (auto c = static_cast<unsigned>(random() % 3U); c > 0; --c) {
         const auto bytes = [&] { return random_bytes(random); };
         const auto us = [&] { return std::min(random_time(random), 1e12); };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,9 +34,12 @@ struct tally {
 struct counting_backend : host::reference_backend<double> {
     using base = host::reference_backend<double>;
     tally seen{};
+    std::set<const double*> weights{};
 
-    void conv2d(auto... of) {
-        run(seen.convolution, [&] { base::conv2d(of...); });
+    void conv2d(const conv2d_shape& shape, int samples, const double* x, const double* w, const double* b, double* y,
+                into how) {
+        run(seen.convolution, [&] { base::conv2d(shape, samples, x, w, b, y, how); });
+        weights.insert(w);
     }
     void conv2d_backward_input(auto... of) {
         run(seen.convolution_input, [&] { base::conv2d_backward_input(of...); });
@@ -115,6 +119,7 @@ TEST_CASE("a bench of layers runs the operations of a training step, each pass o
         return std::exchange(apart.seen, {});
     };
     CHECK(every_layer(pass::forward) == forward);
+    CHECK(apart.weights.size() == whole.weights.size()); // no layer has those of another
     CHECK(every_layer(pass::backward_input) == backward_input);
     CHECK(every_layer(pass::backward_weight) == backward_weight);
     // A layer that is asked for alone, in any order, has what it needs.

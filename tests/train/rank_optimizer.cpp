@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,12 +10,16 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/threads/transport.hpp>
+#include <pulse/train/host_updates.hpp>
+#include <pulse/train/measure_updates.hpp>
 #include <pulse/train/rank_optimizer.hpp>
+#include <pulse/tune/step_end.hpp>
 
 namespace {
 
@@ -342,4 +347,20 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
     refuses({}, 1, 1.5);
     CHECK_THROWS_AS(rank_optimizer(0, 1, parameters, optimizer_options{}), input_error);
     CHECK_THROWS_AS(rank_optimizer(4, 0, parameters, optimizer_options{}), input_error);
+}
+
+TEST_CASE("the measured rate of an update rule is that by which a plan counts the time that the rule takes") {
+    struct slow_rule {
+        void operator()(const optimizer_update&, std::span<float>, std::span<const float>, std::span<float>,
+                        std::span<float>, std::span<float>) const {
+            std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        }
+    };
+    parameter_memory kept = adamw_memory(4);
+    for (const int state : {12, 4}) {
+        kept.state_bytes = state;
+        const double rate = measured_update_rate(host_updates{slow_rule{}}, kept, 1000);
+        CHECK(optimizer_us(4 * 1000, kept, rate) >= 20'000);
+        CHECK(optimizer_us(4 * 1000, kept, rate) < 5e6);
+    }
 }

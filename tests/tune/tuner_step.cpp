@@ -78,6 +78,11 @@ TEST_CASE("plain data parallelism: the step is its microbatches, the reduction t
         CHECK(made.best_row().gradient_bytes == (devices == 1 ? 0 : 2 * 1000 * (devices - 1) / devices));
         CHECK(made.plan.data_degree == devices);
         CHECK(made.plan.predicted.samples_per_s == doctest::Approx(1e6 * 3 * devices / made.best_row().step_us));
+
+        cost_table measured = costs;
+        measured.optimizer_gb_per_s = 0.1;
+        const tuning slower = tune([&](int) { return measured; }, machine, o);
+        CHECK(slower.best_row().step_us == doctest::Approx(3 * 15 + reduction + 5 * 1000 / 100.0));
     }
 }
 

@@ -25,12 +25,6 @@ struct fused_adamw {
 };
 static_assert(optimizer_rule<fused_adamw>, "fused_adamw is an update rule");
 
-/// A block of `sum_of_squares`: runs of 64 squares in float, their sums in double.
-[[nodiscard]] PULSE_HOST_INLINE double sum_of_squares_block(std::span<const float> x) noexcept;
-
-/// Sum of the squares of all elements, for a gradient's norm; the same bits for any number of threads.
-[[nodiscard]] PULSE_HOST_INLINE double sum_of_squares(std::span<const float> x, int threads = 1);
-
 } // namespace pulse::host
 
 #ifndef PULSE_SEPARATE_HOST

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,7 +9,6 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/adamw.hpp>
 #include <pulse/onednn/lanes.hpp>
-#include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 
@@ -56,39 +53,6 @@ PULSE_HOST_INLINE void adamw_step(std::span<float> w, std::span<const float> g, 
             store<W>(average + (weight - average) * follow, es + i);
         }
     });
-}
-
-PULSE_HOST_INLINE double sum_of_squares_block(std::span<const float> x) noexcept {
-    double total = 0.0;
-    constexpr std::size_t step = 64;
-    std::size_t i = 0;
-    for (; i + step <= x.size(); i += step) {
-        floats<widest> sum{};
-        for (std::size_t j = 0; j != step; j += std::size_t{widest}) {
-            const floats<widest> value = load<widest>(x.data() + i + j);
-            sum += value * value;
-        }
-        total += static_cast<double>(sum_of<widest>(sum));
-    }
-    for (; i != x.size(); ++i) { total += static_cast<double>(x[i]) * static_cast<double>(x[i]); }
-    return total;
-}
-
-PULSE_HOST_INLINE double sum_of_squares(std::span<const float> x, int threads) {
-    constexpr std::size_t block = 16384;
-    constexpr std::size_t together = 64;
-    double total = 0.0;
-    for (std::size_t from = 0; from < x.size(); from += block * together) {
-        const std::span<const float> part = x.subspan(from, std::min(block * together, x.size() - from));
-        double sums[together]{};
-        parallel_for(threads, static_cast<std::int64_t>((part.size() + block - 1) / block), [&](int, std::int64_t i) {
-            const std::size_t at = static_cast<std::size_t>(i) * block;
-            sums[static_cast<std::size_t>(i)] =
-                sum_of_squares_block(part.subspan(at, std::min(block, part.size() - at)));
-        });
-        for (const double sum : sums) { total += sum; }
-    }
-    return total;
 }
 
 } // namespace pulse::host

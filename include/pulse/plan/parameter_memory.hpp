@@ -41,6 +41,8 @@ struct parameter_memory {
 
     /// Of one parameter, where replicas share nothing.
     [[nodiscard]] constexpr int total_bytes() const noexcept { return scalar_bytes + gradient_bytes + state_bytes; }
+    /// What an optimizer's step reads and writes of one parameter: all but the gradient, which it reads, twice.
+    [[nodiscard]] constexpr int moved_bytes() const noexcept { return 2 * total_bytes() - gradient_bytes; }
     [[nodiscard]] constexpr bool operator==(const parameter_memory&) const = default;
 };
 

@@ -79,6 +79,9 @@ constexpr void check_costs(const cost_table& costs) {
                               ": no gradient goes back of its output, so its backward passes take no time");
         }
     }
+    if (!is_time(costs.optimizer_gb_per_s)) {
+        throw input_error("costs: optimizer_gb_per_s is negative or not finite");
+    }
     const auto layers = static_cast<int>(costs.layers.size());
     for (const skip_cost& edge : costs.skips) {
         if (edge.from < 0 || edge.from >= edge.to || edge.to >= layers) {

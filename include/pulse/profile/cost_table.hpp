@@ -81,6 +81,9 @@ struct cost_table {
     std::int64_t frozen_conditioning_bytes{};
     /// Input of layer 0 for one microbatch.
     std::int64_t input_bytes{};
+    /// Rate at which the device's optimizer was measured to move what it reads and writes of the parameters; 0: it was
+    /// not measured.
+    double optimizer_gb_per_s{};
     /// What runs beside the layers and is not trained.
     std::vector<frozen_component> frozen{};
     /// Of several backbones: those behind the first, ascending by first layer.

@@ -154,7 +154,7 @@ PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view so
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
     root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "residuals", "conditioning_bytes",
-               "frozen_conditioning_bytes", "input_bytes", "frozen"});
+               "frozen_conditioning_bytes", "input_bytes", "optimizer_gb_per_s", "frozen"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
     cost_table costs{};
     costs.model = root["model"].name();
@@ -180,6 +180,7 @@ PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view so
         root["frozen_conditioning_bytes"].fail("must not be above conditioning_bytes");
     }
     costs.input_bytes = detail::read_bytes_or_none(root, "input_bytes");
+    if (root.has("optimizer_gb_per_s")) { costs.optimizer_gb_per_s = root["optimizer_gb_per_s"].time(); }
     if (root.has("frozen")) {
         std::set<std::string> components{};
         for (const io::json_field& one : root["frozen"].list()) {
@@ -235,6 +236,9 @@ PULSE_INLINE std::string print_profile(const cost_table& costs) {
         text += "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +
                 (frozen > 0 ? ",\n \"frozen_conditioning_bytes\": " + std::to_string(frozen) : "") +
                 ",\n \"input_bytes\": " + std::to_string(costs.input_bytes);
+        if (costs.optimizer_gb_per_s > 0) {
+            text += ",\n \"optimizer_gb_per_s\": " + json(costs.optimizer_gb_per_s).dump();
+        }
         before = ",\n \"frozen\": [\n  ";
         for (const frozen_component& one : costs.frozen) {
             text += before + detail::print_frozen(one);

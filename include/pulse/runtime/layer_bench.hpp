@@ -36,29 +36,34 @@ public:
     layer_bench(B& math, int batch, const extent& to = {}) : math_{math}, size_{resize<Model>(to)}, batch_{batch} {
         const auto graph = graph_of<Model>(size_);
         std::int64_t widest = 0;
-        std::int64_t saved = 0;
-        std::int64_t statistics = 0;
         std::int64_t deferred = 0;
         std::int64_t workspace = 0;
-        std::int64_t parameters = 0;
+        std::vector<std::int64_t> activations{graph.layers.front().input_elements};
+        std::vector<std::int64_t> saved;
+        std::vector<std::int64_t> statistics;
+        std::vector<std::int64_t> parameters;
         for (const layer_node& node : graph.layers) {
             widest = std::max({widest, node.input_elements, node.output_elements});
-            saved = std::max(saved, node.saved_elements);
-            statistics = std::max(statistics, node.statistics_elements);
             deferred = std::max(deferred, node.deferred_elements);
             workspace = std::max(workspace, node.workspace_elements);
-            parameters = std::max({parameters, node.parameter_elements, node.frozen_parameter_elements});
+            activations.push_back(node.output_elements);
+            saved.push_back(node.saved_elements);
+            statistics.push_back(node.statistics_elements);
+            parameters.push_back(std::max(node.parameter_elements, node.frozen_parameter_elements));
         }
-        for (const skip_link& edge : graph.skips) { widest = std::max(widest, edge.elements); }
-        for (auto* tensor : {&input_, &skip_, &output_, &output_gradient_, &input_gradient_, &skip_gradient_}) {
-            fill(*tensor, widest * batch);
+        skips_.assign(graph.layers.size(), 0);
+        for (const skip_link& edge : graph.skips) {
+            widest = std::max(widest, edge.elements);
+            skips_[static_cast<std::size_t>(edge.to)] = static_cast<std::size_t>(edge.from) + 1;
         }
-        fill(saved_, saved * batch);
-        fill(statistics_, statistics * batch);
+        activations_.place(activations, batch);
+        saved_.place(saved, batch);
+        statistics_.place(statistics, batch);
+        parameters_.place(parameters, 1);
+        parameter_gradients_.place(parameters, 1);
+        for (auto* tensor : {&output_gradient_, &input_gradient_, &skip_gradient_}) { fill(*tensor, widest * batch); }
         fill(deferred_, deferred * batch);
         fill(workspace_, workspace * batch);
-        fill(parameters_, parameters);
-        fill(parameter_gradients_, parameters);
         fill(conditioning_, graph.conditioning_elements * batch);
         fill(conditioning_gradient_, graph.conditioning_elements * batch);
         fill(timesteps_, batch);
@@ -73,11 +78,11 @@ public:
 
     void operator()(int layer, pass what) {
         const auto at = static_cast<std::size_t>(layer);
-        backend_frame<B> frame = shared_frame();
-        frame.input = input_.data();
-        frame.skip = skip_.data();
+        backend_frame<B> frame = shared_frame(at);
+        frame.input = activations_.of(at);
+        frame.skip = activations_.of(skips_[at]);
         detail::bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
-        frame.output = output_.data();
+        frame.output = activations_.of(at + 1);
         frame.output_gradient = output_gradient_.data();
         frame.input_gradient = layer == 0 ? nullptr : input_gradient_.data();
         frame.skip_gradient = skip_gradient_.data();
@@ -100,34 +105,61 @@ private:
     using accumulators = typename space::template array<accumulator>;
 
     /// What the frames of a layer and of the conditioning module have in common.
-    [[nodiscard]] backend_frame<B> shared_frame() noexcept {
+    [[nodiscard]] backend_frame<B> shared_frame(std::size_t layer) noexcept {
         backend_frame<B> frame;
         frame.batch = batch_;
         frame.size = size_;
-        frame.parameters = parameters_.data();
-        frame.frozen_parameters = parameters_.data();
-        frame.saved = saved_.data();
-        frame.statistics = statistics_.data();
-        frame.parameter_gradients = parameter_gradients_.data();
+        frame.parameters = parameters_.of(layer);
+        frame.frozen_parameters = parameters_.of(layer);
+        frame.saved = saved_.of(layer);
+        frame.statistics = statistics_.of(layer);
+        frame.parameter_gradients = parameter_gradients_.of(layer);
         frame.workspace = workspace_.data();
         detail::bind_conditions(frame, detail::backend_conditions<B>{timesteps_.data(), text_.data(), facts_.data()});
         return frame;
     }
 
     void condition(pass what) {
-        backend_frame<B> frame = shared_frame();
+        backend_frame<B> frame = shared_frame(0);
         frame.output = conditioning_.data();
         frame.output_gradient = conditioning_gradient_.data();
         if (what == pass::forward || what == pass::preview) { embedder::forward(math_, frame); }
         if (what == pass::backward_weight) { embedder::backward_weight(math_, frame); }
     }
 
+    /// A tensor of each layer, one behind the other as a step has them, so that a pass finds as much of it in caches as
+    /// there. What is far greater than any cache is used again: a bench needs less memory than a step.
+    template <class T>
+    class places {
+    public:
+        /// Small values; `of_sample` is elements of each.
+        void place(const std::vector<std::int64_t>& of_sample, int batch) {
+            constexpr std::int64_t most = (std::int64_t{256} << 20) / static_cast<std::int64_t>(sizeof(T));
+            constexpr std::int64_t aligned = 64;
+            std::int64_t end = 0;
+            std::int64_t at = 0;
+            for (const std::int64_t elements : of_sample) {
+                const std::int64_t size = (elements * batch + aligned - 1) / aligned * aligned;
+                if (at + size > most) { at = 0; }
+                first_.push_back(static_cast<std::size_t>(at));
+                at += size;
+                end = std::max(end, at);
+            }
+            fill(values_, end, 0.001F);
+        }
+        [[nodiscard]] T* of(std::size_t i) noexcept { return values_.data() + first_[i]; }
+
+    private:
+        std::vector<std::size_t> first_{};
+        typename space::template array<T> values_{};
+    };
+
     template <class Array>
-    static void fill(Array& tensor, std::int64_t elements) {
+    static void fill(Array& tensor, std::int64_t elements, float unit = 0.01F) {
         using T = std::remove_reference_t<decltype(*tensor.data())>;
         std::vector<T> values(static_cast<std::size_t>(elements));
         for (std::size_t i = 0; i != values.size(); ++i) {
-            values[i] = static_cast<T>(0.01F * static_cast<float>(1 + static_cast<int>(i * 7919 % 61) - 30));
+            values[i] = static_cast<T>(unit * static_cast<float>(1 + static_cast<int>(i * 7919 % 61) - 30));
         }
         tensor = Array(values.size());
         space::upload(std::span<const T>{values}, tensor.data());
@@ -136,9 +168,12 @@ private:
     B& math_;
     resizing size_;
     int batch_;
-    scalars input_, skip_, output_, output_gradient_, input_gradient_, skip_gradient_;
-    scalars saved_, deferred_, workspace_, parameters_, conditioning_, conditioning_gradient_, text_;
-    accumulators statistics_, parameter_gradients_, timesteps_, facts_;
+    std::vector<std::size_t> skips_; ///< of each layer: which of activations_ its skip reads, if it has any
+    places<scalar> activations_, saved_, parameters_;
+    places<accumulator> statistics_, parameter_gradients_;
+    scalars output_gradient_, input_gradient_, skip_gradient_;
+    scalars deferred_, workspace_, conditioning_, conditioning_gradient_, text_;
+    accumulators timesteps_, facts_;
 };
 
 } // namespace pulse

@@ -8,9 +8,11 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/simulate/grid_links.hpp>
+#include <pulse/tune/step_end.hpp>
 
 namespace pulse {
 
@@ -47,7 +49,8 @@ struct tune_candidate {
 struct candidate_options {
     /// What a rank keeps of each parameter; whether replicas share the state, a candidate says.
     parameter_memory kept{};
-    /// Rate at which the optimizer reads and writes that; 0: its time does not count.
+    /// Rate at which the optimizer reads and writes that, where costs have none that was measured; 0: its time does not
+    /// count.
     double memory_gb_per_s{};
     /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
     std::int64_t memory_limit_bytes{};
@@ -58,6 +61,13 @@ struct candidate_options {
     /// Half of the microbatches, which must be even in number, have a preview.
     bool self_conditioning{};
 };
+
+/// Time of a device's optimizer, us.
+[[nodiscard]] constexpr double optimizer_us_of(const cost_table& costs, const candidate_options& options,
+                                               const parameter_memory& kept, std::int64_t parameter_bytes) noexcept {
+    const double measured = costs.optimizer_gb_per_s;
+    return optimizer_us(parameter_bytes, kept, measured > 0 ? measured : options.memory_gb_per_s);
+}
 
 /// What each rank of a candidate keeps of its parameters.
 [[nodiscard]] constexpr parameter_memory parameter_memory_of(const candidate_options& options,

@@ -136,7 +136,7 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
         const std::int64_t one = parameter_bytes_on(model, d);
         const std::int64_t stepped = kept.sharded ? share_bytes_of(one, c.data_degree) : one;
         step.parameter_bytes.push_back(one);
-        step.world.device_optimizer_us.push_back(optimizer_us(stepped, kept, options.memory_gb_per_s));
+        step.world.device_optimizer_us.push_back(optimizer_us_of(costs, options, kept, stepped));
         made.gradient_bytes += (c.data_degree - 1) * weight_share_bytes(one, c.data_degree, kept);
         std::int64_t workspace = 0;
         for (const stage& s : made.cut.stages) {

@@ -117,7 +117,7 @@ inline void require_cascade(const tune_candidate& c) {
     double least_optimizer_us = std::numeric_limits<double>::infinity();
     double& bound_us = made.predicted.lower_bound_us;
     for (int d = 0; d != c.pipeline_degree; ++d) {
-        const double own_us = optimizer_us(parameter_bytes_on(model, d), kept, options.memory_gb_per_s);
+        const double own_us = optimizer_us_of(costs, options, kept, parameter_bytes_on(model, d));
         double load_us = 0;
         for (const stage_timing& s : step.plain.stages) {
             if (s.device == d) { load_us += s.forward_us + s.backward_input_us + s.backward_weight_us; }

@@ -11,13 +11,13 @@
 
 namespace pulse {
 
-/// Time of the optimizer's step, us: it reads all that is kept of the parameters and writes all but the gradients, at
-/// the rate of the device's memory. 0 GB/s: no time.
+/// Time of the optimizer's step, us: it moves parameter_memory::moved_bytes of each parameter at this rate. 0 GB/s: no
+/// time.
 [[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, const parameter_memory& kept,
-                                            double memory_gb_per_s) noexcept {
-    if (!(memory_gb_per_s > 0.0)) { return 0; }
-    const double moved = 1.0 * (2 * kept.total_bytes() - kept.gradient_bytes) / kept.scalar_bytes;
-    return static_cast<double>(parameter_bytes) * moved / (memory_gb_per_s * 1e3);
+                                            double gb_per_s) noexcept {
+    if (!(gb_per_s > 0.0)) { return 0; }
+    const double moved = 1.0 * kept.moved_bytes() / kept.scalar_bytes;
+    return static_cast<double>(parameter_bytes) * moved / (gb_per_s * 1e3);
 }
 
 /// Gradients that are reduced in one piece.

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
+#include <pulse/train/host_updates.hpp>
+
+namespace pulse::train {
+
+/// The rate, in GB/s, at which `updates` measures, steps and clears `parameters` values: what cost_table's
+/// optimizer_gb_per_s is, so that optimizer_us of them is the time that they took here, the median of several.
+///
+/// `updates` is updates_of a backend or what has its members; it is not to be used afterwards. It takes the memory of
+/// the parameters and of their state meanwhile.
+template <class Updates>
+[[nodiscard]] double measured_update_rate(Updates updates, const parameter_memory& kept, std::int64_t parameters) {
+    using scalar = typename Updates::scalar;
+    using clock = std::chrono::steady_clock;
+    constexpr int rounds = 5;
+    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(parameters, 1));
+    typename Updates::space::template array<float> gradients(size);
+    typename Updates::space::template array<float> weights(size);
+    typename Updates::space::template array<float> first_moment(size);
+    typename Updates::space::template array<float> second_moment(size);
+    typename Updates::space::template array<float> average(size);
+    typename Updates::space::template array<scalar> compute(Updates::keeps_master ? size : 0);
+    update_arrays<scalar> arrays{size,
+                                 gradients.data(),
+                                 weights.data(),
+                                 first_moment.data(),
+                                 second_moment.data(),
+                                 average.data(),
+                                 Updates::keeps_master ? compute.data() : nullptr};
+    updates.prepare({{0, size}}, 0);
+    std::array<double, rounds> us{};
+    for (int i = -1; i != rounds; ++i) {
+        const auto start = clock::now();
+        double squares{};
+        updates.measure(gradients.data(), {}, {&squares, 1}, {});
+        updates.update({.step = i + 2}, arrays);
+        updates.wait();
+        if (i >= 0) {
+            us[static_cast<std::size_t>(i)] = std::chrono::duration<double, std::micro>(clock::now() - start).count();
+        }
+    }
+    std::nth_element(us.begin(), us.begin() + rounds / 2, us.end());
+    return static_cast<double>(size) * kept.moved_bytes() / (us[rounds / 2] * 1e3);
+}
+
+} // namespace pulse::train

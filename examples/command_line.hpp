@@ -16,12 +16,19 @@
 
 #include <pulse/data/aspect_buckets.hpp>
 #include <pulse/model/extent.hpp>
+#include <pulse/plan/optimizer_form.hpp>
 
 namespace pulse_examples {
 
 /// What an option may say, and what that means.
 template <class T>
 using choices = std::map<std::string, T>;
+
+inline const choices<pulse::moment_form> optimizers{{"adamw", pulse::moment_form::float32},
+                                                    {"adamw8", pulse::moment_form::dynamic8}};
+inline const choices<pulse::weight_form> kept_weights{{"fp32", pulse::weight_form::float32},
+                                                      {"kahan", pulse::weight_form::kahan},
+                                                      {"stochastic", pulse::weight_form::stochastic}};
 
 template <class T>
 [[nodiscard]] std::string names_in(const choices<T>& names) {

@@ -14,9 +14,11 @@
 namespace pulse_plan {
 
 using pulse_examples::choices;
+using pulse_examples::kept_weights;
 using pulse_examples::names_in;
 using pulse_examples::number;
 using pulse_examples::one_of;
+using pulse_examples::optimizers;
 using pulse_examples::read_arguments;
 using pulse_examples::refuse;
 using pulse_examples::whole;
@@ -102,6 +104,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
+    choice("--optimizer", a.asked.optimizer.moments, optimizers, "AdamW, or AdamW whose moments have 8 bits each")
+        ->default_str("adamw");
+    choice("--weights", a.asked.optimizer.weights, kept_weights,
+           "What is kept of a weight beside its 16 bits: a master weight, what rounding left over, or nothing")
+        ->default_str("fp32");
+    choice("--averages", a.asked.optimizer.averages, answers, "Whether a moving average of the weights is kept")
+        ->default_str("yes");
     choice(
         "--frozen", a.asked.frozen, frozen_modes,
         "Frozen networks: not planned (their results are read from a cache), all encoded first, in the bubbles, or as "

@@ -50,12 +50,17 @@ pulse::plan_request request_of(const arguments& a) {
                    .self_conditioning = "--self-conditioning",
                    .seconds = "--time-limit"};
     if (!a.cluster.empty()) { asked.cluster = pulse::load_cluster(a.cluster); }
-    if (!a.profile.empty()) { return asked; }
+    if (!a.profile.empty()) {
+        if (asked.optimizer.weights != pulse::weight_form::float32) {
+            throw pulse::input_error("--weights: those of a --profile are floats, which keep nothing beside them");
+        }
+        return asked;
+    }
     const pulse::device* const on = pulse::find_device(a.device);
     if (on == nullptr) { throw pulse::input_error("--device: '" + a.device + "' is not known"); }
     if (on->tflops_16 == 0) { throw pulse::input_error("--device: no 16-bit rate of " + a.device + " is known"); }
     asked.device = *on;
-    asked.kept = pulse::adamw_memory(scalar_bytes);
+    asked.kept = pulse::adamw_memory(scalar_bytes, asked.optimizer);
     return asked;
 }
 

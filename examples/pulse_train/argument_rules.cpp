@@ -52,6 +52,10 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (!on_cuda && a.precision != precision_kind::fp32) {
         throw pulse::input_error{"--precision: the host computes in fp32"};
     }
+    if (a.optimizer.weights != pulse::weight_form::float32 && a.precision != precision_kind::bf16) {
+        throw pulse::input_error{"--weights: what is beside a weight in fp32 is for --precision bf16"};
+    }
+    a.optimizer.averages = a.average_decay > 0;
     if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
     if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: they are for --backend host"}; }
     if (!prompt_file.empty()) {

@@ -386,7 +386,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "How the learning rate goes on: linear and cosine fall to 0 after the last of --steps");
     value("--clip", a.clip_norm, not_negative, "Largest norm of the whole gradient; 0: do not clip");
     value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
-          "Decay of the weights' moving average, which draws the samples");
+          "Decay of the weights' moving average, which draws the samples; 0: none is kept, weights draw them");
+    choice("--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",
+           "AdamW, or AdamW whose moments have 8 bits each");
+    choice(
+        "--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
+        "What --precision bf16 keeps of a weight beside its value: a master weight, what rounding left over in bf16, "
+        "or nothing: values are rounded up or down by chance");
     choice("--prediction", a.scheduler.prediction, predictions, "v",
            "What the network says: the noise, v, or the image without noise");
     choice("--noise", a.scheduler.betas, noises, "cosine",

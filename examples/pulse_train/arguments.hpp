@@ -10,6 +10,7 @@
 #include <pulse/frozen/options.hpp>
 #include <pulse/io/safetensors_header.hpp>
 #include <pulse/launch/identity.hpp>
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/scheduler_settings.hpp>
@@ -97,6 +98,8 @@ struct arguments {
     pulse::train::learning_rate_shape learning_rate_shape{pulse::train::learning_rate_shape::constant};
     double clip_norm{1.0};
     double average_decay{0.999};
+    /// Averages are kept unless their decay is 0.
+    pulse::optimizer_form optimizer{};
     std::uint64_t seed{1};
     pulse::train::scheduler_settings scheduler{.betas = pulse::train::beta_shape::squared_cosine,
                                                .prediction = pulse::train::prediction_type::velocity,

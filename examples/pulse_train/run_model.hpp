@@ -322,7 +322,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
     }
-    in.kept = pulse::kept_by<Model, typename Side::math>();
+    in.kept = pulse::kept_by<Model, typename Side::math>(false, a.optimizer);
     std::optional<pulse::train::image_dataset> images;
     std::optional<captioned<Model>> pictures;
     if (wanted.empty() || a.data == synthetic_data) {

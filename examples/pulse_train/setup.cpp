@@ -52,6 +52,7 @@ namespace {
 /// The bytes of one table with the times of another.
 [[nodiscard]] pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
     bytes.device = times.device;
+    bytes.optimizer_gb_per_s = times.optimizer_gb_per_s;
     for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
         bytes.layers[l].forward_us = times.layers[l].forward_us;
         bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;

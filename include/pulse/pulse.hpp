@@ -40,7 +40,6 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/latent_task.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/loss.hpp>
-#include <pulse/train/measure_updates.hpp>
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>

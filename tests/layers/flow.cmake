@@ -39,7 +39,7 @@ set(beside_doors
     encode launch reference zoo
     nn/value_graph.hpp
     runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/transfer_slots.hpp
-    schedule/synthesize_with.hpp)
+    schedule/synthesize_with.hpp train/measure_updates.hpp)
 set(flow_reference core tensor runtime)
 set(flow_threads core tensor runtime plan/instruction plan/rank_grid)
 set(flow_onednn core tensor runtime reference)

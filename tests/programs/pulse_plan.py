@@ -383,6 +383,15 @@ class Inputs(Case):
         self.assertLessEqual(max(tuned["predicted"]["peak_memory_bytes"]), limit)
         self.refused(*SMALL, "--pipeline", 4, "--shard-optimizer", "yes", naming="--shard-optimizer")
 
+    def test_an_optimizer_that_keeps_less_fits_where_another_does_not(self):
+        asked = ("--model", "sdxl", "--device", "rtx-4090", "--devices", 2, "--global-batch", 16, "--time-limit", 0)
+        self.refused(*asked, code=3, naming="need more memory")
+        for weights, kept in (("kahan", "10 bytes kept of each (value 2, gradient 4, optimizer 4 and 8 of 256)"),
+                              ("stochastic", "8 bytes kept of each (value 2, gradient 4, optimizer 2 and 8 of 256)")):
+            text, plan = self.plan(*asked, "--optimizer", "adamw8", "--averages", "no", "--weights", weights)
+            self.assertIn(kept, text)
+            self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), 24 * 10 ** 9)
+
     def test_a_model_that_cannot_be_cut_says_so(self):
         at = written("profile.json", profile(4))
         self.refused("--profile", at, "--devices", 8, "--global-batch", 16, "--pipeline", 8, code=3, naming="layers")

@@ -38,7 +38,7 @@ OPTIONS = ("--data", "--from", "--init", "--tokenizer", "--export", "--export-of
            "--flip", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--on-bad-picture",
            "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
-           "--microbatches", "--steps", "--lr", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
+           "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
            "--data-changed")
@@ -457,6 +457,18 @@ class Replicas(Case):
                 self.same_training(self.whole, out, options)
                 self.check_report(out, 2, "--shard" in options)
 
+    def test_moments_in_8_bits(self):
+        small = ("--optimizer", "adamw8", "--ema", 0)
+        one = self.replicate("--ranks", 2, *small)
+        for options in ((*small, "--ranks", 4), (*small, "--ranks", 6, "--waves", 2, "--shard-optimizer")):
+            with self.subTest(options):
+                out = self.replicate(*options)
+                self.same_training(one, out, options)
+                made = report(out)
+                self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
+        self.assertNotEqual(report(one)["loss"], report(self.whole)["loss"])
+        self.assertLess(max(report(one)["measured_peak_bytes"]), max(report(self.whole)["measured_peak_bytes"]))
+
     def test_three_and_four_replicas(self):
         size = ("--microbatch-size", "1", "--microbatches", "1")
         for replicas in (3, 4):
@@ -793,6 +805,7 @@ class Errors(Case):
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
                  "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--lr-schedule": ["step"],
+                 "--optimizer": ["sgd"], "--weights": ["bf16"],
                  "--sampler": ["euler"],
                  "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"], "--precision": ["fp8"],
                  "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"], "--pipeline": ["0", "65"], "--replicas": ["0"],
@@ -801,6 +814,8 @@ class Errors(Case):
             for value in values:
                 with self.subTest(option=option, value=value):
                     self.refuses(raw=[PROGRAM, "--data", DATA, option, value], names=[option, f"'{value}'"])
+        for weights in ("kahan", "stochastic"):
+            self.refuses("--weights", weights, names=["--weights", "bf16"])
         for words in (["--nosuch"], ["stray"], ["--steps"], ["--steps", "1", "--steps", "2"]):
             self.refuses(raw=[PROGRAM, "--data", DATA, *words], names=[words[0]])
 

@@ -20,6 +20,8 @@
 #include <support/toy_model.hpp>
 #include <support/wave.hpp>
 #include <pulse/plan/kept_by.hpp>
+#include <pulse/plan/optimizer_form.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/threads/transport.hpp>
@@ -69,12 +71,12 @@ struct trained {
 const trainer_options usual{
     .seed = 3, .learning_rate = {.peak = 1e-2, .warmup_steps = 2}, .clip_norm = 0.05, .average_decay = 0.9};
 
-planned draw(int pipeline, int replicas, unsigned seed, bool sharded = false) {
+planned draw(int pipeline, int replicas, unsigned seed, bool sharded = false, const optimizer_form& form = {}) {
     std::mt19937 random{seed};
     const auto in = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     planned made;
     made.costs = blank_costs(graph_of<net>().view(), batch, sizeof(float));
-    made.kept = kept_by<net, math>(sharded);
+    made.kept = kept_by<net, math>(sharded, form);
     plan& p = made.plan;
     p.pipeline_degree = pipeline;
     p.data_degree = replicas;
@@ -199,6 +201,49 @@ TEST_CASE("a trainer that is resumed goes on bit for bit, on any number of ranks
         other.config = {{"data", "other"}};
         CHECK_THROWS_AS(run(draw(1, 2, 7), 1, resume, other), input_error);
     }
+}
+
+TEST_CASE(
+    "moments in 8 bits train to the same bits on any plan, in the memory that is planned, and when they are resumed") {
+    for (const bool averages : {true, false}) {
+        CAPTURE(averages);
+        const optimizer_form form{.moments = moment_form::dynamic8, .averages = averages};
+        const trained plain = run(draw(1, 1, 1), 4);
+        const trained want = run(draw(1, 1, 1, false, form), 4);
+        CHECK(want.losses.back() < want.losses.front());
+        CHECK(want.losses != plain.losses);
+        CHECK(want.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.02));
+        const trained replicated = run(draw(1, 2, 1, false, form), 4);
+        const fresh_folder folder;
+        for (unsigned seed = 2; seed != 8; ++seed) {
+            CAPTURE(seed);
+            const int replicas = 1 + static_cast<int>(seed % 2);
+            const planned made = draw(seed % 4 < 2 ? 2 : 4, replicas, seed, seed % 3 == 0, form);
+            const std::vector<std::int64_t> bytes = peak_bytes(made);
+            const trained found = run(made, 4, [&](auto& rank, int step) {
+                const replica_place& place = rank.runner().place();
+                if (step == 1 && place.replica == replicas - 1) {
+                    REQUIRE(rank.bytes() == bytes[static_cast<std::size_t>(place.device)]);
+                }
+                if (step == 2 && seed == 3) { rank.save(folder.path); }
+            });
+            CHECK((found == (replicas == 1 ? want : replicated)));
+        }
+        const auto resume = [&](auto& rank, int step) {
+            if (step == 0) { rank.resume(folder.path); }
+        };
+        CHECK((run(draw(2, 2, 9, true, form), 2, resume).layers == replicated.layers));
+        // Any form goes on from any other.
+        const trained converted = run(draw(2, 2, 9), 2, resume);
+        CHECK(converted.losses[0] == replicated.losses[2]);
+        CHECK(converted.layers != replicated.layers);
+        if (!averages) {
+            for (const auto& [layer, parts] : want.layers) { CHECK(parts[3] == parts[0]); }
+        }
+    }
+    CHECK_THROWS_WITH_AS(draw(1, 1, 1, false, {.weights = weight_form::kahan}),
+                         "optimizer: weights: kahan and stochastic are for values that are narrower than a float",
+                         input_error);
 }
 
 TEST_CASE("a scaled loss trains to the same bits, and a scale that overflows leaves steps out until it does not") {

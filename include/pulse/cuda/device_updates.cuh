@@ -12,6 +12,7 @@
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/kernels/adamw.cuh>
+#include <pulse/cuda/kernels/adamw_blocks.cuh>
 #include <pulse/cuda/kernels/convert.cuh>
 #include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/memory.cuh>
@@ -37,6 +38,7 @@ public:
     using space = device_space;
     static constexpr bool keeps_master = !std::is_same_v<scalar, float>;
     static constexpr bool scales_loss = Precision::scales_loss;
+    static constexpr bool rounds_to_bfloat16 = std::is_same_v<scalar, __nv_bfloat16>;
 
     device_updates(cudaStream_t stream) : on_{stream, 0, nullptr} {} // NOLINT: a stream converts
 
@@ -66,6 +68,10 @@ public:
         std::copy_n(host_sums_.data() + squares.size(), losses.size(), losses_here.begin());
     }
     void update(const optimizer_update& now, const train::update_arrays<scalar>& a) const {
+        if (a.first_codes != nullptr || a.weights == nullptr) {
+            adamw_blocks<scalar>(on_, now, a);
+            return;
+        }
         adamw<scalar>(on_, static_cast<std::int64_t>(a.size),
                       train::factors_of<float>(now.constants, now.step, now.gradient_scale), now.average_decay,
                       {a.gradients, a.weights, a.first_moment, a.second_moment, a.average, a.compute});

@@ -52,7 +52,7 @@ template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
     using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
-    if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     if (options.buckets.area != extent{}) {
         throw input_error{options.words.buckets + ": pictures tell what part of the steps each has: plan for them"};
     }
@@ -97,7 +97,7 @@ template <any_model Model, class Backend>
         throw input_error{request.words.global_batch + ": it decides what part of the steps each of " +
                           options.words.buckets + " has"};
     }
-    if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     request.extents = from.shares(static_cast<std::uint64_t>(request.global_batch));
     return frozen::plan_without_tasks<Model, Backend>(std::move(request), options, from.sizes());
 }

@@ -1,15 +1,17 @@
 #pragma once
 
 #include <pulse/model/layer.hpp>
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 
 namespace pulse {
 
 /// What a rank keeps of each parameter of a model that is trained on this backend: values of its scalars, and what
-/// AdamW and the average of the weights keep beside them, with the tables that updates on this backend need.
+/// AdamW and the average of the weights keep beside them, with the tables that updates on this backend need. Throws
+/// input_error as adamw_memory.
 template <class Model, class Backend>
-[[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false) {
-    parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)));
+[[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false, const optimizer_form& form = {}) {
+    parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)), form);
     kept.sharded = sharded;
     if constexpr (requires { Backend::tables; }) { kept.tables = Backend::tables; }
     if constexpr (Model::is_conditioned) {

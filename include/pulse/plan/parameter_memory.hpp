@@ -5,6 +5,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/footprint.hpp>
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
 
@@ -28,6 +29,10 @@ struct parameter_memory {
     int gradient_bytes{4};
     /// Of the optimizer's state: master weight, moments, average.
     int state_bytes{12};
+    /// Of the state beside that, for every moment_block neighbours.
+    int block_bytes{};
+    /// What those bytes hold.
+    optimizer_form form{};
     /// Whether the replicas of a stage share the state instead of keeping all of it each
     /// (optimizer_replicas::sharded).
     bool sharded{};
@@ -46,13 +51,25 @@ struct parameter_memory {
     [[nodiscard]] constexpr bool operator==(const parameter_memory&) const = default;
 };
 
-/// What AdamW with an average of the weights keeps for values of `scalar_bytes`: gradients, two moments and the average
-/// in floats, or in the values' own type where that is wider, and a float as master weight of a narrower value. 22
-/// bytes for bf16 and fp16, 20 for float.
-[[nodiscard]] constexpr parameter_memory adamw_memory(int scalar_bytes) noexcept {
-    const int wide = scalar_bytes < 4 ? 4 : scalar_bytes;
-    const int master = scalar_bytes < 4 ? 4 : 0;
-    return {.scalar_bytes = scalar_bytes, .gradient_bytes = wide, .state_bytes = master + 3 * wide};
+/// What AdamW keeps for values of `scalar_bytes`: gradients, two moments and an average of the weights in floats, or in
+/// the values' own type where that is wider, and a float as master weight of a narrower value, unless `form` says
+/// otherwise. 22 bytes for bf16 and fp16, 20 for float; 8 for bf16 with moments in 8 bits, stochastic weights and no
+/// average. Throws input_error for weights that values of 4 bytes and more do not need.
+[[nodiscard]] constexpr parameter_memory adamw_memory(int scalar_bytes, const optimizer_form& form = {}) {
+    const bool narrow = scalar_bytes < 4;
+    if (!narrow && form.weights != weight_form::float32) {
+        throw input_error("optimizer: weights: kahan and stochastic are for values that are narrower than a float");
+    }
+    const int wide = narrow ? 4 : scalar_bytes;
+    const bool coded = form.moments == moment_form::dynamic8;
+    const int beside = form.weights == weight_form::kahan               ? scalar_bytes
+                       : narrow && form.weights == weight_form::float32 ? 4
+                                                                        : 0;
+    return {.scalar_bytes = scalar_bytes,
+            .gradient_bytes = wide,
+            .state_bytes = beside + (coded ? 2 : 2 * wide) + (form.averages ? wide : 0),
+            .block_bytes = coded ? 8 : 0,
+            .form = form};
 }
 
 /// Throws input_error, naming the field, for what no rank can keep.
@@ -60,6 +77,7 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.scalar_bytes < 1) { throw input_error("parameter_memory: scalar_bytes must be at least 1"); }
     if (kept.gradient_bytes < 1) { throw input_error("parameter_memory: gradient_bytes must be at least 1"); }
     if (kept.state_bytes < 0) { throw input_error("parameter_memory: state_bytes must not be negative"); }
+    if (kept.block_bytes < 0) { throw input_error("parameter_memory: block_bytes must not be negative"); }
     if (kept.tables.fixed < 0 || kept.tables.layer < 0 || kept.tables.chunk < 0 || kept.tables.chunk_elements < 1) {
         throw input_error("parameter_memory: tables must not be negative, nor chunks empty");
     }
@@ -149,10 +167,16 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
 [[nodiscard]] constexpr std::int64_t state_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
     std::int64_t elements = 0;
+    std::int64_t blocks = 0;
     detail::for_each_block(model, device, kept, [&](std::int64_t size) {
-        elements += kept.sharded ? detail::share_of_block(size, replicas, replica) : size;
+        for (int r = 0; r != replicas; ++r) {
+            if (kept.sharded && r != replica) { continue; }
+            const std::int64_t share = detail::share_of_block(size, replicas, r);
+            elements += share;
+            blocks += (share + moment_block - 1) / moment_block;
+        }
     });
-    return elements * kept.state_bytes;
+    return elements * kept.state_bytes + blocks * kept.block_bytes;
 }
 
 /// Bytes of the optimizer's tables on replica `replica` of `device`, which sums the squares of its share of every

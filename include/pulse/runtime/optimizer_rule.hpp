@@ -25,6 +25,8 @@ struct optimizer_update {
     double gradient_scale{1.0};
     /// average = average_decay average + (1 - average_decay) weight, of the new weight.
     double average_decay{0.999};
+    /// Of the noise by which weights are rounded, where they are.
+    std::uint64_t seed{};
 };
 
 /// How an optimizer changes weights: `rule(update, weights, gradients, first_moment, second_moment, average)`.

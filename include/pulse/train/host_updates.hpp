@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
@@ -14,6 +16,7 @@
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
+#include <pulse/train/dynamic_code.hpp>
 
 namespace pulse::train {
 
@@ -23,11 +26,17 @@ template <class T>
 struct update_arrays {
     std::size_t size{};
     float* gradients{};
-    float* weights{}; ///< as training keeps them
+    float* weights{}; ///< as training keeps them; null: `compute` is them, with `left_over` where that is kept
     float* first_moment{};
     float* second_moment{};
-    float* average{};
-    T* compute{}; ///< the copy of the weights that passes read; null where it is `weights`
+    float* average{};            ///< null: none is kept
+    T* compute{};                ///< the copy of the weights that passes read; null where it is `weights`
+    std::uint8_t* first_codes{}; ///< instead of moments, with a scale of every moment_block
+    std::uint8_t* second_codes{};
+    float* first_scales{};
+    float* second_scales{};
+    T* left_over{};         ///< by rounding
+    std::uint64_t number{}; ///< of the first one in the model
 };
 
 /// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, host::fused_adamw or one's own.
@@ -39,6 +48,8 @@ public:
     using space = host_space;
     /// Whether master weights are kept beside those that passes read.
     static constexpr bool keeps_master = false;
+    /// Whether the values that passes read are in bfloat16, so that what keeps their weights may be another form.
+    static constexpr bool rounds_to_bfloat16 = false;
     /// Whether gradients are those of a loss that was multiplied by a scale.
     static constexpr bool scales_loss = false;
 
@@ -57,8 +68,26 @@ public:
     /// The gradients are 0 afterwards.
     void update(const optimizer_update& now, const update_arrays<float>& a) const {
         const std::span<float> gradients{a.gradients, a.size};
-        rule_(now, {a.weights, a.size}, gradients, {a.first_moment, a.size}, {a.second_moment, a.size},
-              {a.average, a.size});
+        const std::span<float> weights{a.weights, a.size};
+        const std::span<float> average{a.average, a.average == nullptr ? 0 : a.size};
+        if (a.first_codes == nullptr) {
+            rule_(now, weights, gradients, {a.first_moment, a.size}, {a.second_moment, a.size}, average);
+        } else {
+            for_each_moment_block(a.size, [&](std::size_t block, std::size_t first, std::size_t size) {
+                std::array<float, moment_block> mean{};
+                std::array<float, moment_block> square{};
+                const std::span<float> means = std::span{mean}.first(size);
+                const std::span<float> squares = std::span{square}.first(size);
+                const std::span<std::uint8_t> codes_1{a.first_codes + first, size};
+                const std::span<std::uint8_t> codes_2{a.second_codes + first, size};
+                decode_block(first_codes, codes_1, a.first_scales[block], means);
+                decode_block(second_codes, codes_2, a.second_scales[block], squares);
+                rule_(now, weights.subspan(first, size), gradients.subspan(first, size), means, squares,
+                      average.empty() ? average : average.subspan(first, size));
+                a.first_scales[block] = encode_block(first_codes, means, codes_1);
+                a.second_scales[block] = encode_block(second_codes, squares, codes_2);
+            });
+        }
         std::fill(gradients.begin(), gradients.end(), 0.0F);
     }
     template <class T>

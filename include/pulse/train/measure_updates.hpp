@@ -9,6 +9,7 @@
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/train/host_updates.hpp>
+#include <pulse/train/optimizer_state.hpp>
 
 namespace pulse::train {
 
@@ -23,19 +24,10 @@ template <class Updates>
     using clock = std::chrono::steady_clock;
     constexpr int rounds = 5;
     const auto size = static_cast<std::size_t>(std::max<std::int64_t>(parameters, 1));
+    optimizer_state<Updates> state{kept.form, {{{0, size}, 0}}};
     typename Updates::space::template array<float> gradients(size);
-    typename Updates::space::template array<float> weights(size);
-    typename Updates::space::template array<float> first_moment(size);
-    typename Updates::space::template array<float> second_moment(size);
-    typename Updates::space::template array<float> average(size);
-    typename Updates::space::template array<scalar> compute(Updates::keeps_master ? size : 0);
-    update_arrays<scalar> arrays{size,
-                                 gradients.data(),
-                                 weights.data(),
-                                 first_moment.data(),
-                                 second_moment.data(),
-                                 average.data(),
-                                 Updates::keeps_master ? compute.data() : nullptr};
+    typename Updates::space::template array<scalar> values(size);
+    const update_arrays<scalar> arrays = state.arrays(0, values.data(), gradients.data());
     updates.prepare({{0, size}}, 0);
     std::array<double, rounds> us{};
     for (int i = -1; i != rounds; ++i) {

@@ -47,6 +47,7 @@ enum class random_stream : std::uint64_t {
     posterior,        ///< which latents of a training sample's picture are drawn
     synthetic_facts,  ///< sizes, masks and classes that are made up
     bucket,           ///< the order of pictures in each bucket
+    rounding,         ///< how weights are rounded that keep no more than their value; the step is above it
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

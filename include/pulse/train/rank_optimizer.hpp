@@ -13,6 +13,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
@@ -24,6 +25,7 @@
 #include <pulse/train/host_updates.hpp>
 #include <pulse/train/loss_scale.hpp>
 #include <pulse/train/not_finite.hpp>
+#include <pulse/train/optimizer_state.hpp>
 
 namespace pulse::train {
 
@@ -51,6 +53,8 @@ struct optimizer_options {
     double average_decay{0.999}; ///< limit of the average's warm-up
     loss_scaling scaling{};      ///< read where the loss is scaled
     optimizer_replicas replicas{};
+    optimizer_form form{};
+    std::uint64_t seed{}; ///< of the noise of stochastic weights
 };
 
 /// The options. Throws input_error naming what is out of range.
@@ -98,9 +102,8 @@ public:
         layers_{layers},
         microbatches_{microbatches}, options_{require_good(layers, microbatches, options)},
         updates_{std::move(updates)}, scaler_{Updates::scales_loss ? loss_scaler{options.scaling} : loss_scaler{}},
-        size_{parameters.values().size()}, owned_{owned_of(parameters, options.replicas)}, owned_size_{size_of(owned_)},
-        master_(keeps_master ? owned_size_ : 0), first_moment_(owned_size_), second_moment_(owned_size_),
-        average_(owned_size_), shared_(square_count() + replicas() * microbatches + 1) {
+        size_{parameters.values().size()}, state_{options.form, pieces_of(parameters, options)},
+        shared_(square_count() + replicas() * microbatches + 1) {
         if (options.replicas.sharded) {
             exchange_ = weight_exchange{place(), std::span{parameters.blocks()}, parameters.values()};
         }
@@ -127,53 +130,44 @@ public:
         std::size_t most = 0;
         for (const auto& b : parameters.blocks()) { most = std::max(most, b.size); }
         array layer(most);
-        float* average = average_.data();
-        float* master = master_.data();
         for (const auto& b : parameters.blocks()) {
             space::template upload<float>(values.subspan(b.first, b.size), layer.data());
             updates_.round(layer.data(), parameters.values().data() + b.first, b.size);
-            const element_range mine = share_of_state({0, b.size});
-            updates_.copy(std::as_const(layer).data() + mine.first, average, mine.size);
-            average += mine.size;
-            if constexpr (keeps_master) {
-                updates_.copy(std::as_const(layer).data() + mine.first, master, mine.size);
-                master += mine.size;
-            }
             updates_.wait();
         }
+        state_.start(values);
     }
 
-    /// Of which parameters the state is, in order: first_moment() and the others have the values of one range after the
+    /// Of which parameters the state is, in order: first_moment() and the others have the values of one piece after the
     /// other, in the space's memory.
-    [[nodiscard]] std::span<const element_range> owned() const noexcept { return owned_; }
-    /// Those of owned() where master weights are kept, else the parameters' values, all of them.
+    [[nodiscard]] std::span<const update_piece> pieces() const noexcept { return state_.pieces(); }
+    /// Those of pieces() where master weights are kept, else the parameters' values, all of them.
     template <class Parameters>
     [[nodiscard]] std::span<float> weights(Parameters& parameters) {
         if constexpr (keeps_master) {
-            return {master_.data(), owned_size_};
+            return state_.master();
         } else {
             return parameters.values();
         }
     }
-    [[nodiscard]] std::span<float> first_moment() { return {first_moment_.data(), owned_size_}; }
-    [[nodiscard]] std::span<float> second_moment() { return {second_moment_.data(), owned_size_}; }
-    [[nodiscard]] std::span<float> average() { return {average_.data(), owned_size_}; }
+    /// Empty where the form of the state has them in codes, or not at all.
+    [[nodiscard]] std::span<float> first_moment() { return state_.first_moment(); }
+    [[nodiscard]] std::span<float> second_moment() { return state_.second_moment(); }
+    [[nodiscard]] std::span<float> average() { return state_.average(); }
     /// What it does with memory.
     [[nodiscard]] const Updates& memory() const noexcept { return updates_; }
     [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }
     /// What the loss of the next step is to be multiplied by.
     [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
     /// In the space's memory, without the parameters.
-    [[nodiscard]] std::int64_t bytes() const noexcept {
-        return static_cast<std::int64_t>((master_.size() + 3 * owned_size_) * sizeof(float)) + updates_.bytes();
-    }
+    [[nodiscard]] std::int64_t bytes() const noexcept { return state_.bytes() + updates_.bytes(); }
 
     /// Calls `act` with all that training keeps of the rank's parameters, that of other replicas included: a
     /// rank_state_view on the host, unless replicas share it, else a rank_state. Every rank calls it.
     template <class Parameters, class Act>
     decltype(auto) with_state(Parameters& parameters, const any_transport& transport, const Act& act) {
         if constexpr (std::same_as<space, host_space>) {
-            if (!options_.replicas.sharded) {
+            if (!options_.replicas.sharded && options_.form == optimizer_form{}) {
                 return act(rank_state_view{weights(parameters), first_moment(), second_moment(), average()});
             }
         }
@@ -183,24 +177,17 @@ public:
     template <class Parameters>
     [[nodiscard]] rank_state read_state(Parameters& parameters, const any_transport& transport) {
         updates_.wait();
-        return {keeps_master ? whole(parameters, weights(parameters), transport) : downloaded(weights(parameters)),
-                whole(parameters, first_moment(), transport), whole(parameters, second_moment(), transport),
-                whole(parameters, average(), transport)};
+        rank_state all{whole(parameters, state_.read_weights(parameters.values()), transport),
+                       whole(parameters, state_.read_first_moment(), transport),
+                       whole(parameters, state_.read_second_moment(), transport)};
+        all.average = options_.form.averages ? whole(parameters, state_.read_average(), transport) : all.weights;
+        return all;
     }
     /// Goes on with what read_state gave.
     template <class Parameters>
     void set_state(const rank_state& kept, Parameters& parameters) {
         start(kept.weights, parameters);
-        std::size_t at = 0;
-        for (const element_range& r : owned_) {
-            const auto put = [&](const std::vector<float>& from, array& to) {
-                space::template upload<float>(std::span{from}.subspan(r.first, r.size), to.data() + at);
-            };
-            put(kept.first_moment, first_moment_);
-            put(kept.second_moment, second_moment_);
-            put(kept.average, average_);
-            at += r.size;
-        }
+        state_.set(kept.first_moment, kept.second_moment, kept.average);
     }
 
     /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
@@ -249,16 +236,23 @@ private:
                               std::to_string(wanted)};
         }
     }
+    /// All at once, unless state is sharded or what becomes of a weight depends on its place, which must not depend on
+    /// the cut nor on whether state is sharded: then the shares that the replicas have of every layer.
     template <class Parameters>
-    [[nodiscard]] static std::vector<element_range> owned_of(const Parameters& parameters,
-                                                             const optimizer_replicas& replicas) {
-        if (!replicas.sharded) { return {{0, parameters.values().size()}}; }
-        return shares_of(std::span{parameters.blocks()}, replicas.place.replicas(), replicas.place.replica);
-    }
-    [[nodiscard]] static std::size_t size_of(const std::vector<element_range>& ranges) noexcept {
-        std::size_t sum = 0;
-        for (const element_range& r : ranges) { sum += r.size; }
-        return sum;
+    [[nodiscard]] static std::vector<update_piece> pieces_of(const Parameters& parameters, const optimizer_options& o) {
+        const optimizer_replicas& replicas = o.replicas;
+        if (!replicas.sharded && !o.form.has_places()) { return {{{0, parameters.values().size()}, 0}}; }
+        std::vector<update_piece> pieces;
+        for (const auto& b : parameters.blocks()) {
+            for (int r = 0; r != replicas.place.replicas(); ++r) {
+                if (replicas.sharded && r != replicas.place.replica) { continue; }
+                const element_range mine = share_of({b.first, b.size}, replicas.place.replicas(), r);
+                if (mine.size == 0) { continue; }
+                const auto layer = static_cast<std::uint64_t>(b.layer - conditioning_block);
+                pieces.push_back({mine, (layer << 40U) + (mine.first - b.first)});
+            }
+        }
+        return pieces;
     }
     [[nodiscard]] const replica_place& place() const noexcept { return options_.replicas.place; }
     [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place().replicas()); }
@@ -269,32 +263,24 @@ private:
     }
     /// Squares of every replica's share of the conditioning module, then of layer 0, and so on.
     [[nodiscard]] std::size_t square_count() const noexcept { return (layers_ + 1) * replicas(); }
-    /// What this replica keeps the state of.
-    [[nodiscard]] element_range share_of_state(const element_range& layer) const noexcept {
-        return options_.replicas.sharded ? share_of(layer, place().replicas(), place().replica) : layer;
-    }
-
-    [[nodiscard]] static std::vector<float> downloaded(std::span<const float> from) {
-        std::vector<float> here(from.size());
-        space::template download<float>(from.data(), here);
-        return here;
-    }
-    /// State of all of the rank's parameters, from that which the replicas keep.
+    /// State of all of the rank's parameters, from that of the pieces, which the replicas keep.
     template <class Parameters>
-    [[nodiscard]] std::vector<float> whole(const Parameters& parameters, std::span<const float> mine,
+    [[nodiscard]] std::vector<float> whole(const Parameters& parameters, std::vector<float> mine,
                                            const any_transport& transport) {
-        if (!options_.replicas.sharded) { return downloaded(mine); }
+        if (!options_.replicas.sharded) { return mine; }
         array all(size_);
-        const std::span<float> values{all.data(), size_};
         std::size_t at = 0;
-        for (const element_range& r : owned_) {
-            updates_.copy(mine.data() + at, values.data() + r.first, r.size);
-            at += r.size;
+        for (const update_piece& piece : state_.pieces()) {
+            space::template upload<float>(std::span{std::as_const(mine)}.subspan(at, piece.range.size),
+                                          all.data() + piece.range.first);
+            at += piece.range.size;
         }
-        weight_exchange shares{place(), std::span{parameters.blocks()}, values};
+        weight_exchange shares{place(), std::span{parameters.blocks()}, std::span<float>{all.data(), size_}};
         updates_.exchange(shares, transport);
         updates_.wait();
-        return downloaded(values);
+        std::vector<float> here(size_);
+        space::template download<float>(all.data(), here);
+        return here;
     }
 
     template <class Parameters>
@@ -304,24 +290,10 @@ private:
         // a skipped step is none: bias corrections count the others
         const std::int64_t applied = std::max<std::int64_t>(1, step - scaler_.now().skipped_steps);
         optimizer_update now{options_.constants, applied, clip.scale / scale,
-                             ema_decay(applied, options_.average_decay)};
+                             ema_decay(applied, options_.average_decay), options_.seed};
         now.constants.learning_rate = learning_rate;
-        std::size_t at = 0;
-        for (const element_range& r : owned_) {
-            scalar* const values = parameters.values().data() + r.first;
-            update_arrays<scalar> arrays{.size = r.size,
-                                         .gradients = parameters.gradients().data() + r.first,
-                                         .first_moment = first_moment_.data() + at,
-                                         .second_moment = second_moment_.data() + at,
-                                         .average = average_.data() + at};
-            if constexpr (keeps_master) {
-                arrays.weights = master_.data() + at;
-                arrays.compute = values;
-            } else {
-                arrays.weights = values;
-            }
-            updates_.update(now, arrays);
-            at += r.size;
+        for (std::size_t i = 0; i != state_.pieces().size(); ++i) {
+            updates_.update(now, state_.arrays(i, parameters.values().data(), parameters.gradients().data()));
         }
         return clip.norm;
     }
@@ -332,12 +304,7 @@ private:
     Updates updates_;
     loss_scaler scaler_;
     std::size_t size_;
-    std::vector<element_range> owned_;
-    std::size_t owned_size_;
-    array master_;
-    array first_moment_;
-    array second_moment_;
-    array average_;
+    optimizer_state<Updates> state_;
     std::vector<double> shared_;
     std::vector<double> squares_{};
     std::vector<std::size_t> positions_{};

@@ -48,7 +48,9 @@ public:
                                             .clip_norm = options.clip_norm,
                                             .average_decay = options.average_decay,
                                             .scaling = options.loss_scale,
-                                            .replicas = {executor_.place(), made.kept.sharded}},
+                                            .replicas = {executor_.place(), made.kept.sharded},
+                                            .form = made.kept.form,
+                                            .seed = options.seed},
                    train::updates_of(math_)},
         losses_(static_cast<std::size_t>(made.plan.microbatches)), batch_{made.plan.microbatch_size} {
         made.each_extent([&](const extent& to, const auto&...) {

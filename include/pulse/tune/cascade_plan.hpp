@@ -55,7 +55,9 @@ template <class First, class Second, class Backend>
 [[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
     // What an optimizer's tables take, each backbone's optimizer adds.
-    if (!request.kept) { request.kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar))); }
+    if (!request.kept) {
+        request.kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)), request.optimizer);
+    }
     const auto costs_of = [on = *request.device]<class Model>(const Model*) {
         return [on](int samples) {
             static constexpr auto graph = graph_of<Model>();

@@ -228,7 +228,7 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
     asked.global_batch = alone.plan.microbatches * alone.plan.microbatch_size;
 
     candidate_options options{};
-    options.kept = asked.kept.value_or(adamw_memory(4));
+    options.kept = asked.kept ? *asked.kept : adamw_memory(4, asked.optimizer);
     options.memory_limit_bytes = asked.memory_limit_bytes;
     if (asked.device) { options.memory_gb_per_s = asked.device->memory_gb_per_s * asked.device->efficiency; }
     const cluster machine = asked.cluster.value_or(

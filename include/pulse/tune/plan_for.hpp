@@ -41,7 +41,7 @@ namespace pulse {
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
-    if (!request.kept) { request.kept = kept_by<Model, Backend>(); }
+    if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     return plan_for(
         [on = *request.device, &frozen](int samples, const extent& to) {
             const auto graph = graph_of<Model>(resize<Model>(to));

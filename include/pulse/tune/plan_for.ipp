@@ -161,7 +161,7 @@ inline void require_consistent(const plan_request& asked) {
     space.global_batch = asked.global_batch;
     space.devices = asked.devices;
     space.memory_limit_bytes = asked.memory_limit_bytes;
-    space.kept = asked.kept.value_or(adamw_memory(4));
+    space.kept = asked.kept ? *asked.kept : adamw_memory(4, asked.optimizer);
     if (asked.device) { space.memory_gb_per_s = asked.device->memory_gb_per_s * asked.device->efficiency; }
     const auto fix = [](auto& values, const auto& given) {
         if (given) { values = {*given}; }

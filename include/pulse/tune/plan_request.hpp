@@ -92,7 +92,9 @@ struct plan_request {
     double seconds{1.0};
     /// Absent: `synthesize`.
     ordering_search search{};
-    /// What a rank keeps of each parameter; absent: adamw_memory of floats, or of the backend's scalars.
+    /// What the optimizer keeps of each parameter.
+    optimizer_form optimizer{};
+    /// All that a rank keeps of each; absent: adamw_memory of that and floats, or the backend's scalars.
     std::optional<parameter_memory> kept{};
 
     std::stop_token stop{};

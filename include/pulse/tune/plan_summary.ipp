@@ -150,6 +150,8 @@ namespace detail {
 PULSE_INLINE std::string to_text(const parameter_memory& kept) {
     return std::to_string(kept.total_bytes()) + " bytes kept of each (value " + std::to_string(kept.scalar_bytes) +
            ", gradient " + std::to_string(kept.gradient_bytes) + ", optimizer " + std::to_string(kept.state_bytes) +
+           (kept.block_bytes > 0 ? " and " + std::to_string(kept.block_bytes) + " of " + std::to_string(moment_block)
+                                 : "") +
            (kept.sharded ? " shared by the replicas)" : ")");
 }
 

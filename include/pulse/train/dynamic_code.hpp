@@ -1,0 +1,99 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pulse/plan/optimizer_form.hpp>
+
+namespace pulse::train {
+
+/// The 256 numbers that a moment's 8 bits stand for, ascending, before they are scaled.
+struct code_map {
+    float values[256]{};
+};
+
+namespace detail {
+
+/// Seven decades below 1, each with twice as many numbers as the one below it, at equal distances; 0 and 1.
+[[nodiscard]] constexpr code_map dynamic_codes(bool with_sign) noexcept {
+    code_map map;
+    std::size_t next = with_sign ? 128 : 1; // behind 0
+    double unit = 1e-6;
+    for (int decade = 0; decade != 7; ++decade) {
+        const int count = (with_sign ? 1 : 2) << decade;
+        for (int i = 0; i != count; ++i) {
+            const auto value = static_cast<float>(unit * (0.1 + 0.9 * (i + 0.5) / count));
+            if (with_sign) { map.values[254 - next] = -value; }
+            map.values[next] = value;
+            ++next;
+        }
+        unit *= 10;
+    }
+    map.values[255] = 1;
+    return map;
+}
+
+/// Of a position and the next, whose numbers have `value` between them, that of the nearer.
+[[nodiscard]] constexpr std::uint8_t nearer_of(const code_map& map, int at, float value) noexcept {
+    const int next = at + static_cast<int>(at < 255);
+    return static_cast<std::uint8_t>(at + static_cast<int>(value - map.values[at] > map.values[next] - value));
+}
+
+} // namespace detail
+
+/// Of the first moment: 127 numbers below 0, as many above, 0 and 1.
+inline constexpr code_map first_codes = detail::dynamic_codes(true);
+/// Of the second moment, which is not below 0.
+inline constexpr code_map second_codes = detail::dynamic_codes(false);
+
+/// The position of the number of a map that is nearest to `value`, which is from -1 to 1; of two the lower.
+[[nodiscard]] constexpr std::uint8_t nearest_code(const code_map& map, float value) noexcept {
+    int at = 0;
+    for (int step = 128; step != 0; step /= 2) { at += step * static_cast<int>(map.values[at + step] <= value); }
+    return detail::nearer_of(map, at, value);
+}
+
+/// Codes for the values of one block, and their scale, which is given back: what is farthest from 0, with its sign, the
+/// first of several. Its code is 1, so that values which were decoded have the same codes and scale again.
+///
+/// Source of codes and blocks: Dettmers, Lewis, Shleifer, Zettlemoyer, "8-bit optimizers via block-wise quantization"
+/// (2022), whose scales have no sign.
+[[nodiscard]] constexpr float encode_block(const code_map& map, std::span<const float> values,
+                                           std::span<std::uint8_t> codes) noexcept {
+    const auto size = [](float x) { return x < 0 ? -x : x; };
+    float scale = 0;
+    for (const float value : values) { scale = size(value) > size(scale) ? value : scale; }
+    // As nearest_code, each step for all values, which compilers make vector instructions of.
+    std::array<float, moment_block> scaled{};
+    std::array<std::int32_t, moment_block> at{};
+    for (std::size_t i = 0; i != values.size(); ++i) { scaled[i] = scale == 0 ? 0.0F : values[i] / scale; }
+    for (int step = 128; step != 0; step /= 2) {
+        for (std::size_t i = 0; i != moment_block; ++i) {
+            at[i] += step * static_cast<int>(map.values[at[i] + step] <= scaled[i]);
+        }
+    }
+    for (std::size_t i = 0; i != values.size(); ++i) { codes[i] = detail::nearer_of(map, at[i], scaled[i]); }
+    return scale;
+}
+/// The values that codes under a scale stand for.
+constexpr void decode_block(const code_map& map, std::span<const std::uint8_t> codes, float scale,
+                            std::span<float> values) noexcept {
+    for (std::size_t i = 0; i != values.size(); ++i) { values[i] = map.values[codes[i]] * scale; }
+}
+
+/// Calls visit(block, first, size) for the blocks of `elements` neighbours.
+template <class Visit>
+constexpr void for_each_moment_block(std::size_t elements, Visit&& visit) {
+    constexpr std::size_t most = moment_block;
+    for (std::size_t first = 0; first < elements; first += most) {
+        visit(first / most, first, elements - first < most ? elements - first : most);
+    }
+}
+[[nodiscard]] constexpr std::size_t moment_blocks(std::size_t elements) noexcept {
+    return (elements + moment_block - 1) / moment_block;
+}
+
+} // namespace pulse::train

@@ -388,7 +388,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
           "Decay of the weights' moving average, which draws the samples; 0: none is kept, weights draw them");
     choice("--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",
-           "AdamW, or AdamW whose moments have 8 bits each");
+           "Update rule: AdamW, or AdamW whose moments have 8 bits each");
     choice(
         "--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
         "What --precision bf16 keeps of a weight beside its value: a master weight, what rounding left over in bf16, "

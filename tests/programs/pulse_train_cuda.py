@@ -184,21 +184,21 @@ class Cuda(unittest.TestCase):
         for form in (("--optimizer", "adamw8"), ("--optimizer", "adamw8", "--weights", "kahan", "--ema", 0),
                      ("--optimizer", "adamw8", "--weights", "stochastic", "--ema", 0)):
             with self.subTest(form):
-                one = trained("--ranks", 1, *form, *precision)
-                half = trained("--ranks", 2, "--gpus", "0,0", *form, *precision, steps=STEPS // 2)
-                rest = trained("--ranks", 2, "--gpus", "0,0", "--resume", checkpoint(half), *form, *precision)
+                one = trained("--ranks", 1, *form, *precision, steps=4)
+                half = trained("--ranks", 2, "--gpus", "0,0", *form, *precision, steps=2)
+                rest = trained("--ranks", 2, "--gpus", "0,0", "--resume", checkpoint(half), *form, *precision, steps=4)
                 self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(one)["loss"])
                 self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(one)).tensors)
                 self.check_report(half)
                 for loss, wanted in zip(report(one)["loss"], usual["loss"]):
                     self.assertAlmostEqual(loss, wanted, delta=0.02 * wanted)
-                self.assertNotEqual(report(one)["loss"], usual["loss"])
+                self.assertNotEqual(report(one)["loss"], usual["loss"][:4])
                 taken.append(report(one)["measured_peak_bytes"][0])
         self.assertEqual(sorted(taken, reverse=True), taken)
         self.assertEqual(len(set(taken)), 4)
-        kahan = trained("--ranks", 1, "--weights", "kahan", *precision, steps=STEPS // 2)
-        converted = trained("--ranks", 1, "--resume", checkpoint(kahan), "--weights", "stochastic", *precision)
-        self.assertEqual(len(report(converted)["loss"]), STEPS - STEPS // 2)
+        kahan = trained("--ranks", 1, "--weights", "kahan", *precision, steps=1)
+        converted = trained("--ranks", 1, "--resume", checkpoint(kahan), "--weights", "stochastic", *precision, steps=2)
+        self.assertEqual(len(report(converted)["loss"]), 1)
 
     def check_report(self, half):
         """Bytes as the plan said, and a time for every pass."""

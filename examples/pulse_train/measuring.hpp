@@ -74,8 +74,8 @@ template <class Math>
 }
 
 /// Measures links, where that is asked, the optimizer, and layers in every extent at the first of `sizes`, and at the
-/// others as long as there is time. All ranks do so at once: they may share cores, memory or devices, and a time is the mean over
-/// them. Collective; rank 0 has the result.
+/// others as long as there is time. All ranks do so at once: they may share cores, memory or devices, and a time is the
+/// mean over them. Collective; rank 0 has the result.
 template <class Model, class Side>
 [[nodiscard]] measurements measure(const Side& side, run_inputs in, bool links, const std::vector<int>& sizes) {
     constexpr double seconds_of_links = 1;
@@ -101,16 +101,17 @@ template <class Model, class Side>
         for (const int size : sizes) {
             // The next size takes about twice the time.
             if (!mine.costs.empty() && spent + 2 * last > seconds_of_layers) { break; }
-            const auto start = clock::now();
+            double took = 0;
             for (const pulse::extent_share& to : in.extents) {
                 among.sum({});
+                const auto start = clock::now();
                 pulse::cost_table costs = side.template measured_costs<Model>(math, size, to.extent);
                 make_common(among, costs);
+                took += std::chrono::duration<double>(clock::now() - start).count();
                 if (update_rate == 0) { update_rate = common_update_rate(math, among, in.kept, costs); }
                 costs.optimizer_gb_per_s = update_rate;
                 mine.costs[size].push_back(std::move(costs));
             }
-            double took = std::chrono::duration<double>(clock::now() - start).count();
             among.sum({&took, 1});
             last = took / among.size();
             spent += last;

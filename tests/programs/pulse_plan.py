@@ -392,6 +392,9 @@ class Inputs(Case):
             self.assertIn(kept, text)
             self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), 24 * 10 ** 9)
 
+        at = written("profile.json", profile(4))
+        self.refused("--profile", at, "--devices", 2, "--global-batch", 16, "--weights", "kahan", naming="--weights")
+
     def test_a_model_that_cannot_be_cut_says_so(self):
         at = written("profile.json", profile(4))
         self.refused("--profile", at, "--devices", 8, "--global-batch", 16, "--pipeline", 8, code=3, naming="layers")

@@ -196,6 +196,14 @@ class Cuda(unittest.TestCase):
                 taken.append(report(one)["measured_peak_bytes"][0])
         self.assertEqual(sorted(taken, reverse=True), taken)
         self.assertEqual(len(set(taken)), 4)
+        pair = ("--replicas", 2, "--optimizer", "adamw8", "--weights")
+        for weights in ("kahan", "stochastic"):
+            with self.subTest(weights):
+                whole, shared = (trained(*pair, weights, "--ranks", ranks, "--gpus", "0,0", *more, *precision, steps=2)
+                                 for ranks, more in ((2, ()), (4, ("--shard-optimizer",))))
+                self.assertEqual(report(shared)["loss"], report(whole)["loss"])
+                self.assertEqual(Safetensors(checkpoint(shared)).tensors, Safetensors(checkpoint(whole)).tensors)
+                self.assertEqual(report(shared)["planned_peak_bytes"], report(shared)["measured_peak_bytes"])
         kahan = trained("--ranks", 1, "--weights", "kahan", *precision, steps=1)
         converted = trained("--ranks", 1, "--resume", checkpoint(kahan), "--weights", "stochastic", *precision, steps=2)
         self.assertEqual(len(report(converted)["loss"]), 1)

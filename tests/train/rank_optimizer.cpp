@@ -361,6 +361,6 @@ TEST_CASE("the measured rate of an update rule is that by which a plan counts th
         kept.state_bytes = state;
         const double rate = measured_update_rate(host_updates{slow_rule{}}, kept, 1000);
         CHECK(optimizer_us(4 * 1000, kept, rate) >= 20'000);
-        CHECK(optimizer_us(4 * 1000, kept, rate) < 5e6);
+        CHECK(optimizer_us(4 * 1000, kept, rate) < 200'000);
     }
 }

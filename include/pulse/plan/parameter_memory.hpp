@@ -27,7 +27,7 @@ struct parameter_memory {
     /// Of the value that passes compute with, which is what a cost table counts as parameter_bytes.
     int scalar_bytes{4};
     int gradient_bytes{4};
-    /// Of the optimizer's state: master weight, moments, average.
+    /// Of the optimizer's state: master weight or what rounding left over, moments, average.
     int state_bytes{12};
     /// Of the state beside that, for every moment_block neighbours.
     int block_bytes{};

@@ -13,8 +13,9 @@ namespace pulse {
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
 /// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer, "input_bytes",
-/// "frozen_conditioning_bytes" and "optimizer_gb_per_s", 0 when absent, and "residuals", a list like "skips" of the edges that may cross a cut,
-/// empty when absent. In the table they follow the skips. The frozen components are in "frozen", none when absent.
+/// "frozen_conditioning_bytes" and "optimizer_gb_per_s", 0 when absent, and "residuals", a list like "skips" of the
+/// edges that may cross a cut, empty when absent. In the table they follow the skips. The frozen components are in
+/// "frozen", none when absent.
 [[nodiscard]] PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source = "profile");
 
 /// The table as `pulse-profile/1`, one layer and one edge a line, residual edges and frozen components in lists of

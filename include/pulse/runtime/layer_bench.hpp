@@ -51,17 +51,15 @@ public:
             statistics.push_back(node.statistics_elements);
             parameters.push_back(std::max(node.parameter_elements, node.frozen_parameter_elements));
         }
-        skips_.assign(graph.layers.size(), 0);
-        for (const skip_link& edge : graph.skips) {
-            widest = std::max(widest, edge.elements);
-            skips_[static_cast<std::size_t>(edge.to)] = static_cast<std::size_t>(edge.from) + 1;
-        }
+        for (const skip_link& edge : graph.skips) { widest = std::max(widest, edge.elements); }
         activations_.place(activations, batch);
         saved_.place(saved, batch);
         statistics_.place(statistics, batch);
         parameters_.place(parameters, 1);
         parameter_gradients_.place(parameters, 1);
-        for (auto* tensor : {&output_gradient_, &input_gradient_, &skip_gradient_}) { fill(*tensor, widest * batch); }
+        for (auto* tensor : {&skip_, &output_gradient_, &input_gradient_, &skip_gradient_}) {
+            fill(*tensor, widest * batch);
+        }
         fill(deferred_, deferred * batch);
         fill(workspace_, workspace * batch);
         fill(conditioning_, graph.conditioning_elements * batch);
@@ -80,7 +78,7 @@ public:
         const auto at = static_cast<std::size_t>(layer);
         backend_frame<B> frame = shared_frame(at);
         frame.input = activations_.of(at);
-        frame.skip = activations_.of(skips_[at]);
+        frame.skip = skip_.data();
         detail::bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
         frame.output = activations_.of(at + 1);
         frame.output_gradient = output_gradient_.data();
@@ -128,7 +126,8 @@ private:
     }
 
     /// A tensor of each layer, one behind the other as a step has them, so that a pass finds as much of it in caches as
-    /// there. What is far greater than any cache is used again: a bench needs less memory than a step.
+    /// there. What is far greater than any cache is used again, but for the tensor before: a bench needs less memory
+    /// than a step.
     template <class T>
     class places {
     public:
@@ -140,7 +139,7 @@ private:
             std::int64_t at = 0;
             for (const std::int64_t elements : of_sample) {
                 const std::int64_t size = (elements * batch + aligned - 1) / aligned * aligned;
-                if (at + size > most) { at = 0; }
+                if (at + size > most && !first_.empty() && first_.back() >= static_cast<std::size_t>(size)) { at = 0; }
                 first_.push_back(static_cast<std::size_t>(at));
                 at += size;
                 end = std::max(end, at);
@@ -168,10 +167,9 @@ private:
     B& math_;
     resizing size_;
     int batch_;
-    std::vector<std::size_t> skips_; ///< of each layer: which of activations_ its skip reads, if it has any
     places<scalar> activations_, saved_, parameters_;
     places<accumulator> statistics_, parameter_gradients_;
-    scalars output_gradient_, input_gradient_, skip_gradient_;
+    scalars skip_, output_gradient_, input_gradient_, skip_gradient_;
     scalars deferred_, workspace_, conditioning_, conditioning_gradient_, text_;
     accumulators timesteps_, facts_;
 };

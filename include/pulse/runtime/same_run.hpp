@@ -12,6 +12,7 @@
 #include <pulse/model/model.hpp>
 #include <pulse/model/resize.hpp>
 #include <pulse/plan/fingerprint.hpp>
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/runtime/backend.hpp>
@@ -51,12 +52,16 @@ void require_same_run(T& among, const plan& planned, const std::vector<launch::c
     launch::agree(among, mine);
 }
 
-/// With the plans of all extents of a run.
+/// With the plans of all extents of a run, and what it keeps of parameters.
 template <any_model Model, backend B, launch::collectives T>
 void require_same_run(T& among, const planned& made, std::vector<launch::common_value> more = {}) {
     for (const planned_extent& other : made.others) {
         more.push_back({"plan at " + detail::text_of(other.extent), fingerprint_of(other.plan).text()});
     }
+    const optimizer_form& form = made.kept.form;
+    const auto number = [](auto value) { return std::to_string(static_cast<int>(value)); };
+    more.push_back({"optimizer", "moments " + number(form.moments) + ", weights " + number(form.weights) +
+                                     (form.averages ? ", averages" : "") + (made.kept.sharded ? ", shared" : "")});
     require_same_run<Model, B>(among, made.plan, more);
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,10 +35,12 @@ namespace detail {
     return map;
 }
 
-/// Of a position and the next, whose numbers have `value` between them, that of the nearer.
+/// Of a position and the next, whose numbers have `value` between them, that of the nearer, or of two the lower. What is
+/// above 0 does not become 0 where that is the least number: steps are divided by roots of second moments.
 [[nodiscard]] constexpr std::uint8_t nearer_of(const code_map& map, int at, float value) noexcept {
     const int next = at + static_cast<int>(at < 255);
-    return static_cast<std::uint8_t>(at + static_cast<int>(value - map.values[at] > map.values[next] - value));
+    const int nearer = at + static_cast<int>(value - map.values[at] > map.values[next] - value);
+    return static_cast<std::uint8_t>(nearer + static_cast<int>(nearer == 0 && value > 0));
 }
 
 } // namespace detail
@@ -48,13 +49,6 @@ namespace detail {
 inline constexpr code_map first_codes = detail::dynamic_codes(true);
 /// Of the second moment, which is not below 0.
 inline constexpr code_map second_codes = detail::dynamic_codes(false);
-
-/// The position of the number of a map that is nearest to `value`, which is from -1 to 1; of two the lower.
-[[nodiscard]] constexpr std::uint8_t nearest_code(const code_map& map, float value) noexcept {
-    int at = 0;
-    for (int step = 128; step != 0; step /= 2) { at += step * static_cast<int>(map.values[at + step] <= value); }
-    return detail::nearer_of(map, at, value);
-}
 
 /// Codes for the values of one block, and their scale, which is given back: what is farthest from 0, with its sign, the
 /// first of several. Its code is 1, so that values which were decoded have the same codes and scale again.
@@ -66,7 +60,7 @@ inline constexpr code_map second_codes = detail::dynamic_codes(false);
     const auto size = [](float x) { return x < 0 ? -x : x; };
     float scale = 0;
     for (const float value : values) { scale = size(value) > size(scale) ? value : scale; }
-    // As nearest_code, each step for all values, which compilers make vector instructions of.
+    // A search by halves, each step of which is for all values: compilers make vector instructions of it.
     std::array<float, moment_block> scaled{};
     std::array<std::int32_t, moment_block> at{};
     for (std::size_t i = 0; i != values.size(); ++i) { scaled[i] = scale == 0 ? 0.0F : values[i] / scale; }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
@@ -13,7 +14,7 @@
 
 namespace pulse::train {
 
-/// The rate, in GB/s, at which `updates` measures, steps and clears `parameters` values: what cost_table's
+/// The rate, in GB/s, at which `updates` measures gradients and steps `parameters` values: what cost_table's
 /// optimizer_gb_per_s is, so that optimizer_us of them is the time that they took here, the median of several.
 ///
 /// `updates` is updates_of a backend or what has its members; it is not to be used afterwards. It takes the memory of
@@ -27,10 +28,13 @@ template <class Updates>
     optimizer_state<Updates> state{kept.form, {{{0, size}, 0}}};
     typename Updates::space::template array<float> gradients(size);
     typename Updates::space::template array<scalar> values(size);
+    std::vector<float> drawn(size);
+    for (std::size_t i = 0; i != size; ++i) { drawn[i] = 1e-6F * static_cast<float>(1 + i * 7919 % 10007); }
     const update_arrays<scalar> arrays = state.arrays(0, values.data(), gradients.data());
     updates.prepare({{0, size}}, 0);
     std::array<double, rounds> us{};
     for (int i = -1; i != rounds; ++i) {
+        Updates::space::template upload<float>(drawn, gradients.data());
         const auto start = clock::now();
         double squares{};
         updates.measure(gradients.data(), {}, {&squares, 1}, {});

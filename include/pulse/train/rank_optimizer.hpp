@@ -141,7 +141,8 @@ public:
     /// Of which parameters the state is, in order: first_moment() and the others have the values of one piece after the
     /// other, in the space's memory.
     [[nodiscard]] std::span<const update_piece> pieces() const noexcept { return state_.pieces(); }
-    /// Those of pieces() where master weights are kept, else the parameters' values, all of them.
+    /// Those of pieces() where there are master weights, empty where something else is kept beside narrow values; else
+    /// the parameters' values, all of them.
     template <class Parameters>
     [[nodiscard]] std::span<float> weights(Parameters& parameters) {
         if constexpr (keeps_master) {
@@ -154,6 +155,7 @@ public:
     [[nodiscard]] std::span<float> first_moment() { return state_.first_moment(); }
     [[nodiscard]] std::span<float> second_moment() { return state_.second_moment(); }
     [[nodiscard]] std::span<float> average() { return state_.average(); }
+    [[nodiscard]] const optimizer_form& form() const noexcept { return options_.form; }
     /// What it does with memory.
     [[nodiscard]] const Updates& memory() const noexcept { return updates_; }
     [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }

@@ -104,6 +104,10 @@ void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& fol
                               (found == from.config.end() ? "unset" : found->second) + ", this one has " + value};
         }
     }
+    if (trained.rounds_by_chance() && from.seed != trained.options().seed) {
+        throw input_error{"checkpoint '" + folder.string() + "': its run had seed " + std::to_string(from.seed) +
+                          ", this one has " + std::to_string(trained.options().seed) + ", and rounds weights by it"};
+    }
     train::rank_state kept = trained.read_state();
     reader.read(detail::ranges_of_state<Model, float>(trained.runner().parameters().blocks(), kept));
     trained.set_state(kept, from.step, from.position);

@@ -154,6 +154,10 @@ public:
     [[nodiscard]] executor<Model, B>& runner() noexcept { return executor_; }
     [[nodiscard]] const executor<Model, B>& runner() const noexcept { return executor_; }
     [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return optimizer_.scaler(); }
+    /// Whether weights are rounded by noise of the options' seed.
+    [[nodiscard]] bool rounds_by_chance() const noexcept {
+        return optimizer_.form().weights == weight_form::stochastic;
+    }
     [[nodiscard]] const trainer_options& options() const noexcept { return options_; }
     [[nodiscard]] const any_transport& ranks() const noexcept { return ranks_; }
 

@@ -12,11 +12,11 @@ namespace pulse {
 
 /// How a trainer trains; the same on every rank.
 struct trainer_options {
-    std::uint64_t seed{}; ///< of the initial values
+    std::uint64_t seed{}; ///< of the initial values, and of the noise by which stochastic weights are rounded
     train::learning_rate_schedule learning_rate{};
     adamw_constants adamw{};          ///< but for its learning rate
     double clip_norm{};               ///< limit of the gradient's norm; 0 does not clip
-    double average_decay{0.999};      ///< limit of the weights' moving average
+    double average_decay{0.999};      ///< limit of the weights' moving average, where the plan keeps one
     train::loss_scaling loss_scale{}; ///< read where the backend's precision scales the loss
     int threads{1};                   ///< of a backend on the host
     /// What a run that continues from a checkpoint of this one must have in common with it.

@@ -92,7 +92,7 @@ struct plan_request {
     double seconds{1.0};
     /// Absent: `synthesize`.
     ordering_search search{};
-    /// What the optimizer keeps of each parameter.
+    /// What the optimizer keeps of each parameter; read where `kept` is absent.
     optimizer_form optimizer{};
     /// All that a rank keeps of each; absent: adamw_memory of that and floats, or the backend's scalars.
     std::optional<parameter_memory> kept{};

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -17,16 +16,18 @@
 
 namespace pulse::cuda {
 
-/// As train::nearest_code.
-__device__ inline int nearest_code(const float* values, float value) {
+/// The code of a scaled value, as train::encode_block finds it.
+__device__ inline int code_of(const float* values, float value) {
     int at = 0;
     for (int step = 128; step != 0; step /= 2) { at += values[at + step] <= value ? step : 0; }
     if (at < 255 && value - values[at] > values[at + 1] - value) { ++at; }
-    return at;
+    return at == 0 && value > 0.0f ? 1 : at;
 }
 
 /// The bfloat16 below or above a float, in size, with probabilities that give the float in the mean; 16 random bits.
+/// What is not finite stays as it is, so that the next step finds it.
 __device__ inline float round_by_chance(float value, std::uint32_t bits) {
+    if (!isfinite(value)) { return value; }
     return __uint_as_float((__float_as_uint(value) + bits) & 0xFFFF0000u);
 }
 
@@ -118,10 +119,10 @@ __global__ void __launch_bounds__(moment_block)
         const float first_scale = farthest(first, shared);
         const float second_scale = farthest(second, shared);
         if (mine) {
-            a.first_codes[i] = static_cast<std::uint8_t>(
-                nearest_code(shared.first_codes, first_scale == 0 ? 0.0f : first / first_scale));
+            a.first_codes[i] =
+                static_cast<std::uint8_t>(code_of(shared.first_codes, first_scale == 0 ? 0.0f : first / first_scale));
             a.second_codes[i] = static_cast<std::uint8_t>(
-                nearest_code(shared.second_codes, second_scale == 0 ? 0.0f : second / second_scale));
+                code_of(shared.second_codes, second_scale == 0 ? 0.0f : second / second_scale));
         }
         if (thread == 0) {
             a.first_scales[block] = first_scale;
@@ -133,7 +134,8 @@ __global__ void __launch_bounds__(moment_block)
 /// One AdamW step on weights whose moments are in codes or which keep something else than a master weight beside the
 /// value that passes read, as train::host_updates does it; gradients are 0 afterwards.
 ///
-/// Moves, of each weight, 8 bytes of gradient, 4 of codes or 16 of moments, 8 of an average, and its values twice.
+/// Moves, of each weight, 8 bytes of gradient, 4 of codes or 16 of moments, 8 of an average, 8 of a master weight, and
+/// twice its value and what rounding left over.
 template <class T>
 void adamw_blocks(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }

@@ -389,10 +389,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
           "Decay of the weights' moving average, which draws the samples; 0: none is kept, weights draw them");
     choice("--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",
            "Update rule: AdamW, or AdamW whose moments have 8 bits each");
-    choice(
-        "--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
-        "What --precision bf16 keeps of a weight beside its value: a master weight, what rounding left over in bf16, "
-        "or nothing: values are rounded up or down by chance");
+    choice("--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
+           "Kept beside the value of a weight in --precision bf16: a master weight, what rounding left over in bf16, "
+           "or nothing: values are rounded up or down by chance");
     choice("--prediction", a.scheduler.prediction, predictions, "v",
            "What the network says: the noise, v, or the image without noise");
     choice("--noise", a.scheduler.betas, noises, "cosine",

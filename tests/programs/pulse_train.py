@@ -615,7 +615,7 @@ class Planning(Case):
             self.plan(out, "--global-batch", 16, "--profile", self.profile, "--cluster", self.cluster, *options)
             return read_json(out / "plan.json")["predicted"]["step_us"]
 
-        tuned = step_us("--ranks", 4)
+        tuned = step_us("--ranks", 4, "--shard-optimizer", "tuned")
         draw = random.Random(31)
         for number in range(self.DRAWN):
             pipeline = draw.choice([1, 2, 4])

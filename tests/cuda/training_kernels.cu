@@ -366,7 +366,7 @@ void check_blocks(bool coded, pulse::weight_form kept, bool averages, std::size_
     const bool narrow = !std::is_same_v<T, float>;
     const auto to_double = [](const std::vector<float>& from) { return std::vector<double>(from.begin(), from.end()); };
     const auto as_floats = [](const std::vector<double>& from) { return std::vector<float>(from.begin(), from.end()); };
-    const std::size_t blocks = train::moment_blocks(n);
+    const auto blocks = static_cast<std::size_t>(pulse::moment_blocks(static_cast<std::int64_t>(n)));
     const std::uint64_t number = (std::uint64_t{3} << 40U) + 77;
     const device_queue queue;
     const device_array<T> values(random_values(n, 1));

@@ -21,6 +21,11 @@ enum class weight_form : std::uint8_t {
 /// Moments in 8 bits have one scale in common that are so many neighbours of a replica's share of a layer.
 inline constexpr int moment_block = 256;
 
+/// Scales of so many neighbours.
+[[nodiscard]] constexpr std::int64_t moment_blocks(std::int64_t elements) noexcept {
+    return (elements + moment_block - 1) / moment_block;
+}
+
 /// What an optimizer keeps of each weight.
 struct optimizer_form {
     moment_form moments{};

@@ -173,7 +173,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
             if (kept.sharded && r != replica) { continue; }
             const std::int64_t share = detail::share_of_block(size, replicas, r);
             elements += share;
-            blocks += (share + moment_block - 1) / moment_block;
+            blocks += moment_blocks(share);
         }
     });
     return elements * kept.state_bytes + blocks * kept.block_bytes;

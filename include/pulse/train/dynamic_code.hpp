@@ -86,8 +86,5 @@ constexpr void for_each_moment_block(std::size_t elements, Visit&& visit) {
         visit(first / most, first, elements - first < most ? elements - first : most);
     }
 }
-[[nodiscard]] constexpr std::size_t moment_blocks(std::size_t elements) noexcept {
-    return (elements + moment_block - 1) / moment_block;
-}
 
 } // namespace pulse::train

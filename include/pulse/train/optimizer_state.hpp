@@ -33,37 +33,36 @@ public:
     static constexpr bool narrow = Updates::keeps_master;
 
     /// Throws input_error for a form of weights that the values of `Updates` do not have.
-    optimizer_state(const optimizer_form& form, std::vector<update_piece> pieces) :
-        form_{require_good(form)}, pieces_{std::move(pieces)} {
+    optimizer_state(const optimizer_form& form, std::vector<update_piece> pieces) : pieces_{std::move(pieces)} {
+        require_good(form);
         for (const update_piece& piece : pieces_) {
             first_.push_back(size_);
             first_block_.push_back(blocks_);
             size_ += piece.range.size;
-            blocks_ += moment_blocks(piece.range.size);
+            blocks_ += blocks_of(piece.range.size);
         }
         master_ = floats(narrow && form.weights == weight_form::float32 ? size_ : 0);
         left_over_ = typename space::template array<scalar>(form.weights == weight_form::kahan ? size_ : 0);
         const bool coded = form.moments == moment_form::dynamic8;
-        first_moment_ = floats(coded ? 0 : size_);
-        second_moment_ = floats(coded ? 0 : size_);
-        first_codes_ = codes(coded ? size_ : 0);
-        second_codes_ = codes(coded ? size_ : 0);
-        first_scales_ = floats(coded ? blocks_ : 0);
-        second_scales_ = floats(coded ? blocks_ : 0);
+        for (moment* one : {&mean_, &square_}) {
+            one->values = floats(coded ? 0 : size_);
+            one->codes = typename space::template array<std::uint8_t>(coded ? size_ : 0);
+            one->scales = floats(coded ? blocks_ : 0);
+        }
         average_ = floats(form.averages ? size_ : 0);
     }
 
-    [[nodiscard]] const optimizer_form& form() const noexcept { return form_; }
     [[nodiscard]] std::span<const update_piece> pieces() const noexcept { return pieces_; }
     [[nodiscard]] std::span<float> master() noexcept { return {master_.data(), master_.size()}; }
-    [[nodiscard]] std::span<float> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
-    [[nodiscard]] std::span<float> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+    [[nodiscard]] std::span<float> first_moment() noexcept { return {mean_.values.data(), mean_.values.size()}; }
+    [[nodiscard]] std::span<float> second_moment() noexcept { return {square_.values.data(), square_.values.size()}; }
     [[nodiscard]] std::span<float> average() noexcept { return {average_.data(), average_.size()}; }
     [[nodiscard]] std::int64_t bytes() const noexcept {
-        const std::size_t all = master_.size() + first_moment_.size() + second_moment_.size() + first_scales_.size() +
-                                second_scales_.size() + average_.size();
-        return static_cast<std::int64_t>(all * sizeof(float) + left_over_.size() * sizeof(scalar) +
-                                         first_codes_.size() + second_codes_.size());
+        std::size_t all = (master_.size() + average_.size()) * sizeof(float) + left_over_.size() * sizeof(scalar);
+        for (const moment* one : {&mean_, &square_}) {
+            all += (one->values.size() + one->scales.size()) * sizeof(float) + one->codes.size();
+        }
+        return static_cast<std::int64_t>(all);
     }
 
     /// Of piece i, with the arrays of the rank's parameters.
@@ -74,13 +73,13 @@ public:
         };
         update_arrays<scalar> a{.size = r.size,
                                 .gradients = gradients + r.first,
-                                .first_moment = at(first_moment_, first_[i]),
-                                .second_moment = at(second_moment_, first_[i]),
+                                .first_moment = at(mean_.values, first_[i]),
+                                .second_moment = at(square_.values, first_[i]),
                                 .average = at(average_, first_[i]),
-                                .first_codes = at(first_codes_, first_[i]),
-                                .second_codes = at(second_codes_, first_[i]),
-                                .first_scales = at(first_scales_, first_block_[i]),
-                                .second_scales = at(second_scales_, first_block_[i]),
+                                .first_codes = at(mean_.codes, first_[i]),
+                                .second_codes = at(square_.codes, first_[i]),
+                                .first_scales = at(mean_.scales, first_block_[i]),
+                                .second_scales = at(square_.scales, first_block_[i]),
                                 .left_over = at(left_over_, first_[i]),
                                 .number = pieces_[i].number};
         if constexpr (narrow) {
@@ -112,11 +111,8 @@ public:
         for (std::size_t i = 0; i != pieces_.size(); ++i) {
             const element_range& r = pieces_[i].range;
             put(average.subspan(r.first, r.size), average_, i);
-            put(first.subspan(r.first, r.size), first_moment_, i);
-            put(second.subspan(r.first, r.size), second_moment_, i);
-            if (first_codes_.size() == 0) { continue; }
-            encode(first_codes, first.subspan(r.first, r.size), first_codes_, first_scales_, i);
-            encode(second_codes, second.subspan(r.first, r.size), second_codes_, second_scales_, i);
+            put(first.subspan(r.first, r.size), mean_, i);
+            put(second.subspan(r.first, r.size), square_, i);
         }
     }
     /// Of the pieces, in order, on the host: weights with all that is kept of them, given the rank's values.
@@ -135,25 +131,30 @@ public:
         }
         return all;
     }
-    [[nodiscard]] std::vector<float> read_first_moment() const {
-        return read(first_codes, first_moment_, first_codes_, first_scales_);
-    }
-    [[nodiscard]] std::vector<float> read_second_moment() const {
-        return read(second_codes, second_moment_, second_codes_, second_scales_);
-    }
+    [[nodiscard]] std::vector<float> read_first_moment() const { return read(mean_); }
+    [[nodiscard]] std::vector<float> read_second_moment() const { return read(square_); }
     /// Empty where none is kept.
     [[nodiscard]] std::vector<float> read_average() const { return downloaded(average_); }
 
 private:
     using floats = typename space::template array<float>;
-    using codes = typename space::template array<std::uint8_t>;
 
-    [[nodiscard]] static const optimizer_form& require_good(const optimizer_form& form) {
+    /// Values, or codes with their scales.
+    struct moment {
+        const code_map& map;
+        floats values{};
+        typename space::template array<std::uint8_t> codes{};
+        floats scales{};
+    };
+
+    static void require_good(const optimizer_form& form) {
         const bool rounds = form.weights != weight_form::float32;
         if (rounds && !Updates::rounds_to_bfloat16) {
             throw input_error{"rank_optimizer: weights: kahan and stochastic are for values in bf16"};
         }
-        return form;
+    }
+    [[nodiscard]] static std::size_t blocks_of(std::size_t elements) noexcept {
+        return static_cast<std::size_t>(moment_blocks(static_cast<std::int64_t>(elements)));
     }
     /// Never more than half of the last place of what it is left over of, so that the two can be told from their sum.
     [[nodiscard]] static scalar truncated(float value) noexcept {
@@ -167,32 +168,32 @@ private:
     void put(std::span<const float> from, floats& to, std::size_t piece) const {
         if (to.size() != 0) { space::template upload<float>(from, to.data() + first_[piece]); }
     }
-    void encode(const code_map& map, std::span<const float> values, codes& to, floats& scales, std::size_t piece) {
-        std::vector<std::uint8_t> made(values.size());
-        std::vector<float> by(moment_blocks(values.size()));
-        for_each_moment_block(values.size(), [&](std::size_t block, std::size_t first, std::size_t size) {
-            by[block] = encode_block(map, values.subspan(first, size), std::span{made}.subspan(first, size));
+    void put(std::span<const float> from, moment& to, std::size_t piece) const {
+        put(from, to.values, piece);
+        if (to.codes.size() == 0) { return; }
+        std::vector<std::uint8_t> made(from.size());
+        std::vector<float> scales(blocks_of(from.size()));
+        for_each_moment_block(from.size(), [&](std::size_t block, std::size_t first, std::size_t size) {
+            scales[block] = encode_block(to.map, from.subspan(first, size), std::span{made}.subspan(first, size));
         });
-        space::template upload<std::uint8_t>(made, to.data() + first_[piece]);
-        space::template upload<float>(by, scales.data() + first_block_[piece]);
+        space::template upload<std::uint8_t>(made, to.codes.data() + first_[piece]);
+        space::template upload<float>(scales, to.scales.data() + first_block_[piece]);
     }
-    [[nodiscard]] std::vector<float> read(const code_map& map, const floats& plain, const codes& coded,
-                                          const floats& scales) const {
-        if (coded.size() == 0) { return downloaded(plain); }
-        std::vector<std::uint8_t> here(coded.size());
-        space::template download<std::uint8_t>(coded.data(), here);
-        const std::vector<float> by = downloaded(scales);
+    [[nodiscard]] std::vector<float> read(const moment& from) const {
+        if (from.codes.size() == 0) { return downloaded(from.values); }
+        std::vector<std::uint8_t> here(from.codes.size());
+        space::template download<std::uint8_t>(from.codes.data(), here);
+        const std::vector<float> scales = downloaded(from.scales);
         std::vector<float> all(here.size());
         for (std::size_t i = 0; i != pieces_.size(); ++i) {
             for_each_moment_block(pieces_[i].range.size, [&](std::size_t block, std::size_t first, std::size_t size) {
-                decode_block(map, std::span{here}.subspan(first_[i] + first, size), by[first_block_[i] + block],
-                             std::span{all}.subspan(first_[i] + first, size));
+                decode_block(from.map, std::span{here}.subspan(first_[i] + first, size),
+                             scales[first_block_[i] + block], std::span{all}.subspan(first_[i] + first, size));
             });
         }
         return all;
     }
 
-    optimizer_form form_;
     std::vector<update_piece> pieces_;
     std::vector<std::size_t> first_{};       ///< of each piece, among all elements
     std::vector<std::size_t> first_block_{}; ///< and among all blocks
@@ -200,12 +201,8 @@ private:
     std::size_t blocks_{};
     floats master_{};
     typename space::template array<scalar> left_over_{};
-    floats first_moment_{};
-    floats second_moment_{};
-    codes first_codes_{};
-    codes second_codes_{};
-    floats first_scales_{};
-    floats second_scales_{};
+    moment mean_{first_codes};
+    moment square_{second_codes};
     floats average_{};
 };
 

@@ -139,14 +139,14 @@ __global__ void __launch_bounds__(moment_block)
 template <class T>
 void adamw_blocks(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }
-    const auto blocks = static_cast<std::int64_t>(train::moment_blocks(arrays.size));
+    const std::int64_t blocks = moment_blocks(static_cast<std::int64_t>(arrays.size));
     const std::int64_t most = 8 * on.multiprocessors;
     const std::uint64_t stream =
         static_cast<std::uint64_t>(train::random_stream::rounding) | (static_cast<std::uint64_t>(now.step) << 16U);
     launch(adamw_blocks_kernel<T>, static_cast<unsigned>(blocks < most ? blocks : most), moment_block, 0, on.stream,
            train::factors_of<float>(now.constants, now.step, now.gradient_scale),
            static_cast<float>(1.0 - now.average_decay), arrays, train::first_codes, train::second_codes,
-           random_key{now.seed, static_cast<train::random_stream>(stream)});
+           random_key{now.seed, stream});
 }
 
 } // namespace pulse::cuda

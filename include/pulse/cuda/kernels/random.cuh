@@ -16,10 +16,11 @@ struct random_key {
     std::uint32_t stream_low{};
     std::uint32_t stream_high{};
 
-    constexpr random_key(std::uint64_t seed, train::random_stream stream) noexcept :
+    constexpr random_key(std::uint64_t seed, std::uint64_t stream) noexcept :
         key_low(static_cast<std::uint32_t>(seed)), key_high(static_cast<std::uint32_t>(seed >> 32U)),
-        stream_low(static_cast<std::uint32_t>(static_cast<std::uint64_t>(stream))),
-        stream_high(static_cast<std::uint32_t>(static_cast<std::uint64_t>(stream) >> 32U)) {}
+        stream_low(static_cast<std::uint32_t>(stream)), stream_high(static_cast<std::uint32_t>(stream >> 32U)) {}
+    constexpr random_key(std::uint64_t seed, train::random_stream stream) noexcept :
+        random_key(seed, static_cast<std::uint64_t>(stream)) {}
 };
 
 /// The four words of one counter: the same as train::random_source::block gives (Salmon et al., SC 2011).

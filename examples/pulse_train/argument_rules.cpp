@@ -109,11 +109,6 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (!a.size.empty()) { a.pictures.size = pulse_examples::extent_in(a.size); }
     if (!a.buckets.empty()) {
         a.pictures.buckets = pulse_examples::buckets_in(a.buckets);
-        if (a.encode == encode_when::bubbles) {
-            throw pulse::input_error{
-                "--encode bubbles: with --buckets the next step's size decides what is encoded for it; each-step and "
-                "once do"};
-        }
         for (const char* name : {"--profile", "--profile-out"}) {
             if (app.count(name) > 0) {
                 throw pulse::input_error{std::string{name} + ": it is of one size, and --buckets has several"};

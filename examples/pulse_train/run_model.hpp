@@ -118,21 +118,22 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
     const arguments& a = in.args;
     if constexpr (pulse::frozen::networks_of<Model>::known) {
         const bool possible = a.plan_file.empty() || !in.plan.frozen_tasks.empty();
-        if (pictures != nullptr && pictures->has_buckets()) {
-            const auto batch = static_cast<std::uint64_t>(a.planning.global_batch);
-            if (a.plan_file.empty()) { in.extents = pictures->shares(batch); }
-        } else if (pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
-                   (a.encode || possible)) {
+        if (pictures != nullptr && pictures->has_buckets() && a.plan_file.empty()) {
+            in.extents = pictures->shares(static_cast<std::uint64_t>(a.planning.global_batch));
+        }
+        if (pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
+            (a.encode || possible)) {
             using task = pulse::pictures_task<Model, typename Side::math>;
             measurements ahead = known;
             const auto read = known.costs.begin();
             if (!a.profile.empty() && !read->second.front().frozen.empty()) {
-                require_same_frozen(read->second.front(), task::tasks::components(in.sizes), a.profile);
+                require_same_frozen(read->second.front(), task::tasks::components(pictures->sizes()), a.profile);
                 ahead.frozen = read->second.front().frozen;
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
                     ahead.frozen = task::tasks::measured(
-                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads), in.sizes);
+                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads), pictures->sizes(),
+                        pulse::normalized_shares(in.extents));
                 });
             }
             try {

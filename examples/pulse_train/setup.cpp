@@ -120,7 +120,11 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
 /// What encoding takes of each rank, and how much of it its bubbles hide.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found) {
     const double each_us = found.frozen.work_us() / found.plan.pipeline_degree;
-    const double added_us = found.plan.predicted.step_us - found.frozen.passes_step_us;
+    double step_us = 0;
+    found.each_extent([&](const pulse::extent&, const pulse::plan& made, const pulse::cost_table&, double share) {
+        step_us += share * made.predicted.step_us;
+    });
+    const double added_us = step_us - found.frozen.passes_step_us;
     return "frozen networks take " + pulse::duration_text(each_us) + " of every rank, " +
            pulse::percent_text(each_us > 0 ? std::clamp(1 - added_us / each_us, 0.0, 1.0) : 1.0) +
            " of it in bubbles\n";
@@ -284,8 +288,12 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
         if (from.frozen.empty()) {
-            in.plan.frozen_tasks.clear();
-            in.plan.frozen_hosts.clear();
+            const auto clear = [](pulse::plan& made) {
+                made.frozen_tasks.clear();
+                made.frozen_hosts.clear();
+            };
+            clear(in.plan);
+            for (pulse::planned_extent& other : in.others) { clear(other.plan); }
         } else if (in.plan.frozen_tasks.empty()) {
             throw pulse::input_error{a.plan_file + ": frozen_tasks: there are none, which --encode bubbles runs"};
         } else {

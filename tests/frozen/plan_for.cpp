@@ -20,9 +20,18 @@
 #include <pulse/io/png.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/onednn/backend.hpp>
+#include <pulse/plan/check.hpp>
 #include <pulse/plan/kept_by.hpp>
+#include <pulse/plan/lower.hpp>
+#include <pulse/plan/peak_bytes.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
+#include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/executor.hpp>
+#include <pulse/threads/transport.hpp>
 #include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_request.hpp>
@@ -68,7 +77,7 @@ TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stag
         const tuning found = plan_for<sd_tiny, on_cpu>(asked(mode), pictures_options{});
         CHECK(has_tasks(found));
         CHECK(found.kept == kept_by<sd_tiny, on_cpu>());
-        CHECK(task::tasks::fits(found.costs.frozen, frozen::extents_of<sd_tiny>({})));
+        CHECK(task::tasks::fits(found.costs.frozen, {frozen::extents_of<sd_tiny>({})}));
     }
     const tuning before = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::none), pictures_options{});
     CHECK_FALSE(has_tasks(before));
@@ -123,7 +132,7 @@ TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no r
 }
 
 TEST_CASE("what tasks are estimated to take is what their networks take, layers behind the states too") {
-    const auto all = frozen::tasks<sdxl_tiny, on_cpu>::estimated(cpu_core, frozen::extents_of<sdxl_tiny>({}));
+    const auto all = frozen::tasks<sdxl_tiny, on_cpu>::estimated(cpu_core, {frozen::extents_of<sdxl_tiny>({})});
     const auto compare = [](const frozen_component& task, const frozen_graph& network) {
         const frozen_component whole = analytic_frozen(network, cpu_core, static_cast<int>(sizeof(float)));
         CHECK(whole.layers.size() >= task.layers.size());
@@ -145,8 +154,8 @@ TEST_CASE("pictures of another size are planned at its latents' extent, with net
     const tuning wide = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::bubbles), {.size = pixels});
     CHECK(wide.extent == sizes.latents);
     CHECK(wide.costs.layers.front().forward_us > 0);
-    CHECK(task::tasks::fits(wide.costs.frozen, sizes));
-    CHECK_FALSE(task::tasks::fits(wide.costs.frozen, frozen::extents_of<sd_tiny>({})));
+    CHECK(task::tasks::fits(wide.costs.frozen, {sizes}));
+    CHECK_FALSE(task::tasks::fits(wide.costs.frozen, {frozen::extents_of<sd_tiny>({})}));
     const tuning usual = plan_for<sd_tiny, on_cpu>(asked(frozen_mode::bubbles), pictures_options{});
     CHECK(usual.extent == extent{});
     CHECK(most_memory(usual) < most_memory(wide));
@@ -157,6 +166,57 @@ TEST_CASE("pictures of another size are planned at its latents' extent, with net
     plan_request other = asked(frozen_mode::none);
     other.extent = {8, 8};
     CHECK(refusal(other, {.size = pixels}) == "extent: it follows from size of the pictures");
+}
+
+TEST_CASE("tasks for pictures of several sizes take the mean time, in the memory of each") {
+    using tasks = frozen::tasks<sdxl_tiny, on_cpu>;
+    const frozen::picture_extents high = frozen::extents_of<sdxl_tiny>({64, 16});
+    const frozen::picture_extents square = frozen::extents_of<sdxl_tiny>({24, 24});
+    const auto each = [](const frozen::picture_extents& one) { return tasks::estimated(cpu_core, {one}); };
+    const auto of_high = each(high);
+    const auto of_square = each(square);
+    const auto mean = tasks::estimated(cpu_core, {high, square}, {0.25, 0.75});
+    CHECK(tasks::fits(mean, {square, high}));
+    REQUIRE(of_high.front() != of_square.front());
+    for (std::size_t c = 0; c != mean.size(); ++c) {
+        CHECK(mean[c].result_bytes == std::max(of_high[c].result_bytes, of_square[c].result_bytes));
+        CHECK(mean[c].input_bytes == std::max(of_high[c].input_bytes, of_square[c].input_bytes));
+        for (std::size_t l = 0; l != mean[c].layers.size(); ++l) {
+            const frozen_layer& a = of_high[c].layers[l];
+            const frozen_layer& b = of_square[c].layers[l];
+            CHECK(mean[c].layers[l].sample_us == doctest::Approx(0.25 * a.sample_us + 0.75 * b.sample_us));
+            CHECK(mean[c].layers[l].call_us == doctest::Approx(0.25 * a.call_us + 0.75 * b.call_us));
+            CHECK(mean[c].layers[l].live_bytes >= std::max(a.live_bytes, b.live_bytes));
+            CHECK(mean[c].layers[l].parameter_bytes == a.parameter_bytes);
+        }
+    }
+    const std::vector<extent_share> extents{{high.latents, 1}, {square.latents, 3}};
+    plan_request request = asked(frozen_mode::bubbles);
+    request.extents = extents;
+    request.device = cpu_core;
+    const tuning found = plan_for<sdxl_tiny, on_cpu>(request, mean);
+    REQUIRE(has_tasks(found));
+    std::int64_t most = 0;
+    found.each_extent([&](const extent&, const plan& made, const cost_table& costs, double) {
+        CHECK(costs.frozen == mean);
+        CHECK(made.frozen_tasks == found.plan.frozen_tasks);
+        CHECK(made.predicted.step_us >= made.predicted.lower_bound_us * (1 - 1e-9));
+        const step_model model{made, costs};
+        CHECK(check(made, model, lower(made, model)).ok());
+        most = std::max(most, std::ranges::max(peak_bytes(made, costs, found.kept)));
+    });
+    CHECK(found.plan.predicted.step_us != found.others.front().plan.predicted.step_us);
+    CHECK(most_memory(found) >= most);
+    CHECK(peak_bytes(found) == found.plan.predicted.peak_memory_bytes);
+
+    // Ranks would not know what a step has to make for one of another extent.
+    planned other = found;
+    std::swap(other.others.front().plan.frozen_tasks.front(), other.others.front().plan.frozen_tasks.back());
+    host::run_ranks(2, {}, [&](host::thread_transport& transport) {
+        on_cpu math{1};
+        CHECK_THROWS_WITH_AS((executor<sdxl_tiny, on_cpu>{math, transport, other}), doctest::Contains("frozen tasks"),
+                             input_error);
+    });
 }
 
 TEST_CASE("pictures in buckets are planned at the extents that they have, for the steps of an epoch") {

@@ -342,8 +342,8 @@ class Encoded(unittest.TestCase):
         self.assertLess(abs(report(one)["loss"][0] - wanted), bounds.loss(precision, 0, wanted, 0))
         half = trained(*options, "--ranks", 2, "--gpus", "0,0", *on(precision), data=data, steps=4)
         pipeline = ("--ranks", 2, "--gpus", "0,0", *on(precision))
-        for how in (pipeline, (*pipeline, "--encode", "once", "--cache", ROOM / f"shapes_{precision}"),
-                    ("--ranks", 1, *on(precision), "--resume", checkpoint(half))):
+        for how in ((*pipeline, "--encode", "bubbles"), (*pipeline, "--encode", "once", "--cache", ROOM / f"shapes_{precision}"),
+                    ("--ranks", 1, *on(precision), "--encode", "each-step", "--resume", checkpoint(half))):
             out = trained(*options, *how, data=data, steps=9)
             self.assertEqual(report(out)["loss"], report(one)["loss"][-len(report(out)["loss"]):])
             self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(one)).tensors)

@@ -197,10 +197,16 @@ class Buckets(Encoded):
             replicas = DRAW.choice([1, 1, 2])
             options = drawn_plan(replicas)
             with self.subTest(number=number, options=options):
-                resumed = self.begun(DRAW.choice([0, 0, 1, 4, 7]), replicas, "--encode", "each-step")
-                once = ("--encode", "once", "--cache", fresh()) if DRAW.random() < 0.5 else ()
-                out = self.learn("--steps", steps, *options, *resumed, *once)
+                resumed = self.begun(DRAW.choice([0, 0, 1, 4, 7]), replicas, *DRAW.choice([BUBBLES, ("--encode", "each-step")]))
+                encode = (BUBBLES, ("--encode", "once", "--cache", fresh()), BUBBLES, ())[number % 4]
+                out = self.learn("--steps", steps, *options, *resumed, *encode)
                 self.same_steps(out, self.each_step(replicas, steps), options)
+                tasks = [one.get("frozen_tasks") for one in json.loads((out / "plan.json").read_text())["extents"]]
+                if encode == BUBBLES:  # a task encodes for a next step of any size
+                    self.assertGreater(sum(map(len, tasks[0])), 0)
+                    self.assertEqual(tasks, tasks[:1] * len(tasks))
+                elif encode:
+                    self.assertEqual(tasks, [None] * len(tasks))
                 shutil.rmtree(out)
 
     def test_the_plan_and_the_report_have_every_bucket(self):
@@ -240,7 +246,6 @@ class Buckets(Encoded):
                            size=())
             self.assertIn("extents", self.invoke(line, 2).stderr)
 
-        refused("--encode", "bubbles", names=["--encode bubbles", "--buckets"])
         refused("--profile-out", fresh(), names=["--profile-out", "--buckets"])
         refused("--buckets", "16:5", names=["--buckets"])  # given twice
         wrong = {"16:6": "height is a multiple of", "16:4:9-32": "multiples of 4", "16:4:32-8": "in that order", "16:": "AREA[:STEP",
@@ -251,7 +256,8 @@ class Buckets(Encoded):
             self.assertIn(name, self.invoke(line, 2).stderr)
 
     def test_processes(self):
-        for ranks, replicas, options in ((2, 1, ()), (4, 1, ("--placement", "sequential")), (4, 2, ("--recomputation", "stages"))):
+        for ranks, replicas, options in ((2, 1, BUBBLES), (4, 1, ("--placement", "sequential", "--encode", "each-step")),
+                                         (4, 2, ("--recomputation", "stages", *BUBBLES))):
             with self.subTest(ranks=ranks, options=options):
                 out = fresh()
                 child = self.start_processes(ranks, "--steps", 11, "--replicas", replicas, *options, out=out)
@@ -260,7 +266,7 @@ class Buckets(Encoded):
                 self.same_steps(out, self.each_step(replicas, 11), options)
 
     def test_killed_and_resumed(self):
-        self.kill_and_resume("--encode", "each-step")
+        self.kill_and_resume(*BUBBLES)
 
 
 class Kills(Encoded):

@@ -188,9 +188,9 @@ class Training(Case):
     def test_steps_of_three_sizes(self):
         folder, data = self.captioned()
         tiny_pipeline.add_shapes(data)
-        options = ("--from", folder, "--data", data, "--flip", "yes", "--encode", "each-step", "--buckets", "16:8:8-24")
-        processes = self.trained(*options, ranks=2, steps=6)
-        self.same(processes, on_threads(*options, steps=6))
+        options = ("--from", folder, "--data", data, "--flip", "yes", "--buckets", "16:8:8-24", "--encode")
+        processes = self.trained(*options, "bubbles", ranks=2, steps=6)
+        self.same(processes, on_threads(*options, "each-step", steps=6))
         self.assertEqual(len(json.loads((processes / "report.json").read_text())["extents"]), 3)
 
     @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")

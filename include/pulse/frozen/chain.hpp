@@ -81,19 +81,25 @@ public:
     [[nodiscard]] std::int64_t output_bytes(std::size_t layer) const noexcept {
         return scalar_bytes * network_.links()[layer].output;
     }
-    /// The layers of a frozen component that is this network, without times.
-    [[nodiscard]] static std::vector<frozen_layer> layers(const extent& to = {}) {
-        const resizing size = pulse::resize<Network>(to);
-        const auto graph = graph_of<Network>(size);
-        const std::int64_t always =
-            bytes(to) - scalar_bytes * (Network::parameter_count() + network::working_elements(size));
-        std::vector<frozen_layer> all;
-        for (const encode::chain_link& l : encode::links_of<Network>(size)) {
-            all.push_back({.name = graph.layers[all.size()].name,
-                           .parameter_bytes = scalar_bytes * l.parameters,
-                           .output_bytes = scalar_bytes * l.output,
-                           .live_bytes = always + scalar_bytes * l.all()});
+    /// The layers of a frozen component that is this network, run at these extents, without times.
+    [[nodiscard]] static std::vector<frozen_layer> layers(std::span<const extent> extents) {
+        const auto graph = graph_of<Network>();
+        std::vector<frozen_layer> all(layer_count);
+        std::int64_t working = 0;
+        for (const extent& to : extents) {
+            const resizing size = pulse::resize<Network>(to);
+            working = std::max(working, network::working_elements(size));
+            std::size_t next = 0;
+            for (const encode::chain_link& l : encode::links_of<Network>(size)) {
+                frozen_layer& layer = all[next];
+                layer.name = graph.layers[next++].name;
+                layer.parameter_bytes = scalar_bytes * l.parameters;
+                layer.output_bytes = std::max(layer.output_bytes, scalar_bytes * l.output);
+                layer.live_bytes = std::max(layer.live_bytes, scalar_bytes * l.all());
+            }
         }
+        const std::int64_t always = bytes(extents) - scalar_bytes * (Network::parameter_count() + working);
+        for (frozen_layer& layer : all) { layer.live_bytes += always; }
         return all;
     }
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
@@ -142,7 +148,7 @@ public:
     }
     static constexpr std::size_t layer_count = 1;
     [[nodiscard]] std::int64_t output_bytes(std::size_t) const noexcept { return 0; }
-    [[nodiscard]] static std::vector<frozen_layer> layers(const extent& = {}) { return {{.name = "pixels"}}; }
+    [[nodiscard]] static std::vector<frozen_layer> layers(std::span<const extent>) { return {{.name = "pixels"}}; }
     [[nodiscard]] std::int64_t used_bytes() const noexcept { return 0; }
 };
 

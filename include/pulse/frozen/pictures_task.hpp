@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <span>
@@ -90,7 +89,13 @@ public:
     pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,
                   const train::noise_schedule& noise, train::diffusion_options options,
                   std::uint64_t end = std::numeric_limits<std::uint64_t>::max()) :
-        pictures_task{from, of_rank, made, noise, options, end, place_on(made, of_rank)} {}
+        pictures_task{from,
+                      of_rank,
+                      made,
+                      noise,
+                      options,
+                      end,
+                      place_of({made.layout, made.plan.pipeline_degree, made.plan.data_degree}, of_rank.rank())} {}
     pictures_task(const pictures_task&) = delete;
     pictures_task& operator=(const pictures_task&) = delete;
 
@@ -106,7 +111,7 @@ public:
     void begin(std::uint64_t position, Scale... scale) {
         if (!fault_.empty()) { throw input_error{fault_}; }
         if (in_bubbles_) {
-            position_ = position; // what is encoded for it, encoded() says
+            see(position); // what is encoded for it, encoded() says
             ((loss_scale_ = scale), ...);
             return;
         }
@@ -142,13 +147,13 @@ public:
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
     void encoded(const encoded_results& results) {
-        latents_.begin(position_ + first_);
         if (sees_pictures_) {
+            const std::size_t elements = posterior::elements_of(seen_.latents);
             each_result(results, tasks::of_pictures, [&](std::size_t i, std::span<const float> of_picture) {
-                std::copy_n(of_picture.begin(), posterior_.elements(), latents_.of(i).begin());
+                std::copy_n(of_picture.begin(), elements, latents_.of(i).begin());
                 if (!reads_conditions_) { return; }
                 picture_facts facts;
-                std::memcpy(static_cast<void*>(&facts), of_picture.data() + posterior_.elements(), sizeof facts);
+                std::memcpy(static_cast<void*>(&facts), of_picture.data() + elements, sizeof facts);
                 write_facts(facts, i);
             });
         }
@@ -195,7 +200,7 @@ private:
         if (in_bubbles_ && !from.options().cache.empty()) {
             throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
         }
-        if (in_bubbles_ && !tasks::fits(components_, from.sizes().front())) {
+        if (in_bubbles_ && !tasks::fits(components_, from.sizes())) {
             throw input_error{"pulse: the frozen components of the plan's costs are not the networks of " +
                               Model::config.name.str()};
         }
@@ -209,14 +214,8 @@ private:
             for (std::uint64_t i = 0; i != steps_.samples_of_replica(); ++i) { seen.push_back({i, true}); }
             ahead_.emplace(from.source(), std::move(seen), steps_.samples_of_step());
             if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
-            if (sees_pictures_) {
-                pictures_.emplace(from.options().networks, math_, std::vector<bool>{}, seen_.pixels);
-                for (const frozen::picture_extents& one : from.sizes()) { pictures_->resize(one.pixels); }
-            }
+            if (sees_pictures_) { host_encoder({}); }
         }
-    }
-    [[nodiscard]] static replica_place place_on(const planned& made, const any_transport& of_rank) {
-        return place_of({made.layout, made.plan.pipeline_degree, made.plan.data_degree}, of_rank.rank());
     }
     [[nodiscard]] static train::diffusion_options of_plan(train::diffusion_options options, const plan& made,
                                                           int replica, std::size_t greatest_elements) {
@@ -227,18 +226,29 @@ private:
         options.replica = replica;
         return options;
     }
+    /// The step that begins has the samples from a global position on.
+    void see(std::uint64_t position) {
+        if (from_.has_buckets() && position % steps_.samples_of_step() != 0) {
+            throw input_error{from_.options().words.buckets + ": no step begins at sample " + std::to_string(position)};
+        }
+        position_ = position;
+        seen_ = from_.sizes()[extent_at(position)];
+        latents_.begin(position + first_);
+        latents_.resize(posterior::elements_of(seen_.latents));
+    }
+    /// What is encoded next is of the step with the samples from a global position on.
+    void set_size(std::uint64_t position) {
+        const frozen::picture_extents& size = from_.sizes()[extent_at(position)];
+        if (std::exchange(encodes_, size) == size) { return; }
+        posterior_.resize(size.latents);
+        if (pictures_) { pictures_->resize(size.pixels); }
+    }
     void prepare_samples(std::uint64_t position) {
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
-        if (from_.has_buckets() && position % steps_.samples_of_step() != 0) {
-            throw input_error{from_.options().words.buckets + ": no step begins at sample " + std::to_string(position)};
-        }
-        latents_.begin(first);
-        seen_ = from_.sizes()[extent_at(position)];
-        posterior_.resize(seen_.latents);
-        latents_.resize(posterior_.elements());
-        if (pictures_) { pictures_->resize(seen_.pixels); }
+        see(position);
+        set_size(position);
         if (sees_pictures_) { from_.cache() != nullptr ? read(first) : encode(first); }
         encoded_ = first;
         if (sees_pictures_) {
@@ -270,7 +280,6 @@ private:
     /// The layers that a device's tasks run, and the pictures that these see, in their order.
     void host_networks(const std::vector<frozen_task>& mine) {
         texts_.emplace();
-        const std::filesystem::path& folder = from_.options().networks;
         std::vector<std::vector<bool>> layers(components_.size());
         std::vector<frozen::pictures_ahead::seen_sample> seen;
         for (const frozen_task& task : mine) {
@@ -282,25 +291,22 @@ private:
             }
         }
         ahead_.emplace(from_.source(), std::move(seen), steps_.samples_of_step());
-        if (!layers.front().empty()) { pictures_.emplace(folder, math_, layers.front(), seen_.pixels); }
+        if (!layers.front().empty()) { host_encoder(layers.front()); }
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             const std::vector<bool>& of_text = layers[which + tasks::of_texts];
-            if (!of_text.empty()) { texts_->host(which, folder, math_, of_text); }
+            if (!of_text.empty()) { texts_->host(which, from_.options().networks, math_, of_text); }
         }
     }
-    /// The layers of a call on one of its samples.
-    [[nodiscard]] layers_of_chain layers_of(const encoding& call, int sample) const {
-        const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
-        const auto first = static_cast<std::size_t>(call.what.first_layer);
-        const auto last = static_cast<std::size_t>(call.what.last_layer);
-        const bool ends = last + 1 == of.layers.size();
-        return {first, last, first == 0 ? nullptr : sample_in(call.from, sample, of.layers[first - 1].output_bytes),
-                sample_in(call.to, sample, ends ? of.result_bytes : of.layers[last].output_bytes)};
+    /// The encoder of pictures, with room for all sizes.
+    void host_encoder(const std::vector<bool>& layers) {
+        pictures_.emplace(from_.options().networks, math_, layers, from_.sizes().front().pixels);
+        for (const frozen::picture_extents& one : from_.sizes()) { pictures_->resize(one.pixels); }
     }
     /// Layers of the autoencoder on a sample of the replica; the last draws the latents. Behind these, and behind what
     /// a chain that pauses leaves, are the picture's facts.
     void encode_picture(std::uint64_t first, const encoding& call, int sample) {
-        const layers_of_chain which = layers_of(call, sample);
+        set_size(first - first_);
+        const layers_of_chain which = frozen::layers_of(components_, call, sample);
         captioned_picture seen;
         if (which.first == 0) {
             seen = ahead_->next(first);
@@ -323,7 +329,7 @@ private:
     }
     /// Layers of a text encoder on a sample's caption.
     void encode_text(std::uint64_t first, const encoding& call, int sample) {
-        const layers_of_chain which = layers_of(call, sample);
+        const layers_of_chain which = frozen::layers_of(components_, call, sample);
         const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
         captioned_picture seen;
         if (which.first == 0) { seen = ahead_->next(first); }
@@ -391,7 +397,8 @@ private:
     double loss_scale_{1};
     std::vector<float> numbers_{}; ///< of samples, as results have them
     std::optional<std::uint64_t> encoded_{};
-    std::string fault_{}; ///< why the next step cannot begin
+    std::optional<frozen::picture_extents> encodes_{}; ///< pictures of this size
+    std::string fault_{};                              ///< why the next step cannot begin
     std::int64_t cut_{};
     double seconds_{};
 };

@@ -14,6 +14,7 @@
 #include <pulse/model/extent.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/plan/kept_by.hpp>
+#include <pulse/tune/extent_plans.hpp>
 #include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_request.hpp>
@@ -23,12 +24,28 @@ namespace pulse {
 
 namespace frozen {
 
-/// A plan without frozen tasks: steps read a cache or, where there is none, ranks encode before each, in memory for
-/// pictures of these sizes.
+/// A plan for pictures of these sizes, which the request's extents follow: with frozen tasks where it asks for some, or
+/// leaves that open and there is such a plan, unless there is a cache. Without tasks, steps read the cache or ranks
+/// encode before each.
 template <any_model Model, class Backend>
-[[nodiscard]] tuning plan_without_tasks(plan_request request, const pictures_options& options,
-                                        const std::vector<picture_extents>& sizes, const std::string& why_not = {}) {
+[[nodiscard]] tuning plan_at(plan_request request, const pictures_options& options,
+                             const std::vector<picture_extents>& sizes) {
     using task = pictures_task<Model, Backend>;
+    const bool must = request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles;
+    if (must && !options.cache.empty()) {
+        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
+                          options.words.cache + " no step encodes anything"};
+    }
+    std::string why_not;
+    if (options.cache.empty() && request.frozen != frozen_mode::none) {
+        try {
+            return plan_for<Model, Backend>(
+                request, task::tasks::estimated(*request.device, sizes, normalized_shares(request.extents)));
+        } catch (const infeasible_error& e) {
+            if (must) { throw; }
+            why_not = std::string{"; as tasks: "} + e.what();
+        }
+    }
     request.frozen = frozen_mode::none;
     if (!options.cache.empty()) { return plan_for<Model, Backend>(std::move(request)); }
     request.kept->beside_first_stage += task::first_stage_bytes(sizes);
@@ -50,7 +67,6 @@ template <any_model Model, class Backend>
 /// Throws input_error on tasks beside a cache, and as plan_for does.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
-    using task = pictures_task<Model, Backend>;
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     if (options.buckets.area != extent{}) {
@@ -61,35 +77,17 @@ template <any_model Model, class Backend>
         throw input_error{"extent: it follows from " + options.words.size + " of the pictures"};
     }
     if (options.size != extent{}) { request.extent = sizes.latents; }
-    const bool must = request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles;
-    if (must && !options.cache.empty()) {
-        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
-                          options.words.cache + " no step encodes anything"};
-    }
-    std::string why_not;
-    if (options.cache.empty() && request.frozen != frozen_mode::none) {
-        try {
-            return plan_for<Model, Backend>(request, task::tasks::estimated(*request.device, sizes));
-        } catch (const infeasible_error& e) {
-            if (must) { throw; }
-            why_not = std::string{"; as tasks: "} + e.what();
-        }
-    }
-    return frozen::plan_without_tasks<Model, Backend>(std::move(request), options, {sizes}, why_not);
+    return frozen::plan_at<Model, Backend>(std::move(request), options, {sizes});
 }
 
 /// The same for a pictures_task on these pictures, which are open: where they are in buckets, at the extent of each,
-/// for the mean step of an epoch. Then no tasks encode, as the next step's bucket would decide what they take; throws
-/// input_error where the request asks for some, or has no global batch.
+/// for the mean step of an epoch; tasks encode for a next step of any bucket. Throws input_error where the request has
+/// no global batch.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& from) {
     const pictures_options& options = from.options();
     if (!from.has_buckets()) { return plan_for<Model, Backend>(std::move(request), options); }
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
-    if (request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles) {
-        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
-                          options.words.buckets + " the next step's size decides what is encoded for it"};
-    }
     if (request.extent != extent{} || !request.extents.empty()) {
         throw input_error{request.words.extents + ": they follow from " + options.words.buckets};
     }
@@ -99,7 +97,7 @@ template <any_model Model, class Backend>
     }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     request.extents = from.shares(static_cast<std::uint64_t>(request.global_batch));
-    return frozen::plan_without_tasks<Model, Backend>(std::move(request), options, from.sizes());
+    return frozen::plan_at<Model, Backend>(std::move(request), options, from.sizes());
 }
 
 } // namespace pulse

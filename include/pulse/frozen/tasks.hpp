@@ -21,11 +21,23 @@
 #include <pulse/model/resize.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
 #include <pulse/zoo/frozen_parts.hpp>
 
 namespace pulse::frozen {
+
+/// The layers of a call on one of its samples.
+[[nodiscard]] inline layers_of_chain layers_of(const std::vector<frozen_component>& components, const encoding& call,
+                                               int sample) {
+    const frozen_component& of = components[static_cast<std::size_t>(call.what.component)];
+    const auto first = static_cast<std::size_t>(call.what.first_layer);
+    const auto last = static_cast<std::size_t>(call.what.last_layer);
+    const bool ends = last + 1 == of.layers.size();
+    return {first, last, first == 0 ? nullptr : sample_in(call.from, sample, of.layers[first - 1].output_bytes),
+            sample_in(call.to, sample, ends ? of.result_bytes : of.layers[last].output_bytes)};
+}
 
 /// The frozen networks of a model as the components that frozen tasks of a plan run, layer by layer: pictures give
 /// their latents, and behind them what else is known of them (picture_facts); each text encoder gives what it makes of
@@ -40,58 +52,76 @@ struct tasks {
     /// That of the first text encoder; those of others follow.
     static constexpr int of_texts = 1;
 
-    /// Without times.
-    [[nodiscard]] static std::vector<frozen_component> components(const picture_extents& sizes) {
+    /// Without times, with the bytes of the greatest of the sizes that pictures have.
+    [[nodiscard]] static std::vector<frozen_component> components(const std::vector<picture_extents>& sizes) {
+        std::vector<extent> pixels;
+        std::size_t most_pixels = 0;
+        for (const picture_extents& one : sizes) {
+            pixels.push_back(one.pixels);
+            most_pixels = std::max(most_pixels, pixels_of(one));
+        }
         const auto latent_bytes =
-            static_cast<std::int64_t>(posterior_source<networks>::elements_of(sizes.latents) * sizeof(float));
+            static_cast<std::int64_t>(posterior_source<networks>::elements_of(greatest_latents(sizes)) * sizeof(float));
         // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
         std::vector<frozen_component> all{{.name = "pictures",
                                            .feeds = frozen_use::input,
-                                           .input_bytes = static_cast<std::int64_t>(pixels_of(sizes) * sizeof(float)),
+                                           .input_bytes = static_cast<std::int64_t>(most_pixels * sizeof(float)),
                                            .result_bytes = latent_bytes + fact_bytes,
                                            .max_chunk = 1,
-                                           .layers = picture_encoder::layers(sizes.pixels)}};
+                                           .layers = picture_encoder::layers(pixels)}};
         for (frozen_layer& layer : all.front().layers) { layer.output_bytes += fact_bytes; }
         networks::each_text(
             [&]<class Component>(const Component*) { all.push_back(folder_text<Component, Math>::component()); });
         return all;
     }
     /// Whether components are these but for their times.
-    [[nodiscard]] static bool fits(std::vector<frozen_component> timed, const picture_extents& sizes) {
+    [[nodiscard]] static bool fits(std::vector<frozen_component> timed, const std::vector<picture_extents>& sizes) {
         for (frozen_component& one : timed) {
             for (frozen_layer& layer : one.layers) { layer.call_us = layer.sample_us = 0; }
         }
         return timed == components(sizes);
     }
     /// With what the rates of a device suggest (analytic_frozen): the same in every process, and no weights are
-    /// loaded.
-    [[nodiscard]] static std::vector<frozen_component> estimated(const device& on, const picture_extents& sizes) {
+    /// loaded. Of pictures of several sizes, of which each has a share, the mean: a step encodes for the next, of
+    /// whatever size that is.
+    [[nodiscard]] static std::vector<frozen_component> estimated(const device& on,
+                                                                 const std::vector<picture_extents>& sizes,
+                                                                 const std::vector<double>& shares = {1.0}) {
         std::vector<frozen_component> all = components(sizes);
-        const auto encoder = encoder_graph(sizes);
-        const std::vector<frozen_graph> graphs = frozen_graphs<networks>(encoder.view());
-        std::size_t next = all.size() - graphs.size(); // pixels are no network
-        for (const frozen_graph& graph : graphs) {
-            std::vector<frozen_layer>& to = all[next++].layers;
-            const frozen_component from = analytic_frozen(graph, on, static_cast<int>(sizeof(typename Math::scalar)));
-            // What the last layer of a task runs may be several layers of the network.
-            for (std::size_t l = 0; l != from.layers.size(); ++l) {
-                frozen_layer& layer = to[std::min(l, to.size() - 1)];
-                layer.call_us += from.layers[l].call_us;
-                layer.sample_us += from.layers[l].sample_us;
+        for (std::size_t s = 0; s != sizes.size(); ++s) {
+            const auto encoder = encoder_graph(sizes[s]);
+            const std::vector<frozen_graph> graphs = frozen_graphs<networks>(encoder.view());
+            std::size_t next = all.size() - graphs.size(); // pixels are no network
+            for (const frozen_graph& graph : graphs) {
+                std::vector<frozen_layer>& to = all[next++].layers;
+                const frozen_component from =
+                    analytic_frozen(graph, on, static_cast<int>(sizeof(typename Math::scalar)));
+                // What the last layer of a task runs may be several layers of the network.
+                for (std::size_t l = 0; l != from.layers.size(); ++l) {
+                    frozen_layer& layer = to[std::min(l, to.size() - 1)];
+                    layer.call_us += shares[s] * from.layers[l].call_us;
+                    layer.sample_us += shares[s] * from.layers[l].sample_us;
+                }
             }
         }
         return all;
     }
-    /// With what they take where `math` computes, of the networks of a diffusers folder.
+    /// The same with what they take where `math` computes, of the networks of a diffusers folder.
     [[nodiscard]] static std::vector<frozen_component> measured(const std::filesystem::path& folder, Math math,
-                                                                const picture_extents& sizes) {
+                                                                const std::vector<picture_extents>& sizes,
+                                                                const std::vector<double>& shares = {1.0}) {
         std::vector<frozen_component> all = components(sizes);
-        const std::vector<float> picture(pixels_of(sizes));
-        std::vector<float> result(2 * posterior_source<networks>::elements_of(sizes.latents));
+        std::vector<float> picture;
+        std::vector<float> result;
         measure(
-            math, all.front(),
+            math, all.front(), shares,
             [&](const std::vector<bool>& layers) {
-                return picture_encoder{folder, math, layers, sizes.pixels};
+                return picture_encoder{folder, math, layers, sizes.front().pixels};
+            },
+            [&](picture_encoder& network, std::size_t size) {
+                network.resize(sizes[size].pixels);
+                picture.resize(pixels_of(sizes[size]));
+                result.resize(2 * posterior_source<networks>::elements_of(sizes[size].latents));
             },
             [&](picture_encoder& network, const layers_of_chain& which) {
                 network.run_layers(which, picture, result);
@@ -101,10 +131,11 @@ struct tasks {
             using text = folder_text<Component, Math>;
             result.resize(text::result_elements);
             measure(
-                math, all[next++],
+                math, all[next++], {1.0},
                 [&](const std::vector<bool>& layers) {
                     return text{folder, math, layers};
                 },
+                [](const text&, std::size_t) {},
                 [&](text& network, const layers_of_chain& which) {
                     network.run_layers(which, "a caption", "a caption", result);
                 });
@@ -130,9 +161,11 @@ private:
     }
 
     /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all:
-    /// make(layers) gives such a network, run(network, layers_of_chain) runs it.
-    template <class Make, class Run>
-    static void measure(Math& math, frozen_component& component, const Make& make, const Run& run) {
+    /// make(layers) gives such a network, size(network, s) makes it one for the size of share s, and
+    /// run(network, layers_of_chain) runs it.
+    template <class Make, class Size, class Run>
+    static void measure(Math& math, frozen_component& component, const std::vector<double>& shares, const Make& make,
+                        const Size& size, const Run& run) {
         typename space_of<Math>::template array<std::byte> from;
         for (std::size_t l = 0; l != component.layers.size(); ++l) {
             std::vector<bool> alone(component.layers.size(), false);
@@ -140,12 +173,17 @@ private:
             auto network = make(alone);
             frozen_layer& layer = component.layers[l];
             decltype(from) to(static_cast<std::size_t>(layer.output_bytes));
-            for (int i = 0; i != 3; ++i) { // the first is a warm-up
-                const auto began = std::chrono::steady_clock::now();
-                run(network, layers_of_chain{l, l, from.data(), to.data()});
-                wait_for(math);
-                const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
-                layer.sample_us = i < 2 ? took.count() : std::min(layer.sample_us, took.count());
+            for (std::size_t s = 0; s != shares.size(); ++s) {
+                size(network, s);
+                double least_us = 0;
+                for (int i = 0; i != 3; ++i) { // the first is a warm-up
+                    const auto began = std::chrono::steady_clock::now();
+                    run(network, layers_of_chain{l, l, from.data(), to.data()});
+                    wait_for(math);
+                    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+                    least_us = i < 2 ? took.count() : std::min(least_us, took.count());
+                }
+                layer.sample_us += shares[s] * least_us;
             }
             from = std::move(to);
         }

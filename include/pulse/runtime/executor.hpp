@@ -75,8 +75,8 @@ public:
              const executor_options& options = {}) :
         executor{math, transport, {{&planned, &costs, options.extent}}, options.layout, options.sharded_optimizer} {}
     /// With all extents of the plan, whose steps share the parameters and one room of memory: select() says which is
-    /// next. Throws input_error also where they differ in more than sizes and order, and for frozen tasks beside
-    /// several extents: these encode for a step of their own extent.
+    /// next. Throws input_error also where they differ in more than sizes and order. Frozen tasks encode for the next
+    /// step, whatever its extent; all extents have the same ones.
     executor(B& math, any_transport transport, const planned& made) :
         executor{math, transport, detail::extent_steps(made), made.layout, made.kept.sharded} {}
     executor(const executor&) = delete;
@@ -152,11 +152,7 @@ public:
     [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return now_->memory; }
     [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return now_->skips; }
     /// What steps of all extents have used of the memory.
-    [[nodiscard]] step_bytes used() const noexcept {
-        step_bytes most;
-        for (const auto& one : steps_) { most.grow_to(one->memory.used()); }
-        return most;
-    }
+    [[nodiscard]] step_bytes used() const noexcept { return detail::used_by(steps_); }
 
     /// Where the rank stands in the grid of pipeline devices and replicas.
     [[nodiscard]] const replica_place& place() const noexcept { return place_; }
@@ -191,8 +187,8 @@ private:
                                                                                   of, place_.device)},
         room_{detail::layouts_of<Model, B>(laid_), transport}, parameters_{detail::model_parameters<Model, B>::owned(
                                                                    laid_.front()->model, place_.device)},
-        steps_{
-            detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, parameters_)},
+        steps_{detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, results_,
+                                   parameters_)},
         sums_{math, transport, place_, laid_.front()->model, parameters_, sharded_optimizer}, watch_{math},
         now_{steps_.front().get()} {
         follow_programs();
@@ -391,6 +387,7 @@ private:
     replica_place place_;
     detail::laid_steps<Model, B> laid_; ///< by extent
     step_room<space> room_;
+    detail::frozen_rooms results_{};
     parameter_set parameters_;
     std::vector<std::unique_ptr<detail::ready_step<Model, B>>> steps_; ///< by extent
     detail::replica_sum<B> sums_;

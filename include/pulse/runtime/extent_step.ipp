@@ -41,9 +41,9 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
             with.further_chains != planned.further_chains) {
             throw input_error{"pulse: the plans of a run's extents differ in more than their order"};
         }
-        if (of.size() > 1 && !with.frozen_tasks.empty()) {
-            throw input_error{"pulse: a plan for several extents has frozen tasks, which encode for a next step of "
-                              "their own extent"};
+        // Those of one step make what the next reads, of another extent perhaps.
+        if (with.frozen_tasks != planned.frozen_tasks || other.costs->frozen != of.front().costs->frozen) {
+            throw input_error{"pulse: the frozen tasks of a run's extents, or what these cost, are not the same"};
         }
     }
     if (planned.data_degree < 1 || planned.pipeline_degree < 1) {

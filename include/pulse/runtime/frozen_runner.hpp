@@ -26,6 +26,12 @@ namespace pulse::detail {
     return std::holds_alternative<op::encode>(what) || std::holds_alternative<op::keep>(what);
 }
 
+/// Which of a rank's two rooms for results is to be read, and whether these are there: of steps of all extents.
+struct frozen_rooms {
+    int read{};
+    bool filled{};
+};
+
 /// Runs the frozen tasks of one rank, whose results are for the next step: what a step reads is in one room and what
 /// its tasks make in the other.
 ///
@@ -35,8 +41,8 @@ namespace pulse::detail {
 template <class Space>
 class frozen_runner {
 public:
-    frozen_runner(const frozen_flow& flow, int device, basic_step_memory<Space>& memory) :
-        flow_{flow}, device_{device}, memory_{memory} {
+    frozen_runner(const frozen_flow& flow, int device, basic_step_memory<Space>& memory, frozen_rooms& rooms) :
+        flow_{flow}, device_{device}, memory_{memory}, rooms_{rooms} {
         std::size_t most = 0;
         for (int n = 0; n != flow.count(); ++n) {
             most = std::max(most, flow.into(n).size() + flow.from(n).size() + 1);
@@ -45,13 +51,13 @@ public:
     }
 
     /// What is to be read now.
-    [[nodiscard]] encoded_results results() const noexcept { return {flow_, device_, memory_.results(room_)}; }
-    void exchange_rooms() noexcept { room_ = 1 - room_; }
-    void forget_results() noexcept { has_results_ = false; }
+    [[nodiscard]] encoded_results results() const noexcept { return {flow_, device_, memory_.results(rooms_.read)}; }
+    void exchange_rooms() noexcept { rooms_.read = 1 - rooms_.read; }
+    void forget_results() noexcept { rooms_.filled = false; }
     /// Whether there are none; then tasks encode for the step that begins, until have_results().
-    [[nodiscard]] bool begins_without_results() const noexcept { return !has_results_; }
+    [[nodiscard]] bool begins_without_results() const noexcept { return !rooms_.filled; }
     void have_results() noexcept {
-        has_results_ = true;
+        rooms_.filled = true;
         exchange_rooms();
     }
 
@@ -73,13 +79,13 @@ public:
             add(what.first_sample, what.samples, {buffer_kind::result, number, microbatch_id{0}});
         }
         const std::span<const encoding_piece> all{pieces_};
-        task.encode(encoding{what, has_results_, all.first(inputs), all.subspan(inputs)});
+        task.encode(encoding{what, rooms_.filled, all.first(inputs), all.subspan(inputs)});
     }
     template <class B>
     void keep(const op::keep& k, const prepared_instruction& mine, const B& math) {
         const frozen_task& what = flow_.task(k.task);
         const std::byte* const from = memory_.address(mine.place_of({buffer_kind::result, k.task, microbatch_id{0}}));
-        std::byte* const to = memory_.results(1 - room_) + flow_.room_offset(device_, what.component) +
+        std::byte* const to = memory_.results(1 - rooms_.read) + flow_.room_offset(device_, what.component) +
                               what.first_sample * flow_.sample_bytes(what.component);
         Space::copy(math, from, to, flow_.result_bytes(k.task));
     }
@@ -88,9 +94,8 @@ private:
     const frozen_flow& flow_;
     int device_;
     basic_step_memory<Space>& memory_;
+    frozen_rooms& rooms_;
     std::vector<encoding_piece> pieces_{}; ///< of the task that runs
-    int room_{};                           ///< with the results that are to be read
-    bool has_results_{};                   ///< whether these are there
 };
 
 } // namespace pulse::detail

@@ -52,12 +52,12 @@ struct ready_step {
 
     template <class Parameters>
     ready_step(B& math, const laid_step<Model, B>& of, int device, int batch, const step_room<space>& room,
-               Parameters& parameters) :
+               frozen_rooms& results, Parameters& parameters) :
         laid{of},
         prepared{of.model, instructions(device), of.layout}, memory{of.layout, room}, runner{math,  of.model,   of.size,
                                                                                              batch, parameters, memory},
         skips{static_cast<std::size_t>(of.model.edge_count()), most_in_flight(of.model, instructions(device))},
-        sections{math, instructions(device)}, frozen{of.model.frozen(), device, memory} {}
+        sections{math, instructions(device)}, frozen{of.model.frozen(), device, memory, results} {}
     ready_step(const ready_step&) = delete;
     ready_step& operator=(const ready_step&) = delete;
 
@@ -84,12 +84,19 @@ template <class Model, class B>
 template <class Model, class B, class Parameters>
 [[nodiscard]] std::vector<std::unique_ptr<ready_step<Model, B>>> ready_steps(
     B& math, const std::vector<std::unique_ptr<const laid_step<Model, B>>>& laid, int device, int batch,
-    const step_room<space_of<B>>& room, Parameters& parameters) {
+    const step_room<space_of<B>>& room, frozen_rooms& results, Parameters& parameters) {
     std::vector<std::unique_ptr<ready_step<Model, B>>> all;
     for (const auto& one : laid) {
-        all.push_back(std::make_unique<ready_step<Model, B>>(math, *one, device, batch, room, parameters));
+        all.push_back(std::make_unique<ready_step<Model, B>>(math, *one, device, batch, room, results, parameters));
     }
     return all;
+}
+/// What steps of all extents have used of the memory.
+template <class Model, class B>
+[[nodiscard]] step_bytes used_by(const std::vector<std::unique_ptr<ready_step<Model, B>>>& steps) noexcept {
+    step_bytes most;
+    for (const auto& one : steps) { most.grow_to(one->memory.used()); }
+    return most;
 }
 
 } // namespace pulse::detail

@@ -22,6 +22,7 @@ public:
     step_room(std::span<const memory_layout* const> layouts, const any_transport& transport) :
         block_{most(layouts, [](const memory_layout& l) { return l.block_bytes; })},
         workspace_{most(layouts, [](const memory_layout& l) { return l.workspace_bytes; })},
+        results_{most(layouts, [](const memory_layout& l) { return l.result_bytes; })},
         // In one piece: NCCL rounds every allocation up to 2 MiB.
         slots_{transport.allocate(most(layouts, [](const memory_layout& l) {
             std::int64_t all = 0;
@@ -31,6 +32,8 @@ public:
 
     [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
     [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.data(); }
+    /// What frozen tasks make for a next step, of any layout.
+    [[nodiscard]] std::byte* results() const noexcept { return results_.data(); }
     [[nodiscard]] std::byte* slots() const noexcept { return slots_; }
 
 private:
@@ -43,6 +46,7 @@ private:
 
     typename Space::bytes block_;
     typename Space::bytes workspace_;
+    typename Space::bytes results_;
     std::byte* slots_;
 };
 
@@ -56,9 +60,9 @@ class basic_step_memory {
 public:
     /// The room must outlive it.
     basic_step_memory(const memory_layout& layout, const step_room<Space>& room) :
-        places_{layout.places}, room_{room}, results_{static_cast<std::size_t>(layout.result_bytes)},
-        block_size_{layout.block_bytes}, workspace_size_{layout.workspace_bytes}, result_size_{layout.result_bytes},
-        slot_size_{layout.slot_bytes}, slots_(layout.slot_bytes.size()), slot_used_(layout.slot_bytes.size(), 0) {
+        places_{layout.places}, room_{room}, block_size_{layout.block_bytes}, workspace_size_{layout.workspace_bytes},
+        result_size_{layout.result_bytes}, slot_size_{layout.slot_bytes}, slots_(layout.slot_bytes.size()),
+        slot_used_(layout.slot_bytes.size(), 0) {
         std::byte* next = room.slots();
         for (std::size_t s = 0; s != slots_.size(); ++s) {
             slots_[s] = next;
@@ -73,7 +77,7 @@ public:
     [[nodiscard]] std::byte* workspace() const noexcept { return room_.workspace(); }
     /// The room for results of even or odd steps: 0 or 1.
     [[nodiscard]] std::byte* results(int parity) const noexcept {
-        return results_.data() + parity * (result_size_ / 2);
+        return room_.results() + parity * (result_size_ / 2);
     }
 
     /// The block, the workspace and the slots as they are now, for measuring what a step writes.
@@ -119,7 +123,6 @@ public:
 private:
     std::vector<buffer_place> places_;
     const step_room<Space>& room_;
-    typename Space::bytes results_;
     std::int64_t block_size_;
     std::int64_t workspace_size_;
     std::int64_t result_size_;

@@ -23,18 +23,13 @@
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/extent_plans.hpp>
+#include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/tuning.hpp>
 
 namespace pulse {
 
 namespace detail {
-
-[[nodiscard]] inline double sum_of_shares(const std::vector<extent_share>& extents) {
-    double all = 0;
-    for (const extent_share& one : extents) { all += one.share; }
-    return all;
-}
 
 /// The order of another plan, each pass as early as the costs of a problem allow.
 [[nodiscard]] inline schedule retimed(const schedule_problem& problem, const schedule& order) {
@@ -49,6 +44,16 @@ namespace detail {
 [[nodiscard]] inline plan plan_extent(const cost_table& costs, const tune_candidate& c, const plan& mean,
                                       const cluster& machine, const tune_options& space, std::int64_t limit) {
     const prepared_candidate ready = prepare_candidate(costs, machine, mean.cut, c, space, limit);
+    const double passes_bound_us = lower_bound_us(ready.step.plain);
+    if (!mean.frozen_tasks.empty()) {
+        plan same = unordered_plan(costs, mean.cut, c, mean.previews);
+        same.order = mean.order;
+        same.frozen_tasks = mean.frozen_tasks;
+        same.frozen_hosts = mean.frozen_hosts;
+        predict_plan(same, costs, ready, limit, false);
+        same.predicted.lower_bound_us = frozen_step_bound_us(costs, c, ready.step, passes_bound_us);
+        return same;
+    }
     evaluated_candidate best = evaluate_candidate(costs, c, ready, space.list);
     const auto keep_faster = [&](evaluated_candidate other) {
         const std::vector<std::int64_t>& peaks = other.planned.predicted.peak_memory_bytes;
@@ -64,15 +69,23 @@ namespace detail {
             keep_faster(refine_candidate(costs, c, ready, space.refine, best.room_bytes, proof_us));
         } catch (const infeasible_error&) {} // what was found without it fits
     }
-    best.planned.predicted.lower_bound_us =
-        step_bound_us(ready.step, std::max(lower_bound_us(ready.step.plain), proof_us));
+    best.planned.predicted.lower_bound_us = step_bound_us(ready.step, std::max(passes_bound_us, proof_us));
     return std::move(best.planned);
 }
 
 } // namespace detail
 
+PULSE_INLINE std::vector<double> normalized_shares(const std::vector<extent_share>& extents) {
+    if (extents.empty()) { return {1.0}; }
+    double all = 0;
+    for (const extent_share& one : extents) { all += one.share; }
+    std::vector<double> shares;
+    for (const extent_share& one : extents) { shares.push_back(one.share / all); }
+    return shares;
+}
+
 PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const std::vector<extent_share>& extents) {
-    const double all = detail::sum_of_shares(extents);
+    const std::vector<double> shares = normalized_shares(extents);
     cost_table mean = costs.front();
     for (layer_cost& layer : mean.layers) { layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 0; }
     const auto grow = [](std::int64_t& bytes, std::int64_t other) { bytes = std::max(bytes, other); };
@@ -83,11 +96,8 @@ PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const s
             one.further_chains != mean.further_chains) {
             throw input_error("extents: their costs are not of one model and microbatch size");
         }
-        if (!one.frozen.empty()) {
-            throw input_error("extents: of several, frozen components are not planned: the extent of the next step "
-                              "decides what they take");
-        }
-        const double share = extents[e].share / all;
+        if (one.frozen != mean.frozen) { throw input_error("extents: their frozen components differ"); }
+        const double share = shares[e];
         for (std::size_t l = 0; l != one.layers.size(); ++l) {
             layer_cost& to = mean.layers[l];
             const layer_cost& of = one.layers[l];
@@ -114,12 +124,12 @@ PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of
     const tune_candidate& c = found.best_row().candidate;
     const plan mean = std::move(found.plan);
     const std::int64_t limit = found.memory_limit_bytes;
-    const double all = detail::sum_of_shares(extents);
+    const std::vector<double> shares = normalized_shares(extents);
     found.others.clear();
     for (const extent_share& one : extents) {
         planned_extent made{};
         made.extent = one.extent;
-        made.share = one.share / all;
+        made.share = shares[found.others.size()];
         made.costs = costs_of(c.microbatch_size, one.extent);
         try {
             made.plan = detail::plan_extent(made.costs, c, mean, machine, space, limit);

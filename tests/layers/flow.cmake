@@ -58,8 +58,8 @@ set(flow_diffusers core model nn runtime/parameters io checkpoint train/schedule
 set(flow_data core io model/extent train/dataset train/random)
 # From pictures to what a rank trains on, and its plan. A leaf: nothing outside includes it.
 set(flow_frozen core data diffusers encode hardware/device io/mapped_file model plan profile runtime
-    schedule/frozen_work train tune/frozen_mode tune/plan_for tune/plan_request tune/tuning onednn/picture_operations
-    zoo/frozen_networks zoo/frozen_parts)
+    schedule/frozen_work train tune/extent_plans tune/frozen_mode tune/plan_for tune/plan_request tune/tuning
+    onednn/picture_operations zoo/frozen_networks zoo/frozen_parts)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)

@@ -13,7 +13,8 @@ What is measured, as medians over rounds, on a GPU by CUDA events between kernel
                       without the layer's inputs and output, which the planner counts by themselves
   deferred_bytes      gradients that wait between the two backward passes where they are split: of what each module with
                       weights made
-The first layer includes the time embedding, and needs no gradient of its input. Text states are not trained.
+The first layer includes the time embedding and the projection of text states (encoder_hid_dim), and needs no gradient
+of its input. Text states are not trained, but projected ones are.
 """
 
 import argparse
@@ -62,7 +63,7 @@ class Unet:
                 raise Refused(f"{name} is a {type(block).__name__}, whose layers are not known")
             return list(getattr(block, "attentions", ()))
 
-        first = ("conv_in", "time_proj", "time_embedding", "add_time_proj", "add_embedding")
+        first = ("conv_in", "time_proj", "time_embedding", "encoder_hid_proj", "add_time_proj", "add_embedding")
         self.layers.append(Layer("conv_in", [part for part in first if getattr(model, part, None) is not None]))
         waiting.append(0)
         for i, block in enumerate(model.down_blocks):
@@ -96,7 +97,7 @@ class Unet:
 
     @staticmethod
     def inputs(config, options, random):
-        """Positional and named arguments of the model, and the text states among them."""
+        """Positional and named arguments of the model, and the text states among them that boundaries relay as given."""
         batch = options.microbatch_size
         sample = random(batch, config["in_channels"], *options.sample_size)
         args, named = [sample, torch.full((batch,), 500, device=sample.device)], {}
@@ -107,19 +108,21 @@ class Unet:
             features = next((one for one in features if one is not None), None)
         if not isinstance(features, int):
             raise Refused(f"cross_attention_dim is {config['cross_attention_dim']}: no number of features")
-        text = random(batch, options.tokens, features)
+        given = config.get("encoder_hid_dim")
+        text = random(batch, options.tokens, given or features)
         kind = config.get("addition_embed_type")
         if kind == "text_time":
             pooled = config["projection_class_embeddings_input_dim"] - 6 * config["addition_time_embed_dim"]
             named["added_cond_kwargs"] = {"text_embeds": random(batch, pooled), "time_ids": random(batch, 6)}
         elif kind is not None:
             raise Refused(f"addition_embed_type is {kind}, which is not known (null or text_time)")
-        return [*args, text], named, (text,)
+        return [*args, text], named, () if given else (text,)
 
     @staticmethod
     def relayed(calls, text):
         """The conditioning that every boundary relays."""
-        return calls["time_embedding"][2], *text
+        projected = calls.get("encoder_hid_proj")
+        return calls["time_embedding"][2], *(text if projected is None else projected[2:])
 
     @staticmethod
     def joined(module):

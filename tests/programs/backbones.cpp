@@ -34,6 +34,7 @@ int main(int count, char** words) {
     try {
         write<pulse::ddpm_tiny>(words[1]);
         write<pulse::test::small_sd>(words[1]);
+        write<pulse::test::small_projected>(words[1]);
         write<pulse::test::small_sdxl>(words[1]);
         write<pulse::test::small_hunyuan_v11>(words[1]);
         write<pulse::test::small_hunyuan_v12>(words[1]);

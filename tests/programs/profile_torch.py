@@ -38,7 +38,7 @@ spec.loader.exec_module(profiler)
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="profile_torch."))
 atexit.register(shutil.rmtree, ROOM, True)
 subprocess.run([BACKBONES, str(ROOM)], check=True, timeout=PATIENCE)
-MODELS = {"ddpm_tiny": 77, "small_sd": 3, "small_sdxl": 4}
+MODELS = {"ddpm_tiny": 77, "small_sd": 3, "small_projected": 3, "small_sdxl": 4}
 # Hunyuan-DiT 1.2 came with diffusers 0.30, and needs PyTorch 2.
 hunyuan = getattr(diffusers, "HunyuanDiT2DModel", None)
 if hasattr(torch.nn.functional, "scaled_dot_product_attention") and hunyuan is not None and \

@@ -38,7 +38,8 @@ UNKNOWN = {
         {"time_embedding_type": "fourier"}, {"class_embed_type": "timestep"}, {"num_class_embeds": 5}, {"conv_in_kernel": 5},
         {"conv_out_kernel": 1}, {"only_cross_attention": True}, {"dual_cross_attention": True}, {"time_cond_proj_dim": 8},
         {"time_embedding_dim": 40}, {"timestep_post_act": "silu"}, {"resnet_out_scale_factor": 2.0},
-        {"encoder_hid_dim": 6, "encoder_hid_dim_type": "text_image_proj", "cross_attention_dim": 6}, {"mid_block_scale_factor": 2.0},
+        {"encoder_hid_dim": 6, "encoder_hid_dim_type": "text_image_proj", "cross_attention_dim": 6},
+        {"encoder_hid_dim": 6, "encoder_hid_dim_type": "image_proj"}, {"mid_block_scale_factor": 2.0},
         {"mid_block_only_cross_attention": True}, {"time_embedding_act_fn": "silu"}, {"addition_embed_type": "text"}],
     UNet2DModel: [
         {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25}, {"downsample_type": "resnet"},
@@ -131,6 +132,15 @@ def leave_out_defaults(kind, file):
                                 if key in levels or key not in usual or value != usual[key]}))
 
 
+def forget_projection(file):
+    """A file may leave out, or say null for, the kind of projection that its class takes then, and always writes."""
+    config = json.loads(file.read_text())
+    if config.get("encoder_hid_dim_type") == "text_proj":
+        del config["encoder_hid_dim_type"]
+        config.update(draw.choice([{}, {"encoder_hid_dim_type": None}, {"encoder_hid_dim_type": "text_proj"}]))
+        file.write_text(json.dumps(config))
+
+
 torch.manual_seed(7)
 made, faults = 0, []
 while made != COUNT:
@@ -147,6 +157,7 @@ while made != COUNT:
     model.save_config(folder)
     if draw.random() < 0.4:
         leave_out_defaults(kind, folder / "config.json")
+    forget_projection(folder / "config.json")
     (folder / "names").write_text("".join(f"{name} {' '.join(map(str, one.shape))}\n" for name, one in model.state_dict().items()))
     keys = list(unknown)
     if kind is UNet2DConditionModel and not any("CrossAttn" in str(one) for one in (config["down_block_types"], config["mid_block_type"])):

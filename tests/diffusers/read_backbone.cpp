@@ -27,6 +27,13 @@ using namespace pulse::diffusers;
 using namespace pulse::test;
 using nlohmann::json;
 
+/// With text states of other features than its blocks read.
+[[nodiscard]] unet_config projected() {
+    unet_config c = sd21::config;
+    c.encoder_hid_dim = 4096;
+    return c;
+}
+
 } // namespace
 
 TEST_CASE("a config that is written is read as the same structure: it describes it, and its header says it again") {
@@ -55,6 +62,8 @@ TEST_CASE("a config that is written is read as the same structure: it describes 
     check(uvit_l2::config);
     check(hunyuan_dit_v11::config);
     check(hunyuan_dit_v12::config);
+    check(projected());
+    CHECK(mentions(print_header(projected(), {}), {".encoder_hid_dim = 4096"}));
     CHECK(mentions(print_header(hunyuan_dit_v11::config, {}),
                    {"nn/hunyuan_dit.hpp", ".hidden_size = 1408", ".mlp_hidden = 6144", ".rotary_span = 32.0",
                     ".use_style_cond_and_image_meta_size = true"}));
@@ -67,11 +76,14 @@ TEST_CASE("a config that is written is read as the same structure: it describes 
 
 TEST_CASE("a folder whose backbone cannot be read is refused with the file and the key") {
     const scratch folder;
-    const auto refusal = [&](const char* key, const json& value) {
-        json file = json::parse(print_config(config_of(sd21::config)));
+    const auto refusal_of_config = [&](const unet_config& config, const char* key, const json& value) {
+        json file = json::parse(print_config(config_of(config)));
         file[key] = value;
         put(folder.path / "unet" / "config.json", file.dump());
         return refusal_of([&] { static_cast<void>(read_backbone(folder.path, "mine")); });
+    };
+    const auto refusal = [&](const char* key, const json& value) {
+        return refusal_of_config(sd21::config, key, value);
     };
     std::filesystem::create_directories(folder.path / "unet");
     CHECK(refusal("sample_size", nullptr) == "no refusal");
@@ -90,6 +102,17 @@ TEST_CASE("a folder whose backbone cannot be read is refused with the file and t
                    {"transformer_layers_per_block does not fit layers_per_block"}));
     CHECK(
         mentions(refusal("_class_name", "Kandinsky3UNet"), {"_class_name is 'Kandinsky3UNet'; pulse has UNet2DModel"}));
+    // Of the projections of text states, the linear one.
+    const auto kind = [&](const unet_config& config, const json& value) {
+        return refusal_of_config(config, "encoder_hid_dim_type", value);
+    };
+    CHECK(kind(projected(), nullptr) == "no refusal");
+    CHECK(kind(projected(), "text_proj") == "no refusal");
+    for (const std::string one : {"text_image_proj", "image_proj", "ip_image_proj"}) {
+        CHECK(mentions(kind(projected(), one), {"encoder_hid_dim_type is", one.c_str(), "pulse has"}));
+    }
+    CHECK(mentions(kind(sd21::config, "text_proj"), {"encoder_hid_dim_type is", "text_proj", "pulse has null"}));
+    CHECK(mentions(refusal("encoder_hid_dim", 0), {"encoder_hid_dim must be at least 1"}));
     CHECK(mentions(refusal_of([&] { static_cast<void>(read_backbone(folder.path / "none", "mine")); }),
                    {"none/config.json"}));
 }

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <nn/small_text.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -67,6 +68,7 @@ TEST_CASE("a model as a value is its type's graph, layer by layer") {
     check_value<sd21>();
     check_value<sdxl>();
     check_value<sdxl_fine>();
+    check_value<test::small_projected>();
     check_value<uvit_s2>();
     check_value<uvit_h2>();
     check_value<hunyuan_dit_v11>();

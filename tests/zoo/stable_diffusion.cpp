@@ -73,6 +73,7 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
     CHECK(flaw_after([](unet_config& c) { c.transformer_heads = {5, 10, -20}; }) == unet_flaw::heads);
     CHECK(flaw_after([](unet_config& c) { c.mid_block_transformer_layers = -1; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.cross_attention_dim = -1; }) == unet_flaw::sizes);
+    CHECK(flaw_after([](unet_config& c) { c.encoder_hid_dim = -1; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.context_tokens = 0; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.transformer_head_dim = 0; }) == unet_flaw::sizes);
     CHECK(flaw_after([](unet_config& c) { c.projection_class_embeddings_input_dim = -1; }) == unet_flaw::sizes);
@@ -93,6 +94,7 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
     };
     CHECK(flaw_of_plain([](unet_config&) {}) == unet_flaw::none);
     CHECK(flaw_of_plain([](unet_config& c) { c.fine = true; }) == unet_flaw::text);
+    CHECK(flaw_of_plain([](unet_config& c) { c.encoder_hid_dim = 8; }) == unet_flaw::text);
     CHECK(flaw_of_plain([](unet_config& c) { c.projection_class_embeddings_input_dim = 8; }) == unet_flaw::text);
     // Six sizes of addition_time_embed_dim features and at least one feature of pooled text.
     const auto flaw_of_added = [&](int projection, int features) {

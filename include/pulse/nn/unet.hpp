@@ -111,8 +111,8 @@ constexpr void use_math(const unet_config& c, const unet_layer& l, const Use& us
     }
 }
 
-/// What makes the conditioning of a UNet: the time embedding; with text also the text states, which are given, and what
-/// is added to the time embedding.
+/// What makes the conditioning of a UNet: the time embedding; with text also the text states, given or projected, and
+/// what is added to the time embedding.
 template <unet_config C>
 struct unet_conditioning {
     using type = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
@@ -205,8 +205,8 @@ template <unet_config C>
                   "all ResNet blocks of a level or none, and a list has one number for each, down and up");
     static_assert(
         found != unet_flaw::text,
-        "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine "
-        "and adds nothing to the time embedding");
+        "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine, has no "
+        "encoder_hid_dim and adds nothing to the time embedding");
     return found == unet_flaw::none;
 }
 

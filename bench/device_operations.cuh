@@ -106,6 +106,8 @@ public:
     void gelu_tanh_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how);
     void rotary(const pulse::rotary_shape& s, int batch, const T* x, T* y);
     void rotary_backward(const pulse::rotary_shape& s, int batch, const T* dy, T* dx);
+    void add_resampled(const pulse::resample_shape& s, int batch, const T* x, T* y);
+    void resampled_sums(const pulse::resample_shape& s, int batch, const T* dy, float* dx);
     void embedding(const pulse::embedding_shape& s, std::int64_t rows, const float* indices, const T* table, T* y);
     void embedding_backward_weight(const pulse::embedding_shape& s, std::int64_t rows, const float* indices,
                                    const T* dy, float* dtable);

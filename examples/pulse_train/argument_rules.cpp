@@ -187,6 +187,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     a.pictures.words = {.data = "--data",
                         .size = "--size",
                         .buckets = "--buckets",
+                        .resample_positions = "--resample-positions",
                         .networks = "--from",
                         .cache = "--cache",
                         .skip_bad_pictures = "--on-bad-picture skip",

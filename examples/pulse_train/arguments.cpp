@@ -208,6 +208,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "twice the area's). The samples of a step are of one size")
         ->type_name("AREA[:STEP[:MIN-MAX]]")
         ->default_str("all are of --size");
+    app.add_flag("--resample-positions", a.pictures.resample_positions,
+                 "Let a model that has learned the positions of one size, as U-ViT has, read others: its positions are "
+                 "interpolated");
     const choices<encode_when> encodings{
         {"each-step", encode_when::each_step}, {"once", encode_when::once}, {"bubbles", encode_when::bubbles}};
     choice("--encode", a.encode, encodings, "bubbles where such a plan fits",

@@ -259,12 +259,17 @@ void use_untrained(const Side& side, run_inputs& in) {
 template <class Model>
 [[nodiscard]] pulse::frozen::picture_extents sizes_of(arguments& a) {
     constexpr pulse::extent type = pulse::extent_of<Model>();
-    const auto of_pixels = [](const pulse::extent& pixels) -> pulse::frozen::picture_extents {
+    if (a.pictures.resample_positions && !pulse::learns_positions<Model>()) {
+        throw pulse::input_error{"--resample-positions: " + a.model + " has no learned positions"};
+    }
+    const auto of_pixels = [&](const pulse::extent& pixels) -> pulse::frozen::picture_extents {
+        const std::string& word = a.pictures.words.resample_positions;
         if constexpr (pulse::frozen::networks_of<Model>::known) {
-            return pulse::frozen::extents_of<Model>(pixels);
+            return pulse::frozen::extents_of<Model>(pixels, a.pictures.resample_positions, word);
         } else {
             if (pixels == pulse::extent{}) { return {pulse::extent_of<Model>(), pulse::extent_of<Model>()}; }
             pulse::require_steps<Model>(pixels);
+            if (!a.pictures.resample_positions) { pulse::require_own_positions<Model>(pixels, word); }
             return {pixels, pixels};
         }
     };

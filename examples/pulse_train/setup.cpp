@@ -120,11 +120,7 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
 /// What encoding takes of each rank, and how much of it its bubbles hide.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found) {
     const double each_us = found.frozen.work_us() / found.plan.pipeline_degree;
-    double step_us = 0;
-    found.each_extent([&](const pulse::extent&, const pulse::plan& made, const pulse::cost_table&, double share) {
-        step_us += share * made.predicted.step_us;
-    });
-    const double added_us = step_us - found.frozen.passes_step_us;
+    const double added_us = found.mean_step_us() - found.frozen.passes_step_us;
     return "frozen networks take " + pulse::duration_text(each_us) + " of every rank, " +
            pulse::percent_text(each_us > 0 ? std::clamp(1 - added_us / each_us, 0.0, 1.0) : 1.0) +
            " of it in bubbles\n";

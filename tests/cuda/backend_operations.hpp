@@ -292,6 +292,16 @@ void check_conditioned(operation_trial<P>& t) {
                 on.rotary(turn, batch, s.x[0], s.y[0]);
                 on.rotary_backward(turn, batch, s.x[0], s.y[1]);
             });
+    for (const pulse::resample_shape& grids :
+         {pulse::resample_shape{2, 3, 4, 5, 6, 2}, {4, 4, 3, 7, 3, 1}, {5, 2, 1, 2, 4, 0}, {1, 1, 2, 2, 1, 1}}) {
+        const std::int64_t from = grids.from_tokens() * grids.features;
+        const std::int64_t to = batch * grids.tokens() * grids.features;
+        t.check({t.normal(from), t.normal(to)}, {},
+                {{t.normal(to), few<T>(3)}, {t.normal(from), 64 * float_epsilon, true}}, [&](auto& on, auto& s) {
+                    on.add_resampled(grids, batch, s.x[0], s.y[0]);
+                    on.resampled_sums(grids, batch, s.x[1], s.sums[0]);
+                });
+    }
     const pulse::embedding_shape table{5, 6};
     t.check({t.normal(5 * 6), t.normal(4 * 6)}, {{3.0, 0.0, 3.0, 4.0}},
             {{t.poison(4 * 6), 0.0}, {t.normal(5 * 6), 4 * float_epsilon, true}}, [&](auto& on, auto& s) {

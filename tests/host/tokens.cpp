@@ -15,6 +15,7 @@ using pulse::attention_shape;
 using pulse::into;
 using pulse::layer_norm_shape;
 using pulse::patch_shape;
+using pulse::resample_shape;
 using pulse::host::onednn_backend;
 using reference = pulse::host::reference_backend<double>;
 
@@ -241,6 +242,42 @@ TEST_CASE("the plain attention's gradients equal finite differences, of a contex
         check_slopes(k, dk, dout, forward);
         check_slopes(v, dv, dout, forward);
     }
+}
+
+TEST_CASE("vectors of a grid are resampled for another, and gradients of these come back") {
+    source draw{59};
+    onednn_backend host{2};
+    reference plain;
+    for (int i = 0; i != 40; ++i) {
+        // More features than one thread adds at a time, at times.
+        const resample_shape s{draw.between(1, 6), draw.between(1, 6),   draw.between(1, 9),
+                               draw.between(1, 9), draw.between(1, 300), draw.between(0, 2)};
+        const int batch = draw.between(1, 3);
+        CAPTURE(i);
+        tensor x = draw.normal(std::int64_t{s.from_tokens()} * s.features);
+        tensor y = draw.normal(std::int64_t{batch} * s.tokens() * s.features);
+        host.add_resampled(s, batch, x.as<float>(), y.as<float>());
+        plain.add_resampled(s, batch, x.as<double>(), y.as<double>());
+        CHECK(worst(y, 32 * token_epsilon) < 1.0);
+        tensor dx = draw.normal(std::int64_t{s.from_tokens()} * s.features);
+        host.resampled_sums(s, batch, y.as<float>(), dx.as<float>());
+        plain.resampled_sums(s, batch, y.as<double>(), dx.as<double>());
+        CHECK(worst(dx, 256 * token_epsilon) < 1.0);
+        // Vectors that are all the same stay so: the weights of a token add up to 1.
+        std::ranges::fill(x.twice, 2.0);
+        std::ranges::fill(y.twice, 0.0);
+        plain.add_resampled(s, batch, x.as<double>(), y.as<double>());
+        for (const double each : y.twice) { REQUIRE(each == doctest::Approx(2.0)); }
+    }
+    // Keys' weights by hand.
+    const std::vector<double> two{1, 3};
+    std::vector<double> four(4, 0.0);
+    plain.add_resampled({1, 2, 1, 4, 1, 0}, 1, two.data(), four.data());
+    CHECK(four == std::vector<double>{0.7890625, 1.453125, 2.546875, 3.2109375});
+    const float none{};
+    float to{};
+    CHECK_THROWS_AS(host.add_resampled({1, 1, 0, 1, 1, 0}, 1, &none, &to), pulse::input_error);
+    CHECK_THROWS_AS(host.resampled_sums({1, 1, 1, 1, 1, 0}, 0, &none, &to), pulse::input_error);
 }
 
 TEST_CASE("images become tokens of patches and come back; rows are copied with their strides") {

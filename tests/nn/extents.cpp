@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -99,8 +100,27 @@ TEST_CASE("an extent that does not halve is refused, and the ones beside it are 
 
 TEST_CASE("a model whose layers do not all resize keeps its extent") {
     static_assert(resizable_model<sd21> && resizable_model<small_sdxl_fine> && resizable_model<small_hunyuan_v11>);
-    static_assert(!resizable_model<small_uvit> && !resizable_model<control_unet> &&
-                  !resizable_model<encoder_locked_unet>);
-    CHECK(refused<small_uvit>(extent_of<small_uvit>()).empty());
-    CHECK(refused<small_uvit>({8, 8}).find("made for 4 x 4 alone") != std::string::npos);
+    static_assert(!resizable_model<control_unet> && !resizable_model<encoder_locked_unet>);
+    CHECK(refused<control_unet>(extent_of<control_unet>()).empty());
+    CHECK(refused<control_unet>({2, 2}).find("alone") != std::string::npos);
+}
+
+TEST_CASE(
+    "a U-ViT at another extent costs what a type of that extent does but for positions, which it resamples if asked") {
+    constexpr auto typed = graph_of<sized<small_uvit, 8>>();
+    constexpr auto resized = graph_of<small_uvit>(resize_to<small_uvit, extent{8, 8}>());
+    static_assert(std::equal(resized.layers.begin() + 1, resized.layers.end(), typed.layers.begin() + 1));
+    layer_node first = typed.layers.front();
+    first.parameter_elements = graph_of<small_uvit>().layers.front().parameter_elements;
+    CHECK(resized.layers.front() == first);
+    CHECK(refused<small_uvit>({8, 5}).find("its width of 2 (4 or 6)") != std::string::npos);
+
+    static_assert(learns_positions<small_uvit>() && !learns_positions<small_hunyuan_v11>() &&
+                  !learns_positions<sd21>());
+    CHECK_NOTHROW(require_own_positions<small_uvit>({4, 4}, "the option"));
+    CHECK_NOTHROW(require_own_positions<small_uvit>({}, "the option"));
+    CHECK_NOTHROW(require_own_positions<small_hunyuan_v11>({8, 4}, "the option"));
+    CHECK_THROWS_WITH_AS(
+        require_own_positions<small_uvit>({16, 8}, "the option", 2),
+        "model small_uvit has learned the positions of 8 x 8, not of 16 x 8; the option resamples them", input_error);
 }

@@ -16,6 +16,9 @@ TEST_CASE("small UNets and U-ViTs in double on the reference backend equal PyTor
     pulse::test::check_against_torch<pulse::test::crooked_unet>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_uvit>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::labelled_uvit>(backend, 999.0);
+    const pulse::extent type = pulse::extent_of<pulse::test::labelled_uvit>();
+    pulse::test::check_against_torch<pulse::test::labelled_uvit>(backend, 999.0, {2 * type.height, type.width});
+    pulse::test::check_against_torch<pulse::test::crooked_uvit>(backend, 999.0, {3, 15}); // patches of 3
 }
 
 TEST_CASE("small models with text in double on the reference backend equal PyTorch in every gradient") {

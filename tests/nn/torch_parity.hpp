@@ -23,7 +23,9 @@
 #include <support/difference.hpp>
 #include <support/skip.hpp>
 #include <support/unpipelined.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/resize.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
@@ -114,9 +116,11 @@ template <class M>
 
 /// The config as torch_unet.py reads it, with the names and shapes of all parameters.
 template <class Config>
-[[nodiscard]] std::string run_json(const Config& c, int batch, const std::vector<std::vector<parameter>>& owners) {
+[[nodiscard]] std::string run_json(const Config& c, int batch, const extent& size,
+                                   const std::vector<std::vector<parameter>>& owners) {
     std::ostringstream out;
-    out << "{\"batch\": " << batch << ", \"config\": " << config_json(c) << ", \"parameters\": [";
+    out << "{\"batch\": " << batch << ", \"height\": " << size.height << ", \"width\": " << size.width
+        << ", \"config\": " << config_json(c) << ", \"parameters\": [";
     const char* between = "";
     for (const auto& owner : owners) {
         for (const parameter& p : owner) {
@@ -132,14 +136,14 @@ template <class Config>
 
 /// The most terms that one sum of the model has: a convolution's window, an image's pixels of a batch, a norm's group.
 template <class M>
-[[nodiscard]] double longest_sum(int batch) {
+[[nodiscard]] double longest_sum(int batch, const resizing& by) {
     std::int64_t longest = 0;
     for (const auto& owner : parameters_by_owner<M>()) {
         for (const parameter& p : owner) {
             if (p.rank >= 2) { longest = std::max(longest, p.elements() / p.dims[0]); }
         }
     }
-    for (const layer_node& l : graph_of<M>().layers) { longest = std::max(longest, batch * l.output_elements); }
+    for (const layer_node& l : graph_of<M>(by).layers) { longest = std::max(longest, batch * l.output_elements); }
     return static_cast<double>(longest);
 }
 
@@ -147,12 +151,12 @@ template <class M>
 ///
 /// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add: the tolerance is
 /// eps sqrt(n) layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an
-/// attention's to_k.bias, are exactly zero but for rounding).
+/// attention's to_k.bias, are exactly zero but for rounding). `to`: the extent of the input; none: that of M's type.
 template <class M, class B>
-void check_against_torch(B& backend, double most_time) {
+void check_against_torch(B& backend, double most_time, const extent& to = {}) {
     using T = typename B::scalar;
     constexpr int batch = 2;
-    constexpr auto graph = graph_of<M>();
+    const auto graph = graph_of<M>(resize<M>(to));
     const auto owners = parameters_by_owner<M>();
     std::mt19937_64 random{11};
     const auto drawn = [&](std::int64_t count, double least, double most) {
@@ -162,7 +166,7 @@ void check_against_torch(B& backend, double most_time) {
         return values;
     };
 
-    unpipelined<M, B> run{backend, 5};
+    unpipelined<M, B> run{backend, 5, to};
     std::vector<std::vector<T>*> blocks;
     if constexpr (M::is_conditioned) { blocks.push_back(&run.conditioning_parameters); }
     for (auto& layer : run.parameters) { blocks.push_back(&layer); }
@@ -177,7 +181,7 @@ void check_against_torch(B& backend, double most_time) {
     const auto weights = drawn(batch * graph.layers.back().output_elements, -1.0, 1.0);
 
     const scratch_folder folder;
-    std::ofstream{folder.path / "run.json"} << run_json(M::config, batch, owners);
+    std::ofstream{folder.path / "run.json"} << run_json(M::config, batch, to == extent{} ? extent_of<M>() : to, owners);
     {
         std::ofstream out{folder.path / "in", std::ios::binary};
         const auto put = [&](const std::vector<T>& values) {
@@ -199,8 +203,8 @@ void check_against_torch(B& backend, double most_time) {
     run.backward_weight(tape);
 
     std::ifstream in{folder.path / "out", std::ios::binary};
-    const double tolerance = static_cast<double>(std::numeric_limits<T>::epsilon()) * std::sqrt(longest_sum<M>(batch)) *
-                             static_cast<double>(M::layer_count);
+    const double tolerance = static_cast<double>(std::numeric_limits<T>::epsilon()) *
+                             std::sqrt(longest_sum<M>(batch, resize<M>(to))) * static_cast<double>(M::layer_count);
     const auto compare = [&](const char* what, const std::vector<T>& mine) {
         std::vector<double> theirs(mine.size());
         in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(8 * theirs.size()));

@@ -206,11 +206,11 @@ def main(folder):
 
     model = {"uvit": UViT, "unet": UNet, "hunyuan_dit": HunyuanDiT}[config["kind"]](config).double()
     model.load_state_dict({name: take(shape) for name, shape in run["parameters"]}, strict=True)
-    size = config["sample_size"]
-    x = take([batch, size, size, config["in_channels"]]).permute(0, 3, 1, 2).clone().requires_grad_()
+    height, width = run["height"], run["width"]
+    x = take([batch, height, width, config["in_channels"]]).permute(0, 3, 1, 2).clone().requires_grad_()
     timesteps = take([batch])
     conditions = model.take_conditions(take, batch)
-    weights = take([batch, size, size, config["out_channels"]]).permute(0, 3, 1, 2)
+    weights = take([batch, height, width, config["out_channels"]]).permute(0, 3, 1, 2)
     if position != len(numbers):
         raise SystemExit("numbers are left over")
     y = model(x, timesteps, conditions)

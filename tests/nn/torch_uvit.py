@@ -58,17 +58,26 @@ class UViT(nn.Module):
         angles = timesteps[:, None] * frequencies[None, :]
         return torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)
 
+    def positions(self, rows, columns):
+        grid = self.config["sample_size"] // self.config["patch"]
+        if (rows, columns) == (grid, grid):
+            return self.pos_embed
+        leading, of_patches = self.pos_embed[:, :self.extras], self.pos_embed[:, self.extras:]
+        image = of_patches.reshape(1, grid, grid, -1).permute(0, 3, 1, 2)
+        image = F.interpolate(image, size=(rows, columns), mode="bicubic", align_corners=False)
+        return torch.cat([leading, image.flatten(2).transpose(1, 2)], dim=1)
+
     def take_conditions(self, take, batch):
         return take([batch]) if self.config["classes"] != 0 else None
 
     def forward(self, x, timesteps, classes):
         patch, channels = self.config["patch"], self.config["in_channels"]
-        grid = self.config["sample_size"] // patch
+        rows, columns = x.shape[2] // patch, x.shape[3] // patch
         tokens = self.patch_embed["proj"](x).flatten(2).transpose(1, 2)
         x = torch.cat([self.waves(timesteps)[:, None, :], tokens], dim=1)
         if classes is not None:
             x = torch.cat([self.label_emb(classes.long())[:, None, :], x], dim=1)
-        x = x + self.pos_embed
+        x = x + self.positions(rows, columns)
         skips = []
         for block in self.in_blocks:
             x = block(x)
@@ -76,6 +85,6 @@ class UViT(nn.Module):
         x = self.mid_block(x)
         for block in self.out_blocks:
             x = block(x, skips.pop())
-        x = self.decoder_pred(self.norm(x))[:, self.extras:, :].reshape(-1, grid, grid, patch, patch, channels)
-        x = x.permute(0, 5, 1, 3, 2, 4).reshape(-1, channels, grid * patch, grid * patch)
+        x = self.decoder_pred(self.norm(x))[:, self.extras:, :].reshape(-1, rows, columns, patch, patch, channels)
+        x = x.permute(0, 5, 1, 3, 2, 4).reshape(-1, channels, rows * patch, columns * patch)
         return x if self.final_layer is None else self.final_layer(x)

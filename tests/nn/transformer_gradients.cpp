@@ -42,19 +42,20 @@ void check_transformers(double step = 1e-3) {
 } // namespace
 
 TEST_CASE("beginning of a U-ViT: gradients equal finite differences") {
-    // channels, size, patch, width, classes
-    check_transformers<embed_layer<nn::vit_embed{3, 4, 2, 6}>, embed_layer<nn::vit_embed{1, 6, 3, 4}>,
-                       embed_layer<nn::vit_embed{1, 4, 2, 4, 3}>>();
+    // channels, rows and columns of patches, patch, width, rows and columns of learned positions, classes
+    check_transformers<embed_layer<nn::vit_embed{3, 2, 2, 2, 6, 2, 0}>, embed_layer<nn::vit_embed{1, 2, 2, 3, 4, 2, 0}>,
+                       embed_layer<nn::vit_embed{1, 2, 2, 2, 4, 2, 3}>, embed_layer<nn::vit_embed{1, 3, 4, 1, 4, 2, 0}>,
+                       embed_layer<nn::vit_embed{2, 1, 3, 2, 2, 4, 2}>>();
 }
 
 TEST_CASE("block of a U-ViT, with and without a skip: gradients equal finite differences") {
-    // tokens, width, heads, skip
-    check_transformers<vit_layer<nn::vit_block{5, 6, 2, false}>, vit_layer<nn::vit_block{4, 6, 3, true}>>();
+    // tokens before those of patches, rows and columns of these, width, heads, skip
+    check_transformers<vit_layer<nn::vit_block{1, 2, 2, 6, 2, false}>, vit_layer<nn::vit_block{2, 1, 2, 6, 3, true}>>();
 }
 
 TEST_CASE("end of a U-ViT, with and without a convolution: gradients equal finite differences") {
-    check_transformers<head_layer<nn::vit_head{nn::vit_embed{2, 4, 2, 6}, true}>,
-                       head_layer<nn::vit_head{nn::vit_embed{3, 4, 2, 4}, false}>>();
+    check_transformers<head_layer<nn::vit_head{nn::vit_embed{2, 2, 2, 2, 6, 2, 0}, true}>,
+                       head_layer<nn::vit_head{nn::vit_embed{3, 2, 1, 2, 4, 2, 0}, false}>>();
 }
 
 TEST_CASE("transformer with a text, whole and each part: gradients equal finite differences") {

@@ -128,9 +128,9 @@ def write_pictures(captions=CAPTIONS, widths=(16,)):
     return folder
 
 
-def write_classes(classes):
+def write_classes(classes, widths=(16,)):
     """The same pictures in a folder for each class."""
-    flat, folder = write_pictures(), fresh()
+    flat, folder = write_pictures(widths=widths), fresh()
     for index in range(len(CAPTIONS)):
         of_class = folder / f"class{index % classes}"
         of_class.mkdir(parents=True, exist_ok=True)

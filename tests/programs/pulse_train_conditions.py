@@ -5,7 +5,7 @@ import unittest
 
 import tiny_pipeline
 from diffusers_folder import (
-    CAPTIONS, SDXL, SDXL_PIPELINE, SEED, changed, expected_loss, first_weights, sdxl_conditions,
+    CAPTIONS, FROM, SDXL, SDXL_PIPELINE, SEED, changed, expected_loss, first_weights, sdxl_conditions,
     trains_alike_scattered, with_transformer, write_classes, write_pictures)
 from files import Safetensors
 from pulse_train import PROGRAM, Case, command, fresh, report
@@ -79,6 +79,25 @@ class Classes(Case):
             with self.subTest(more):
                 self.same_training(alone, self.learn(self.folder, *options, *more), more)
         trains_alike_scattered(self, alone, "--from", self.folder, "--seed", SEED, "--steps", 3, *options, **self.options)
+
+    def test_positions_are_resampled_where_that_is_asked(self):
+        asked = "--resample-positions"
+        self.refuses("--from", self.folder, "--size", "24x16", names=["16 x 16", "24 x 16", asked], **self.options)
+        self.refuses("--from", self.folder, "--buckets", "16:4", names=["16 x 16", asked], model="uvit_tiny",
+                     data=write_classes(3, widths=(16, 28)))
+        self.refuses("--from", FROM, asked, names=[asked, "sd_tiny"], model="sd_tiny", data=write_pictures())
+        own = self.learn(self.folder, "--ranks", 1)
+        self.same_training(own, self.learn(self.folder, asked, "--ranks", 1))
+        wide = report(self.learn(self.folder, asked, "--size", "24x16", "--ranks", 2))
+        self.assertEqual(wide["planned_peak_bytes"], wide["measured_peak_bytes"])
+        self.assertNotEqual(wide["loss"], report(own)["loss"])
+        data = write_classes(3, widths=(16, 28, 21))
+        options = (asked, "--buckets", "16:4:8-28", "--flip", "yes")
+        alone = self.learn(self.folder, *options, "--ranks", 1, "--encode", "each-step", data=data)
+        self.assertGreater(len(report(alone)["extents"]), 1)
+        for more in (("--ranks", 2), ("--ranks", 2, "--encode", "bubbles"), ("--ranks", 1, "--encode", "once", "--cache", fresh())):
+            with self.subTest(more):
+                self.same_training(alone, self.learn(self.folder, *options, *more, data=data), more)
 
     def test_the_model_sees_the_class_and_that_there_is_none(self):
         one = write_classes(1)

@@ -77,6 +77,8 @@ struct convolution_recorder {
     void copy_rows(auto...) {}
     void patches_to_image(auto...) {}
     void image_to_patches(auto...) {}
+    void add_resampled(auto...) {}
+    void resampled_sums(auto...) {}
     void add_per_sample(auto...) {}
     void sum_pixels(auto...) {}
     void upsample_nearest(auto...) {}

@@ -26,6 +26,7 @@
 #include <pulse/cuda/kernels/patches.cuh>
 #include <pulse/cuda/kernels/pointwise.cuh>
 #include <pulse/cuda/kernels/posterior.cuh>
+#include <pulse/cuda/kernels/resample.cuh>
 #include <pulse/cuda/kernels/rms_norm.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
@@ -211,6 +212,12 @@ public:
     }
     void image_to_patches(const patch_shape& s, int batch, const T* x, T* y) {
         cuda::image_to_patches(on_, s, batch, x, y);
+    }
+    void add_resampled(const resample_shape& s, int batch, const T* x, T* y) {
+        cuda::add_resampled(on_, s, batch, x, y);
+    }
+    void resampled_sums(const resample_shape& s, int batch, const T* dy, float* dx) {
+        cuda::resampled_sums(on_, s, batch, dy, dx);
     }
     void add_per_sample(int batch, int pixels, int channels, const T* t, T* y) {
         cuda::add_per_sample(on_, batch, pixels, channels, t, y);

@@ -17,6 +17,7 @@ struct pictures_words {
     std::string data{"data"};
     std::string size{"size"};
     std::string buckets{"buckets"};
+    std::string resample_positions{"resample_positions"};
     std::string networks{"networks"};
     std::string cache{"cache"};
     std::string skip_bad_pictures{"on_bad_picture = skip"};
@@ -37,6 +38,8 @@ struct pictures_options {
     /// Several sizes instead, of which each picture is seen in that nearest to its own shape, and each step has one;
     /// nothing: all are of one size.
     data::bucket_options buckets{};
+    /// Whether a model that has learned positions may see pictures of other sizes than it has learned them for.
+    bool resample_positions{};
     data::caption_options captions{}; ///< where the model reads them: else folders are its classes
     std::uint64_t seed{};             ///< of order, crop, flip, dropped captions and the noise of the posterior
     bool random_crop{};

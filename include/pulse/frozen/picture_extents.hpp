@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -23,13 +24,15 @@ struct picture_extents {
 };
 
 /// Those of pictures of some pixels; none: as many as the model's networks are made for. Throws input_error naming the
-/// sizes beside them when the model cannot read such pictures.
+/// sizes beside them when the model cannot read such pictures, and `word` where it would resample positions.
 template <class Model>
-[[nodiscard]] constexpr picture_extents extents_of(const extent& pixels) {
+[[nodiscard]] constexpr picture_extents extents_of(const extent& pixels, bool resample = false,
+                                                   std::string_view word = "resample_positions") {
     constexpr auto config = networks_of<Model>::picture_config;
     constexpr int pixels_each = config.sample_size / config.latent_size();
     if (pixels == extent{}) { return {{config.sample_size, config.sample_size}, extent_of<Model>()}; }
     require_steps<Model>(pixels, pixels_each);
+    if (!resample) { require_own_positions<Model>(pixels, word, pixels_each); }
     return {pixels, {pixels.height / pixels_each, pixels.width / pixels_each}};
 }
 

@@ -165,15 +165,16 @@ private:
     /// Of all buckets, also of those that no picture will have.
     [[nodiscard]] static std::vector<frozen::picture_extents> sizes_of(const pictures_options& o) {
         std::vector<frozen::picture_extents> all;
+        const auto sized = [&](const extent& pixels) {
+            return frozen::extents_of<Model>(pixels, o.resample_positions, o.words.resample_positions);
+        };
         if (o.buckets == data::bucket_options{}) {
-            all.push_back(within(o.words.size, [&] { return frozen::extents_of<Model>(o.size); }));
+            all.push_back(within(o.words.size, [&] { return sized(o.size); }));
             return all;
         }
         within(o.words.buckets, [&] {
             if (o.buckets.area == extent{}) { throw input_error{"they have no area"}; }
-            for (const extent& pixels : data::bucket_sizes(o.buckets)) {
-                all.push_back(frozen::extents_of<Model>(pixels));
-            }
+            for (const extent& pixels : data::bucket_sizes(o.buckets)) { all.push_back(sized(pixels)); }
         });
         if (o.size == extent{}) { return all; }
         throw input_error{o.words.size + ": pictures have those of " + o.words.buckets};

@@ -9,37 +9,28 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/encoded_pictures.hpp>
-#include <pulse/frozen/carried.hpp>
-#include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/picture_cache.hpp>
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/pictures.hpp>
-#include <pulse/frozen/pictures_ahead.hpp>
-#include <pulse/frozen/posterior_source.hpp>
+#include <pulse/frozen/rank_networks.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/tasks.hpp>
 #include <pulse/model/condition.hpp>
 #include <pulse/model/resize.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/plan/replica_place.hpp>
-#include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
-#include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/encoding.hpp>
-#include <pulse/runtime/space.hpp>
-#include <pulse/schedule/frozen_work.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/latent_task.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/task.hpp>
-#include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse {
 
@@ -57,14 +48,13 @@ public:
     using tasks = frozen::tasks<Model, frozen_backend>;
 
 private:
-    using networks = frozen::networks_of<Model>;
+    using networks = frozen::rank_networks<Model, frozen_backend>;
     using text_encoders = typename tasks::text_encoders;
     using picture_encoder = typename tasks::picture_encoder;
-    using posterior = frozen::posterior_source<networks>;
+    using posterior = typename networks::posterior_of_pictures;
     using latents = typename train::latent_task<B>::latents;
     using captioned_picture = frozen::captioned_picture;
     using picture_facts = frozen::picture_facts;
-    using layers_of_chain = frozen::layers_of_chain;
     static constexpr frozen::sample_row row = pictures<Model>::row;
     static_assert(posterior::elements_of(extent_of<Model>()) ==
                       static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
@@ -132,13 +122,11 @@ public:
         // Behind the last step nobody reads it.
         if (first >= end_) { return; }
         const auto began = std::chrono::steady_clock::now();
-        for (int i = 0; i != call.what.samples; ++i) {
+        const bool of_pictures = call.what.component == tasks::of_pictures;
+        if (of_pictures) { networks_.set_size(from_.sizes()[extent_at(first - first_)]); }
+        for (int i = call.what.first_sample; i != call.what.first_sample + call.what.samples; ++i) {
             try {
-                if (call.what.component == tasks::of_pictures) {
-                    encode_picture(first, call, call.what.first_sample + i);
-                } else {
-                    encode_text(first, call, call.what.first_sample + i);
-                }
+                of_pictures ? networks_.run_picture(first, call, i) : networks_.run_text(first, call, i);
             } catch (const input_error& e) {
                 if (!call.for_next_step) { throw; }
                 fault_ = e.what(); // the step under way does not see it, and the next does not begin
@@ -149,13 +137,15 @@ public:
     void encoded(const encoded_results& results) {
         if (sees_pictures_) {
             const std::size_t elements = posterior::elements_of(seen_.latents);
-            each_result(results, tasks::of_pictures, [&](std::size_t i, std::span<const float> of_picture) {
-                std::copy_n(of_picture.begin(), elements, latents_.of(i).begin());
-                if (!reads_conditions_) { return; }
-                picture_facts facts;
-                std::memcpy(static_cast<void*>(&facts), of_picture.data() + elements, sizeof facts);
-                write_facts(facts, i);
-            });
+            networks_.each_result(results, tasks::of_pictures, steps_.samples_of_replica(),
+                                  [&](std::size_t i, std::span<const float> of_picture) {
+                                      std::copy_n(of_picture.begin(), elements, latents_.of(i).begin());
+                                      if (!reads_conditions_) { return; }
+                                      picture_facts facts;
+                                      std::memcpy(static_cast<void*>(&facts), of_picture.data() + elements,
+                                                  sizeof facts);
+                                      write_facts(facts, i);
+                                  });
         }
         if (reads_conditions_) { take_texts(results); }
         if constexpr (requires { steps_.begin(position_, loss_scale_); }) {
@@ -173,9 +163,7 @@ public:
     }
 
     /// Of the frozen networks: what the plan counts. The samples of a step are not in it, as of other data.
-    [[nodiscard]] std::int64_t bytes() const noexcept {
-        return (texts_ ? texts_->used_bytes() : 0) + (pictures_ ? pictures_->used_bytes() : 0);
-    }
+    [[nodiscard]] std::int64_t bytes() const noexcept { return networks_.used_bytes(); }
     [[nodiscard]] double encode_seconds() const noexcept { return seconds_; }
     [[nodiscard]] std::int64_t captions_cut() const noexcept { return cut_; }
 
@@ -184,14 +172,12 @@ private:
                   const train::noise_schedule& noise, train::diffusion_options options, std::uint64_t end,
                   const replica_place& place) :
         from_{from},
-        components_{made.costs.frozen}, in_bubbles_{!made.plan.frozen_tasks.empty()}, end_{end},
-        math_{backend_on<frozen_backend>(of_rank, from.options().threads)},
-        posterior_{frozen::greatest_latents(from.sizes()), from.options().threads, from.options().seed},
+        in_bubbles_{!made.plan.frozen_tasks.empty()}, end_{end}, networks_{from, of_rank, made.costs.frozen},
         latents_{static_cast<std::size_t>(made.plan.microbatch_size) * static_cast<std::size_t>(made.plan.microbatches),
-                 posterior_.elements(), posterior::config.latent_channels},
+                 networks_.posterior().elements(), posterior::config.latent_channels},
         reads_conditions_{made.plan.cut.stages.front().device == place.device},
         sees_pictures_{reads_conditions_ || made.plan.cut.stages.back().device == place.device},
-        steps_{latents_, noise, of_plan(options, made.plan, place.replica, posterior_.elements()), of_rank,
+        steps_{latents_, noise, of_plan(options, made.plan, place.replica, networks_.posterior().elements()), of_rank,
                conditions()},
         first_{static_cast<std::size_t>(place.replica) * steps_.samples_of_replica()} {
         const pictures_words& words = from.options().words;
@@ -200,7 +186,7 @@ private:
         if (in_bubbles_ && !from.options().cache.empty()) {
             throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
         }
-        if (in_bubbles_ && !tasks::fits(components_, from.sizes())) {
+        if (in_bubbles_ && !tasks::fits(made.costs.frozen, from.sizes())) {
             throw input_error{"pulse: the frozen components of the plan's costs are not the networks of " +
                               Model::config.name.str()};
         }
@@ -208,13 +194,9 @@ private:
         if (!from.options().cache.empty()) {
             from.template fill_cache<frozen_backend>(of_rank);
         } else if (in_bubbles_) {
-            host_networks(made.plan.frozen_tasks[static_cast<std::size_t>(place.device)]);
+            networks_.host(made.plan.frozen_tasks[static_cast<std::size_t>(place.device)], steps_.samples_of_step());
         } else {
-            std::vector<frozen::pictures_ahead::seen_sample> seen;
-            for (std::uint64_t i = 0; i != steps_.samples_of_replica(); ++i) { seen.push_back({i, true}); }
-            ahead_.emplace(from.source(), std::move(seen), steps_.samples_of_step());
-            if (reads_conditions_) { texts_.emplace(from.options().networks, math_); }
-            if (sees_pictures_) { host_encoder({}); }
+            networks_.host(reads_conditions_, sees_pictures_, steps_.samples_of_replica(), steps_.samples_of_step());
         }
     }
     [[nodiscard]] static train::diffusion_options of_plan(train::diffusion_options options, const plan& made,
@@ -236,107 +218,27 @@ private:
         latents_.begin(position + first_);
         latents_.resize(posterior::elements_of(seen_.latents));
     }
-    /// What is encoded next is of the step with the samples from a global position on.
-    void set_size(std::uint64_t position) {
-        const frozen::picture_extents& size = from_.sizes()[extent_at(position)];
-        if (std::exchange(encodes_, size) == size) { return; }
-        posterior_.resize(size.latents);
-        if (pictures_) { pictures_->resize(size.pixels); }
-    }
     void prepare_samples(std::uint64_t position) {
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
         see(position);
-        set_size(position);
+        networks_.set_size(seen_);
         if (sees_pictures_) { from_.cache() != nullptr ? read(first) : encode(first); }
         encoded_ = first;
         if (sees_pictures_) {
             seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
         }
     }
-    /// take(i, result of a component for sample i of the step) for each.
-    template <class Take>
-    void each_result(const encoded_results& results, int component, const Take& take) {
-        const std::size_t numbers =
-            static_cast<std::size_t>(components_[static_cast<std::size_t>(component)].result_bytes) / sizeof(float);
-        numbers_.resize(steps_.samples_of_replica() * numbers);
-        frozen::get_values<float>(math_, results.of(component, 0), numbers_);
-        for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
-            take(i, std::span<const float>{numbers_}.subspan(i * numbers, numbers));
-        }
-    }
     void take_texts(const encoded_results& results) {
         std::vector<char> cut(steps_.samples_of_replica());
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
-            each_result(results, tasks::of_texts + static_cast<int>(which),
-                        [&](std::size_t i, std::span<const float> of_text) {
-                            if (text_encoders::write(which, of_text, row_of(i))) { cut[i] = 1; }
-                        });
+            networks_.each_result(results, tasks::of_texts + static_cast<int>(which), cut.size(),
+                                  [&](std::size_t i, std::span<const float> of_text) {
+                                      if (text_encoders::write(which, of_text, row_of(i))) { cut[i] = 1; }
+                                  });
         }
         cut_ += std::count(cut.begin(), cut.end(), 1);
-    }
-
-    /// The layers that a device's tasks run, and the pictures that these see, in their order.
-    void host_networks(const std::vector<frozen_task>& mine) {
-        texts_.emplace();
-        std::vector<std::vector<bool>> layers(components_.size());
-        std::vector<frozen::pictures_ahead::seen_sample> seen;
-        for (const frozen_task& task : mine) {
-            const auto component = static_cast<std::size_t>(task.component);
-            layers[component].resize(components_[component].layers.size());
-            std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
-            for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
-                seen.push_back({static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
-            }
-        }
-        ahead_.emplace(from_.source(), std::move(seen), steps_.samples_of_step());
-        if (!layers.front().empty()) { host_encoder(layers.front()); }
-        for (std::size_t which = 0; which != text_encoders::count; ++which) {
-            const std::vector<bool>& of_text = layers[which + tasks::of_texts];
-            if (!of_text.empty()) { texts_->host(which, from_.options().networks, math_, of_text); }
-        }
-    }
-    /// The encoder of pictures, with room for all sizes.
-    void host_encoder(const std::vector<bool>& layers) {
-        pictures_.emplace(from_.options().networks, math_, layers, from_.sizes().front().pixels);
-        for (const frozen::picture_extents& one : from_.sizes()) { pictures_->resize(one.pixels); }
-    }
-    /// Layers of the autoencoder on a sample of the replica; the last draws the latents. Behind these, and behind what
-    /// a chain that pauses leaves, are the picture's facts.
-    void encode_picture(std::uint64_t first, const encoding& call, int sample) {
-        set_size(first - first_);
-        const layers_of_chain which = frozen::layers_of(components_, call, sample);
-        captioned_picture seen;
-        if (which.first == 0) {
-            seen = ahead_->next(first);
-            from_.source().say(seen.refused);
-        }
-        const bool ends = which.last + 1 == picture_encoder::layer_count;
-        const auto latent_bytes = static_cast<std::int64_t>(posterior_.elements() * sizeof(float));
-        std::byte* const facts = which.to + (ends ? latent_bytes : pictures_->output_bytes(which.last));
-        if (which.first == 0) {
-            frozen::put_values<picture_facts>(math_, {&seen.facts, 1}, facts);
-        } else {
-            space_of<frozen_backend>::copy(math_, which.from + pictures_->output_bytes(which.first - 1), facts,
-                                           sizeof(picture_facts));
-        }
-        pictures_->run_layers(which, seen.pixels, posterior_.moments());
-        if (!ends) { return; }
-        numbers_.resize(posterior_.elements());
-        posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
-        frozen::put_values<float>(math_, numbers_, which.to);
-    }
-    /// Layers of a text encoder on a sample's caption.
-    void encode_text(std::uint64_t first, const encoding& call, int sample) {
-        const layers_of_chain which = frozen::layers_of(components_, call, sample);
-        const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
-        captioned_picture seen;
-        if (which.first == 0) { seen = ahead_->next(first); }
-        numbers_.resize(static_cast<std::size_t>(of.result_bytes) / sizeof(float));
-        texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), which, seen.caption,
-                           seen.name, numbers_);
-        if (which.last + 1 == of.layers.size()) { frozen::put_values<float>(math_, numbers_, which.to); }
     }
 
     /// The conditions of samples as encode() or read() has left them.
@@ -353,8 +255,8 @@ private:
     void read(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             const data::encoded_sample sample = from_.cache()->at(first + i);
-            from_.cache()->read_moments(sample, posterior_.moments());
-            posterior_.draw(first + i, latents_.of(i));
+            from_.cache()->read_moments(sample, networks_.posterior().moments());
+            networks_.posterior().draw(first + i, latents_.of(i));
             if (!reads_conditions_) { continue; }
             from_.source().say(sample.refused);
             cut_ += from_.cache()->read_caption(sample, row_of(i)) ? 1 : 0;
@@ -364,12 +266,10 @@ private:
 
     void encode(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
-            const captioned_picture sample = ahead_->next(first);
-            pictures_->run(sample.pixels, posterior_.moments());
-            posterior_.draw(first + i, latents_.of(i));
+            const captioned_picture sample = networks_.encode_picture(first, i, latents_.of(i));
             if (!reads_conditions_) { continue; }
             from_.source().say(sample.refused);
-            cut_ += texts_->run(sample.caption, sample.name, row_of(i)) ? 1 : 0;
+            cut_ += networks_.encode_text(sample, row_of(i)) ? 1 : 0;
             write_facts(sample.facts, i);
         }
     }
@@ -378,27 +278,20 @@ private:
     }
 
     pictures<Model>& from_;
-    std::vector<frozen_component> components_;
     bool in_bubbles_; ///< whether frozen tasks encode
     std::uint64_t end_;
-    frozen_backend math_;
-    posterior posterior_;
+    networks networks_;
     latents latents_;
     frozen::picture_extents seen_{from_.sizes().front()}; ///< of the pictures of the step
     bool reads_conditions_;                               ///< all but latents is for the first stage alone
     bool sees_pictures_;
     train::latent_task<B> steps_;
-    std::size_t first_; ///< of the replica's samples in those of a step
-    std::optional<text_encoders> texts_{};
-    std::optional<picture_encoder> pictures_{};
+    std::size_t first_;         ///< of the replica's samples in those of a step
     std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
-    std::optional<frozen::pictures_ahead> ahead_{};
     std::uint64_t position_{};
     double loss_scale_{1};
-    std::vector<float> numbers_{}; ///< of samples, as results have them
     std::optional<std::uint64_t> encoded_{};
-    std::optional<frozen::picture_extents> encodes_{}; ///< pictures of this size
-    std::string fault_{};                              ///< why the next step cannot begin
+    std::string fault_{}; ///< why the next step cannot begin
     std::int64_t cut_{};
     double seconds_{};
 };

@@ -72,7 +72,8 @@ template <any_model Model, class Backend>
     if (options.buckets.area != extent{}) {
         throw input_error{options.words.buckets + ": pictures tell what part of the steps each has: plan for them"};
     }
-    const frozen::picture_extents sizes = frozen::extents_of<Model>(options.size);
+    const frozen::picture_extents sizes =
+        frozen::extents_of<Model>(options.size, options.resample_positions, options.words.resample_positions);
     if (request.extent != extent{} && request.extent != sizes.latents) {
         throw input_error{"extent: it follows from " + options.words.size + " of the pictures"};
     }

@@ -14,12 +14,9 @@
 
 namespace pulse {
 
-/// A layer's costs as a value, at the sizes of a run.
+/// A layer's costs as a value, at the sizes of its type.
 template <layer L>
-[[nodiscard]] constexpr layer_node node_of([[maybe_unused]] const resizing& by = {}) {
-    if constexpr (resizable_layer<L>) {
-        if (!by.same()) { return L::node_at(by); }
-    }
+[[nodiscard]] constexpr layer_node node_of() {
     layer_node node{.name = L::name,
                     .input_elements = L::input::elements,
                     .output_elements = L::output::elements,
@@ -36,13 +33,31 @@ template <layer L>
     return node;
 }
 
-/// A model as the value that planners read, at the sizes of a run (resize). Stage 0 runs the conditioning module before
-/// layer 0, so its parameters, FLOPs, saved elements and statistics are counted there; the two share their workspace.
+namespace detail {
+
+/// Counts what makes the conditioning where it runs: before the first layer, in the same workspace.
 template <any_model M>
-[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of(const resizing& by = {}) {
+constexpr void add_conditioning(layer_node& first) {
+    if constexpr (M::is_conditioned) {
+        using module = typename M::conditioning;
+        first.parameter_elements += parameter_elements<module>();
+        first.forward_flops += module::forward_flops();
+        first.frozen_parameter_elements += frozen_parameter_elements<module>();
+        if constexpr (requires { module::forward_only_flops(); }) {
+            first.forward_only_flops += module::forward_only_flops();
+        }
+        first.saved_elements += module::saved_elements;
+        first.statistics_elements += statistics_elements<module>();
+        first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);
+    }
+}
+
+/// A model at the sizes of its type: data, not code that makes it.
+template <any_model M>
+inline constexpr auto graph_of_type = [] {
     static_graph<M::layer_count, M::skip_count> graph{.model = M::name};
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        graph.layers = {node_of<typename M::template layer_at<I>>(by)...};
+        graph.layers = {node_of<typename M::template layer_at<I>>()...};
     }
     (std::make_index_sequence<M::layer_count>{});
 
@@ -54,23 +69,33 @@ template <any_model M>
                           M::skip_list::ends[e].residual};
     }
 
+    add_conditioning<M>(graph.layers[0]);
     if constexpr (M::is_conditioned) {
         using module = typename M::conditioning;
-        layer_node& first = graph.layers[0];
-        first.parameter_elements += parameter_elements<module>();
-        first.forward_flops += module::forward_flops();
-        first.frozen_parameter_elements += frozen_parameter_elements<module>();
-        if constexpr (requires { module::forward_only_flops(); }) {
-            first.forward_only_flops += module::forward_only_flops();
-        }
-        first.saved_elements += module::saved_elements;
-        first.statistics_elements += statistics_elements<module>();
-        first.workspace_elements = std::max<std::int64_t>(first.workspace_elements, module::workspace_elements);
         graph.conditioning_elements = module::output::elements;
         if constexpr (reads_context<module>) {
             graph.conditioning_elements += module::context::elements;
             if constexpr (!trains_context<module>) { graph.frozen_conditioning_elements = module::context::elements; }
         }
+    }
+    return graph;
+}();
+
+} // namespace detail
+
+/// A model as the value that planners read, at the sizes of a run (resize). Stage 0 runs the conditioning module before
+/// layer 0, so its parameters, FLOPs, saved elements and statistics are counted there; the two share their workspace.
+template <any_model M>
+[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of(const resizing& by = {}) {
+    auto graph = detail::graph_of_type<M>;
+    if constexpr (resizable_model<M>) {
+        if (by.same()) { return graph; }
+        [&]<std::size_t... I>(std::index_sequence<I...>) { graph.layers = {M::template layer_at<I>::node_at(by)...}; }
+        (std::make_index_sequence<M::layer_count>{});
+        for (skip_link& s : graph.skips) {
+            s.elements = graph.layers[static_cast<std::size_t>(s.from)].output_elements;
+        }
+        detail::add_conditioning<M>(graph.layers[0]);
     }
     return graph;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <pulse/core/error.hpp>
@@ -73,7 +74,7 @@ template <any_model M>
 
 /// M's heights are multiples of the first, its widths of the second: so every halving is whole.
 template <resizable_model M>
-[[nodiscard]] constexpr extent steps_of() noexcept {
+[[nodiscard]] consteval extent steps_of() noexcept {
     constexpr extent type = extent_of<M>();
     extent steps{1, 1};
     for (const layer_facts& l : M::layer_list::facts()) {
@@ -120,6 +121,32 @@ constexpr void require_steps(const extent& to, int unit = 1) {
     } else {
         require_only(M::name, extent_of<M>(), to, unit);
     }
+}
+
+/// Whether M has learned vectors for the positions of its type's extent, which other extents resample: no model of a
+/// published training has seen those.
+template <any_model M>
+[[nodiscard]] consteval bool learns_positions() {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+        return ([] {
+            if constexpr (requires { M::template layer_at<I>::learns_positions; }) {
+                return M::template layer_at<I>::learns_positions;
+            }
+            return false;
+        }() || ...);
+    }
+    (std::make_index_sequence<M::layer_count>{});
+}
+
+/// Throws input_error for another extent than that of M's type, which counts as `unit`, where M learns positions;
+/// `word` is what the user calls the option that asks to resample them.
+template <any_model M>
+constexpr void require_own_positions(const extent& to, std::string_view word, int unit = 1) {
+    constexpr extent type = extent_of<M>();
+    const extent own{unit * type.height, unit * type.width};
+    if (!learns_positions<M>() || to == extent{} || to == own) { return; }
+    throw input_error{"model " + M::name.str() + " has learned the positions of " + detail::text_of(own) + ", not of " +
+                      detail::text_of(to) + "; " + std::string{word} + " resamples them"};
 }
 
 /// What brings M to an extent; none: that of its type. Throws input_error as require_steps.

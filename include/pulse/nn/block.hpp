@@ -57,17 +57,22 @@ struct context_face<sample_dims{}> {};
 template <>
 struct conditioning_face<0> {};
 
-/// Calls use(math, pieces) with `Math` and where its pieces lie at the sizes of a run. Both are the compiler's where
-/// those are the type's.
-template <auto Math, class Use>
-constexpr void at_size([[maybe_unused]] const resizing& by, const Use& use) {
-    if constexpr (is_resizable<decltype(Math)>) {
-        if (!by.same()) {
-            const auto math = resized(Math, by);
-            return use(math, layout_of(math).pieces);
-        }
-    }
-    use(Math, layout<Math>.pieces);
+// The passes at the sizes of a run: compiled once for a kind of mathematics, whatever the numbers of a layer are.
+
+template <class Math, backend B>
+void run_forward(const Math& type, B& on, const backend_frame<B>& frame) {
+    const Math math = resized(type, frame.size);
+    math.forward(on, frame, layout_of(math).pieces);
+}
+template <class Math, backend B>
+void run_backward_input(const Math& type, B& on, const backend_frame<B>& frame) {
+    const Math math = resized(type, frame.size);
+    math.backward_input(on, frame, layout_of(math).pieces);
+}
+template <class Math, backend B>
+void run_backward_weight(const Math& type, B& on, const backend_frame<B>& frame) {
+    const Math math = resized(type, frame.size);
+    math.backward_weight(on, frame, layout_of(math).pieces);
 }
 
 /// The passes of a layer are those of its mathematics.
@@ -75,17 +80,15 @@ template <auto Math>
 struct passes_face {
     template <backend B>
     static void forward(B& on, const backend_frame<B>& frame) {
-        at_size<Math>(frame.size, [&](const auto& math, const auto& pieces) { math.forward(on, frame, pieces); });
+        run_forward(Math, on, frame);
     }
     template <backend B>
     static void backward_input(B& on, const backend_frame<B>& frame) {
-        at_size<Math>(frame.size,
-                      [&](const auto& math, const auto& pieces) { math.backward_input(on, frame, pieces); });
+        run_backward_input(Math, on, frame);
     }
     template <backend B>
     static void backward_weight(B& on, const backend_frame<B>& frame) {
-        at_size<Math>(frame.size,
-                      [&](const auto& math, const auto& pieces) { math.backward_weight(on, frame, pieces); });
+        run_backward_weight(Math, on, frame);
     }
 };
 
@@ -100,10 +103,9 @@ struct resizing_face<Name, Math> {
         if constexpr (requires { Math.image_step(); }) { return Math.image_step(); }
         return 1;
     }();
-    [[nodiscard]] static constexpr layer_node node_at(const resizing& by) {
-        const auto math = resized(Math, by);
-        return node_of(Name, layout_of(math).sizes, elements(math.input()), elements(math.output()));
-    }
+    /// Whether positions have learned vectors, which other heights and widths resample.
+    static constexpr bool learns_positions = requires { Math.positions(); };
+    [[nodiscard]] static constexpr layer_node node_at(const resizing& by) { return node_of(Name, resized(Math, by)); }
 };
 
 template <auto Math>
@@ -131,7 +133,7 @@ struct described : context_face<layout<Math>.sizes.context> {
     static constexpr std::int64_t fact_elements = layout<Math>.sizes.conditions.fact_elements();
     static constexpr const condition_set& conditions = layout<Math>.sizes.conditions;
 
-    [[nodiscard]] static constexpr auto parameters() { return parameters_of<Name, Math>; }
+    [[nodiscard]] static constexpr const auto& parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return layout<Math>.sizes.forward_flops; }
 };
 

@@ -87,7 +87,7 @@ struct both_conditionings : C {
     static constexpr std::int64_t workspace_elements =
         std::max<std::int64_t>(C::workspace_elements, unchanged::workspace_elements);
 
-    [[nodiscard]] static constexpr auto frozen_parameters() { return C::parameters(); }
+    [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return C::parameters(); }
     [[nodiscard]] static constexpr double forward_flops() { return 2 * C::forward_flops(); }
     [[nodiscard]] static constexpr double forward_only_flops() { return C::forward_flops(); }
 
@@ -127,8 +127,8 @@ struct beside : detail::both_embeddings<Trained>, detail::same_context<Trained> 
     static constexpr std::int64_t frozen_input_elements = Locked::input::elements;
     static constexpr std::int64_t frozen_output_elements = Locked::output::elements;
 
-    [[nodiscard]] static constexpr auto parameters() { return Trained::parameters(); }
-    [[nodiscard]] static constexpr auto frozen_parameters() { return Locked::parameters(); }
+    [[nodiscard]] static constexpr decltype(auto) parameters() { return Trained::parameters(); }
+    [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return Locked::parameters(); }
     [[nodiscard]] static constexpr double forward_flops() { return Trained::forward_flops() + Locked::forward_flops(); }
     [[nodiscard]] static constexpr double forward_only_flops() { return Locked::forward_flops(); }
 
@@ -251,7 +251,7 @@ struct controlled : of_locked<L> {
     static constexpr std::int64_t workspace_elements = inner::workspace_elements;
 
     [[nodiscard]] static constexpr auto parameters() { return control::parameters_of(Control); }
-    [[nodiscard]] static constexpr auto frozen_parameters() { return L::parameters(); }
+    [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return L::parameters(); }
     [[nodiscard]] static constexpr double forward_flops() { return L::forward_flops() + control::flops; }
     [[nodiscard]] static constexpr double frozen_flops() { return L::forward_flops(); }
 

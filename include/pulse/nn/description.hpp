@@ -240,7 +240,8 @@ template <class Math>
         return true;
     } else if constexpr (requires(const Math& math) { math.core.height; }) {
         return has_extent<decltype(Math::core)>();
-    } else if constexpr (requires(const Math& math) { math.embed.height; }) {
+    } else if constexpr (
+        requires(const Math& math) { math.embed.height; } || requires(const Math& math) { math.embed.rows; }) {
         return has_extent<decltype(Math::embed)>();
     } else {
         return false;
@@ -249,11 +250,12 @@ template <class Math>
 template <class Math>
 inline constexpr bool is_resizable = has_extent<std::remove_cvref_t<Math>>();
 
-/// At the sizes of a run.
+/// At the sizes of a run, where the mathematics has any.
 template <class Math>
-    requires(is_resizable<Math>)
-[[nodiscard]] constexpr Math resized(Math math, const resizing& by) noexcept {
-    if constexpr (requires { math.height = 1; }) {
+[[nodiscard]] constexpr Math resized(Math math, [[maybe_unused]] const resizing& by) noexcept {
+    if constexpr (!is_resizable<Math>) {
+        return math;
+    } else if constexpr (requires { math.height = 1; }) {
         math.height = by.height(math.height);
         math.width = by.width(math.width);
     } else if constexpr (requires {
@@ -274,12 +276,13 @@ template <class Math>
 template <auto Math>
 inline constexpr auto layout = layout_of(Math);
 
-/// What a layer of these sizes costs, its input and output in elements.
-[[nodiscard]] constexpr layer_node node_of(const label& name, const layer_sizes& sizes, std::int64_t input,
-                                           std::int64_t output) noexcept {
+/// What a layer of this mathematics costs.
+template <class Math>
+[[nodiscard]] constexpr layer_node node_of(const label& name, const Math& math) {
+    const layer_sizes sizes = layout_of(math).sizes;
     return {.name = name,
-            .input_elements = input,
-            .output_elements = output,
+            .input_elements = elements(math.input()),
+            .output_elements = elements(math.output()),
             .parameter_elements = sizes.kept.parameters,
             .saved_elements = sizes.kept.saved,
             .deferred_elements = sizes.kept.deferred,

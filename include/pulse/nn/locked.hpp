@@ -27,7 +27,7 @@ struct frozen_weights : L {
     static constexpr std::int64_t deferred_elements = 0;
 
     [[nodiscard]] static constexpr auto parameters() { return std::array<parameter, 0>{}; }
-    [[nodiscard]] static constexpr auto frozen_parameters() { return L::parameters(); }
+    [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return L::parameters(); }
 };
 
 /// The frame of L, a layer or conditioning module, with its weights frozen and without backward passes: what it saves

@@ -46,11 +46,13 @@ enum class uvit_flaw : std::uint8_t { none, name, sizes, patches, depth, heads }
 }
 
 [[nodiscard]] constexpr nn::vit_embed embed_of(const uvit_config& c) noexcept {
-    return {c.in_chans, c.img_size, c.patch_size, c.embed_dim, c.num_classes};
+    const int grid = c.img_size / c.patch_size;
+    return {c.in_chans, grid, grid, c.patch_size, c.embed_dim, grid, c.num_classes};
 }
 [[nodiscard]] constexpr nn::vit_head head_of(const uvit_config& c) noexcept { return {embed_of(c), c.conv}; }
 [[nodiscard]] constexpr nn::vit_block vit_block_of(const uvit_config& c, bool skip) noexcept {
-    return {embed_of(c).tokens(), c.embed_dim, c.num_heads, skip};
+    const nn::vit_embed embed = embed_of(c);
+    return {embed.leading(), embed.rows, embed.columns, c.embed_dim, c.num_heads, skip};
 }
 
 template <uvit_config C>

@@ -26,10 +26,10 @@ public:
 
     /// The next layer, at the sizes of a run.
     template <class Math>
-    void add(const label& name, Math math, [[maybe_unused]] const resizing& by = {}) {
-        if constexpr (nn::is_resizable<Math>) { math = nn::resized(math, by); }
-        const nn::layer_sizes sizes = list(name, math);
-        layers_.push_back(nn::node_of(name, sizes, nn::elements(math.input()), nn::elements(math.output())));
+    void add(const label& name, Math math, const resizing& by = {}) {
+        math = nn::resized(math, by);
+        list(name, math);
+        layers_.push_back(nn::node_of(name, math));
     }
     /// What makes the conditioning, when the first layer is there, with which it runs (graph_of).
     template <class Math>
@@ -129,19 +129,19 @@ struct unet_values {
 }
 
 [[nodiscard]] inline value_graph value_graph_of(const uvit_config& c, const extent& to = {}) {
-    require_only(c.name, {c.img_size, c.img_size}, to);
+    const resizing by = resizing_of(c.name, c.img_size, c.patch_size, to);
     const int half = c.depth / 2;
     value_graph graph{c.name};
-    graph.add("embed", embed_of(c));
+    graph.add("embed", embed_of(c), by);
     for (int i = 0; i != half; ++i) {
-        graph.add(label{"in_blocks."} + static_cast<unsigned>(i), vit_block_of(c, false));
+        graph.add(label{"in_blocks."} + static_cast<unsigned>(i), vit_block_of(c, false), by);
     }
-    graph.add("mid_block", vit_block_of(c, false));
+    graph.add("mid_block", vit_block_of(c, false), by);
     for (int i = 0; i != half; ++i) {
-        graph.add(label{"out_blocks."} + static_cast<unsigned>(i), vit_block_of(c, true));
+        graph.add(label{"out_blocks."} + static_cast<unsigned>(i), vit_block_of(c, true), by);
         graph.connect(half - i, half + 2 + i, false);
     }
-    graph.add("final", head_of(c));
+    graph.add("final", head_of(c), by);
     return graph;
 }
 

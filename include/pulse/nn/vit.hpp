@@ -14,24 +14,29 @@
 namespace pulse::nn {
 
 /// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are
-/// tokens before them, and every position has a learned vector.
+/// tokens before them, and every position has a learned vector; where patches are of another grid than these vectors,
+/// they are resampled (resample_shape).
 ///
 /// The class's token comes first. The token of the time is the sinusoid of the timestep, cosines first. Facts: the
 /// class.
 struct vit_embed {
     int channels{};
-    int size{}; ///< height and width of the image
+    int rows{};
+    int columns{}; ///< of patches
     int patch{};
     int width{};
+    int grid{};    ///< rows, and columns, of patches that have learned positions
     int classes{}; ///< 0: there is no class token
 
-    [[nodiscard]] constexpr int patches() const noexcept { return (size / patch) * (size / patch); }
+    [[nodiscard]] constexpr int image_step() const noexcept { return patch; }
+    [[nodiscard]] constexpr int patches() const noexcept { return rows * columns; }
     /// Tokens before those of the patches.
     [[nodiscard]] constexpr int leading() const noexcept { return classes != 0 ? 2 : 1; }
     [[nodiscard]] constexpr int tokens() const noexcept { return patches() + leading(); }
     [[nodiscard]] constexpr flaw defect() const noexcept {
-        if (channels <= 0 || size <= 0 || patch <= 0 || width <= 0 || classes < 0) { return flaw::size; }
-        if (size % patch != 0) { return flaw::window; }
+        if (channels <= 0 || rows <= 0 || columns <= 0 || patch <= 0 || width <= 0 || grid <= 0 || classes < 0) {
+            return flaw::size;
+        }
         return width % 2 != 0 ? flaw::features : flaw::none;
     }
     [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
@@ -39,14 +44,14 @@ struct vit_embed {
     [[nodiscard]] constexpr conv projection() const noexcept {
         return {.in_channels = channels,
                 .out_channels = width,
-                .height = size,
-                .width = size,
+                .height = rows * patch,
+                .width = columns * patch,
                 .kernel = patch,
                 .stride = patch,
                 .pad_before = 0,
                 .pad_after = 0};
     }
-    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, size, size}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {channels, rows * patch, columns * patch}; }
     [[nodiscard]] constexpr sample_dims output() const noexcept { return {tokens(), width, 0}; }
 
     struct pieces {
@@ -60,7 +65,7 @@ struct vit_embed {
         if (classes != 0) { d.reads({.kind = condition_kind::class_label, .classes = classes}); }
         p.projection = d.conv("/patch_embed.proj", projection().window());
         if (classes != 0) { p.labels = d.weight("/label_emb", {classes, width}, false); }
-        p.positions = d.vectors("/pos_embed", {1, tokens(), width});
+        p.positions = d.vectors("/pos_embed", {1, positions().from_tokens(), width});
         d.work(patch_states(), p.of_patches);
         d.work(std::int64_t{leading()} * width, p.one_token);
         return p;
@@ -77,7 +82,11 @@ struct vit_embed {
             on.embedding(labels(), f.batch, f.facts, f[p.labels], f[p.one_token]);
             on.copy_rows(f.batch, width, f[p.one_token], width, f.output, states());
         }
-        on.add_per_sample(1, f.batch, static_cast<int>(states()), f[p.positions], f.output);
+        if (moved()) {
+            on.add_resampled(positions(), f.batch, f[p.positions], f.output);
+        } else {
+            on.add_per_sample(1, f.batch, static_cast<int>(states()), f[p.positions], f.output);
+        }
     }
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
@@ -94,10 +103,19 @@ struct vit_embed {
             on.copy_rows(f.batch, width, f.output_gradient, states(), f[p.one_token], width);
             on.embedding_backward_weight(labels(), f.batch, f.facts, f[p.one_token], f.gradient(p.labels));
         }
-        on.sum_rows(f.batch, states(), f.output_gradient, f.gradient(p.positions));
+        if (moved()) {
+            on.resampled_sums(positions(), f.batch, f.output_gradient, f.gradient(p.positions));
+        } else {
+            on.sum_rows(f.batch, states(), f.output_gradient, f.gradient(p.positions));
+        }
+    }
+
+    [[nodiscard]] constexpr resample_shape positions() const noexcept {
+        return {grid, grid, rows, columns, width, leading()};
     }
 
 private:
+    [[nodiscard]] constexpr bool moved() const noexcept { return rows != grid || columns != grid; }
     [[nodiscard]] constexpr std::int64_t patch_states() const noexcept { return std::int64_t{patches()} * width; }
     /// The gradient of the patches' tokens, next to each other.
     template <backend B>
@@ -118,12 +136,13 @@ struct vit_head {
         return {embed.width, embed.patch * embed.patch * embed.channels};
     }
     [[nodiscard]] constexpr patch_shape patches() const noexcept {
-        const int grid = embed.size / embed.patch;
-        return {grid, grid, embed.patch, embed.channels, embed.leading()};
+        return {embed.rows, embed.columns, embed.patch, embed.channels, embed.leading()};
     }
     [[nodiscard]] constexpr conv last() const noexcept {
-        return {
-            .in_channels = embed.channels, .out_channels = embed.channels, .height = embed.size, .width = embed.size};
+        return {.in_channels = embed.channels,
+                .out_channels = embed.channels,
+                .height = embed.rows * embed.patch,
+                .width = embed.columns * embed.patch};
     }
 
     [[nodiscard]] constexpr flaw defect() const noexcept { return embed.defect(); }

@@ -16,21 +16,24 @@ namespace pulse::nn {
 /// concatenation is never made: skip_linear reads both; the GELU's output is made again for the
 /// weight gradient.
 struct vit_block {
-    int tokens{};
+    int leading{}; ///< tokens before those of patches
+    int rows{};
+    int columns{}; ///< of patches
     int width{};
     int heads{};
     bool skip{};
 
-    [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens} * width; }
+    [[nodiscard]] constexpr int tokens() const noexcept { return leading + rows * columns; }
+    [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
     [[nodiscard]] constexpr flaw defect() const noexcept {
-        if (tokens <= 0 || width <= 0 || heads <= 0) { return flaw::size; }
+        if (leading < 0 || rows <= 0 || columns <= 0 || width <= 0 || heads <= 0) { return flaw::size; }
         return width % heads != 0 ? flaw::heads : flaw::none;
     }
-    [[nodiscard]] constexpr sample_dims input() const noexcept { return {tokens, width, 0}; }
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return {tokens(), width, 0}; }
     [[nodiscard]] constexpr sample_dims output() const noexcept { return input(); }
 
     [[nodiscard]] constexpr layer_norm_shape norm() const noexcept { return {width, 1e-5}; }
-    [[nodiscard]] constexpr attention_shape core() const noexcept { return {tokens, heads, width / heads}; }
+    [[nodiscard]] constexpr attention_shape core() const noexcept { return {tokens(), heads, width / heads}; }
     [[nodiscard]] constexpr linear projection() const noexcept { return {width, width}; }
     [[nodiscard]] constexpr linear widening() const noexcept { return {width, 4 * width}; }
     [[nodiscard]] constexpr linear narrowing() const noexcept { return {4 * width, width}; }
@@ -39,7 +42,7 @@ struct vit_block {
         return {.in_channels = width,
                 .skip_channels = width,
                 .out_channels = width,
-                .height = tokens,
+                .height = tokens(),
                 .width = 1,
                 .kernel = 1,
                 .pad_before = 0,
@@ -60,24 +63,24 @@ struct vit_block {
         pieces p{};
         if (skip) {
             d.reads_skip(input());
-            p.skip = d.linear("skip_linear", tokens, {2 * width, width});
+            p.skip = d.linear("skip_linear", tokens(), {2 * width, width});
             d.save(states(), p.joined);
             d.defer(states(), p.djoined);
         }
         p.norm1 = d.norm("norm1", width);
         // Rows of the queries, then of the keys and the values.
-        p.to_q = d.linear("attn.qkv", tokens, {width, 3 * width}, false);
+        p.to_q = d.linear("attn.qkv", tokens(), {width, 3 * width}, false);
         p.to_k.begin = p.to_q.begin + projection().weight_elements();
         p.to_v.begin = p.to_k.begin + projection().weight_elements();
-        p.to_out = d.linear("attn.proj", tokens, projection().matrix());
+        p.to_out = d.linear("attn.proj", tokens(), projection().matrix());
         d.attention(core());
         p.norm2 = d.norm("norm2", width);
-        p.widening = d.linear("mlp.fc1", tokens, widening().matrix());
-        p.narrowing = d.linear("mlp.fc2", tokens, narrowing().matrix());
+        p.widening = d.linear("mlp.fc1", tokens(), widening().matrix());
+        p.narrowing = d.linear("mlp.fc2", tokens(), narrowing().matrix());
         d.save(states(), p.normal1, p.q, p.k, p.v, p.mixed, p.middle, p.normal2);
         d.save(4 * states(), p.hidden);
-        d.statistics(std::int64_t{heads} * tokens, p.log_sums);
-        d.statistics(2 * std::int64_t{tokens}, p.statistics1, p.statistics2);
+        d.statistics(std::int64_t{heads} * tokens(), p.log_sums);
+        d.statistics(2 * std::int64_t{tokens()}, p.statistics1, p.statistics2);
         d.defer(states(), p.dq, p.dk, p.dv, p.dmiddle);
         d.defer(4 * states(), p.dhidden);
         d.work(4 * states(), p.active);
@@ -88,7 +91,7 @@ struct vit_block {
 
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t rows = std::int64_t{f.batch} * tokens;
+        const std::int64_t rows = std::int64_t{f.batch} * tokens();
         const std::int64_t n = f.batch * states();
         if (skip) { joining().apply(on, f.batch, f.input, f.skip, f[p.skip], f[p.joined], into::write); }
         const auto* const x = skip ? f[p.joined] : f.input;
@@ -108,7 +111,7 @@ struct vit_block {
 
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t rows = std::int64_t{f.batch} * tokens;
+        const std::int64_t rows = std::int64_t{f.batch} * tokens();
         const std::int64_t n = f.batch * states();
         auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
 
@@ -139,7 +142,7 @@ struct vit_block {
 
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t rows = std::int64_t{f.batch} * tokens;
+        const std::int64_t rows = std::int64_t{f.batch} * tokens();
         const linear_shape matrix = projection().matrix();
         if (skip) { joining().apply_backward_weight(on, f.batch, f.input, f.skip, f[p.djoined], f.gradient(p.skip)); }
         on.linear_backward_weight(matrix, rows, f[p.normal1], f[p.dq], f.gradient(p.to_q), nullptr);

@@ -26,6 +26,8 @@ public:
 
     void copy_rows(std::int64_t rows, std::int64_t n, const float* x, std::int64_t x_stride, float* y,
                    std::int64_t y_stride);
+    void add_resampled(const resample_shape& s, int batch, const float* x, float* y);
+    void resampled_sums(const resample_shape& s, int batch, const float* dy, float* dx);
     void patches_to_image(const patch_shape& s, int batch, const float* x, float* y);
     void image_to_patches(const patch_shape& s, int batch, const float* x, float* y);
 
@@ -34,6 +36,7 @@ protected:
 
 private:
     static void check_rows(const char* operation, std::int64_t rows, int features);
+    static void check_grids(const char* operation, const resample_shape& s, int batch);
     static void check_patches(const char* operation, const patch_shape& s, int batch);
 
     /// Calls f(offset among the tokens, offset in the image, bytes) for every row of pixels of every patch.

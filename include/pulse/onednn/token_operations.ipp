@@ -57,6 +57,36 @@ PULSE_HOST_INLINE void token_operations::copy_rows(std::int64_t rows, std::int64
     parallel_for(threads_, rows, [=](int, std::int64_t r) { std::copy_n(x + r * x_stride, n, y + r * y_stride); });
 }
 
+PULSE_HOST_INLINE void token_operations::add_resampled(const resample_shape& s, int batch, const float* x, float* y) {
+    check_grids("add_resampled", s, batch);
+    parallel_for(threads_, std::int64_t{batch} * s.tokens(), [=](int, std::int64_t r) {
+        float* const row = y + r * s.features;
+        s.each_tap(static_cast<int>(r % s.tokens()), [=](int from, double weight) {
+            const float* const of = x + std::int64_t{from} * s.features;
+            for (int c = 0; c != s.features; ++c) { row[c] += static_cast<float>(weight) * of[c]; }
+        });
+    });
+}
+
+PULSE_HOST_INLINE void token_operations::resampled_sums(const resample_shape& s, int batch, const float* dy,
+                                                        float* dx) {
+    check_grids("resampled_sums", s, batch);
+    constexpr int chunk = 128; // of features, which no other thread adds to
+    parallel_for(threads_, (s.features + chunk - 1) / chunk, [=](int, std::int64_t part) {
+        const int first = static_cast<int>(part) * chunk;
+        const int end = std::min(first + chunk, s.features);
+        for (int b = 0; b != batch; ++b) {
+            for (int to = 0; to != s.tokens(); ++to) {
+                const float* const of = dy + (std::int64_t{b} * s.tokens() + to) * s.features;
+                s.each_tap(to, [=](int from, double weight) {
+                    float* const row = dx + std::int64_t{from} * s.features;
+                    for (int c = first; c != end; ++c) { row[c] += static_cast<float>(weight) * of[c]; }
+                });
+            }
+        }
+    });
+}
+
 PULSE_HOST_INLINE void token_operations::patches_to_image(const patch_shape& s, int batch, const float* x, float* y) {
     check_patches("patches_to_image", s, batch);
     for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
@@ -77,6 +107,14 @@ PULSE_HOST_INLINE void token_operations::check_rows(const char* operation, std::
     if (rows > 0 && features > 0) { return; }
     throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(rows) + " rows of " +
                       std::to_string(features) + " features"};
+}
+
+PULSE_HOST_INLINE void token_operations::check_grids(const char* operation, const resample_shape& s, int batch) {
+    if (batch > 0 && s.sound()) { return; }
+    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.from_rows) + " x " +
+                      std::to_string(s.from_columns) + " tokens of " + std::to_string(s.features) + " features to " +
+                      std::to_string(s.rows) + " x " + std::to_string(s.columns) + " after " +
+                      std::to_string(s.leading) + " tokens, batch " + std::to_string(batch)};
 }
 
 PULSE_HOST_INLINE void token_operations::check_patches(const char* operation, const patch_shape& s, int batch) {

@@ -51,6 +51,14 @@ struct planned {
         for (const planned_extent& other : others) { visit(other.extent, other.plan, other.costs, other.share); }
     }
     [[nodiscard]] constexpr std::size_t extents() const noexcept { return 1 + others.size(); }
+    /// By share.
+    [[nodiscard]] constexpr double mean_step_us() const {
+        double mean = 0;
+        each_extent([&](const pulse::extent&, const pulse::plan& made, const cost_table&, double part) {
+            mean += part * made.predicted.step_us;
+        });
+        return mean;
+    }
     /// As files have plans (parse_plans): that of one extent is for any.
     [[nodiscard]] constexpr std::vector<extent_plan> plans() const {
         std::vector<extent_plan> all{};

@@ -162,6 +162,37 @@ public:
     void copy_rows(std::int64_t rows, std::int64_t n, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride) {
         for (std::int64_t r = 0; r != rows; ++r) { std::copy_n(x + r * x_stride, n, y + r * y_stride); }
     }
+    void add_resampled(const resample_shape& shape, int batch, const T* x, T* y) {
+        if (sums_.size() < static_cast<std::size_t>(shape.features)) {
+            sums_.resize(static_cast<std::size_t>(shape.features));
+        }
+        for (int to = 0; to != shape.tokens(); ++to) {
+            std::fill_n(sums_.begin(), shape.features, A{0});
+            shape.each_tap(to, [&](int from, double weight) {
+                const T* const of = x + std::int64_t{from} * shape.features;
+                for (int c = 0; c != shape.features; ++c) {
+                    sums_[static_cast<std::size_t>(c)] += static_cast<A>(weight) * static_cast<A>(of[c]);
+                }
+            });
+            for (int b = 0; b != batch; ++b) {
+                T* const row = y + (std::int64_t{b} * shape.tokens() + to) * shape.features;
+                for (int c = 0; c != shape.features; ++c) { add_to(row[c], sums_[static_cast<std::size_t>(c)]); }
+            }
+        }
+    }
+    void resampled_sums(const resample_shape& shape, int batch, const T* dy, A* dx) {
+        for (int b = 0; b != batch; ++b) {
+            for (int to = 0; to != shape.tokens(); ++to) {
+                const T* const of = dy + (std::int64_t{b} * shape.tokens() + to) * shape.features;
+                shape.each_tap(to, [&](int from, double weight) {
+                    A* const row = dx + std::int64_t{from} * shape.features;
+                    for (int c = 0; c != shape.features; ++c) {
+                        row[c] += static_cast<A>(weight) * static_cast<A>(of[c]);
+                    }
+                });
+            }
+        }
+    }
     void patches_to_image(const patch_shape& shape, int batch, const T* x, T* y) {
         for_pixels(shape, batch, [&](std::int64_t token_element, std::int64_t pixel) { y[pixel] = x[token_element]; });
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -151,6 +152,49 @@ private:
     }
 };
 
+/// Learned vectors of the tokens of a grid of from_rows x from_columns, which become those of another grid by bicubic
+/// interpolation: as PyTorch's interpolate has it, its corners not aligned, without antialiasing. `leading` vectors
+/// before both grids stay as they are.
+struct resample_shape {
+    int from_rows{};
+    int from_columns{};
+    int rows{};
+    int columns{};
+    int features{};
+    int leading{};
+
+    [[nodiscard]] constexpr int from_tokens() const noexcept { return leading + from_rows * from_columns; }
+    [[nodiscard]] constexpr int tokens() const noexcept { return leading + rows * columns; }
+    [[nodiscard]] constexpr bool sound() const noexcept {
+        return from_rows > 0 && from_columns > 0 && rows > 0 && columns > 0 && features > 0 && leading >= 0;
+    }
+    /// Calls f(token of the first grid, weight) for each of the 16 that token `to` of the other is made of (Keys 1981,
+    /// a = -3/4); what lies beyond the ends of an axis is its last entry, which then comes several times.
+    template <class F>
+    void each_tap(int to, F&& f) const {
+        if (to < leading) { return f(to, 1.0); }
+        const double row = place(from_rows, (to - leading) / columns, rows);
+        const double column = place(from_columns, (to - leading) % columns, columns);
+        for (int r = -1; r != 3; ++r) {
+            const int from_row = std::clamp(static_cast<int>(std::floor(row)) + r, 0, from_rows - 1);
+            for (int c = -1; c != 3; ++c) {
+                const int from_column = std::clamp(static_cast<int>(std::floor(column)) + c, 0, from_columns - 1);
+                f(leading + from_row * from_columns + from_column,
+                  weight(row - std::floor(row) - r) * weight(column - std::floor(column) - c));
+            }
+        }
+    }
+    [[nodiscard]] constexpr bool operator==(const resample_shape&) const = default;
+
+private:
+    /// Where entry `to`, of `more`, lies among `count`.
+    [[nodiscard]] static double place(int count, int to, int more) noexcept { return (to + 0.5) * count / more - 0.5; }
+    [[nodiscard]] static double weight(double distance) noexcept {
+        const double x = std::abs(distance);
+        return x <= 1 ? (1.25 * x - 2.25) * x * x + 1 : ((-0.75 * x + 3.75) * x - 6) * x + 3;
+    }
+};
+
 /// A table of `entries` learned vectors.
 struct embedding_shape {
     int entries{};
@@ -194,6 +238,8 @@ enum class into : std::uint8_t { write, add };
 /// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it
 ///   writes 0 into the leading tokens.
 /// - add_per_sample: y[b][p][c] += t[b][c]; sum_pixels: t[b][c] = sum over p of y[b][p][c].
+/// - add_resampled: y[b] += x [from_tokens][features] on the other grid, [tokens][features], see resample_shape;
+///   resampled_sums is its transpose: it adds to dx, in accumulators, samples in ascending order.
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
 /// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
 ///   its downscale_freq_shift.
@@ -221,8 +267,8 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
                            typename B::accumulator* sums, const conv2d_shape& conv, const linear_shape& lin,
                            const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm,
                            const adaptive_norm_shape& modulated, const rotary_shape& turn, const embedding_shape& table,
-                           const patch_shape& patches, int batch, std::int64_t rows, std::int64_t n, float value,
-                           into how, double shift, bool flip) {
+                           const resample_shape& grids, const patch_shape& patches, int batch, std::int64_t rows,
+                           std::int64_t n, float value, into how, double shift, bool flip) {
     requires std::floating_point<typename B::accumulator>;
     requires sizeof(typename B::accumulator) == (sizeof(typename B::scalar) < 4 ? 4 : sizeof(typename B::scalar));
     // x, weight, bias, y (y += with into::add)
@@ -270,6 +316,9 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     // pixels, channels, t, y / y, t
     b.add_per_sample(batch, batch, batch, x, y);
     b.sum_pixels(batch, batch, batch, x, y);
+    // x, y / dy, dx
+    b.add_resampled(grids, batch, x, y);
+    b.resampled_sums(grids, batch, x, sums);
     // height, width, channels
     b.upsample_nearest(batch, batch, batch, batch, x, y);
     b.upsample_nearest_backward(batch, batch, batch, batch, x, y);

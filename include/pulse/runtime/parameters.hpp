@@ -156,7 +156,7 @@ template <class Model>
 [[nodiscard]] std::vector<parameter> parameters_of(int layer) {
     // Static: a list of parameters that is made where it is read costs the compiler seconds.
     const auto list_of = []<class Owner>(const Owner*) {
-        static constexpr auto all = Owner::parameters();
+        static constexpr decltype(Owner::parameters()) all = Owner::parameters();
         return std::vector<parameter>(all.begin(), all.end());
     };
     if constexpr (Model::is_conditioned) {
@@ -179,7 +179,7 @@ template <class Model>
     std::vector<parameter> found;
     const auto take = [&]<class Owner>(const Owner*) {
         if constexpr (has_frozen_parameters<Owner>) {
-            static constexpr auto all = Owner::frozen_parameters();
+            static constexpr decltype(Owner::frozen_parameters()) all = Owner::frozen_parameters();
             found.assign(all.begin(), all.end());
         }
     };

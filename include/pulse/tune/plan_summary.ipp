@@ -161,15 +161,14 @@ namespace detail {
 [[nodiscard]] inline std::string extents_text(const tuning& found) {
     text_table table;
     table.row({"extent", "share", "step", "lower bound", "bubble", "samples/s"});
-    double mean_us = 0;
     found.each_extent([&](const extent& to, const plan& planned, const cost_table&, double share) {
         const prediction& expected = planned.predicted;
-        mean_us += share * expected.step_us;
         table.row({text_of(to), percent_text(share), duration_text(expected.step_us),
                    duration_text(expected.lower_bound_us), percent_text(expected.bubble_ratio),
                    number_text(expected.samples_per_s, 2)});
     });
-    return table.str(1) + "the mean step takes " + duration_text(mean_us) + "; what follows is of the first extent\n\n";
+    return table.str(1) + "the mean step takes " + duration_text(found.mean_step_us()) +
+           "; what follows is of the first extent\n\n";
 }
 
 } // namespace detail

@@ -143,6 +143,12 @@ public:
     void image_to_patches(auto... of) {
         put([=](auto& on) { on.image_to_patches(of...); });
     }
+    void add_resampled(auto... of) {
+        put([=](auto& on) { on.add_resampled(of...); });
+    }
+    void resampled_sums(auto... of) {
+        put([=](auto& on) { on.resampled_sums(of...); });
+    }
     void add_per_sample(auto... of) {
         put([=](auto& on) { on.add_per_sample(of...); });
     }

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/kernels/divider.cuh>
+#include <pulse/cuda/kernels/lanes.cuh>
+#include <pulse/cuda/kernels/map_items.cuh>
+#include <pulse/runtime/backend.hpp>
+
+namespace pulse::cuda {
+
+/// Two axes of a resample_shape, on the device.
+struct resampled_grids {
+    int from_rows;
+    int from_columns;
+    int rows;
+    int columns;
+    int leading;
+
+    explicit resampled_grids(const resample_shape& s) :
+        from_rows{s.from_rows}, from_columns{s.from_columns}, rows{s.rows}, columns{s.columns}, leading{s.leading} {}
+
+    /// As resample_shape::each_tap: where the taps of entry `to`, of `more` on an axis, begin, and how far beyond
+    /// their second one it lies. Whole numbers as far as there are any.
+    [[nodiscard]] static __device__ int first_tap(int count, int to, int more, float& beyond) {
+        const int at = (2 * to + 1) * count - more; // in parts of 2 more
+        const int below = (at >= 0 ? at : at - 2 * more + 1) / (2 * more);
+        beyond = static_cast<float>(at - 2 * more * below) / static_cast<float>(2 * more);
+        return below - 1;
+    }
+    [[nodiscard]] static __device__ float weight(float beyond, int tap) {
+        const float x = fabsf(beyond - static_cast<float>(tap - 1));
+        return x <= 1.0f ? (1.25f * x - 2.25f) * x * x + 1.0f : ((-0.75f * x + 3.75f) * x - 6.0f) * x + 3.0f;
+    }
+    [[nodiscard]] static __device__ int inside(int entry, int count) { return min(max(entry, 0), count - 1); }
+    /// What entry `from` gives to entry `to`.
+    [[nodiscard]] static __device__ float weight_of(int from, int count, int to, int more) {
+        float beyond;
+        const int first = first_tap(count, to, more, beyond);
+        float sum = 0.0f;
+        for (int tap = 0; tap != 4; ++tap) { sum += inside(first + tap, count) == from ? weight(beyond, tap) : 0.0f; }
+        return sum;
+    }
+};
+
+/// A thread has one scalar of a token of the other grid, for all samples.
+template <class T>
+struct resampled_scalars {
+    const T* x;
+    T* y;
+    resampled_grids grids;
+    divider features;
+    int batch;
+    std::int64_t sample;
+
+    [[nodiscard]] __device__ float read(std::uint32_t i) const {
+        const divided at = divide(i, features);
+        const int token = static_cast<int>(at.quotient) - grids.leading;
+        if (token < 0) { return to_float(x[i]); }
+        float row_beyond;
+        float column_beyond;
+        const int row = grids.first_tap(grids.from_rows, token / grids.columns, grids.rows, row_beyond);
+        const int column = grids.first_tap(grids.from_columns, token % grids.columns, grids.columns, column_beyond);
+        float sum = 0.0f;
+        for (int tap = 0; tap != 16; ++tap) {
+            const int from = grids.inside(row + tap / 4, grids.from_rows) * grids.from_columns +
+                             grids.inside(column + tap % 4, grids.from_columns) + grids.leading;
+            sum += grids.weight(row_beyond, tap / 4) * grids.weight(column_beyond, tap % 4) *
+                   to_float(x[std::int64_t{from} * features.divisor + at.remainder]);
+        }
+        return sum;
+    }
+    __device__ void write(std::uint32_t i, float sum) const {
+        for (int b = 0; b < batch; ++b) {
+            T& to = y[b * sample + i];
+            to = from_float<T>(to_float(to) + sum);
+        }
+    }
+};
+
+/// A thread has one scalar of dx.
+template <class T>
+struct resampled_sum_scalars {
+    const T* dy;
+    float* dx;
+    resampled_grids grids;
+    divider features;
+    int batch;
+    std::int64_t sample;
+
+    [[nodiscard]] __device__ float read(std::uint32_t i) const {
+        const divided at = divide(i, features);
+        const int token = static_cast<int>(at.quotient) - grids.leading;
+        float sum = dx[i];
+        const auto add = [&](std::int64_t to, float weight) {
+            for (int b = 0; b < batch; ++b) {
+                sum += weight * to_float(dy[b * sample + to * features.divisor + at.remainder]);
+            }
+        };
+        if (token < 0) {
+            add(at.quotient, 1.0f);
+            return sum;
+        }
+        for (int r = 0; r < grids.rows; ++r) {
+            const float of_row = grids.weight_of(token / grids.from_columns, grids.from_rows, r, grids.rows);
+            if (of_row == 0.0f) { continue; }
+            for (int c = 0; c < grids.columns; ++c) {
+                const float both =
+                    of_row * grids.weight_of(token % grids.from_columns, grids.from_columns, c, grids.columns);
+                if (both != 0.0f) { add(grids.leading + std::int64_t{r} * grids.columns + c, both); }
+            }
+        }
+        return sum;
+    }
+    __device__ void write(std::uint32_t i, float sum) const { dx[i] = sum; }
+};
+
+inline void require_grids(const char* operation, const resample_shape& s, int batch) {
+    if (batch < 1 || !s.sound()) { throw input_error(std::string(operation) + ": sizes are at least 1"); }
+}
+
+/// y[b] += x on the other grid: x [from_tokens][features], y [batch][tokens][features]. Must move 2 e n bytes for the n
+/// scalars of y; weights are computed anew by each thread, as fits positions, of which there are few.
+template <class T>
+void add_resampled(const queue& on, const resample_shape& s, int batch, const T* x, T* y) {
+    require_grids("add_resampled", s, batch);
+    const std::int64_t sample = std::int64_t{s.tokens()} * s.features;
+    map_items(on, "add_resampled", sample,
+              resampled_scalars<T>{x, y, resampled_grids(s), divider(s.features), batch, sample});
+}
+/// Its transpose: adds to dx [from_tokens][features], samples in ascending order at each place of the other grid.
+template <class T>
+void resampled_sums(const queue& on, const resample_shape& s, int batch, const T* dy, float* dx) {
+    require_grids("resampled_sums", s, batch);
+    map_items(on, "resampled_sums", std::int64_t{s.from_tokens()} * s.features,
+              resampled_sum_scalars<T>{dy, dx, resampled_grids(s), divider(s.features), batch,
+                                       std::int64_t{s.tokens()} * s.features});
+}
+
+} // namespace pulse::cuda

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pulse/frozen/carried.hpp>
+#include <pulse/frozen/chain.hpp>
+#include <pulse/frozen/picture_extents.hpp>
+#include <pulse/frozen/picture_source.hpp>
+#include <pulse/frozen/pictures.hpp>
+#include <pulse/frozen/pictures_ahead.hpp>
+#include <pulse/frozen/posterior_source.hpp>
+#include <pulse/frozen/tasks.hpp>
+#include <pulse/profile/frozen_component.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/backend_on.hpp>
+#include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/schedule/frozen_work.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
+
+namespace pulse::frozen {
+
+/// The frozen networks that a rank runs on captioned pictures, whole or the layers that its frozen tasks have, and the
+/// posterior that latents are drawn from.
+template <class Model, class B>
+class rank_networks {
+public:
+    using tasks = frozen::tasks<Model, B>;
+    using text_encoders = typename tasks::text_encoders;
+    using picture_encoder = typename tasks::picture_encoder;
+    using posterior_of_pictures = posterior_source<networks_of<Model>>;
+
+    /// None yet. `components` are those of the plan's costs; the pictures must outlive it.
+    rank_networks(const pictures<Model>& from, const any_transport& of_rank, std::vector<frozen_component> components) :
+        from_{from}, components_{std::move(components)}, math_{backend_on<B>(of_rank, from.options().threads)},
+        posterior_{greatest_latents(from.sizes()), from.options().threads, from.options().seed} {}
+    rank_networks(const rank_networks&) = delete;
+    rank_networks& operator=(const rank_networks&) = delete;
+
+    /// Whole networks, for all `samples` of the replica in a step.
+    void host(bool texts, bool pictures, std::uint64_t samples, std::uint64_t step_samples) {
+        std::vector<pictures_ahead::seen_sample> seen;
+        for (std::uint64_t i = 0; i != samples; ++i) { seen.push_back({i, true}); }
+        ahead_.emplace(from_.source(), std::move(seen), step_samples);
+        if (texts) { texts_.emplace(from_.options().networks, math_); }
+        if (pictures) { host_encoder({}); }
+    }
+    /// The layers that a device's tasks run, and the pictures that these see, in their order.
+    void host(const std::vector<frozen_task>& mine, std::uint64_t step_samples) {
+        texts_.emplace();
+        std::vector<std::vector<bool>> layers(components_.size());
+        std::vector<pictures_ahead::seen_sample> seen;
+        for (const frozen_task& task : mine) {
+            const auto component = static_cast<std::size_t>(task.component);
+            layers[component].resize(components_[component].layers.size());
+            std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
+            for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
+                seen.push_back({static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
+            }
+        }
+        ahead_.emplace(from_.source(), std::move(seen), step_samples);
+        if (!layers.front().empty()) { host_encoder(layers.front()); }
+        for (std::size_t which = 0; which != text_encoders::count; ++which) {
+            const std::vector<bool>& of_text = layers[which + tasks::of_texts];
+            if (!of_text.empty()) { texts_->host(which, from_.options().networks, math_, of_text); }
+        }
+    }
+
+    [[nodiscard]] posterior_of_pictures& posterior() noexcept { return posterior_; }
+    [[nodiscard]] std::int64_t used_bytes() const noexcept {
+        return (texts_ ? texts_->used_bytes() : 0) + (pictures_ ? pictures_->used_bytes() : 0);
+    }
+
+    /// The next pictures have this size.
+    void set_size(const picture_extents& size) {
+        if (std::exchange(size_, size) == size) { return; }
+        posterior_.resize(size.latents);
+        if (pictures_) { pictures_->resize(size.pixels); }
+    }
+    /// Sample `i` of the step whose samples begin at `first`, with its latents.
+    [[nodiscard]] captioned_picture encode_picture(std::uint64_t first, std::size_t i, std::span<float> latents) {
+        captioned_picture sample = ahead_->next(first);
+        pictures_->run(sample.pixels, posterior_.moments());
+        posterior_.draw(first + i, latents);
+        return sample;
+    }
+    /// Writes what the text encoders make of its caption; whether that was cut.
+    [[nodiscard]] bool encode_text(const captioned_picture& sample, std::span<float> row) {
+        return texts_->run(sample.caption, sample.name, row);
+    }
+
+    /// A task's layers of the autoencoder on a sample of the replica; the last draws the latents. Behind these, and
+    /// behind what a chain that pauses leaves, are the picture's facts.
+    void run_picture(std::uint64_t first, const encoding& call, int sample) {
+        const layers_of_chain which = layers_of(components_, call, sample);
+        captioned_picture seen;
+        if (which.first == 0) {
+            seen = ahead_->next(first);
+            from_.source().say(seen.refused);
+        }
+        const bool ends = which.last + 1 == picture_encoder::layer_count;
+        const auto latent_bytes = static_cast<std::int64_t>(posterior_.elements() * sizeof(float));
+        std::byte* const facts = which.to + (ends ? latent_bytes : pictures_->output_bytes(which.last));
+        if (which.first == 0) {
+            put_values<picture_facts>(math_, {&seen.facts, 1}, facts);
+        } else {
+            space_of<B>::copy(math_, which.from + pictures_->output_bytes(which.first - 1), facts,
+                              sizeof(picture_facts));
+        }
+        pictures_->run_layers(which, seen.pixels, posterior_.moments());
+        if (!ends) { return; }
+        numbers_.resize(posterior_.elements());
+        posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
+        put_values<float>(math_, numbers_, which.to);
+    }
+    /// A task's layers of a text encoder on a sample's caption.
+    void run_text(std::uint64_t first, const encoding& call, int sample) {
+        const layers_of_chain which = layers_of(components_, call, sample);
+        const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
+        captioned_picture seen;
+        if (which.first == 0) { seen = ahead_->next(first); }
+        numbers_.resize(static_cast<std::size_t>(of.result_bytes) / sizeof(float));
+        texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), which, seen.caption,
+                           seen.name, numbers_);
+        if (which.last + 1 == of.layers.size()) { put_values<float>(math_, numbers_, which.to); }
+    }
+    /// Calls take(i, what the tasks of a component made of sample i) for each sample of the replica.
+    template <class Take>
+    void each_result(const encoded_results& results, int component, std::size_t samples, const Take& take) {
+        const std::size_t numbers =
+            static_cast<std::size_t>(components_[static_cast<std::size_t>(component)].result_bytes) / sizeof(float);
+        numbers_.resize(samples * numbers);
+        get_values<float>(math_, results.of(component, 0), numbers_);
+        for (std::size_t i = 0; i != samples; ++i) {
+            take(i, std::span<const float>{numbers_}.subspan(i * numbers, numbers));
+        }
+    }
+
+private:
+    /// With room for all sizes.
+    void host_encoder(const std::vector<bool>& layers) {
+        pictures_.emplace(from_.options().networks, math_, layers, from_.sizes().front().pixels);
+        for (const picture_extents& one : from_.sizes()) { pictures_->resize(one.pixels); }
+    }
+
+    const pictures<Model>& from_;
+    std::vector<frozen_component> components_;
+    B math_;
+    posterior_of_pictures posterior_;
+    std::optional<text_encoders> texts_{};
+    std::optional<picture_encoder> pictures_{};
+    std::optional<pictures_ahead> ahead_{};
+    std::optional<picture_extents> size_{};
+    std::vector<float> numbers_{}; ///< of samples, as results have them
+};
+
+} // namespace pulse::frozen

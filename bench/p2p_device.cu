@@ -114,6 +114,10 @@ p2p_devices find_devices() {
     const cuda::device_properties of = cuda::properties_of(0);
     found.name = of.name;
     found.memory_bytes = static_cast<std::int64_t>(of.memory_bytes);
+    for (int d = 1; d != found.count; ++d) {
+        const auto other = static_cast<std::int64_t>(cuda::properties_of(d).memory_bytes);
+        found.memory_bytes = std::min(found.memory_bytes, other);
+    }
     found.bulk_copies = of.compute_major >= 9;
     return found;
 }

@@ -88,7 +88,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     count("--global-batch", a.asked.global_batch, 1 << 20, "Samples of one training step, over all replicas")
         ->required();
     file("--cluster", a.cluster,
-         "Nodes, links and memory (pulse-cluster/1); otherwise one node with the device's own links");
+         "Nodes, links, memory and unlike devices (pulse-cluster/1); otherwise one node with the device's own links");
 
     app.option_defaults()->group("Decided by you instead of tuned");
     count("--pipeline", a.asked.pipeline_degree, 64, "Pipeline degree");

@@ -88,7 +88,7 @@ public:
     /// Of the thread's device.
     [[nodiscard]] static pulse::link_measurement memory_of_rank() {
         const pulse::cuda::device_properties here = pulse::cuda::properties_of(pulse::cuda::current_device());
-        return {.memory_bytes = static_cast<std::int64_t>(here.memory_bytes), .device = here.bus_id};
+        return {.memory_bytes = static_cast<std::int64_t>(here.memory_bytes), .device = here.bus_id, .kind = here.name};
     }
     template <class Model>
     [[nodiscard]] static pulse::cost_table measured_costs(math& backend, int batch, const pulse::extent& to) {

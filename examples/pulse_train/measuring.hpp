@@ -44,11 +44,51 @@ struct measurements {
     }
 };
 
-/// Times of layers become their mean over all ranks. Collective.
-inline void make_common(const pulse::any_transport& among, pulse::cost_table& costs) {
+/// Speeds of unlike devices, relative to those of rank 0's kind, from times of the same layers on each: those of one
+/// kind are alike. Collective.
+inline void measure_speeds(const pulse::any_transport& among, const pulse::cost_table& costs, pulse::cluster& machine) {
+    if (machine.unlike.empty()) { return; }
+    std::vector<double> times(machine.unlike.size());
+    double& mine = times[static_cast<std::size_t>(among.rank())];
+    for (const pulse::layer_cost& l : costs.layers) {
+        mine += l.forward_us + l.backward_input_us + l.backward_weight_us;
+    }
+    among.sum(times);
+    const auto mean_of = [&](const pulse::label& kind) {
+        double sum = 0;
+        int alike = 0;
+        for (std::size_t r = 0; r != times.size(); ++r) {
+            if (machine.unlike[r].device != kind) { continue; }
+            sum += times[r];
+            ++alike;
+        }
+        return sum / alike;
+    };
+    const double first = mean_of(machine.unlike.front().device);
+    for (pulse::unlike_device& device : machine.unlike) {
+        const double own = mean_of(device.device);
+        device.relative_speed = own > 0 ? std::clamp(first / own, 0.001, 1000.0) : 1.0;
+    }
+}
+
+/// The speed of this rank's device, as rank 0 knows the machine: no other rank reads the file. Collective.
+[[nodiscard]] inline double own_speed(const pulse::any_transport& among, const pulse::cluster& machine) {
+    std::vector<double> speeds(static_cast<std::size_t>(among.size()));
+    for (std::size_t r = 0; among.rank() == 0 && r != speeds.size(); ++r) {
+        const auto device = static_cast<int>(r);
+        speeds[r] = device < machine.devices() ? machine.speed_of(device) : 1.0;
+    }
+    among.sum(speeds);
+    return speeds[static_cast<std::size_t>(among.rank())];
+}
+
+/// Times of layers become those of a device of speed 1, the mean over all ranks. Collective.
+inline void make_common(const pulse::any_transport& among, pulse::cost_table& costs, double speed) {
     std::vector<double> shared;
-    for (const pulse::layer_cost& layer : costs.layers) {
-        shared.insert(shared.end(), {layer.forward_us, layer.backward_input_us, layer.backward_weight_us});
+    for (const pulse::layer_cost& l : costs.layers) {
+        for (const double us : {l.forward_us, l.backward_input_us, l.backward_weight_us}) {
+            shared.push_back(us * speed);
+        }
     }
     among.sum(shared);
     for (double& value : shared) { value /= among.size(); }
@@ -59,25 +99,29 @@ inline void make_common(const pulse::any_transport& among, pulse::cost_table& co
     }
 }
 
-/// Rate of the optimizer, the mean over all ranks, on as many parameters as fall to a rank. Collective.
+/// Rate of the optimizer on a device of speed 1, the mean over all ranks, on as many parameters as fall to a rank.
+/// Collective.
 template <class Math>
 [[nodiscard]] double common_update_rate(const Math& math, const pulse::any_transport& among,
-                                        const pulse::parameter_memory& kept, const pulse::cost_table& costs) {
+                                        const pulse::parameter_memory& kept, const pulse::cost_table& costs,
+                                        double speed) {
     constexpr std::int64_t beyond_caches = std::int64_t{1} << 24;
     std::int64_t parameters = 0;
     for (const pulse::layer_cost& layer : costs.layers) { parameters += layer.parameter_bytes / kept.scalar_bytes; }
     among.sum({});
     double rate = pulse::train::measured_update_rate(pulse::train::updates_of(math), kept,
-                                                     std::min(parameters / among.size(), beyond_caches));
+                                                     std::min(parameters / among.size(), beyond_caches)) /
+                  speed;
     among.sum({&rate, 1});
     return rate / among.size();
 }
 
-/// Measures links, where that is asked, the optimizer, and layers in every extent at the first of `sizes`, and at the
-/// others as long as there is time. All ranks do so at once: they may share cores, memory or devices, and a time is the
-/// mean over them. Collective; rank 0 has the result.
+/// Measures links and the speeds of unlike devices, where that is asked, the optimizer, and layers in every extent at
+/// the first of `sizes`, and at the others as long as there is time. All ranks do so at once: they may share cores,
+/// memory or devices, and a time is the mean over them. Collective; rank 0 has the result.
 template <class Model, class Side>
-[[nodiscard]] measurements measure(const Side& side, run_inputs in, bool links, const std::vector<int>& sizes) {
+[[nodiscard]] measurements measure(const Side& side, run_inputs in, const pulse::cluster& known, bool links,
+                                   const std::vector<int>& sizes) {
     constexpr double seconds_of_links = 1;
     constexpr double seconds_of_layers = 4;
     using clock = std::chrono::steady_clock;
@@ -88,6 +132,7 @@ template <class Model, class Side>
     side.run_ranks(in, [&](auto&& among) {
         auto math = pulse::backend_on<typename Side::math>(among, in.args.threads);
         measurements mine;
+        mine.machine = known;
         if (links) {
             pulse::link_measurement how = side.memory_of_rank();
             how.machine = machine_name();
@@ -95,26 +140,35 @@ template <class Model, class Side>
             how.settle = [&] { Side::wait(math); };
             mine.machine = pulse::measure_links(among, how);
         }
-        double update_rate = 0;
+        std::vector<int> timed = sizes;
+        const bool speeds = links && !mine.machine.unlike.empty();
+        if (timed.empty() && speeds) { timed = {1}; }
         double spent = 0;
         double last = 0;
-        for (const int size : sizes) {
+        for (const int size : timed) {
             // The next size takes about twice the time.
             if (!mine.costs.empty() && spent + 2 * last > seconds_of_layers) { break; }
             double took = 0;
             for (const pulse::extent_share& to : in.extents) {
                 among.sum({});
                 const auto start = clock::now();
-                pulse::cost_table costs = side.template measured_costs<Model>(math, size, to.extent);
-                make_common(among, costs);
+                mine.costs[size].push_back(side.template measured_costs<Model>(math, size, to.extent));
                 took += std::chrono::duration<double>(clock::now() - start).count();
-                if (update_rate == 0) { update_rate = common_update_rate(math, among, in.kept, costs); }
-                costs.optimizer_gb_per_s = update_rate;
-                mine.costs[size].push_back(std::move(costs));
             }
             among.sum({&took, 1});
             last = took / among.size();
             spent += last;
+        }
+        if (speeds) { measure_speeds(among, mine.costs.rbegin()->second.front(), mine.machine); }
+        const double speed = own_speed(among, mine.machine);
+        if (sizes.empty()) { mine.costs.clear(); }
+        double update_rate = 0;
+        for (auto& [size, costs] : mine.costs) {
+            for (pulse::cost_table& one : costs) {
+                make_common(among, one, speed);
+                if (update_rate == 0) { update_rate = common_update_rate(math, among, in.kept, one, speed); }
+                one.optimizer_gb_per_s = update_rate;
+            }
         }
         if (among.rank() == 0) { made = std::move(mine); }
     });
@@ -139,7 +193,7 @@ void measure_unknown(const Side& side, const run_inputs& in, measurements& known
         std::printf("measuring %s%s ...\n", links ? "layers and links" : "the layers", at.c_str());
         std::fflush(stdout);
     }
-    measurements measured = measure<Model>(side, in, links, sizes);
+    measurements measured = measure<Model>(side, in, known.machine, links, sizes);
     if (links) { known.machine = measured.machine; }
     known.costs.merge(measured.costs);
 }

@@ -122,7 +122,7 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
             in.extents = pictures->shares(static_cast<std::uint64_t>(a.planning.global_batch));
         }
         if (pictures != nullptr && a.encode.value_or(encode_when::bubbles) == encode_when::bubbles &&
-            (a.encode || possible)) {
+            (a.encode || (possible && known.machine.unlike.empty()))) {
             using task = pulse::pictures_task<Model, typename Side::math>;
             measurements ahead = known;
             const auto read = known.costs.begin();

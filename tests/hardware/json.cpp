@@ -56,6 +56,14 @@ cluster random_cluster(std::mt19937& random) {
         c.devices_per_node = 1;
         c.intra_node = {};
     }
+    if (c.devices() < 100 && random() % 2U == 0) {
+        for (int d = 0; d != c.devices(); ++d) {
+            c.unlike.push_back({label{"card \"" + std::string(random() % 3U, 'x')},
+                                1 + static_cast<std::int64_t>(random()),
+                                std::uniform_real_distribution<double>{0.001, 1000}(random)});
+        }
+        c.memory_bytes = c.least_memory_bytes();
+    }
     return c;
 }
 
@@ -163,6 +171,47 @@ TEST_CASE("what a cluster file may not say is named") {
     CHECK(refusal(huge).find("bandwidth_gb_per_s") != std::string::npos);
 }
 
+TEST_CASE("unlike devices are read one by one, and what they may not say is named") {
+    json good = json::parse(small);
+    good.erase("memory_bytes");
+    good["nodes"] = 1;
+    good["devices_per_node"] = 2;
+    good["devices"] = {{{"device", "rtx-4090"}, {"memory_bytes", 24'000'000'000}, {"relative_speed", 1}},
+                       {{"device", "rtx-3090"}, {"memory_bytes", 23'000'000'000}, {"relative_speed", 0.5}}};
+    const cluster read = parse_cluster(good.dump());
+    CHECK(read.unlike ==
+          std::vector<unlike_device>{{"rtx-4090", 24'000'000'000, 1}, {"rtx-3090", 23'000'000'000, 0.5}});
+    CHECK(read.memory_bytes == 23'000'000'000);
+    CHECK(read.memory_of(0) == 24'000'000'000);
+    CHECK(read.speed_of(1) == 0.5);
+    CHECK(json::parse(print_cluster(read)) == good);
+    const auto with = [&good](const char* path, const json& value) {
+        json changed = good;
+        changed[json::json_pointer{path}] = value;
+        return refusal(changed.dump());
+    };
+    CHECK(with("/devices", json::array()) == "c.json: devices must not be empty");
+    CHECK(with("/devices_per_node", 3) == "c.json: devices must be 3, nodes x devices_per_node, not 2");
+    CHECK(with("/memory_bytes", 1) == "c.json: memory_bytes must be absent where devices have their own");
+    CHECK(with("/devices/1/memory_bytes", 0) == "c.json: devices[1].memory_bytes must be at least 1");
+    for (const double speed : {0.0, -1.0, 1e9}) {
+        CHECK(with("/devices/0/relative_speed", speed) ==
+              "c.json: devices[0].relative_speed must be from 0.001 to 1000");
+    }
+    CHECK(with("/devices/0/speed", 1) ==
+          "c.json: devices[0] has the field 'speed', which pulse-cluster/1 does not know");
+    CHECK(with("/devices/0/device", 1) == "c.json: devices[0].device must be a string");
+    for (const char* const field : {"device", "memory_bytes", "relative_speed"}) {
+        json without = good;
+        without["devices"][1].erase(field);
+        CHECK(refusal(without.dump()) == "c.json: devices[1]." + std::string{field} + " is missing");
+    }
+    cluster other = read;
+    other.memory_bytes = 1;
+    CHECK_THROWS_WITH_AS(static_cast<void>(print_cluster(other)),
+                         "cluster: memory_bytes must be the least of all devices", input_error);
+}
+
 TEST_CASE("damage anywhere gives a valid cluster or an error, never anything else") {
     std::mt19937 random{73};
     const std::string text = json::parse(small).dump();
@@ -210,7 +259,7 @@ TEST_CASE("a cluster that could not be read again is not written") {
         CHECK(refused([bad](cluster& c) { c.inter_node.bandwidth_gb_per_s = bad; }) ==
               "cluster: inter_node.bandwidth_gb_per_s must be finite and positive");
     }
-    CHECK(refused([](cluster& c) { c.name = label{std::string_view{"\xff"}}; }) == "cluster: its name is not UTF-8");
+    CHECK(refused([](cluster& c) { c.name = label{std::string_view{"\xff"}}; }) == "cluster: a name is not UTF-8");
 }
 
 TEST_CASE("cluster files: saved whole or not at all, and errors name the file") {

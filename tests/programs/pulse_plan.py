@@ -357,6 +357,27 @@ class Inputs(Case):
         self.assertIn("assumed: microbatches of 2", text)
         self.assertIn("20 bytes kept of each (value 4, gradient 4, optimizer 12)", text)
 
+    def test_unlike_devices_have_work_by_their_speed(self):
+        devices = [{"device": "fast", "memory_bytes": 10 ** 9, "relative_speed": 1},
+                   {"device": "slow", "memory_bytes": 10 ** 8, "relative_speed": 0.25}]
+        unlike = cluster(nodes=1, devices=devices)
+        del unlike["memory_bytes"]
+        at, file = written("profile.json", profile(16)), written("cluster.json", unlike)
+        words = ("--profile", at, "--cluster", file, "--devices", 2, "--global-batch", 16, "--pipeline", 2, "--time-limit", 0)
+        text, plan = self.plan(*words)
+        layers = [0, 0]
+        for stage in plan["stages"]:
+            layers[stage["device"]] += stage["last_layer"] + 1 - stage["first_layer"]
+        self.assertGreater(layers[0], 2 * layers[1])
+        self.assertIn("device  speed", text)
+        self.assertLess(plan["predicted"]["peak_memory_bytes"][1], 10 ** 8)
+        both = written("frozen.json", profile(16, frozen=encoders()))
+        text, plan = self.plan("--profile", both, *words[2:])
+        self.assertIn("assumed: frozen components do not run as tasks", text)
+        self.assertNotIn("frozen_tasks", plan)
+        self.refused("--profile", both, *words[2:], "--frozen", "bubbles", naming="--frozen bubbles")
+        self.refused("--profile", at, "--cascade-with", written("other.json", profile(16, model="other")), *words[2:], naming=f"{file}: a cascade")
+
     def test_a_memory_limit_is_kept_or_said_to_bind(self):
         words = ("--model", "sd15", "--device", "v100-32gb", "--devices", 2, "--global-batch", 4, "--microbatch-size", 1,
                  "--time-limit", 0)
@@ -450,6 +471,10 @@ class Errors(Case):
             at = written("bad.json", value)
             with self.subTest(field):
                 self.refused("--profile", good, "--cluster", at, *sizes, naming=field)
+        for speed in (0, 1e9):
+            value = cluster(nodes=1, devices_per_node=1, devices=[{"device": "x", "memory_bytes": 1, "relative_speed": speed}])
+            del value["memory_bytes"]
+            self.refused("--profile", good, "--cluster", written("bad.json", value), *sizes, naming="devices[0].relative_speed")
         self.refused("--profile", good, "--cluster", written("small.json", cluster(nodes=1)), *sizes, naming="--devices")
 
     def test_help_tells_of_every_option(self):

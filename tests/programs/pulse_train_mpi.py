@@ -159,6 +159,17 @@ class Training(Case):
         found = json.loads(cluster.read_text())
         self.assertEqual((found["nodes"], found["devices_per_node"]), (1, RANKS))
         self.assertGreater(found["intra_node"]["latency_us"], 0)
+        # Of unlike devices, which rank 0 alone reads of.
+        memory = found.pop("memory_bytes")
+        found["devices"] = [{"device": "x", "memory_bytes": memory, "relative_speed": 1 if rank == 0 else 0.1} for rank in range(RANKS)]
+        cluster.write_text(json.dumps(found))
+        unlike = self.trained("--plan-time", 0, "--pipeline", RANKS, "--cluster", cluster)
+        self.same(unlike, on_threads("--plan", unlike / "plan.json"))
+        layers = [0] * RANKS
+        for stage in json.loads((unlike / "plan.json").read_text())["stages"]:
+            layers[stage["device"]] += stage["last_layer"] + 1 - stage["first_layer"]
+        self.assertEqual(layers[0], max(layers))
+        self.assertGreater(layers[0], min(layers))
 
     def test_what_crosses_is_what_the_plan_says(self):
         plan = self.trained(steps=1) / "plan.json"

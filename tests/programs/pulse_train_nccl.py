@@ -179,6 +179,27 @@ class Training(Case):
         processes = self.trained("--plan-time", 0, "--placement", "folded", ranks=2)
         self.same(processes, on_threads(ranks=2))
 
+    @unittest.skipUnless(EMULATED, "the cards of this machine are alike")
+    def test_cards_of_two_kinds(self):
+        """They are timed apart, and have layers by their speed, which rank 0 alone reads where a file says it."""
+        cards = ["a card", "another card"]
+        launcher = lambda r, n, place: by_hand(r, n, place) | {"PULSE_EMULATED_DEVICE": cards[r]}
+        measured, given = fresh("measured"), fresh("given")
+        self.trained("--plan-time", 0, "--placement", "folded", "--cluster-out", measured, ranks=2, steps=1, launcher=launcher)
+        cluster = json.loads(measured.read_text())
+        first, second = cluster["devices"]
+        self.assertEqual([first["device"], second["device"]], cards)
+        self.assertEqual(first["relative_speed"], 1)
+        self.assertNotEqual(second["relative_speed"], 1)
+        second["relative_speed"] = 0.1
+        given.write_text(json.dumps(cluster))
+        unlike = self.trained("--plan-time", 0, "--placement", "folded", "--cluster", given, ranks=2, launcher=launcher)
+        self.same(unlike, on_threads(ranks=2))
+        layers = [0, 0]
+        for stage in json.loads((unlike / "plan.json").read_text())["stages"]:
+            layers[stage["device"]] += stage["last_layer"] + 1 - stage["first_layer"]
+        self.assertGreater(layers[0], layers[1])
+
     @staticmethod
     def captioned():
         return tiny_pipeline.write_captioned(fresh("captioned"), lambda *words: subprocess.run(

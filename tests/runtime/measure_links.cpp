@@ -133,6 +133,28 @@ TEST_CASE("one rank has no link") {
     CHECK(found == cluster{.memory_bytes = 1000});
 }
 
+TEST_CASE("ranks of several kinds are unlike devices, each with its own memory") {
+    constexpr std::array kinds{"rtx-4090", "rtx-3090", "rtx-4090", "rtx-4090"};
+    for (const bool alike : {false, true}) {
+        host::run_ranks(4, {}, [&](host::thread_transport& t) {
+            const auto r = static_cast<std::size_t>(t.rank());
+            const cluster found = measure_links(t, {.memory_bytes = t.rank() == 1 ? 600 : 1000,
+                                                    .device = std::to_string(t.rank() == 3 ? 2 : t.rank()),
+                                                    .kind = alike ? kinds[0] : kinds[r],
+                                                    .seconds = 0.01});
+            CHECK(found.memory_bytes == 500);
+            CHECK(found.memory_of(1) == (alike ? 500 : 600));
+            if (alike) {
+                CHECK(found.unlike.empty());
+                return;
+            }
+            CHECK(found.unlike ==
+                  std::vector<unlike_device>{
+                      {"rtx-4090", 1000, 1}, {"rtx-3090", 600, 1}, {"rtx-4090", 500, 1}, {"rtx-4090", 500, 1}});
+        });
+    }
+}
+
 TEST_CASE("on a slow link large messages are left out") {
     std::int64_t largest = 0;
     find_link(&cluster::intra_node, {5000, 0.004}, [&] {

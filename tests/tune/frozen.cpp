@@ -207,8 +207,9 @@ TEST_CASE("a component that one device has room for lives there, and its weights
     const auto free = frozen_placements(costs, c, ready, frozen_mode::bubbles);
     CHECK(free.size() == 4); // of two components, each everywhere or on one device
     // Room for the text encoder on device 2 alone.
-    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 200'000); }
+    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    ready.limits = limit;
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - (d == 2 ? 1'500'000 : 200'000); }
     for (const frozen_placement& where : frozen_placements(costs, c, ready, frozen_mode::bubbles)) {
         for (int d = 0; d != 4; ++d) {
             CHECK(where.work.may_host(1, d) == (d == 2));
@@ -261,9 +262,10 @@ TEST_CASE("layers that are split lie side by side within the room of each device
     options.kept = adamw_memory(4);
     const partition cut = cut_candidate(costs, c, options.kept, 0);
     prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    ready.limits = limit;
     constexpr int rooms[]{1, 3, 0, 2}; // of layers of texts
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - 100'000 - rooms[d] * 250'000; }
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - 100'000 - rooms[d] * 250'000; }
     const detail::host_search search{costs, c, ready};
     const double least_us = least_split_us(costs, ready, [&](const std::vector<int>& owners) {
         for (int d = 0; d != 4; ++d) {
@@ -296,7 +298,8 @@ TEST_CASE("a split leaves room for what waits between its parts, however much le
     options.kept = adamw_memory(4);
     const partition cut = cut_candidate(costs, c, options.kept, 0);
     prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 1'000;
+    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 1'000;
+    ready.limits = limit;
     std::mt19937 random{11};
     const auto up_to = [&](int most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most + 1)); };
     int split = 0;
@@ -314,7 +317,7 @@ TEST_CASE("a split leaves room for what waits between its parts, however much le
         std::vector<std::int64_t> room(4);
         for (std::size_t d = 0; d != 4; ++d) {
             room[d] = up_to(400);
-            ready.fixed_bytes[d] = ready.limit_bytes - room[d];
+            ready.fixed_bytes[d] = limit - room[d];
         }
         const auto taken_by = [&](const std::vector<int>& owners, int d) {
             std::int64_t parameters = 0;
@@ -357,8 +360,9 @@ TEST_CASE("of three placements the one with the shortest step counts, and others
     options.kept = adamw_memory(4);
     const partition cut = cut_candidate(costs, c, options.kept, 0);
     prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = ready.limit_bytes - (d == 2 ? 1'500'000 : 700'000); }
+    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    ready.limits = limit;
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - (d == 2 ? 1'500'000 : 700'000); }
     std::vector<std::vector<std::int64_t>> asked{};
     const auto bytes_of = [](const frozen_placement& where) {
         std::vector<std::int64_t> bytes = where.kept_bytes;
@@ -408,9 +412,10 @@ TEST_CASE("components that have room one by one, but not together, are split") {
     options.kept = adamw_memory(4);
     const partition cut = cut_candidate(costs, c, options.kept, 0);
     prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    ready.limit_bytes = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
+    ready.limits = limit;
     for (const std::int64_t room : {1'600'000, 1'400'000}) {
-        for (std::int64_t& fixed : ready.fixed_bytes) { fixed = ready.limit_bytes - room; }
+        for (std::int64_t& fixed : ready.fixed_bytes) { fixed = limit - room; }
         const auto found = frozen_placements(costs, c, ready, frozen_mode::bubbles);
         CHECK(found.empty() == (room < 1'500'000));
         for (const frozen_placement& where : found) {

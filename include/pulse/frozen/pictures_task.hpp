@@ -123,10 +123,14 @@ public:
         if (first >= end_) { return; }
         const auto began = std::chrono::steady_clock::now();
         const bool of_pictures = call.what.component == tasks::of_pictures;
-        if (of_pictures) { networks_.set_size(from_.sizes()[extent_at(first - first_)]); }
         for (int i = call.what.first_sample; i != call.what.first_sample + call.what.samples; ++i) {
             try {
-                of_pictures ? networks_.run_picture(first, call, i) : networks_.run_text(first, call, i);
+                if (of_pictures) {
+                    networks_.set_size(from_.sizes()[extent_at(first - first_)]);
+                    networks_.run_picture(first, call, i);
+                } else {
+                    networks_.run_text(first, call, i);
+                }
             } catch (const input_error& e) {
                 if (!call.for_next_step) { throw; }
                 fault_ = e.what(); // the step under way does not see it, and the next does not begin

@@ -36,8 +36,9 @@ template <any_model Model, class Backend>
         throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
                           options.words.cache + " no step encodes anything"};
     }
-    std::string why_not;
-    if (options.cache.empty() && request.frozen != frozen_mode::none) {
+    const bool alike = !request.cluster || request.cluster->unlike.empty();
+    std::string why_not = alike ? "" : "; tasks run on devices that are alike";
+    if (options.cache.empty() && request.frozen != frozen_mode::none && (alike || must)) {
         try {
             return plan_for<Model, Backend>(
                 request, task::tasks::estimated(*request.device, sizes, normalized_shares(request.extents)));

@@ -1,15 +1,38 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/cluster.hpp>
 
 namespace pulse {
 
+/// Throws input_error, naming the field, unless a cluster's devices are alike, or all are listed, each with memory and
+/// a speed from 0.001 to 1000.
+constexpr void check_unlike_devices(const cluster& c) {
+    if (c.unlike.empty()) { return; }
+    if (c.unlike.size() != static_cast<std::size_t>(c.devices())) {
+        throw input_error("devices must be " + std::to_string(c.devices()) + ", nodes x devices_per_node, not " +
+                          std::to_string(c.unlike.size()));
+    }
+    for (std::size_t d = 0; d != c.unlike.size(); ++d) {
+        constexpr double most = 1000;
+        const unlike_device& one = c.unlike[d];
+        if (one.memory_bytes < 1) {
+            throw input_error("devices[" + std::to_string(d) + "].memory_bytes must be at least 1");
+        }
+        if (!(one.relative_speed >= 1 / most && one.relative_speed <= most)) {
+            throw input_error("devices[" + std::to_string(d) + "].relative_speed must be from 0.001 to 1000");
+        }
+    }
+}
+
 /// Throws input_error, naming the field, unless there is a node, a device in it and memory on it, the devices' number
-/// fits an int, latencies are finite and not negative, and every link that a transfer can use has a bandwidth.
+/// fits an int, unlike ones pass check_unlike_devices and memory_bytes is their least, latencies are finite and not
+/// negative, and every link that a transfer can use has a bandwidth.
 ///
 /// A cluster of one node needs no link between nodes, and a node of one device none inside: what is not used may be 0.
 constexpr void check_cluster(const cluster& c) {
@@ -18,7 +41,11 @@ constexpr void check_cluster(const cluster& c) {
     if (std::int64_t{c.nodes} * c.devices_per_node > std::numeric_limits<int>::max()) {
         throw input_error("devices_per_node is out of range: nodes x devices_per_node must fit an int");
     }
+    check_unlike_devices(c);
     if (c.memory_bytes < 1) { throw input_error("memory_bytes must be at least 1"); }
+    if (c.memory_bytes != c.least_memory_bytes()) {
+        throw input_error("memory_bytes must be the least of all devices");
+    }
     const auto finite = [](double value) { return value >= 0.0 && value <= std::numeric_limits<double>::max(); };
     if (!finite(c.intra_node.latency_us)) {
         throw input_error("intra_node.latency_us must be finite and not negative");

@@ -1,13 +1,26 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <pulse/core/label.hpp>
 #include <pulse/hardware/link.hpp>
 
 namespace pulse {
 
-/// Equal devices in equal nodes. Device i is in node i / devices_per_node.
+/// One of several unlike devices.
+struct unlike_device {
+    label device{};
+    std::int64_t memory_bytes{};
+    /// How many times faster it computes than the device that costs are of.
+    double relative_speed{1.0};
+
+    [[nodiscard]] constexpr bool operator==(const unlike_device&) const = default;
+};
+
+/// Devices in equal nodes, equal themselves unless `unlike` says otherwise. Device i is in node i / devices_per_node.
 ///
 /// Between two devices of one node there is a link of their own each way; all devices of a node share one inter-node
 /// link each way.
@@ -15,13 +28,26 @@ struct cluster {
     label name{};
     int nodes{1};
     int devices_per_node{1};
-    /// Of one device.
+    /// Of one device; of unlike ones, the least.
     std::int64_t memory_bytes{};
     link intra_node{};
     link inter_node{};
+    /// Every device by number; empty: they are alike.
+    std::vector<unlike_device> unlike{};
 
     [[nodiscard]] constexpr int devices() const noexcept { return nodes * devices_per_node; }
     [[nodiscard]] constexpr int node_of(int device) const noexcept { return device / devices_per_node; }
+    [[nodiscard]] constexpr std::int64_t memory_of(int device) const noexcept {
+        return unlike.empty() ? memory_bytes : unlike[static_cast<std::size_t>(device)].memory_bytes;
+    }
+    [[nodiscard]] constexpr std::int64_t least_memory_bytes() const noexcept {
+        std::int64_t least = unlike.empty() ? memory_bytes : unlike.front().memory_bytes;
+        for (const unlike_device& one : unlike) { least = std::min(least, one.memory_bytes); }
+        return least;
+    }
+    [[nodiscard]] constexpr double speed_of(int device) const noexcept {
+        return unlike.empty() ? 1.0 : unlike[static_cast<std::size_t>(device)].relative_speed;
+    }
     /// The link between two different devices.
     [[nodiscard]] constexpr const link& between(int a, int b) const noexcept {
         return node_of(a) == node_of(b) ? intra_node : inter_node;

@@ -12,7 +12,8 @@ namespace pulse {
 /// The cluster that `text` (format `pulse-cluster/1`) describes.
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
-/// out of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent.
+/// out of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent, and in place of
+/// memory_bytes "devices", a list of all with "device", "memory_bytes" and "relative_speed".
 [[nodiscard]] PULSE_INLINE cluster parse_cluster(std::string_view text, std::string_view source = "cluster");
 
 /// The cluster as `pulse-cluster/1`; parse_cluster gives the same cluster back. Throws input_error when the cluster is

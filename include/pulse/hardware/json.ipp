@@ -25,18 +25,34 @@ namespace detail {
     return {.latency_us = field["latency_us"].time(), .bandwidth_gb_per_s = field["bandwidth_gb_per_s"].time()};
 }
 
+[[nodiscard]] inline unlike_device read_device(const io::json_field& field) {
+    field.only({"device", "memory_bytes", "relative_speed"});
+    return {.device = field["device"].name(),
+            .memory_bytes = field["memory_bytes"].bytes(),
+            .relative_speed = field["relative_speed"].number()};
+}
+
 } // namespace detail
 
 PULSE_INLINE cluster parse_cluster(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the cluster", "pulse-cluster/1"}};
-    root.only({"format", "name", "nodes", "devices_per_node", "memory_bytes", "intra_node", "inter_node"});
+    root.only({"format", "name", "nodes", "devices_per_node", "memory_bytes", "devices", "intra_node", "inter_node"});
     if (root["format"].text() != "pulse-cluster/1") { root["format"].fail("must be pulse-cluster/1"); }
     cluster read{};
     if (root.has("name")) { read.name = root["name"].name(); }
     read.nodes = root["nodes"].count();
     read.devices_per_node = root["devices_per_node"].count();
-    read.memory_bytes = root["memory_bytes"].bytes();
+    if (root.has("devices")) {
+        if (root.has("memory_bytes")) { root["memory_bytes"].fail("must be absent where devices have their own"); }
+        for (const io::json_field& field : root["devices"].list()) {
+            read.unlike.push_back(detail::read_device(field));
+        }
+        if (read.unlike.empty()) { root["devices"].fail("must not be empty"); }
+        read.memory_bytes = read.least_memory_bytes();
+    } else {
+        read.memory_bytes = root["memory_bytes"].bytes();
+    }
     read.intra_node = detail::read_link(root["intra_node"]);
     read.inter_node = detail::read_link(root["inter_node"]);
     try {
@@ -53,14 +69,23 @@ PULSE_INLINE std::string print_cluster(const cluster& c) {
     const auto link_text = [](const link& l) {
         return json{{"bandwidth_gb_per_s", l.bandwidth_gb_per_s}, {"latency_us", l.latency_us}}.dump();
     };
+    const auto memory = [&]() -> std::string {
+        if (c.unlike.empty()) { return ",\n \"memory_bytes\": " + std::to_string(c.memory_bytes); }
+        json devices = json::array();
+        for (const unlike_device& one : c.unlike) {
+            devices.push_back({{"device", one.device.view()},
+                               {"memory_bytes", one.memory_bytes},
+                               {"relative_speed", one.relative_speed}});
+        }
+        return ",\n \"devices\": " + devices.dump();
+    };
     try {
         const std::string name = c.name.empty() ? "" : ",\n \"name\": " + json(c.name.view()).dump();
         return "{\n \"format\": \"pulse-cluster/1\"" + name + ",\n \"nodes\": " + std::to_string(c.nodes) +
-               ",\n \"devices_per_node\": " + std::to_string(c.devices_per_node) +
-               ",\n \"memory_bytes\": " + std::to_string(c.memory_bytes) +
+               ",\n \"devices_per_node\": " + std::to_string(c.devices_per_node) + memory() +
                ",\n \"intra_node\": " + link_text(c.intra_node) + ",\n \"inter_node\": " + link_text(c.inter_node) +
                "\n}\n";
-    } catch (const json::exception&) { throw input_error("cluster: its name is not UTF-8"); }
+    } catch (const json::exception&) { throw input_error("cluster: a name is not UTF-8"); }
 }
 
 PULSE_INLINE cluster load_cluster(const std::filesystem::path& path) {

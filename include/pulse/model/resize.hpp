@@ -149,7 +149,8 @@ constexpr void require_own_positions(const extent& to, std::string_view word, in
                       detail::text_of(to) + "; " + std::string{word} + " resamples them"};
 }
 
-/// What brings M to an extent; none: that of its type. Throws input_error as require_steps.
+/// What brings M to an extent; none: that of its type. Positions that M has learned are resampled there: who wants that
+/// asked for asks require_own_positions. Throws input_error as require_steps.
 template <any_model M>
 [[nodiscard]] constexpr resizing resize(const extent& to) {
     constexpr extent type = extent_of<M>();

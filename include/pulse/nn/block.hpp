@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <pulse/core/label.hpp>
@@ -7,6 +8,7 @@
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/tensor/shape.hpp>
 
@@ -104,7 +106,9 @@ struct resizing_face<Name, Math> {
         return 1;
     }();
     /// Whether positions have learned vectors, which other heights and widths resample.
-    static constexpr bool learns_positions = requires { Math.positions(); };
+    static constexpr bool learns_positions = requires {
+        { Math.positions() } -> std::same_as<resample_shape>;
+    };
     [[nodiscard]] static constexpr layer_node node_at(const resizing& by) { return node_of(Name, resized(Math, by)); }
 };
 

@@ -9,6 +9,7 @@
 #include <pulse/model/extent.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
@@ -54,27 +55,16 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made) {
 
 namespace detail {
 
-/// The device that exceeds the limit most, or -1; 0 is unlimited.
-[[nodiscard]] constexpr int worst_over(const std::vector<std::int64_t>& peaks, std::int64_t limit) {
-    int worst = -1;
-    for (std::size_t d = 0; d != peaks.size() && limit > 0; ++d) {
-        if (peaks[d] > limit && (worst < 0 || peaks[d] > peaks[static_cast<std::size_t>(worst)])) {
-            worst = static_cast<int>(d);
-        }
-    }
-    return worst;
-}
-
 /// A plan's programs and what each device takes for them (peak_bytes).
 struct lowered_plan {
     std::vector<program> programs{};
     std::vector<std::int64_t> peak_bytes{};
 };
 
-/// Lowers the plan with as many spare sends, up to those of a new plan, as the limit leaves room for; with none where
-/// it is exceeded without them. `tight` says that it probably is: then few are tried first.
+/// Lowers the plan with as many spare sends, up to those of a new plan, as the limits leave room for; with none where
+/// one is exceeded without them. `tight` says that one probably is: then few are tried first.
 [[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, const parameter_memory& kept,
-                                                  std::int64_t limit, bool tight) {
+                                                  const memory_limits& limits, bool tight) {
     const int wanted = plan{}.spare_sends;
     const auto lower_with = [&](int spare_sends) {
         lowered_plan lowered{};
@@ -84,10 +74,10 @@ struct lowered_plan {
         return lowered;
     };
     lowered_plan best = lower_with(tight ? 0 : wanted);
-    if (!tight && worst_over(best.peak_bytes, limit) >= 0) { best = lower_with(0); }
-    while (made.spare_sends != wanted && worst_over(best.peak_bytes, limit) < 0) {
+    if (!tight && limits.worst_over(best.peak_bytes) >= 0) { best = lower_with(0); }
+    while (made.spare_sends != wanted && limits.worst_over(best.peak_bytes) < 0) {
         lowered_plan more = lower_with(made.spare_sends + 1);
-        if (worst_over(more.peak_bytes, limit) >= 0) {
+        if (limits.worst_over(more.peak_bytes) >= 0) {
             --made.spare_sends;
             break;
         }

@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/label.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link_fit.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -28,6 +29,8 @@ struct link_measurement {
     /// its memory equally. The cluster has the least that a rank may use.
     std::int64_t memory_bytes{};
     std::string device{};
+    /// What kind of device it is, such as the card's name: where ranks have several, the cluster lists them all.
+    std::string kind{};
     /// About how long all messages together take, the same on every rank.
     double seconds{1.0};
     /// Returns when every transfer that was waited for is over; needed where a wait makes a stream wait, not the host.
@@ -42,7 +45,8 @@ inline constexpr std::array<std::int64_t, 6> measured_sizes{256, 2048, 16'384, 1
 /// Ranks of a run by machine.
 struct machine_table {
     std::vector<std::string> machines{};
-    std::int64_t memory_bytes{};
+    std::vector<std::string> kinds{};
+    std::vector<std::int64_t> memory_bytes{}; ///< that each rank may use
     /// The most ranks whose aligned blocks never leave a machine: where machines have different numbers of ranks, or
     /// ranks alternate between them, a node is less than a machine.
     int devices_per_node{1};
@@ -67,9 +71,9 @@ struct machine_table {
 /// The same table on every rank. Collective.
 template <transport T>
 [[nodiscard]] machine_table machines_of(T& among, const link_measurement& mine) {
-    // Of every rank three words, each behind the length of its bytes.
+    // Of every rank four words, each behind the length of its bytes.
     std::string text;
-    for (const std::string& word : {mine.machine, mine.device, std::to_string(mine.memory_bytes)}) {
+    for (const std::string& word : {mine.machine, mine.device, mine.kind, std::to_string(mine.memory_bytes)}) {
         text += std::to_string(word.size()) + ' ' + word;
     }
     std::vector<std::byte> all;
@@ -90,13 +94,13 @@ template <transport T>
     while (at != text.size()) {
         table.machines.push_back(next_word());
         const std::string device = next_word();
+        table.kinds.push_back(next_word());
         memories.emplace_back(table.machines.back() + '\0' + device, std::stoll(next_word()));
     }
-    table.memory_bytes = std::numeric_limits<std::int64_t>::max();
     for (const auto& of_rank : memories) {
         const auto sharing = std::count_if(memories.begin(), memories.end(),
                                            [&](const auto& other) { return other.first == of_rank.first; });
-        table.memory_bytes = std::min(table.memory_bytes, of_rank.second / sharing);
+        table.memory_bytes.push_back(of_rank.second / sharing);
     }
     table.devices_per_node = node_size_of(table);
     return table;
@@ -214,18 +218,25 @@ private:
 
 /// The cluster that the ranks of a transport are, with links as their messages take them: messages of several sizes to
 /// and fro between neighbours, pair after pair, the line through their times (fit_link), and of several pairs the one
-/// that is slowest for 1 MiB. Ranks of one machine are a node.
+/// that is slowest for 1 MiB. Ranks of one machine are a node. Ranks of several kinds are unlike devices, of a speed
+/// that is not known yet: 1.
 ///
 /// Collective: all ranks get the same cluster. It takes about `seconds`; where a link is slow, large messages are left
 /// out. Throws input_error on every rank when memory_bytes is less than 1 somewhere, and what the transport throws.
 template <transport T>
 [[nodiscard]] cluster measure_links(T& among, const link_measurement& mine) {
     const detail::machine_table table = detail::machines_of(among, mine);
-    if (table.memory_bytes < 1) { throw input_error{"measure_links: memory_bytes must be at least 1"}; }
     cluster made{};
+    made.memory_bytes = *std::min_element(table.memory_bytes.begin(), table.memory_bytes.end());
+    if (made.memory_bytes < 1) { throw input_error{"measure_links: memory_bytes must be at least 1"}; }
+    const bool unlike = std::any_of(table.kinds.begin(), table.kinds.end(),
+                                    [&](const std::string& kind) { return kind != table.kinds.front(); });
+    for (std::size_t r = 0; unlike && r != table.kinds.size(); ++r) {
+        made.unlike.push_back(
+            {label{std::string_view{table.kinds[r]}.substr(0, label::capacity - 1)}, table.memory_bytes[r]});
+    }
     made.devices_per_node = table.devices_per_node;
     made.nodes = table.size() / table.devices_per_node;
-    made.memory_bytes = table.memory_bytes;
     const std::array pairs{detail::measured_pairs(table, true), detail::measured_pairs(table, false)};
     if (pairs[0].empty() && pairs[1].empty()) { return made; }
     detail::ping_pong messages{among, mine.settle};

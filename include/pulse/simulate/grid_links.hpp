@@ -23,6 +23,11 @@ enum class replica_exchange : std::uint8_t {
 /// link to the others in equal parts. A step ends with the slowest replica: each entry is the slowest of its pair.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<link> pipeline_links(const cluster& machine, const rank_grid& grid);
 
+/// The speed of each of a pipeline's devices, relative to the device that costs are of; of several replicas the
+/// slowest. Empty where the cluster's devices are alike. Throws input_error as check_unlike_devices and simulated_on
+/// do.
+[[nodiscard]] PULSE_CONSTEXPR std::vector<double> pipeline_speeds(const cluster& machine, const rank_grid& grid);
+
 /// The rounds in which the replicas of pipeline device `p` exchange shares: in round j = 1 .. D - 1 each sends to the
 /// one j after it, or on a ring to the next. A round's messages between nodes queue for the link of the node that has
 /// most of them; a round inside nodes is shared with nobody.
@@ -30,8 +35,8 @@ enum class replica_exchange : std::uint8_t {
                                                                            const rank_grid& grid, int p,
                                                                            replica_exchange how);
 
-/// Links and routes of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter at
-/// once; the routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas
+/// Links, routes and speeds of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter
+/// at once; the routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas
 /// are not alike, because nodes are no multiple of pipelines or the other way round, times are those of the slowest.
 ///
 /// Between nodes, a rank's replicas take what leaves its node and what enters it: on every node of theirs the same

@@ -7,6 +7,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/hardware/check_cluster.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
 #include <pulse/plan/rank_grid.hpp>
@@ -20,6 +21,13 @@ namespace detail {
 [[nodiscard]] constexpr link shared_by(link line, int flows) noexcept {
     if (flows > 1) { line.bandwidth_gb_per_s /= flows; }
     return line;
+}
+
+constexpr void require_grid(const cluster& where, const rank_grid& grid) {
+    if (grid.pipeline < 1 || grid.data < 1 || grid.size() > where.devices()) {
+        throw input_error("pulse: simulate: the cluster has " + std::to_string(where.devices()) +
+                          " devices, no grid of " + std::to_string(grid.pipeline) + " x " + std::to_string(grid.data));
+    }
 }
 
 /// Of two links the one that is slower for a megabyte.
@@ -67,6 +75,20 @@ PULSE_CONSTEXPR std::vector<link> pipeline_links(const cluster& machine, const r
     return links;
 }
 
+PULSE_CONSTEXPR std::vector<double> pipeline_speeds(const cluster& machine, const rank_grid& grid) {
+    std::vector<double> speeds{};
+    if (machine.unlike.empty()) { return speeds; }
+    check_unlike_devices(machine);
+    detail::require_grid(machine, grid);
+    for (int p = 0; p != grid.pipeline; ++p) {
+        speeds.push_back(machine.speed_of(grid.rank_of(p, 0)));
+        for (int r = 1; r != grid.data; ++r) {
+            speeds.back() = std::min(speeds.back(), machine.speed_of(grid.rank_of(p, r)));
+        }
+    }
+    return speeds;
+}
+
 PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid, int p,
                                                              replica_exchange how) {
     const auto node = [&](int r) { return static_cast<std::size_t>(machine.node_of(grid.rank_of(p, r % grid.data))); };
@@ -100,14 +122,12 @@ PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& mach
 }
 
 PULSE_CONSTEXPR simulation_options simulated_on(const cluster& where, const rank_grid& grid, replica_exchange how) {
-    if (grid.pipeline < 1 || grid.data < 1 || grid.size() > where.devices()) {
-        throw input_error("pulse: simulate: the cluster has " + std::to_string(where.devices()) +
-                          " devices, no grid of " + std::to_string(grid.pipeline) + " x " + std::to_string(grid.data));
-    }
+    detail::require_grid(where, grid);
     const int seen = detail::widest_replica(where, grid);
     const auto node = [&](int p) { return where.node_of(grid.rank_of(p, seen)); };
     simulation_options made{};
     made.links = pipeline_links(where, grid);
+    made.device_speed = pipeline_speeds(where, grid);
     for (int a = 0; a != grid.pipeline; ++a) {
         for (int b = 0; b != grid.pipeline; ++b) {
             made.routes.push_back(node(a) == node(b) ? link_route{} : link_route{2 * node(a), 2 * node(b) + 1});

@@ -91,8 +91,8 @@ struct simulation_options {
     }
 };
 
-/// Links and routes of a pipeline whose rank r runs on device devices[r] of a cluster: a link of its own for each
-/// ordered pair inside a node; between nodes, number 2n is what leaves node n and 2n + 1 what enters it. Throws
+/// Links, routes and speeds of a pipeline whose rank r runs on device devices[r] of a cluster: a link of its own for
+/// each ordered pair inside a node; between nodes, number 2n is what leaves node n and 2n + 1 what enters it. Throws
 /// input_error for a device that the cluster does not have.
 [[nodiscard]] constexpr simulation_options simulated_on(const cluster& where, const std::vector<int>& devices) {
     simulation_options made{};
@@ -102,6 +102,7 @@ struct simulation_options {
         }
     }
     for (const int from : devices) {
+        if (!where.unlike.empty()) { made.device_speed.push_back(where.speed_of(from)); }
         for (const int to : devices) {
             const int source = where.node_of(from);
             const int target = where.node_of(to);

@@ -1,11 +1,17 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <pulse/core/separate.hpp>
+#include <pulse/hardware/cluster.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -67,6 +73,23 @@ struct candidate_options {
                                                const parameter_memory& kept, std::int64_t parameter_bytes) noexcept {
     const double measured = costs.optimizer_gb_per_s;
     return optimizer_us(parameter_bytes, kept, measured > 0 ? measured : options.memory_gb_per_s);
+}
+
+/// What each device of a candidate's pipeline may take: what is asked or else the device's memory, of unlike devices
+/// the less of both, on the replica that has least.
+[[nodiscard]] constexpr memory_limits memory_limits_of(const cluster& machine, const tune_candidate& c,
+                                                       const candidate_options& options) {
+    const std::int64_t asked = options.memory_limit_bytes;
+    if (machine.unlike.empty()) { return asked > 0 ? asked : machine.memory_bytes; }
+    const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
+    std::vector<std::int64_t> each{};
+    for (int p = 0; p != grid.pipeline; ++p) {
+        each.push_back(asked > 0 ? asked : std::numeric_limits<std::int64_t>::max());
+        for (int r = 0; r != grid.data; ++r) {
+            each.back() = std::min(each.back(), machine.memory_of(grid.rank_of(p, r)));
+        }
+    }
+    return memory_limits{std::move(each)};
 }
 
 /// What each rank of a candidate keeps of its parameters.

@@ -8,6 +8,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
@@ -21,11 +22,13 @@ namespace pulse {
 
 /// Where a candidate cuts the model; throws infeasible_error, naming the skip or the layers, when it cannot.
 ///
+/// Devices have equal speeds unless `device_speed` has one for each of the pipeline, relative to that of the costs.
 /// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for
-/// the cut by load; sequential and interleaved: the cut by load. All take fewer bytes within the slack where their
-/// partitioner offers it.
+/// the cut by load, for devices of equal speeds; sequential and interleaved: the cut by load. All take fewer bytes
+/// within the slack where their partitioner offers it.
 [[nodiscard]] PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c,
-                                                      const parameter_memory& kept, std::int64_t limit_bytes);
+                                                      const parameter_memory& kept, const memory_limits& limits,
+                                                      const std::vector<double>& device_speed = {});
 
 /// The costs by which a cut is to balance devices: with previews, F counts once and a half.
 [[nodiscard]] constexpr cost_table balanced_costs(cost_table costs, bool self_conditioning) {
@@ -37,8 +40,7 @@ namespace pulse {
 struct prepared_candidate {
     partition cut{};
     candidate_step step{};
-    /// Bytes that each device has; 0 is unlimited.
-    std::int64_t limit_bytes{};
+    memory_limits limits{};
     /// Bytes of each device that passes cannot use: parameters, room for gradients of other replicas, and workspace.
     std::vector<std::int64_t> fixed_bytes{};
     /// The part of `fixed_bytes` that frozen components take, which no layout of passes counts; empty: nothing.
@@ -50,7 +52,7 @@ struct prepared_candidate {
 [[nodiscard]] PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
                                                                    partition cut, const tune_candidate& c,
                                                                    const candidate_options& options,
-                                                                   std::int64_t limit_bytes);
+                                                                   const memory_limits& limits);
 
 /// A candidate's plan, which predicts what its step takes in the simulator.
 struct evaluated_candidate {
@@ -77,12 +79,12 @@ struct memory_error : infeasible_error {
 namespace detail {
 
 /// Simulates an ordered plan of a prepared candidate, with its frozen tasks if it has any, and fills in what it
-/// predicts, with the bytes of memory of an exact layout. `limit_bytes` and `tight` as in lower_within.
+/// predicts, with the bytes of memory of an exact layout. `limits` and `tight` as in lower_within.
 ///
 /// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
 /// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
 PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const prepared_candidate& prepared,
-                                  std::int64_t limit_bytes, bool tight);
+                                  const memory_limits& limits, bool tight);
 
 /// Simulates one order of a prepared candidate on what its frozen components leave; their bytes are added.
 [[nodiscard]] PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,

@@ -13,10 +13,12 @@
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/link.hpp>
+#include <pulse/partition/device_speed.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
@@ -70,10 +72,13 @@ namespace detail {
 } // namespace detail
 
 PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c, const parameter_memory& kept,
-                                        std::int64_t limit_bytes) {
+                                        const memory_limits& limits, const std::vector<double>& device_speed) {
     switch (c.kind) {
     case placement::folded: {
         if (c.fold == fold_cut::balanced) {
+            if (!device_speed.empty()) {
+                throw input_error("a fold that is cut by load is for devices that are alike");
+            }
             // As many stages in a chain as the fold has, laid on the fold.
             partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
             chain.kind = placement::folded;
@@ -84,7 +89,8 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         skip_aware_options asked{};
         asked.slack = c.slack;
         asked.routing = c.routing;
-        asked.memory.limit_bytes = limit_bytes;
+        asked.device_speed = device_speed;
+        for (int d = 0; d != c.pipeline_degree; ++d) { asked.memory.device_limit_bytes.push_back(limits.of(d)); }
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
         // First with as much room for gradients of other replicas as they can take, then without.
         const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
@@ -99,25 +105,27 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         asked.memory = {};
         return skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
     }
-    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves);
+    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves, {device_speed});
     case placement::sequential: break;
     }
-    return sequential_partition(costs, c.pipeline_degree, {.slack = c.slack, .routing = c.routing});
+    return sequential_partition(costs, c.pipeline_degree,
+                                {.slack = c.slack, .routing = c.routing, .device_speed = device_speed});
 }
 
 PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine, partition cut,
                                                      const tune_candidate& c, const candidate_options& options,
-                                                     std::int64_t limit_bytes) {
+                                                     const memory_limits& limits) {
     prepared_candidate made{};
     made.cut = std::move(cut);
-    made.limit_bytes = limit_bytes;
+    made.limits = limits;
     const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
     candidate_step& step = made.step;
     step.world = simulated_on(machine, grid, options.exchange);
     const parameter_memory& kept = step.world.kept = parameter_memory_of(options, c);
     step.replicas = c.data_degree;
     step.buckets = gradient_buckets(costs, made.cut, c.split_backward);
-    for (const gradient_bucket& b : step.buckets) {
+    for (gradient_bucket& b : step.buckets) {
+        b.before_end_us /= detail::speed_of(step.world.device_speed, b.device);
         made.gradient_bytes += reduce_bytes(gradient_bytes_of(b.bytes, kept), c.data_degree, kept);
     }
 
@@ -126,6 +134,7 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
     ask.split_backward = c.split_backward;
     ask.routing = c.routing;
     ask.links = step.world.links;
+    ask.device_speed = step.world.device_speed;
     ask.previews = options.self_conditioning ? c.microbatches / 2 : 0;
     step.plain = make_problem(costs, made.cut, ask);
     ask.recompute = c.recompute;
@@ -136,7 +145,8 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
         const std::int64_t one = parameter_bytes_on(model, d);
         const std::int64_t stepped = kept.sharded ? share_bytes_of(one, c.data_degree) : one;
         step.parameter_bytes.push_back(one);
-        step.world.device_optimizer_us.push_back(optimizer_us_of(costs, options, kept, stepped));
+        step.world.device_optimizer_us.push_back(optimizer_us_of(costs, options, kept, stepped) /
+                                                 detail::speed_of(step.world.device_speed, d));
         made.gradient_bytes += (c.data_degree - 1) * weight_share_bytes(one, c.data_degree, kept);
         std::int64_t workspace = 0;
         for (const stage& s : made.cut.stages) {
@@ -167,13 +177,13 @@ namespace detail {
     return least;
 }
 
-/// Takes from `room` what the layout needs beyond the limit, but leaves what one microbatch holds. False when that
+/// Takes from `room` what the layout needs beyond the limits, but leaves what one microbatch holds. False when that
 /// changes nothing: there is no tighter problem to ask.
 constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::int64_t>& least,
-                       const std::vector<std::int64_t>& peaks, std::int64_t limit) {
+                       const std::vector<std::int64_t>& peaks, const memory_limits& limits) {
     bool changed = false;
     for (std::size_t d = 0; d != room.size(); ++d) {
-        const std::int64_t excess = std::max<std::int64_t>(peaks[d] - limit, 0);
+        const std::int64_t excess = std::max<std::int64_t>(peaks[d] - limits.of(d), 0);
         const std::int64_t next = std::max(room[d] - excess, least[d]);
         changed = changed || next < room[d];
         room[d] = next;
@@ -209,10 +219,10 @@ constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
 }
 
 PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const prepared_candidate& prepared,
-                                  std::int64_t limit_bytes, bool tight) {
+                                  const memory_limits& limits, bool tight) {
     const step_model model{planned, costs};
     const candidate_step& step = prepared.step;
-    lowered_plan lowered = lower_within(planned, model, step.world.kept, limit_bytes, tight);
+    lowered_plan lowered = lower_within(planned, model, step.world.kept, limits, tight);
     planned.predicted.peak_memory_bytes = std::move(lowered.peak_bytes);
     const std::vector<program>& programs = lowered.programs;
     if (planned.pipeline_degree > 1 || planned.data_degree == 1) {
@@ -222,7 +232,7 @@ PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const 
     }
     plan alone = planned;
     alone.data_degree = 1;
-    const simulation ran = simulate(alone, model, programs, {});
+    const simulation ran = simulate(alone, model, programs, {.device_speed = step.world.device_speed});
     const double step_us = end_step_us(step.buckets, step.replicas, step.world, stage_ends(prepared.cut, programs, ran),
                                        ran.step_us, step.parameter_bytes[0]);
     const double busy_us = (1.0 - ran.bubble_ratio) * ran.step_us + step.world.optimizer_us_of(0);
@@ -233,11 +243,12 @@ PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, 
                                                        const prepared_candidate& prepared, schedule order, bool tight) {
     evaluated_candidate made{unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews), {}, {}};
     made.planned.order = std::move(order);
-    std::int64_t limit = prepared.limit_bytes;
-    for (const std::int64_t frozen : prepared.frozen_bytes) {
-        if (limit > 0) { limit = std::max<std::int64_t>(1, std::min(limit, prepared.limit_bytes - frozen)); }
+    std::vector<std::int64_t> left{};
+    for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
+        const std::int64_t limit = prepared.limits.of(d);
+        left.push_back(limit > 0 ? std::max<std::int64_t>(1, limit - prepared.frozen_bytes[d]) : 0);
     }
-    predict_plan(made.planned, costs, prepared, limit, tight);
+    predict_plan(made.planned, costs, prepared, left.empty() ? prepared.limits : memory_limits{std::move(left)}, tight);
     for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
         made.planned.predicted.peak_memory_bytes[d] += prepared.frozen_bytes[d];
     }
@@ -252,7 +263,7 @@ template <class OrderOf>
                                                           const prepared_candidate& prepared,
                                                           std::vector<std::int64_t> room, int attempts,
                                                           const OrderOf& order_of) {
-    const std::int64_t limit = prepared.limit_bytes;
+    const memory_limits& limits = prepared.limits;
     schedule_problem problem = prepared.step.problem;
     std::vector<std::int64_t> least{};
     int device = -1;
@@ -264,12 +275,13 @@ template <class OrderOf>
             order = order_of(problem);
         } catch (const infeasible_error&) { // by its holds
             if (device < 0) { throw; }
-            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
+            throw memory_error(device, needed, limits.of(device),
+                               prepared.fixed_bytes[static_cast<std::size_t>(device)]);
         }
         evaluated_candidate made = simulate_candidate(costs, c, prepared, std::move(order), attempt > 0);
         made.room_bytes = room;
         const auto& peaks = made.planned.predicted.peak_memory_bytes;
-        const int over = worst_over(peaks, limit);
+        const int over = limits.worst_over(peaks);
         if (over < 0) { return made; }
         if (device < 0 || peaks[static_cast<std::size_t>(over)] < needed) {
             device = over;
@@ -279,13 +291,14 @@ template <class OrderOf>
         if (again && least.empty()) { least = least_holds(prepared.step.problem); }
         if (again && room.empty()) {
             for (std::size_t d = 0; d != peaks.size(); ++d) {
-                room.push_back(std::max(limit - prepared.fixed_bytes[d], least[d]));
+                room.push_back(std::max(limits.of(d) - prepared.fixed_bytes[d], least[d]));
             }
         } else if (again) {
-            again = tighten(room, least, peaks, limit);
+            again = tighten(room, least, peaks, limits);
         }
         if (!again) {
-            throw memory_error(device, needed, limit, prepared.fixed_bytes[static_cast<std::size_t>(device)]);
+            throw memory_error(device, needed, limits.of(device),
+                               prepared.fixed_bytes[static_cast<std::size_t>(device)]);
         }
     }
 }
@@ -331,11 +344,11 @@ PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c
         throw input_error(std::string{unmet_by_previews(c)});
     }
     c.microbatch_size = costs.microbatch_size;
-    const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
+    const std::vector<double> speeds = pipeline_speeds(machine, {c.layout, c.pipeline_degree, c.data_degree});
+    const memory_limits limits = memory_limits_of(machine, c, options);
     const parameter_memory kept = parameter_memory_of(options, c);
-    const prepared_candidate ready = prepare_candidate(
-        costs, machine, cut_candidate(balanced_costs(costs, options.self_conditioning), c, kept, limit), c, options,
-        limit);
+    partition cut = cut_candidate(balanced_costs(costs, options.self_conditioning), c, kept, limits, speeds);
+    const prepared_candidate ready = prepare_candidate(costs, machine, std::move(cut), c, options, limits);
     plan made = evaluate_candidate(costs, c, ready, options.list).planned;
     made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));
     return {std::move(made), costs, kept, c.layout};

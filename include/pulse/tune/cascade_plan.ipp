@@ -78,6 +78,7 @@ inline void require_cascade(const tune_candidate& c) {
                                              const candidate_options& options) {
     check_parameter_memory(options.kept);
     require_cascade(c);
+    if (!machine.unlike.empty()) { throw input_error("a cascade runs on devices that are alike"); }
     cost_table costs = join_costs(first, second);
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
     const parameter_memory kept = parameter_memory_of(options, c);
@@ -85,7 +86,7 @@ inline void require_cascade(const tune_candidate& c) {
 
     prepared_candidate ready{};
     ready.cut = join_cuts(cut, static_cast<int>(first.layers.size()));
-    ready.limit_bytes = limit;
+    ready.limits = limit;
     candidate_step& step = ready.step;
     step.world = simulated_on(machine, rank_grid{c.layout, c.pipeline_degree, 1}, options.exchange);
     step.world.kept = kept;
@@ -157,6 +158,7 @@ inline void require_cascade_request(const plan_request& asked) {
     if (asked.frozen == frozen_mode::first || asked.frozen == frozen_mode::bubbles) {
         refuse(words.frozen, "encodes nothing: its data come encoded");
     }
+    if (asked.cluster && !asked.cluster->unlike.empty()) { refuse(words.cluster, "is for devices that are alike"); }
     if (asked.pipeline_degree && asked.devices != 0 && *asked.pipeline_degree != asked.devices) {
         refuse(words.pipeline_degree, "is one pipeline of all devices");
     }
@@ -293,7 +295,7 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
                      [&](std::size_t a, std::size_t b) { return found.rows[a].step_us < found.rows[b].step_us; });
     found.finished = found.count(tune_verdict::not_reached) == 0;
     found.assumptions = found.first.assumptions;
-    found.memory_limit_bytes = found.first.memory_limit_bytes;
+    found.limits = found.first.limits;
     return found;
 }
 

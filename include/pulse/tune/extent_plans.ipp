@@ -12,6 +12,7 @@
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/resize.hpp>
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
@@ -42,27 +43,27 @@ namespace detail {
 
 /// The plan of a candidate at one extent, cut as `mean`, whose order is one of those that are tried.
 [[nodiscard]] inline plan plan_extent(const cost_table& costs, const tune_candidate& c, const plan& mean,
-                                      const cluster& machine, const tune_options& space, std::int64_t limit) {
-    const prepared_candidate ready = prepare_candidate(costs, machine, mean.cut, c, space, limit);
+                                      const cluster& machine, const tune_options& space, const memory_limits& limits) {
+    const prepared_candidate ready = prepare_candidate(costs, machine, mean.cut, c, space, limits);
     const double passes_bound_us = lower_bound_us(ready.step.plain);
     if (!mean.frozen_tasks.empty()) {
         plan same = unordered_plan(costs, mean.cut, c, mean.previews);
         same.order = mean.order;
         same.frozen_tasks = mean.frozen_tasks;
         same.frozen_hosts = mean.frozen_hosts;
-        predict_plan(same, costs, ready, limit, false);
+        predict_plan(same, costs, ready, limits, false);
         same.predicted.lower_bound_us = frozen_step_bound_us(costs, c, ready.step, passes_bound_us);
         return same;
     }
     evaluated_candidate best = evaluate_candidate(costs, c, ready, space.list);
     const auto keep_faster = [&](evaluated_candidate other) {
         const std::vector<std::int64_t>& peaks = other.planned.predicted.peak_memory_bytes;
-        if (worst_over(peaks, limit) >= 0 || other.planned.predicted.step_us >= best.planned.predicted.step_us) {
+        if (limits.worst_over(peaks) >= 0 || other.planned.predicted.step_us >= best.planned.predicted.step_us) {
             return;
         }
         best = std::move(other);
     };
-    keep_faster(simulate_candidate(costs, c, ready, retimed(ready.step.problem, mean.order), limit > 0));
+    keep_faster(simulate_candidate(costs, c, ready, retimed(ready.step.problem, mean.order), limits.any()));
     double proof_us = 0;
     if (space.refine) {
         try {
@@ -123,34 +124,43 @@ PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of
                                const tune_options& space) {
     const tune_candidate& c = found.best_row().candidate;
     const plan mean = std::move(found.plan);
-    const std::int64_t limit = found.memory_limit_bytes;
     const std::vector<double> shares = normalized_shares(extents);
+    found.extent = extents.front().extent;
+    found.share = shares.front();
+    found.costs = costs_of(c.microbatch_size, found.extent);
     found.others.clear();
-    for (const extent_share& one : extents) {
-        planned_extent made{};
-        made.extent = one.extent;
-        made.share = shares[found.others.size()];
-        made.costs = costs_of(c.microbatch_size, one.extent);
-        try {
-            made.plan = detail::plan_extent(made.costs, c, mean, machine, space, limit);
-        } catch (const infeasible_error& e) {
-            throw infeasible_error("extent " + detail::text_of(one.extent) + ": " + e.what());
-        }
-        found.others.push_back(std::move(made));
+    for (std::size_t e = 1; e != extents.size(); ++e) {
+        found.others.push_back({{extents[e].extent, shares[e], {}}, costs_of(c.microbatch_size, extents[e].extent)});
     }
-    planned_extent first = std::move(found.others.front());
-    found.others.erase(found.others.begin());
-    found.extent = first.extent;
-    found.share = first.share;
-    found.plan = std::move(first.plan);
-    found.costs = std::move(first.costs);
-    const std::vector<std::int64_t> peaks = peak_bytes(found);
-    found.plan.predicted.peak_memory_bytes = peaks;
-    for (planned_extent& other : found.others) { other.plan.predicted.peak_memory_bytes = peaks; }
-    if (const int over = detail::worst_over(peaks, limit); over >= 0) {
-        throw infeasible_error("device " + std::to_string(over) + " needs " +
-                               std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +
-                               std::to_string(limit) + " for steps of all extents");
+    const auto plan_within = [&](const memory_limits& limits, const extent& to, const cost_table& costs) {
+        try {
+            return detail::plan_extent(costs, c, mean, machine, space, limits);
+        } catch (const infeasible_error& e) {
+            throw infeasible_error("extent " + detail::text_of(to) + ": " + e.what());
+        }
+    };
+    // What takes most may be of one extent in one lifetime and of another in the next: all together may exceed what
+    // each keeps to.
+    memory_limits limits = found.limits;
+    for (int attempt = 0;; ++attempt) {
+        found.plan = plan_within(limits, found.extent, found.costs);
+        for (planned_extent& other : found.others) { other.plan = plan_within(limits, other.extent, other.costs); }
+        const std::vector<std::int64_t> peaks = peak_bytes(found);
+        found.plan.predicted.peak_memory_bytes = peaks;
+        for (planned_extent& other : found.others) { other.plan.predicted.peak_memory_bytes = peaks; }
+        const int over = found.limits.worst_over(peaks);
+        if (over < 0) { return; }
+        if (attempt == 3) {
+            throw infeasible_error("device " + std::to_string(over) + " needs " +
+                                   std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +
+                                   std::to_string(found.limits.of(over)) + " for steps of all extents");
+        }
+        std::vector<std::int64_t> less{};
+        for (std::size_t d = 0; d != peaks.size(); ++d) {
+            const std::int64_t excess = std::max<std::int64_t>(0, peaks[d] - found.limits.of(d));
+            less.push_back(std::max<std::int64_t>(1, limits.of(d) - excess));
+        }
+        limits = memory_limits{std::move(less)};
     }
 }
 

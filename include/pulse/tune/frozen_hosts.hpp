@@ -125,7 +125,7 @@ private:
     }
     [[nodiscard]] int last_layer(std::size_t f) const { return static_cast<int>(costs_.frozen[f].layers.size()) - 1; }
     [[nodiscard]] bool fits(std::size_t d, std::int64_t bytes) const {
-        return prepared_.limit_bytes == 0 || prepared_.fixed_bytes[d] + bytes <= prepared_.limit_bytes;
+        return !prepared_.limits.any() || prepared_.fixed_bytes[d] + bytes <= prepared_.limits.of(d);
     }
     /// What layers [first, last] of a component need for one sample, with what waits before and behind them while other
     /// devices run the others.

@@ -31,14 +31,15 @@ PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prep
         sum += f.parameter_bytes();
         if (most == nullptr || f.parameter_bytes() > most->parameter_bytes()) { most = &f; }
     }
-    const std::int64_t beside = *std::min_element(prepared.fixed_bytes.begin(), prepared.fixed_bytes.end());
+    const auto least = std::min_element(prepared.fixed_bytes.begin(), prepared.fixed_bytes.end());
+    const std::int64_t beside = *least;
+    const std::int64_t limit = prepared.limits.of(static_cast<std::size_t>(least - prepared.fixed_bytes.begin()));
     const std::int64_t needed = beside + sum / static_cast<std::int64_t>(prepared.fixed_bytes.size());
     return {needed, "the devices have no room for the frozen components, whole or by layers: their parameters are " +
                         std::to_string(sum) + " bytes, " + std::to_string(most->parameter_bytes()) + " of them in " +
                         most->name.str() +
                         ", and the passes' parameters, their copies, room for replicas and workspace take at least " +
-                        std::to_string(beside) + " of the " + std::to_string(prepared.limit_bytes) +
-                        " bytes of a device"};
+                        std::to_string(beside) + " of the " + std::to_string(limit) + " bytes of a device"};
 }
 
 PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_work& work,
@@ -182,24 +183,24 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
                                              const prepared_candidate& prepared, frozen_mode mode,
                                              double passes_bound_us, std::int64_t placements) {
     const frozen_placement& where = alone.frozen;
-    const std::int64_t limit = prepared.limit_bytes;
+    const memory_limits& limits = prepared.limits;
     // What the passes hold at their peak is never there for the tasks: less than could be, and sure.
     schedule_problem problem = prepared.step.problem;
     problem.holds.clear();
-    for (std::size_t d = 0; d != where.live_bytes.size() && limit > 0; ++d) {
+    for (std::size_t d = 0; d != where.live_bytes.size() && limits.any(); ++d) {
         const std::int64_t passes = alone.planned.predicted.peak_memory_bytes[d] - where.live_bytes[d];
-        problem.memory_limit_bytes.push_back(limit - passes);
+        problem.memory_limit_bytes.push_back(limits.of(d) - passes);
     }
     const auto with = [&](filled_schedule filled) {
         evaluated_candidate made = alone;
         made.planned.order = std::move(filled.passes);
         made.planned.frozen_tasks = std::move(filled.tasks);
         made.planned.frozen_hosts = where.work.hosts;
-        detail::predict_plan(made.planned, costs, prepared, limit, false);
+        detail::predict_plan(made.planned, costs, prepared, limits, false);
         return made;
     };
     const auto over = [&](const evaluated_candidate& made) {
-        return detail::worst_over(made.planned.predicted.peak_memory_bytes, limit);
+        return limits.worst_over(made.planned.predicted.peak_memory_bytes);
     };
     bool reorder = true; // until passes in another order hold more than there is
     const auto fill = [&] {
@@ -234,10 +235,10 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
             throw memory_error(peaks[static_cast<std::size_t>(worst)],
                                "device " + std::to_string(worst) + " needs " +
                                    std::to_string(peaks[static_cast<std::size_t>(worst)]) + " bytes of " +
-                                   std::to_string(limit) + " beside the frozen components that it hosts");
+                                   std::to_string(limits.of(worst)) + " beside the frozen components that it hosts");
         }
         for (std::size_t d = 0; d != peaks.size(); ++d) {
-            problem.memory_limit_bytes[d] -= std::max<std::int64_t>(0, peaks[d] - limit);
+            problem.memory_limit_bytes[d] -= std::max<std::int64_t>(0, peaks[d] - limits.of(d));
         }
     }
 }

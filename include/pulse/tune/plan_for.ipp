@@ -275,6 +275,15 @@ inline void require_shares(const plan_request& asked) {
         refuse_request(asked.words.frozen,
                        " " + std::string{name_of(asked.frozen)} + ": the model has no frozen components");
     }
+    if (!machine.unlike.empty() && asked.frozen != frozen_mode::none &&
+        !costs_of(asked.microbatch_size.value_or(1)).frozen.empty()) {
+        if (asked.frozen != frozen_mode::tuned) {
+            refuse_request(asked.words.frozen, " " + std::string{name_of(asked.frozen)} +
+                                                   ": frozen components run as tasks on devices that are alike");
+        }
+        asked.frozen = frozen_mode::none;
+        assumptions.emplace_back("frozen components do not run as tasks, for devices that are not alike");
+    }
     if (!asked.device) { assumptions.emplace_back("the optimizer takes no time: the profile's device is not known"); }
     const double seconds = asked.seconds;
     asked.seconds = several ? seconds / 2 : seconds;

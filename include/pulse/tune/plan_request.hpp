@@ -60,7 +60,7 @@ struct plan_request {
     std::vector<extent_share> extents{};
     /// Absent: one node with the device's memory and its usual link.
     std::optional<pulse::cluster> cluster{};
-    /// Per device; 0: what the cluster says.
+    /// Per device; 0: what the cluster says, which of unlike devices is the most that each may take.
     std::int64_t memory_limit_bytes{};
 
     std::optional<int> pipeline_degree{};

@@ -38,7 +38,8 @@ namespace detail {
     return s.first_layer == s.last_layer ? name(s.first_layer) : name(s.first_layer) + " to " + name(s.last_layer);
 }
 
-[[nodiscard]] inline std::string stages_text(const plan& planned, const cost_table& costs) {
+[[nodiscard]] inline std::string stages_text(const plan& planned, const cost_table& costs,
+                                             const std::vector<double>& device_speed) {
     text_table table;
     table.row({"stage", "device", "layers", "F ms", "B ms", "W ms", "sends"});
     for (std::size_t i = 0; i != planned.cut.stages.size(); ++i) {
@@ -52,14 +53,15 @@ namespace detail {
             backward += layer.backward_input_us;
             weight += layer.backward_weight_us;
         }
+        const double speed = speed_of(device_speed, s.device);
         // The next stage may be another backbone's.
         const int next = s.last_layer + 1;
         const bool last = i + 1 == planned.cut.stages.size() || costs.chain_of(next).first_layer == next;
         const bool local = last || planned.cut.stages[i + 1].device == s.device;
         const std::string sent = last ? "" : local ? "stays" : size_text(boundary_bytes(costs, s.last_layer));
         table.row({std::to_string(s.index), std::to_string(s.device), layer_range(costs, s),
-                   number_text(forward * 1e-3, 2), number_text(backward * 1e-3, 2), number_text(weight * 1e-3, 2),
-                   sent});
+                   number_text(forward / speed * 1e-3, 2), number_text(backward / speed * 1e-3, 2),
+                   number_text(weight / speed * 1e-3, 2), sent});
     }
     return table.str(3);
 }
@@ -69,12 +71,13 @@ namespace detail {
     const plan& planned = found.plan;
     const step_model model{planned, found.costs};
     const std::vector<memory_timeline> memory = simulate(planned, model, lower(planned, model), found.world).memory;
-    const partition_report loads =
-        report_of(planned.cut, balanced_costs(found.costs, planned.previews > 0), planned.routing);
-    const std::int64_t limit = found.memory_limit_bytes;
+    const partition_report loads = report_of(planned.cut, balanced_costs(found.costs, planned.previews > 0),
+                                             planned.routing, found.world.device_speed);
     text_table table;
     // Where replicas send their gradients, there is room for them.
     std::vector<std::string> head{"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace"};
+    const std::vector<double>& speed = found.world.device_speed;
+    if (!speed.empty()) { head.insert(head.begin() + 1, "speed"); }
     if (planned.data_degree > 1) { head.emplace_back("replicas"); }
     if (!planned.frozen_hosts.empty()) { head.emplace_back("frozen"); }
     for (const char* name : {"activations", "skips", "peak", "of limit"}) { head.emplace_back(name); }
@@ -88,6 +91,7 @@ namespace detail {
             skips = std::max(skips, sample.skip_bytes);
         }
         const std::int64_t peak = planned.predicted.peak_memory_bytes[d];
+        const std::int64_t limit = found.limits.of(d);
         const double load = loads.device_load_us[d];
         std::vector<std::string> row{std::to_string(d),
                                      number_text(load * 1e-3, 2),
@@ -96,6 +100,7 @@ namespace detail {
                                      size_text(held.gradient_bytes),
                                      size_text(held.optimizer_bytes),
                                      size_text(held.workspace_bytes)};
+        if (!speed.empty()) { row.insert(row.begin() + 1, number_text(speed[d], 2)); }
         if (planned.data_degree > 1) { row.push_back(size_text(held.replica_bytes)); }
         if (!planned.frozen_hosts.empty()) {
             const int device = static_cast<int>(d);
@@ -185,7 +190,7 @@ PULSE_INLINE std::string plan_summary(const tuning& found) {
     text += "step " + duration_text(expected.step_us) + ", lower bound " + duration_text(expected.lower_bound_us) +
             " (gap " + percent_text(gap_of(expected.step_us, expected.lower_bound_us)) + "), bubble " +
             percent_text(expected.bubble_ratio) + ", " + number_text(expected.samples_per_s, 2) + " samples/s\n\n";
-    text += detail::stages_text(found.plan, found.costs) + "\n";
+    text += detail::stages_text(found.plan, found.costs, found.world.device_speed) + "\n";
     text += detail::devices_text(found) + "\n";
     return text + detail::bytes_across_text(found.plan, found.costs, row);
 }

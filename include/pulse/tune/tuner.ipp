@@ -14,9 +14,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/hardware/check_cluster.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/traffic.hpp>
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/tune/candidate_bound.hpp>
@@ -38,14 +40,14 @@ class tuner {
 public:
     tuner(const cost_source& costs_of, const cluster& machine, const tune_options& options) :
         costs_of_{costs_of}, machine_{machine}, options_{options} {
+        check_unlike_devices(machine);
         const int devices = options.devices == 0 ? machine.devices() : options.devices;
         if (devices > machine.devices()) {
             throw input_error("tune: devices: " + std::to_string(devices) + " are asked, the cluster has " +
                               std::to_string(machine.devices()));
         }
-        limit_ = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
         left_out_candidates left_out{};
-        for (const tune_candidate& c : enumerate_candidates(options, devices, machine.nodes, left_out)) {
+        for (const tune_candidate& c : enumerate_candidates(options, devices, kinds_of_place(machine), left_out)) {
             made_.rows.push_back({});
             made_.rows.back().candidate = c;
         }
@@ -85,7 +87,7 @@ public:
     }
 
 private:
-    using cut_key = std::tuple<int, int, int, int, int, int, int, double>;
+    using cut_key = std::tuple<int, int, int, int, int, int, int, int, double>;
     struct maybe_cut {
         std::optional<partition> cut{};
         std::string why{};
@@ -94,12 +96,11 @@ private:
     const cost_source& costs_of_;
     cluster machine_;
     tune_options options_;
-    std::int64_t limit_{};
     tuning made_{};
     std::vector<char> open_{};
     std::map<int, cost_table> costs_{};
     std::map<cut_key, maybe_cut> cuts_{};
-    std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that needs most
+    std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that has least left
     std::vector<std::int64_t> needs_{};                   // of the rows that need more memory, on their worst device
     std::map<std::size_t, evaluated_candidate> kept_{};   // plans of the rows that are ranked so far
     std::map<std::size_t, evaluated_candidate> passes_{}; // of those whose frozen tasks have times: before they had
@@ -117,9 +118,19 @@ private:
         return at->second;
     }
 
-    [[nodiscard]] static cut_key key_of(const tune_candidate& c) {
+    /// Nodes, where it matters in which a device is; of unlike devices it matters which one it is.
+    [[nodiscard]] static int kinds_of_place(const cluster& machine) {
+        return machine.unlike.empty() ? machine.nodes : machine.devices();
+    }
+    [[nodiscard]] memory_limits limits(const tune_candidate& c) const {
+        return memory_limits_of(machine_, c, options_);
+    }
+
+    [[nodiscard]] cut_key key_of(const tune_candidate& c) const {
         // Only a folded cut looks at what one microbatch keeps.
         const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
+        // Unlike devices are elsewhere in another layout.
+        const int layout = machine_.unlike.empty() ? 0 : static_cast<int>(c.layout);
         return {static_cast<int>(c.kind),
                 c.pipeline_degree,
                 c.waves,
@@ -127,6 +138,7 @@ private:
                 static_cast<int>(c.routing),
                 keeps,
                 c.sharded_optimizer ? 1 : 0,
+                layout,
                 c.slack};
     }
 
@@ -137,7 +149,8 @@ private:
             maybe_cut found{};
             try {
                 found.cut = cut_candidate(balanced_costs(costs(c.microbatch_size), options_.self_conditioning), c,
-                                          parameter_memory_of(options_, c), limit_);
+                                          parameter_memory_of(options_, c), limits(c),
+                                          pipeline_speeds(machine_, {c.layout, c.pipeline_degree, c.data_degree}));
             } catch (const infeasible_error& e) { found.why = e.what(); }
             at = cuts_.emplace(key, std::move(found)).first;
         }
@@ -151,11 +164,12 @@ private:
         if (at == least_.end()) {
             const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, c.recompute,
                                              parameter_memory_of(options_, c), c.data_degree);
+            const memory_limits most = limits(c);
+            const auto free = [&](const least_memory& need) { return most.of(need.device) - need.total_bytes(); };
             at = least_
-                     .emplace(key, *std::max_element(all.begin(), all.end(),
-                                                     [](const least_memory& a, const least_memory& b) {
-                                                         return a.total_bytes() < b.total_bytes();
-                                                     }))
+                     .emplace(key, *std::max_element(
+                                       all.begin(), all.end(),
+                                       [&](const least_memory& a, const least_memory& b) { return free(a) > free(b); }))
                      .first;
         }
         return at->second;
@@ -168,11 +182,15 @@ private:
     }
 
     [[nodiscard]] prepared_candidate prepare(const tune_candidate& c) {
-        return prepare_candidate(costs(c.microbatch_size), machine_, *cut(c).cut, c, options_, limit_);
+        return prepare_candidate(costs(c.microbatch_size), machine_, *cut(c).cut, c, options_, limits(c));
     }
 
     [[nodiscard]] bool encodes(const tune_candidate& c) {
-        return options_.frozen != frozen_mode::none && !costs(c.microbatch_size).frozen.empty();
+        const bool frozen = options_.frozen != frozen_mode::none && !costs(c.microbatch_size).frozen.empty();
+        if (frozen && !machine_.unlike.empty()) {
+            throw input_error("tune: frozen components run as tasks on devices that are alike");
+        }
+        return frozen;
     }
 
     [[nodiscard]] double bound_of(const tune_candidate& c, const candidate_step& step, double known_us) {
@@ -203,10 +221,10 @@ private:
                 continue;
             }
             if (repeats(row, *found.cut)) { continue; }
-            if (limit_ > 0) {
+            if (const memory_limits most = limits(row.candidate); most.any()) {
                 const least_memory& need = least(row.candidate, *found.cut);
-                if (need.total_bytes() > limit_) {
-                    short_of_memory(i, need.total_bytes(), memory_words(need, limit_));
+                if (need.total_bytes() > most.of(need.device)) {
+                    short_of_memory(i, need.total_bytes(), memory_words(need, most.of(need.device)));
                     continue;
                 }
             }
@@ -388,7 +406,7 @@ private:
         made_.kept = made_.world.kept;
         made_.layout = winner.candidate.layout;
         made_.costs = costs(winner.candidate.microbatch_size);
-        made_.memory_limit_bytes = limit_;
+        made_.limits = limits(winner.candidate);
         explain_rows(made_);
     }
 };

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/simulate/simulation_options.hpp>
 #include <pulse/tune/candidate.hpp>
@@ -67,8 +68,8 @@ struct tuning : planned {
     simulation_options world{};
     /// Where the best plan encodes; no components: nowhere.
     frozen_placement frozen{};
-    /// Per device; 0 is unlimited.
-    std::int64_t memory_limit_bytes{};
+    /// Of each device of its pipeline.
+    memory_limits limits{};
     /// What was assumed because nobody said it, a sentence each.
     std::vector<std::string> assumptions{};
     /// Row of the best plan.

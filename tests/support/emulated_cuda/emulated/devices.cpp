@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -72,7 +73,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     return api([&] {
         require_device(device);
         *properties = {};
-        std::snprintf(properties->name, sizeof properties->name, "emulated device");
+        const char* const named = std::getenv("PULSE_EMULATED_DEVICE");
+        std::snprintf(properties->name, sizeof properties->name, "%s", named != nullptr ? named : "emulated device");
         properties->totalGlobalMem = memory_bytes;
         properties->sharedMemPerBlock = 48 * 1024;
         properties->sharedMemPerBlockOptin = shared_bytes_limit;

@@ -1,11 +1,14 @@
 #include "catalogue.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/tune/extent_plans.hpp>
 #include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/known_models.hpp>
 
@@ -48,6 +51,11 @@ backbone_name read_backbone_name(const std::string& option, std::string_view tex
     return read;
 }
 
+bool resamples_positions(std::string_view name, const pulse::extent& at) {
+    const pulse::known_model* const known = pulse::find_model(name);
+    return known != nullptr && known->positions != pulse::extent{} && at != pulse::extent{} && at != known->positions;
+}
+
 backbone::backbone(const backbone_name& what, const pulse::extent& to) {
     const pulse::known_model& known = *pulse::find_model(what.name);
     known_ = known.graph;
@@ -60,7 +68,25 @@ backbone::backbone(const backbone_name& what, const pulse::extent& to) {
 
 std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                      int scalar_bytes) {
-    return pulse::frozen_costs(what.name, on, scalar_bytes, what.extent());
+    std::vector<pulse::frozen_component> mean = pulse::frozen_costs(what.name, on, scalar_bytes, what.extent());
+    const std::vector<double> shares = pulse::normalized_shares(what.extents);
+    for (std::size_t e = 1; e < what.extents.size(); ++e) {
+        const auto other = pulse::frozen_costs(what.name, on, scalar_bytes, what.extents[e].extent);
+        for (std::size_t c = 0; c != mean.size(); ++c) {
+            mean[c].input_bytes = std::max(mean[c].input_bytes, other[c].input_bytes);
+            mean[c].result_bytes = std::max(mean[c].result_bytes, other[c].result_bytes);
+            for (std::size_t l = 0; l != mean[c].layers.size(); ++l) {
+                pulse::frozen_layer& to = mean[c].layers[l];
+                const pulse::frozen_layer& of = other[c].layers[l];
+                const double first = e == 1 ? shares[0] : 1.0;
+                to.call_us = first * to.call_us + shares[e] * of.call_us;
+                to.sample_us = first * to.sample_us + shares[e] * of.sample_us;
+                to.output_bytes = std::max(to.output_bytes, of.output_bytes);
+                to.live_bytes = std::max(to.live_bytes, of.live_bytes);
+            }
+        }
+    }
+    return mean;
 }
 
 } // namespace pulse_plan

@@ -31,6 +31,9 @@ struct backbone_name {
 /// Throws input_error naming the option unless the name is one of backbone_names().
 [[nodiscard]] backbone_name read_backbone_name(const std::string& option, std::string_view text);
 
+/// Whether the zoo's backbone of that name, if there is one, has learned positions of another extent than that.
+[[nodiscard]] bool resamples_positions(std::string_view name, const pulse::extent& at);
+
 /// A backbone's graph, whoever keeps it.
 class backbone {
 public:
@@ -45,7 +48,8 @@ private:
     std::optional<pulse::value_graph> made_{};
 };
 
-/// What that backbone is trained beside at its one extent; none where it reads pictures.
+/// What that backbone is trained beside; none where it reads pictures. Of several extents the mean times by their
+/// shares and the greatest bytes, as tasks encode for a next step of any.
 [[nodiscard]] std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                                    int scalar_bytes);
 

@@ -78,16 +78,9 @@ pulse::tuning plan_of(const arguments& a) {
     for (const pulse::extent_share& one : extents) {
         each.push_back(of_folder ? backbone{graph_of_folder(named, one.extent)} : backbone{named, one.extent});
     }
+    if (each.size() > 1) { asked.extents = extents; }
     std::vector<pulse::frozen_component> frozen;
-    if (each.size() > 1) {
-        if (asked.frozen == pulse::frozen_mode::first || asked.frozen == pulse::frozen_mode::bubbles) {
-            throw pulse::input_error(asked.words.frozen + ": with several sizes, that of the next step decides what is "
-                                                          "encoded for it");
-        }
-        asked.extents = extents;
-    } else if (!of_folder) {
-        frozen = frozen_costs_of(named, *asked.device, scalar_bytes);
-    }
+    if (!of_folder) { frozen = frozen_costs_of(named, *asked.device, scalar_bytes); }
     const pulse::extent_cost_source costs_at = [&](int samples, const pulse::extent& to) {
         const auto at = std::ranges::find(extents, to, &pulse::extent_share::extent) - extents.begin();
         const pulse::graph_view graph = each[each.size() > 1 ? static_cast<std::size_t>(at) : 0].graph();
@@ -95,7 +88,13 @@ pulse::tuning plan_of(const arguments& a) {
         costs.frozen = frozen;
         return costs;
     };
-    return pulse::plan_for(costs_at, asked);
+    pulse::tuning found = pulse::plan_for(costs_at, asked);
+    if (!of_folder && std::ranges::any_of(extents, [&](const pulse::extent_share& one) {
+            return resamples_positions(named.name, one.extent);
+        })) {
+        found.assumptions.emplace_back("learned positions are resampled (pulse_train --resample-positions)");
+    }
+    return found;
 }
 
 pulse::cascade_tuning cascade_of(const arguments& a) {

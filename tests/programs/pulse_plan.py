@@ -173,9 +173,13 @@ class Models(Case):
         self.assertGreater(usual["predicted"]["step_us"], 1.5 * small["predicted"]["step_us"])
         none = [self.plan("--model", name, *words, "--frozen", "none")[1]["predicted"]["step_us"] for name in ("sd21", "sd21@64")]
         frozen = [plan["predicted"]["step_us"] - step for plan, step in zip((usual, small), none)]
+        # Of two sizes tasks encode for either, in the mean time.
+        both = self.plan("--model", "sd21@96:1,64:3", *words, "--frozen", "bubbles")[1]["extents"]
+        self.assertEqual(both[0]["frozen_tasks"], both[1]["frozen_tasks"])
         self.assertGreater(frozen[0], 1.5 * frozen[1])  # the autoencoder's pictures have 2.25 times the pixels
-        for name in ("uvit_s2@64", "controlnet_sd15@96"):
-            self.refused("--model", name, *words, naming="--model: ")
+        for name in ("uvit_s2", "uvit_s2@32", "uvit_s2@64"):
+            self.assertEqual("assumed: learned positions are resampled" in self.plan("--model", name, *words)[0], name.endswith("@64"))
+        self.refused("--model", "controlnet_sd15@96", *words, naming="--model: ")
         self.refused("--model", "sd21@60x64", *words, naming="(56 or 64)")
         self.refused("--model", "sd21@", *words, naming="--model")
         self.refused("--model", "sd21", "--cascade-with", "sd15@60", *words, naming="--cascade-with: model sd15 cannot read 60 x 60")

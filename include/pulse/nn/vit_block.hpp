@@ -91,48 +91,48 @@ struct vit_block {
 
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t rows = std::int64_t{f.batch} * tokens();
+        const std::int64_t vectors = std::int64_t{f.batch} * tokens();
         const std::int64_t n = f.batch * states();
         if (skip) { joining().apply(on, f.batch, f.input, f.skip, f[p.skip], f[p.joined], into::write); }
         const auto* const x = skip ? f[p.joined] : f.input;
-        on.layer_norm(norm(), rows, x, f[p.norm1], f.bias(p.norm1), f[p.normal1], f[p.statistics1]);
-        on.linear(projection().matrix(), rows, f[p.normal1], f[p.to_q], nullptr, f[p.q], into::write);
-        on.linear(projection().matrix(), rows, f[p.normal1], f[p.to_k], nullptr, f[p.k], into::write);
-        on.linear(projection().matrix(), rows, f[p.normal1], f[p.to_v], nullptr, f[p.v], into::write);
+        on.layer_norm(norm(), vectors, x, f[p.norm1], f.bias(p.norm1), f[p.normal1], f[p.statistics1]);
+        on.linear(projection().matrix(), vectors, f[p.normal1], f[p.to_q], nullptr, f[p.q], into::write);
+        on.linear(projection().matrix(), vectors, f[p.normal1], f[p.to_k], nullptr, f[p.k], into::write);
+        on.linear(projection().matrix(), vectors, f[p.normal1], f[p.to_v], nullptr, f[p.v], into::write);
         on.attention(core(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums]);
-        projection().apply(on, rows, f[p.mixed], f[p.to_out], f[p.middle]);
+        projection().apply(on, vectors, f[p.mixed], f[p.to_out], f[p.middle]);
         on.add(n, x, f[p.middle]);
-        on.layer_norm(norm(), rows, f[p.middle], f[p.norm2], f.bias(p.norm2), f[p.normal2], f[p.statistics2]);
-        widening().apply(on, rows, f[p.normal2], f[p.widening], f[p.hidden]);
+        on.layer_norm(norm(), vectors, f[p.middle], f[p.norm2], f.bias(p.norm2), f[p.normal2], f[p.statistics2]);
+        widening().apply(on, vectors, f[p.normal2], f[p.widening], f[p.hidden]);
         on.gelu(4 * n, f[p.hidden], f[p.active]);
-        narrowing().apply(on, rows, f[p.active], f[p.narrowing], f.output);
+        narrowing().apply(on, vectors, f[p.active], f[p.narrowing], f.output);
         on.add(n, f[p.middle], f.output);
     }
 
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t rows = std::int64_t{f.batch} * tokens();
+        const std::int64_t vectors = std::int64_t{f.batch} * tokens();
         const std::int64_t n = f.batch * states();
         auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
 
-        on.linear_backward_input(narrowing().matrix(), rows, f.output_gradient, f[p.narrowing], f[p.dhidden],
+        on.linear_backward_input(narrowing().matrix(), vectors, f.output_gradient, f[p.narrowing], f[p.dhidden],
                                  into::write);
         on.gelu_backward(4 * n, f[p.hidden], f[p.dhidden], f[p.dhidden], into::write);
-        on.linear_backward_input(widening().matrix(), rows, f[p.dhidden], f[p.widening], f[p.inner], into::write);
+        on.linear_backward_input(widening().matrix(), vectors, f[p.dhidden], f[p.widening], f[p.inner], into::write);
         on.copy(n, f.output_gradient, f[p.dmiddle]);
-        on.layer_norm_backward(norm(), rows, f[p.middle], f[p.norm2], f[p.statistics2], f[p.inner], f[p.dmiddle],
+        on.layer_norm_backward(norm(), vectors, f[p.middle], f[p.norm2], f[p.statistics2], f[p.inner], f[p.dmiddle],
                                f.gradient(p.norm2), f.bias_gradient(p.norm2), into::add);
 
         const linear_shape matrix = projection().matrix();
-        on.linear_backward_input(matrix, rows, f[p.dmiddle], f[p.to_out], f[p.inner], into::write);
+        on.linear_backward_input(matrix, vectors, f[p.dmiddle], f[p.to_out], f[p.inner], into::write);
         on.attention_backward(core(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums], f[p.inner], f[p.dq],
                               f[p.dk], f[p.dv]);
-        on.linear_backward_input(matrix, rows, f[p.dq], f[p.to_q], f[p.inner], into::write);
-        on.linear_backward_input(matrix, rows, f[p.dk], f[p.to_k], f[p.inner], into::add);
-        on.linear_backward_input(matrix, rows, f[p.dv], f[p.to_v], f[p.inner], into::add);
+        on.linear_backward_input(matrix, vectors, f[p.dq], f[p.to_q], f[p.inner], into::write);
+        on.linear_backward_input(matrix, vectors, f[p.dk], f[p.to_k], f[p.inner], into::add);
+        on.linear_backward_input(matrix, vectors, f[p.dv], f[p.to_v], f[p.inner], into::add);
         auto* const before = skip ? f[p.djoined] : target;
         on.copy(n, f[p.dmiddle], before);
-        on.layer_norm_backward(norm(), rows, skip ? f[p.joined] : f.input, f[p.norm1], f[p.statistics1], f[p.inner],
+        on.layer_norm_backward(norm(), vectors, skip ? f[p.joined] : f.input, f[p.norm1], f[p.statistics1], f[p.inner],
                                before, f.gradient(p.norm1), f.bias_gradient(p.norm1), into::add);
         if (skip) {
             on.conv2d_pair_backward_input(joining().window(), width, f.batch, before, f[p.skip], target,
@@ -142,16 +142,16 @@ struct vit_block {
 
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t rows = std::int64_t{f.batch} * tokens();
+        const std::int64_t vectors = std::int64_t{f.batch} * tokens();
         const linear_shape matrix = projection().matrix();
         if (skip) { joining().apply_backward_weight(on, f.batch, f.input, f.skip, f[p.djoined], f.gradient(p.skip)); }
-        on.linear_backward_weight(matrix, rows, f[p.normal1], f[p.dq], f.gradient(p.to_q), nullptr);
-        on.linear_backward_weight(matrix, rows, f[p.normal1], f[p.dk], f.gradient(p.to_k), nullptr);
-        on.linear_backward_weight(matrix, rows, f[p.normal1], f[p.dv], f.gradient(p.to_v), nullptr);
-        projection().apply_backward_weight(on, rows, f[p.mixed], f[p.dmiddle], f.gradient(p.to_out));
-        widening().apply_backward_weight(on, rows, f[p.normal2], f[p.dhidden], f.gradient(p.widening));
+        on.linear_backward_weight(matrix, vectors, f[p.normal1], f[p.dq], f.gradient(p.to_q), nullptr);
+        on.linear_backward_weight(matrix, vectors, f[p.normal1], f[p.dk], f.gradient(p.to_k), nullptr);
+        on.linear_backward_weight(matrix, vectors, f[p.normal1], f[p.dv], f.gradient(p.to_v), nullptr);
+        projection().apply_backward_weight(on, vectors, f[p.mixed], f[p.dmiddle], f.gradient(p.to_out));
+        widening().apply_backward_weight(on, vectors, f[p.normal2], f[p.dhidden], f.gradient(p.widening));
         on.gelu(4 * f.batch * states(), f[p.hidden], f[p.active]);
-        narrowing().apply_backward_weight(on, rows, f[p.active], f.output_gradient, f.gradient(p.narrowing));
+        narrowing().apply_backward_weight(on, vectors, f[p.active], f.output_gradient, f.gradient(p.narrowing));
     }
 };
 

@@ -25,6 +25,8 @@ struct known_model {
     graph_view graph{};
     /// The same at an extent; null where the model has one size.
     value_graph (*at)(const extent& to){};
+    /// The extent whose positions it has learned, which others resample; none: it has learned none.
+    extent positions{};
 
     /// Scalars in all parameters that are trained, the conditioning module's included.
     [[nodiscard]] constexpr std::int64_t parameter_count() const noexcept {
@@ -44,6 +46,7 @@ template <class M>
     if constexpr (resizable_model<M>) {
         known.at = [](const extent& to) { return value_graph_of(M::config, to); };
     }
+    if constexpr (learns_positions<M>()) { known.positions = extent_of<M>(); }
     return known;
 }
 

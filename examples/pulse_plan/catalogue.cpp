@@ -68,19 +68,26 @@ backbone::backbone(const backbone_name& what, const pulse::extent& to) {
 
 std::vector<pulse::frozen_component> frozen_costs_of(const backbone_name& what, const pulse::device& on,
                                                      int scalar_bytes) {
-    std::vector<pulse::frozen_component> mean = pulse::frozen_costs(what.name, on, scalar_bytes, what.extent());
-    const std::vector<double> shares = pulse::normalized_shares(what.extents);
-    for (std::size_t e = 1; e < what.extents.size(); ++e) {
-        const auto other = pulse::frozen_costs(what.name, on, scalar_bytes, what.extents[e].extent);
+    std::vector<pulse::extent_share> extents = what.extents;
+    if (extents.empty()) { extents.emplace_back(); }
+    const std::vector<double> shares = pulse::normalized_shares(extents);
+    std::vector<pulse::frozen_component> mean;
+    for (std::size_t e = 0; e != extents.size(); ++e) {
+        const auto each = pulse::frozen_costs(what.name, on, scalar_bytes, extents[e].extent);
+        if (e == 0) {
+            mean = each;
+            for (pulse::frozen_component& of : mean) {
+                for (pulse::frozen_layer& layer : of.layers) { layer.call_us = layer.sample_us = 0; }
+            }
+        }
         for (std::size_t c = 0; c != mean.size(); ++c) {
-            mean[c].input_bytes = std::max(mean[c].input_bytes, other[c].input_bytes);
-            mean[c].result_bytes = std::max(mean[c].result_bytes, other[c].result_bytes);
+            mean[c].input_bytes = std::max(mean[c].input_bytes, each[c].input_bytes);
+            mean[c].result_bytes = std::max(mean[c].result_bytes, each[c].result_bytes);
             for (std::size_t l = 0; l != mean[c].layers.size(); ++l) {
                 pulse::frozen_layer& to = mean[c].layers[l];
-                const pulse::frozen_layer& of = other[c].layers[l];
-                const double first = e == 1 ? shares[0] : 1.0;
-                to.call_us = first * to.call_us + shares[e] * of.call_us;
-                to.sample_us = first * to.sample_us + shares[e] * of.sample_us;
+                const pulse::frozen_layer& of = each[c].layers[l];
+                to.call_us += shares[e] * of.call_us;
+                to.sample_us += shares[e] * of.sample_us;
                 to.output_bytes = std::max(to.output_bytes, of.output_bytes);
                 to.live_bytes = std::max(to.live_bytes, of.live_bytes);
             }

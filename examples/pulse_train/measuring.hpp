@@ -47,7 +47,6 @@ struct measurements {
 /// Speeds of unlike devices, relative to those of rank 0's kind, from times of the same layers on each: those of one
 /// kind are alike. Collective.
 inline void measure_speeds(const pulse::any_transport& among, const pulse::cost_table& costs, pulse::cluster& machine) {
-    if (machine.unlike.empty()) { return; }
     std::vector<double> times(machine.unlike.size());
     double& mine = times[static_cast<std::size_t>(among.rank())];
     for (const pulse::layer_cost& l : costs.layers) {

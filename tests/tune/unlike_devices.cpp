@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include <partition/random_table.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -24,6 +23,7 @@
 #include <pulse/tune/tuner.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
 
+#include "drawn_space.hpp"
 #include "mentions.hpp"
 
 using namespace pulse;
@@ -31,41 +31,14 @@ using namespace pulse::test;
 
 namespace {
 
-struct unlike_space {
-    cost_table costs{}; ///< for microbatches of one sample
-    cluster machine{};
-    tune_options options{};
-
-    [[nodiscard]] tuning run() const {
-        return tune([this](int size) { return scaled_costs(costs, size); }, machine, options);
-    }
-};
-
-/// Up to six devices, which have memory for everything.
-unlike_space draw_unlike(std::mt19937& random) {
-    const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
-    unlike_space s;
-    s.costs = random_table(random, draw(4, 12), static_cast<skip_pattern>(draw(0, 5)));
-    s.costs.microbatch_size = 1;
-    s.costs.input_bytes = 8;
-    for (layer_cost& l : s.costs.layers) {
-        l.saved_bytes = draw(0, 9) * 8;
-        l.output_bytes = draw(1, 20) * 8;
-        l.parameter_bytes = draw(0, 200) * 8;
-    }
-    for (skip_cost& e : s.costs.skips) { e.bytes = s.costs.layers[static_cast<std::size_t>(e.from)].output_bytes; }
-    s.machine.nodes = draw(1, 2);
-    s.machine.devices_per_node = draw(1, 3);
-    s.machine.intra_node = {.latency_us = 0.1 * draw(0, 5), .bandwidth_gb_per_s = 0.001 * draw(1, 300)};
-    s.machine.inter_node = {.latency_us = 0.5 * draw(0, 9), .bandwidth_gb_per_s = 0.001 * draw(1, 100)};
+/// Whose devices have memory for everything.
+drawn_space draw_roomy_space(std::mt19937& random) {
+    drawn_space s = draw_space(random);
     s.machine.memory_bytes = std::int64_t{1} << 40U;
-    s.options.global_batch = s.machine.devices() * draw(1, 4);
-    s.options.memory_gb_per_s = 0.01 * draw(0, 20);
-    if (draw(0, 2) == 0) { s.options.sharded_optimizers = {false, true}; }
     return s;
 }
 
-void list_devices(unlike_space& s, std::mt19937& random) {
+void list_devices(drawn_space& s, std::mt19937& random) {
     for (int d = 0; d != s.machine.devices(); ++d) {
         s.machine.unlike.push_back({"some", s.machine.memory_bytes, 0.25 * static_cast<double>(1 + random() % 8)});
     }
@@ -101,7 +74,7 @@ cost_table costs_of_sd(int size) {
 TEST_CASE("a cluster that lists devices which are alike is planned as one that lists none") {
     std::mt19937 random{9101};
     for (int i = 0; i != 16; ++i) {
-        unlike_space s = draw_unlike(random);
+        drawn_space s = draw_roomy_space(random);
         if (i % 2 == 0) { // replicas alone, whose gradients go in several buckets
             for (layer_cost& l : s.costs.layers) { l.parameter_bytes *= 100'000; }
             s.machine.intra_node.bandwidth_gb_per_s *= 100'000;
@@ -121,7 +94,7 @@ TEST_CASE("a cluster that lists devices which are alike is planned as one that l
         }
         // Costs are of a device of speed 1.
         for (unlike_device& d : s.machine.unlike) { d.relative_speed = 2; }
-        unlike_space twice = s;
+        drawn_space twice = s;
         twice.machine.unlike.clear();
         for (layer_cost& l : twice.costs.layers) {
             l.forward_us /= 2;
@@ -138,7 +111,7 @@ TEST_CASE("plans for unlike devices keep to the speed and the memory of each") {
     int limited = 0;
     int compared = 0;
     for (int i = 0; i != 30; ++i) {
-        unlike_space s = draw_unlike(random);
+        drawn_space s = draw_roomy_space(random);
         list_devices(s, random);
         s.options.prune = false;
         INFO("space " << i);

@@ -24,6 +24,14 @@ public:
     [[nodiscard]] constexpr bool any() const noexcept {
         return all_ > 0 || std::any_of(each_.begin(), each_.end(), [](std::int64_t bytes) { return bytes > 0; });
     }
+    /// What is left of them where something else takes bytes of each device, at least 1.
+    [[nodiscard]] constexpr memory_limits less(const std::vector<std::int64_t>& taken) const {
+        std::vector<std::int64_t> left{};
+        for (std::size_t d = 0; d != taken.size(); ++d) {
+            left.push_back(of(d) == 0 ? 0 : std::max<std::int64_t>(1, of(d) - taken[d]));
+        }
+        return left.empty() ? *this : memory_limits{std::move(left)};
+    }
     /// The device that takes most beyond its limit, or -1.
     [[nodiscard]] constexpr int worst_over(const std::vector<std::int64_t>& peaks) const noexcept {
         int worst = -1;

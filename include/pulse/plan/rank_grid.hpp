@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace pulse {
 
@@ -32,6 +34,16 @@ struct rank_grid {
     }
     [[nodiscard]] constexpr int replica_of(int rank) const noexcept {
         return layout == rank_layout::pipeline_inside ? rank / pipeline : rank % data;
+    }
+    /// Of each pipeline device the least that `of` gives for the ranks of its replicas.
+    template <class Of>
+    [[nodiscard]] constexpr auto least_of_replicas(const Of& of) const {
+        std::vector<decltype(of(0))> least{};
+        for (int p = 0; p != pipeline; ++p) {
+            least.push_back(of(rank_of(p, 0)));
+            for (int r = 1; r != data; ++r) { least.back() = std::min(least.back(), of(rank_of(p, r))); }
+        }
+        return least;
     }
     [[nodiscard]] constexpr bool operator==(const rank_grid&) const = default;
 };

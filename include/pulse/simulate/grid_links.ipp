@@ -76,17 +76,10 @@ PULSE_CONSTEXPR std::vector<link> pipeline_links(const cluster& machine, const r
 }
 
 PULSE_CONSTEXPR std::vector<double> pipeline_speeds(const cluster& machine, const rank_grid& grid) {
-    std::vector<double> speeds{};
-    if (machine.unlike.empty()) { return speeds; }
+    if (machine.unlike.empty()) { return {}; }
     check_unlike_devices(machine);
     detail::require_grid(machine, grid);
-    for (int p = 0; p != grid.pipeline; ++p) {
-        speeds.push_back(machine.speed_of(grid.rank_of(p, 0)));
-        for (int r = 1; r != grid.data; ++r) {
-            speeds.back() = std::min(speeds.back(), machine.speed_of(grid.rank_of(p, r)));
-        }
-    }
-    return speeds;
+    return grid.least_of_replicas([&](int device) { return machine.speed_of(device); });
 }
 
 PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid, int p,

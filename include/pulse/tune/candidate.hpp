@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
@@ -82,14 +79,9 @@ struct candidate_options {
     const std::int64_t asked = options.memory_limit_bytes;
     if (machine.unlike.empty()) { return asked > 0 ? asked : machine.memory_bytes; }
     const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
-    std::vector<std::int64_t> each{};
-    for (int p = 0; p != grid.pipeline; ++p) {
-        each.push_back(asked > 0 ? asked : std::numeric_limits<std::int64_t>::max());
-        for (int r = 0; r != grid.data; ++r) {
-            each.back() = std::min(each.back(), machine.memory_of(grid.rank_of(p, r)));
-        }
-    }
-    return memory_limits{std::move(each)};
+    return memory_limits{grid.least_of_replicas([&](int device) {
+        return asked > 0 ? std::min(asked, machine.memory_of(device)) : machine.memory_of(device);
+    })};
 }
 
 /// What each rank of a candidate keeps of its parameters.

@@ -243,12 +243,7 @@ PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, 
                                                        const prepared_candidate& prepared, schedule order, bool tight) {
     evaluated_candidate made{unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews), {}, {}};
     made.planned.order = std::move(order);
-    std::vector<std::int64_t> left{};
-    for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
-        const std::int64_t limit = prepared.limits.of(d);
-        left.push_back(limit > 0 ? std::max<std::int64_t>(1, limit - prepared.frozen_bytes[d]) : 0);
-    }
-    predict_plan(made.planned, costs, prepared, left.empty() ? prepared.limits : memory_limits{std::move(left)}, tight);
+    predict_plan(made.planned, costs, prepared, prepared.limits.less(prepared.frozen_bytes), tight);
     for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
         made.planned.predicted.peak_memory_bytes[d] += prepared.frozen_bytes[d];
     }

@@ -132,10 +132,9 @@ inline void require_cascade(const tune_candidate& c) {
     made.order = list_schedule(step.problem, options.list);
     predict_plan(made, costs, ready, limit, false);
     const auto& peaks = made.predicted.peak_memory_bytes;
-    const auto most = std::max_element(peaks.begin(), peaks.end());
-    if (limit > 0 && *most > limit) {
-        const int device = static_cast<int>(most - peaks.begin());
-        throw memory_error(device, *most, limit, kept_bytes_on(model, device, 1, 0, kept));
+    if (const int device = ready.limits.worst_over(peaks); device >= 0) {
+        throw memory_error(device, peaks[static_cast<std::size_t>(device)], limit,
+                           kept_bytes_on(model, device, 1, 0, kept));
     }
     world = std::move(step.world);
     return {std::move(made), std::move(costs), kept, c.layout};

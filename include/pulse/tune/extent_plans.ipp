@@ -155,12 +155,11 @@ PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of
                                    std::to_string(peaks[static_cast<std::size_t>(over)]) + " bytes of " +
                                    std::to_string(found.limits.of(over)) + " for steps of all extents");
         }
-        std::vector<std::int64_t> less{};
+        std::vector<std::int64_t> excess{};
         for (std::size_t d = 0; d != peaks.size(); ++d) {
-            const std::int64_t excess = std::max<std::int64_t>(0, peaks[d] - found.limits.of(d));
-            less.push_back(std::max<std::int64_t>(1, limits.of(d) - excess));
+            excess.push_back(std::max<std::int64_t>(0, peaks[d] - found.limits.of(d)));
         }
-        limits = memory_limits{std::move(less)};
+        limits = limits.less(excess);
     }
 }
 

@@ -88,9 +88,10 @@ struct left_out_candidates {
 /// Choices without effect are made once: one replica shares no state; one device has no routing and no layout, and no
 /// split (nothing waits for it) where it need not have one; a folded placement takes the first routing, as its skips
 /// stay on their devices. One device runs its microbatches one after the other: it is a candidate of the list scheduler
-/// and of GPipe alone, and of no space that asks for a split. Throws input_error for options that make no sense.
+/// and of GPipe alone, and of no space that asks for a split. `places` are the nodes, or the devices where these are
+/// unlike: in one, no layout differs from another. Throws input_error for options that make no sense.
 [[nodiscard]] PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices,
-                                                                            int nodes, left_out_candidates& left_out);
+                                                                            int places, left_out_candidates& left_out);
 
 } // namespace pulse
 

@@ -140,7 +140,7 @@ template <class Values, class Set, class Once>
 
 } // namespace detail
 
-PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices, int nodes,
+PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options& options, int devices, int places,
                                                               left_out_candidates& left_out) {
     detail::require_sensible(options, devices);
     left_out = {};
@@ -181,7 +181,7 @@ PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options
         [](const tune_candidate&) { return false; });
     all = detail::multiply(
         all, options.layouts, [](tune_candidate& c, rank_layout l) { c.layout = l; },
-        [&](const tune_candidate& c) { return alone(c) || c.data_degree == 1 || nodes == 1; });
+        [&](const tune_candidate& c) { return alone(c) || c.data_degree == 1 || places == 1; });
     all = detail::multiply(
         all, options.methods, [](tune_candidate& c, schedule_method m) { c.method = m; },
         [](const tune_candidate&) { return false; });

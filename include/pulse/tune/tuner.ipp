@@ -46,8 +46,9 @@ public:
             throw input_error("tune: devices: " + std::to_string(devices) + " are asked, the cluster has " +
                               std::to_string(machine.devices()));
         }
+        const int places = machine.unlike.empty() ? machine.nodes : machine.devices();
         left_out_candidates left_out{};
-        for (const tune_candidate& c : enumerate_candidates(options, devices, kinds_of_place(machine), left_out)) {
+        for (const tune_candidate& c : enumerate_candidates(options, devices, places, left_out)) {
             made_.rows.push_back({});
             made_.rows.back().candidate = c;
         }
@@ -118,10 +119,6 @@ private:
         return at->second;
     }
 
-    /// Nodes, where it matters in which a device is; of unlike devices it matters which one it is.
-    [[nodiscard]] static int kinds_of_place(const cluster& machine) {
-        return machine.unlike.empty() ? machine.nodes : machine.devices();
-    }
     [[nodiscard]] memory_limits limits(const tune_candidate& c) const {
         return memory_limits_of(machine_, c, options_);
     }

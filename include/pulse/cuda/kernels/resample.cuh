@@ -11,16 +11,20 @@
 
 namespace pulse::cuda {
 
-/// Two axes of a resample_shape, on the device.
+/// A resample_shape on the device, with the samples that it is applied to.
 struct resampled_grids {
     int from_rows;
     int from_columns;
     int rows;
     int columns;
     int leading;
+    divider features;
+    int batch;
+    std::int64_t sample; ///< scalars of one, on the other grid
 
-    explicit resampled_grids(const resample_shape& s) :
-        from_rows{s.from_rows}, from_columns{s.from_columns}, rows{s.rows}, columns{s.columns}, leading{s.leading} {}
+    resampled_grids(const resample_shape& s, int samples) :
+        from_rows{s.from_rows}, from_columns{s.from_columns}, rows{s.rows}, columns{s.columns}, leading{s.leading},
+        features{s.features}, batch{samples}, sample{std::int64_t{s.tokens()} * s.features} {}
 
     /// As resample_shape::each_tap: where the taps of entry `to`, of `more` on an axis, begin, and how far beyond
     /// their second one it lies. Whole numbers as far as there are any.
@@ -51,12 +55,9 @@ struct resampled_scalars {
     const T* x;
     T* y;
     resampled_grids grids;
-    divider features;
-    int batch;
-    std::int64_t sample;
 
     [[nodiscard]] __device__ float read(std::uint32_t i) const {
-        const divided at = divide(i, features);
+        const divided at = divide(i, grids.features);
         const int token = static_cast<int>(at.quotient) - grids.leading;
         if (token < 0) { return to_float(x[i]); }
         float row_beyond;
@@ -68,13 +69,13 @@ struct resampled_scalars {
             const int from = grids.inside(row + tap / 4, grids.from_rows) * grids.from_columns +
                              grids.inside(column + tap % 4, grids.from_columns) + grids.leading;
             sum += grids.weight(row_beyond, tap / 4) * grids.weight(column_beyond, tap % 4) *
-                   to_float(x[std::int64_t{from} * features.divisor + at.remainder]);
+                   to_float(x[std::int64_t{from} * grids.features.divisor + at.remainder]);
         }
         return sum;
     }
     __device__ void write(std::uint32_t i, float sum) const {
-        for (int b = 0; b < batch; ++b) {
-            T& to = y[b * sample + i];
+        for (int b = 0; b < grids.batch; ++b) {
+            T& to = y[b * grids.sample + i];
             to = from_float<T>(to_float(to) + sum);
         }
     }
@@ -86,17 +87,14 @@ struct resampled_sum_scalars {
     const T* dy;
     float* dx;
     resampled_grids grids;
-    divider features;
-    int batch;
-    std::int64_t sample;
 
     [[nodiscard]] __device__ float read(std::uint32_t i) const {
-        const divided at = divide(i, features);
+        const divided at = divide(i, grids.features);
         const int token = static_cast<int>(at.quotient) - grids.leading;
         float sum = dx[i];
         const auto add = [&](std::int64_t to, float weight) {
-            for (int b = 0; b < batch; ++b) {
-                sum += weight * to_float(dy[b * sample + to * features.divisor + at.remainder]);
+            for (int b = 0; b < grids.batch; ++b) {
+                sum += weight * to_float(dy[b * grids.sample + to * grids.features.divisor + at.remainder]);
             }
         };
         if (token < 0) {
@@ -126,17 +124,15 @@ inline void require_grids(const char* operation, const resample_shape& s, int ba
 template <class T>
 void add_resampled(const queue& on, const resample_shape& s, int batch, const T* x, T* y) {
     require_grids("add_resampled", s, batch);
-    const std::int64_t sample = std::int64_t{s.tokens()} * s.features;
-    map_items(on, "add_resampled", sample,
-              resampled_scalars<T>{x, y, resampled_grids(s), divider(s.features), batch, sample});
+    const resampled_grids grids(s, batch);
+    map_items(on, "add_resampled", grids.sample, resampled_scalars<T>{x, y, grids});
 }
 /// Its transpose: adds to dx [from_tokens][features], samples in ascending order at each place of the other grid.
 template <class T>
 void resampled_sums(const queue& on, const resample_shape& s, int batch, const T* dy, float* dx) {
     require_grids("resampled_sums", s, batch);
     map_items(on, "resampled_sums", std::int64_t{s.from_tokens()} * s.features,
-              resampled_sum_scalars<T>{dy, dx, resampled_grids(s), divider(s.features), batch,
-                                       std::int64_t{s.tokens()} * s.features});
+              resampled_sum_scalars<T>{dy, dx, resampled_grids(s, batch)});
 }
 
 } // namespace pulse::cuda

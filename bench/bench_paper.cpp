@@ -1,5 +1,5 @@
-// The setting of PULSE's headline, eight devices, and four nodes with slow links between them: pulse's tuned plan
-// against the tuned baselines, simulated.
+// The cards that people own, the setting of PULSE's headline, eight devices, and four nodes with slow links between
+// them: pulse's tuned plan against the tuned baselines, simulated.
 //   bench_paper [--quick] [--model NAME] [--cluster NAME...] [--global-batch N] [--refine SECONDS] [--json FILE]
 // Every method is tuned over the same degrees, microbatch sizes and memory; see `methods` and tune_sharding for what
 // each may choose.
@@ -62,13 +62,30 @@ constexpr cluster slow_nodes{.name = "4x8xv100-slow",
                              .intra_node = {.latency_us = 10.0, .bandwidth_gb_per_s = 12.0},
                              .inter_node = {.latency_us = 15.0, .bandwidth_gb_per_s = 1.5}};
 
-/// Eight devices of one node, memory and links as known_clusters has them, and the slow nodes.
+/// The cards that people own: RTX 4090 on PCIe behind the host, as two of them exchange without peer access, and in two
+/// servers with Ethernet of 10 Gb/s between.
+constexpr cluster own_cards(const label& name, int nodes, int devices_per_node) {
+    return {.name = name,
+            .nodes = nodes,
+            .devices_per_node = devices_per_node,
+            .memory_bytes = rtx_4090.memory_bytes,
+            .intra_node = {.latency_us = 15.0, .bandwidth_gb_per_s = 10.0},
+            .inter_node = {.latency_us = 30.0, .bandwidth_gb_per_s = nodes > 1 ? 1.25 : 0.0}};
+}
+
+/// The cards that people own, eight devices of one node with memory and links as known_clusters has them, and the slow
+/// nodes.
 std::vector<setting> settings() {
     const std::vector<std::string> of_the_paper{"sd21", "uvit_h2", "hunyuan_dit_v12"};
-    return {{v100_32gb, v100_nvlink_8, 128, of_the_paper},
+    const std::vector<std::string> all{"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"};
+    return {{rtx_4090, own_cards("8xrtx-4090", 1, 8), 16, all},
+            {rtx_4090, own_cards("4xrtx-4090", 1, 4), 16, all},
+            {rtx_4090, own_cards("2xrtx-4090", 1, 2), 16, all},
+            {rtx_4090, own_cards("2x4xrtx-4090", 2, 4), 16, all},
+            {v100_32gb, v100_nvlink_8, 128, of_the_paper},
             {v100_32gb, v100_pcie_8, 128, of_the_paper},
             {ascend_910a, ascend_910a_8, 128, of_the_paper},
-            {v100_32gb, slow_nodes, 256, {"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"}}};
+            {v100_32gb, slow_nodes, 256, all}};
 }
 
 /// A method with what its authors let it choose.
@@ -364,15 +381,16 @@ void run(const paper_options& options) {
 
 int main(int argc, char** argv) {
     paper_options options{};
-    CLI::App app{"Simulated throughput and volume of pulse's tuned plan against tuned baselines on eight devices and "
-                 "on four nodes.",
+    CLI::App app{"Simulated throughput and volume of pulse's tuned plan against tuned baselines, on two to eight "
+                 "cards that people own, on eight devices of a data centre and on four nodes.",
                  "bench_paper"};
     app.add_flag("--quick", options.quick, "one node and four, one model, small batch, no synthesis");
     app.add_option("--model", options.model, "only this one")
         ->check(CLI::IsMember({"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"}));
     app.add_option("--cluster", options.clusters, "only these")
-        ->check(CLI::IsMember({"8xv100-nvlink", "8xv100-pcie", "8x910a", "4x8xv100-slow"}));
-    app.add_option("--global-batch", options.global_batch, "samples of a step; otherwise 128, and 256 on four nodes")
+        ->check(CLI::IsMember({"8xrtx-4090", "4xrtx-4090", "2xrtx-4090", "2x4xrtx-4090", "8xv100-nvlink", "8xv100-pcie", "8x910a",
+                               "4x8xv100-slow"}));
+    app.add_option("--global-batch", options.global_batch, "samples of a step; otherwise 16 of RTX cards, 128 of others, and 256 on four nodes")
         ->check(CLI::PositiveNumber);
     app.add_option("--refine", options.refine_seconds, "seconds of synthesis for each of pulse's best three; 0: none")
         ->check(CLI::NonNegativeNumber)

@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
                 pulse::nn::initialise<float>(pulse::parameters_of<model>(block.layer), 1,
                                              rank.parameters().values_of(block.layer));
             }
-            rank_optimizer optimizer{model::layer_count, 1, rank.parameters(), {.clip_norm = 1.0}};
+            rank_optimizer optimizer{model::part_count, 1, rank.parameters(), {.clip_norm = 1.0}};
             task work{batch, &rank.parameters(), &optimizer, &transport};
             for (int r = -2; r != rounds; ++r) {
                 const auto start = std::chrono::steady_clock::now();

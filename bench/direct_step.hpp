@@ -71,7 +71,7 @@ public:
 
 private:
     static constexpr auto table = pulse::layer_table<Model, B>();
-    static constexpr auto graph = pulse::graph_of<Model>();
+    static constexpr auto graph = pulse::uncut_graph_of<Model>();
 
     template <class Task>
     pulse::backend_frame<B> condition_frame(Task& task, int m) {
@@ -83,12 +83,14 @@ private:
         f.workspace = workspace_.data();
         return f;
     }
+    /// Behind its parameters lie those of the layer's other parts.
+    [[nodiscard]] static int first_part(std::size_t l) { return static_cast<int>(pulse::first_part_of<Model>(l)); }
     pulse::backend_frame<B> frame(std::size_t l) {
         pulse::backend_frame<B> f;
         f.batch = batch_;
         f.input = l == 0 ? input_.data() : output_[l - 1].data();
         f.conditioning = conditioning_.data();
-        f.parameters = parameters_.values_of(static_cast<int>(l)).data();
+        f.parameters = parameters_.values_of(first_part(l)).data();
         f.output = output_[l].data();
         f.saved = saved_[l].data();
         f.statistics = statistics_[l].data();
@@ -96,7 +98,7 @@ private:
         f.input_gradient = l == 0 ? nullptr : gradient_[l - 1].data();
         f.conditioning_gradient = conditioning_gradient_.data();
         f.deferred = deferred_[l].data();
-        f.parameter_gradients = parameters_.gradients_of(static_cast<int>(l)).data();
+        f.parameter_gradients = parameters_.gradients_of(first_part(l)).data();
         f.workspace = workspace_.data();
         for (std::size_t e = 0; e != graph.skips.size(); ++e) {
             if (graph.skips[e].to != static_cast<int>(l)) { continue; }

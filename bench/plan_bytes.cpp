@@ -49,7 +49,7 @@ moved traffic_both_ways(const pulse::partition& of_relayed, const pulse::partiti
 
 /// The placements of one model on P devices, each cut for its own routing; absent when there is no such cut.
 struct placements {
-    std::optional<moved> folded{}; ///< the two ways differ only where residual edges cross
+    std::optional<moved> folded{}; ///< no skip travels
     std::optional<moved> sequential{};
     std::optional<moved> interleaved{};
 };
@@ -69,12 +69,6 @@ double saved_percent(std::int64_t ours, std::int64_t theirs) {
 
 placements measure_placements(const pulse::cost_table& costs, int devices, double slack, std::string& why_not) {
     using pulse::skip_routing;
-    const auto folded = [&](skip_routing routing) {
-        pulse::skip_aware_options options{};
-        options.slack = slack;
-        options.routing = routing;
-        return pulse::skip_aware_partition(costs, devices, 1, options);
-    };
     const auto sequential = [&](skip_routing routing) {
         pulse::sequential_options options{};
         options.slack = slack;
@@ -83,7 +77,10 @@ placements measure_placements(const pulse::cost_table& costs, int devices, doubl
     };
     placements made{};
     try {
-        made.folded = traffic_both_ways(folded(skip_routing::relayed), folded(skip_routing::direct), costs);
+        pulse::skip_aware_options options{};
+        options.slack = slack;
+        const pulse::partition cut = pulse::skip_aware_partition(costs, devices, 1, options);
+        made.folded = traffic_both_ways(cut, cut, costs);
     } catch (const pulse::infeasible_error& e) { why_not = e.what(); }
     try {
         made.sequential = traffic_both_ways(sequential(skip_routing::relayed), sequential(skip_routing::direct), costs);

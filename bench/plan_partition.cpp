@@ -31,7 +31,7 @@ using nlohmann::ordered_json;
 /// What the edges of a random model look like. The fewer skips, the more regions are closed: without any, all n^2/2.
 /// `equal` and `heavy` have none either, and layers that are alike; `heavy` has one in the middle that takes as long as
 /// all others.
-enum class family { dense, fan_out, crossing, sparse, residual, none, equal, heavy };
+enum class family { dense, fan_out, crossing, sparse, none, equal, heavy };
 
 struct named_family {
     family kind{};
@@ -44,7 +44,6 @@ constexpr named_family families[]{{family::dense, "dense"},
                                   {family::fan_out, "fan-out"},
                                   {family::crossing, "crossing"},
                                   {family::sparse, "sparse"},
-                                  {family::residual, "residual"},
                                   {family::none, "none"},
                                   {family::equal, "equal", 1000},
                                   {family::heavy, "heavy", 1000},
@@ -74,36 +73,32 @@ pulse::cost_table random_model(int n, family kind, unsigned seed) {
         layer.output_bytes = static_cast<std::int64_t>(1 + draw() % 16U) << 16U;
         costs.layers.push_back(layer);
     }
-    const auto edge = [&costs, n](int from, int to, bool residual) {
-        if (from < to && to < n) { costs.skips.push_back({from, to, 1 << 20, residual}); }
+    const auto edge = [&costs, n](int from, int to) {
+        if (from < to && to < n) { costs.skips.push_back({from, to, 1 << 20}); }
     };
     const auto few = [&](int count) {
         for (int k = 0; k != count; ++k) {
             const int from = (2 * k + 1) * n / (4 * count + 2);
-            edge(from, n - 1 - from, false);
+            edge(from, n - 1 - from);
         }
     };
     switch (kind) {
     case family::dense:
-        for (int l = 0; 2 * l + 3 < n; ++l) { edge(l, n - 1 - l, false); }
+        for (int l = 0; 2 * l + 3 < n; ++l) { edge(l, n - 1 - l); }
         break;
     case family::fan_out:
         for (int l = 0; 2 * l + 3 < n; l += 2) {
-            edge(l, n - 1 - l, false);
-            edge(l, n - 2 - l, false);
+            edge(l, n - 1 - l);
+            edge(l, n - 2 - l);
         }
         break;
     case family::crossing: // pairs that cross within themselves, with free layers between
         for (int l = 0; 2 * l + 4 < n; l += 8) {
-            edge(l, n - 3 - l, false);
-            edge(l + 2, n - 1 - l, false);
+            edge(l, n - 3 - l);
+            edge(l + 2, n - 1 - l);
         }
         break;
     case family::sparse: few(8); break;
-    case family::residual:
-        few(8);
-        for (int l = 0; l + 5 < n; l += 5) { edge(l, l + 4, true); }
-        break;
     case family::none: break;
     case family::equal:
     case family::heavy:
@@ -185,10 +180,10 @@ void judge(ordered_json& all, const char* what, double ms, double target_ms) {
 
 /// The finest backbone of the zoo, or the profile that was given.
 void measure_model(const partition_options& options, ordered_json& all) {
-    static constexpr auto fine = pulse::graph_of<pulse::sdxl_fine>();
+    static constexpr auto finest = pulse::graph_of<pulse::sdxl>();
     const bool profiled = !options.profile.empty();
     const pulse::cost_table costs =
-        profiled ? pulse::load_profile(options.profile) : pulse::analytic_costs(fine.view(), pulse::a100_80gb, 1, 2);
+        profiled ? pulse::load_profile(options.profile) : pulse::analytic_costs(finest.view(), pulse::a100_80gb, 1, 2);
     const auto layers = static_cast<int>(costs.layers.size());
     std::printf("%s, %d layers, %d devices\n%8s %12s %12s %9s\n", costs.model.str().c_str(), layers, options.devices,
                 "waves", "median ms", "worst ms", "balance");
@@ -197,7 +192,7 @@ void measure_model(const partition_options& options, ordered_json& all) {
         const timing t = time_cuts([&costs](unsigned) { return costs; }, options.devices, waves, options);
         std::printf("%8d %12.2f %12.2f %9.4f\n", waves, t.ms, t.worst_ms, t.balance);
         rows.push_back({{"waves", waves}, {"median_ms", t.ms}, {"worst_ms", t.worst_ms}, {"balance", t.balance}});
-        if (!profiled && waves == 1) { judge(all, "sdxl_fine at P=8", t.worst_ms, 10); }
+        if (!profiled && waves == 1) { judge(all, "sdxl at P=8", t.worst_ms, 10); }
     }
 }
 
@@ -237,7 +232,7 @@ void add_partition_part(CLI::App& app) {
                      "numbers of layers (100 200 500 1000 2000); 8 devices under 200, 32 under 1000, else 64")
         ->check(CLI::Range(16, 5000));
     part->add_option("--profile", options->profile,
-                     "time this profile with 1, 2 and 3 waves instead of random models and sdxl_fine");
+                     "time this profile with 1, 2 and 3 waves instead of random models and sdxl");
     part->add_option("--devices", options->devices, "devices for the model or profile (8)")->check(CLI::Range(1, 1024));
     part->add_flag("--quick", options->quick, "small models once, to see that it runs");
     part->add_option("--json", options->json, "also write the figures to this file");

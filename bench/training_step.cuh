@@ -141,7 +141,7 @@ template <class Model>
         device_operations math{transport.stream()};
         pulse::executor<Model, device_operations> rank{math, transport, plan, costs};
         found.parameters = static_cast<std::int64_t>(rank.parameters().values().size());
-        device_optimizer optimizer{Model::layer_count, rank.parameters(), initial_weights<Model>(rank.parameters()),
+        device_optimizer optimizer{Model::part_count, rank.parameters(), initial_weights<Model>(rank.parameters()),
                                    transport.stream()};
         fixed_task<Model> task{request.batch, transport.stream()};
         pulse::cuda::event begin{pulse::cuda::timing::on};

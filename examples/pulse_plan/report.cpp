@@ -98,15 +98,12 @@ std::string heading_text(const arguments& a, const pulse::tuning& found) {
     const pulse::cost_table& costs = found.costs;
     std::int64_t parameter_bytes = 0;
     for (const pulse::layer_cost& layer : costs.layers) { parameter_bytes += layer.parameter_bytes; }
-    std::size_t residuals = 0;
-    for (const pulse::skip_cost& edge : costs.skips) { residuals += edge.residual ? 1 : 0; }
     std::string text = costs.model.str() + " on " + std::to_string(a.asked.devices) + " x " +
                        (costs.device.empty() ? "device" : costs.device.str()) + ": ";
     text += a.profile.empty() ? pulse::grouped(pulse::elements_of(parameter_bytes, found.kept)) + " parameters"
                               : bytes(parameter_bytes) + " of parameters";
-    text += ", " + std::to_string(costs.layers.size()) + " layers, " + std::to_string(costs.skips.size() - residuals) +
-            " skip edges";
-    if (residuals > 0) { text += ", " + std::to_string(residuals) + " residual edges"; }
+    text +=
+        ", " + std::to_string(costs.layers.size()) + " layers, " + std::to_string(costs.skips.size()) + " skip edges";
     text += "; " + pulse::to_text(found.kept) + "\n";
     for (const std::string& assumption : found.assumptions) { text += "assumed: " + assumption + "\n"; }
     return text;

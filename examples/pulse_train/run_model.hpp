@@ -245,7 +245,7 @@ void use_untrained(const Side& side, run_inputs& in) {
     run_results untrained;
     std::size_t tensor = 0;
     for (int block = Model::is_conditioned ? pulse::conditioning_block : 0;
-         block != static_cast<int>(Model::layer_count); ++block) {
+         block != static_cast<int>(Model::part_count); ++block) {
         std::vector<float>& to = untrained.averages[block];
         for (std::size_t n = pulse::parameters_of<Model>(block).size(); n != 0; --n) {
             values(tensor++, [&](std::span<const float> piece) { to.insert(to.end(), piece.begin(), piece.end()); });

@@ -6,14 +6,13 @@
 // error-4: pulse: a layer (Object) makes a gradient of what has none in the layer before it (Subject)
 // error-5: pulse: a skip edge ends at a layer (Object) that makes a gradient of another part of it
 // error-6: pulse: a layer is locked, or runs forward only, once
-// error-7: pulse: layers that run side by side read no skip and no residual
+// error-7: pulse: layers that run side by side read no skip
 // error-8: pulse: layers that run side by side read the same conditioning and context, or none
 // error-9: pulse: layers that run side by side read no timesteps and no facts
 // error-10: pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained
 // error-11: pulse: a layer reads conditioning of another shape (Subject) than the model gives
 // error-12: pulse: a conditioning module that is locked beside its copy trains all its weights and no context
-// error-13: pulse: a ControlNet is one of a unet that is not fine
-// error-14: pulse: a ControlNet is one of a unet that reads text states as they are given, without encoder_hid_dim
+// error-13: pulse: a ControlNet is one of a unet that reads text states as they are given, without encoder_hid_dim
 
 #include <pulse/model/model.hpp>
 #include <pulse/nn/control.hpp>
@@ -87,8 +86,6 @@ struct wrong : model<"wrong", layers<beside<"timed", timed, timed>, joined>, ski
 #elif CASE == 12
 struct wrong : model<"wrong", layers<pair, joined>, skips<>, both_conditionings<trains_text>> {};
 #elif CASE == 13
-struct wrong : pulse::controlnet<pulse::sdxl_fine::config> {};
-#elif CASE == 14
 constexpr pulse::unet_config projected() {
     pulse::unet_config config = pulse::sdxl::config;
     config.encoder_hid_dim = 4096;

@@ -16,14 +16,9 @@
 // error-14: pulse: the second argument of a model is layers<...>
 // error-15: pulse: the third argument of a model is skips<skip<...>, ...>
 // error-16: pulse: a shape has at most 8 dimensions
-// error-17: pulse: a residual edge ends at a layer that adds nothing (Object has no residual_input)
-// error-18: pulse: the shape on a residual edge (output of Subject) is not what its target (Object) adds
-// error-19: pulse: two residual edges end at the same layer
-// error-20: pulse: a layer adds a residual (Subject has a residual_input) but no residual edge ends at it
-// error-21: pulse: a layer adds a residual (Subject) of another shape than its output
-// error-22: pulse: a layer reads context (Subject) but the model's conditioning module gives none
-// error-23: pulse: a layer reads context of another shape (Subject) than the model gives
-// error-24: pulse: this model is only declared here: include the header that defines it
+// error-17: pulse: a layer reads context (Subject) but the model's conditioning module gives none
+// error-18: pulse: a layer reads context of another shape (Subject) than the model gives
+// error-19: pulse: this model is only declared here: include the header that defines it
 
 #include <pulse/model/model.hpp>
 
@@ -31,7 +26,6 @@
 
 using pulse::layers;
 using pulse::model;
-using pulse::residual;
 using pulse::shape;
 using pulse::skip;
 using pulse::skips;
@@ -41,9 +35,6 @@ using body = archetype::layer<"body", shape<4>>;
 using join = archetype::joining_layer<"join", shape<4>, shape<4>>;
 using wide_join = archetype::joining_layer<"join", shape<4>, shape<8>>;
 using timed = archetype::conditioned_layer<"timed", shape<4>, shape<16>>;
-using add = archetype::adding_layer<"add", shape<4>, shape<4>>;
-using wide_add = archetype::adding_layer<"add", shape<4>, shape<8>, shape<8>>;
-using odd_add = archetype::adding_layer<"add", shape<4>, shape<4>, shape<8>>;
 using reader = archetype::attending_layer<"reader", shape<4>, shape<3, 5>>;
 using text_7 = archetype::module_with_text<"clock", shape<16>, shape<3, 7>>;
 using clock_16 = archetype::module<"clock", shape<16>>;
@@ -53,8 +44,6 @@ using clock_32 = archetype::module<"clock", shape<32>>;
 struct plain : model<"plain", layers<in, body>> {};
 struct skipping : model<"skipping", layers<in, body, join>, skips<skip<"in", "join">>> {};
 struct timely : model<"timely", layers<in, body, timed>, skips<>, clock_16> {};
-struct around : model<"around", layers<in, body, add>, skips<residual<"in", "add">>> {};
-struct both : model<"both", layers<in, join, add>, skips<skip<"in", "join">, residual<"in", "add">>> {};
 static_assert(plain::layer_count == 2 && skipping::skip_count == 1 && timely::is_conditioned);
 #elif CASE == 1
 struct wrong : model<"wrong", layers<in, body, join>, skips<skip<"inn", "join">>> {};
@@ -89,20 +78,10 @@ struct wrong : model<"wrong", layers<in, body, join>, skip<"in", "join">> {};
 #elif CASE == 16
 struct wrong : model<"wrong", layers<archetype::layer<"deep", shape<1, 1, 1, 1, 1, 1, 1, 1, 1>>>> {};
 #elif CASE == 17
-struct wrong : model<"wrong", layers<in, body, join>, skips<residual<"in", "join">>> {};
-#elif CASE == 18
-struct wrong : model<"wrong", layers<in, body, wide_add>, skips<residual<"in", "add">>> {};
-#elif CASE == 19
-struct wrong : model<"wrong", layers<in, body, add>, skips<residual<"in", "add">, residual<"body", "add">>> {};
-#elif CASE == 20
-struct wrong : model<"wrong", layers<in, body, add>, skips<>> {};
-#elif CASE == 21
-struct wrong : model<"wrong", layers<in, body, odd_add>, skips<residual<"in", "add">>> {};
-#elif CASE == 22
 struct wrong : model<"wrong", layers<in, reader>, skips<>, clock_16> {};
-#elif CASE == 23
+#elif CASE == 18
 struct wrong : model<"wrong", layers<in, reader>, skips<>, text_7> {};
-#elif CASE == 24
+#elif CASE == 19
 struct only_declared;
 static_assert(pulse::any_model<only_declared>);
 #endif

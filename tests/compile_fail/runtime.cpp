@@ -4,8 +4,7 @@
 // error-2: pulse: a conditioning module needs static forward and backward_weight over the backend
 // error-3: pulse: only the first layer of a model reads the timesteps
 // error-4: pulse: only the first layer of a model reads facts of the samples
-// error-5: pulse: a layer that runs reads a skip or a residual, not both
-// error-6: pulse: what reads text or facts says what they are: a condition_set 'conditions'
+// error-5: pulse: what reads text or facts says what they are: a condition_set 'conditions'
 
 #include <pulse/model/model.hpp>
 #include <pulse/reference/backend.hpp>
@@ -47,7 +46,7 @@ template <pulse::label Name, bool ReadsTime, int Facts>
 struct clocked_layer : running<archetype::layer<Name, pulse::shape<4>>> {
     static constexpr bool reads_timesteps = ReadsTime;
     static constexpr int fact_elements = Facts;
-#if CASE != 6
+#if CASE != 5
     static constexpr pulse::condition_set conditions = [] {
         pulse::condition_set read;
         read.add({pulse::condition_kind::text_mask, Facts});
@@ -59,22 +58,6 @@ struct clocked
     : pulse::model<"clocked", pulse::layers<clocked_layer<"a", true, 2>, clocked_layer<"b", CASE == 3, CASE == 4>>> {};
 static_assert(pulse::layer_table<clocked, pulse::host::reference_backend<float>>().size() == 2);
 static_assert(pulse::conditions_read_by<clocked>().fact_elements() == 2);
-
-using first = running<archetype::layer<"first", pulse::shape<4>>>;
-#if CASE == 5
-struct meeting : running<archetype::joining_layer<"meeting", pulse::shape<4>, pulse::shape<4>>> {
-    using residual_input = pulse::shape<4>;
-};
-struct crossroads
-    : pulse::model<"crossroads", pulse::layers<first, running<archetype::layer<"second", pulse::shape<4>>>, meeting>,
-                   pulse::skips<pulse::skip<"first", "meeting">, pulse::residual<"first", "meeting">>> {};
-#else
-using meeting = running<archetype::adding_layer<"meeting", pulse::shape<4>, pulse::shape<4>>>;
-struct crossroads
-    : pulse::model<"crossroads", pulse::layers<first, running<archetype::layer<"second", pulse::shape<4>>>, meeting>,
-                   pulse::skips<pulse::residual<"first", "meeting">>> {};
-#endif
-static_assert(pulse::layer_table<crossroads, pulse::host::reference_backend<float>>().size() == 3);
 
 struct timed : pulse::model<"timed", pulse::layers<running_layer>, pulse::skips<>, running_module> {};
 static_assert(pulse::layer_table<timed, pulse::host::reference_backend<float>>().size() == 1);

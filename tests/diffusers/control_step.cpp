@@ -175,7 +175,7 @@ template <class M, class Unet>
     };
     compare("loss", {static_cast<float>(loss)});
     compare("conditioning", run.conditioning_gradients);
-    static constexpr auto graph = graph_of<M>();
+    static constexpr auto graph = uncut_graph_of<M>();
     for (std::size_t l = 0; l != M::layer_count; ++l) {
         if (!run.gradients[l].empty()) { compare(graph.layers[l].name.chars, run.gradients[l]); }
     }

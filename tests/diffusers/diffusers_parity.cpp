@@ -170,7 +170,7 @@ void check_scheduler(const fs::path& folder) {
     check_round<ddpm_tiny>(theirs / "ddpm", ddpm);
     check_round<small_sd>(theirs / "small_sd", sd);
     check_round<small_sdxl>(theirs / "small_sdxl", sdxl_values);
-    CHECK_NOTHROW(static_cast<void>(open_backbone<small_sdxl_fine>(theirs / "small_sdxl")));
+    CHECK_NOTHROW(static_cast<void>(open_backbone<small_sdxl>(theirs / "small_sdxl")));
     const weights halves = open_backbone<small_sd>(theirs / "half");
     for (std::size_t i = 0; i != half.parameters.size(); ++i) {
         CHECK(halves.tensors().at(half.parameters[i].name.str()).entry->type == io::f16);

@@ -30,7 +30,7 @@ namespace {
 template <class M>
 double flops_of() {
     double sum = 0.0;
-    for (const layer_node& l : graph_of<M>().layers) { sum += l.forward_flops; }
+    for (const layer_node& l : uncut_graph_of<M>().layers) { sum += l.forward_flops; }
     return sum;
 }
 
@@ -43,7 +43,7 @@ std::vector<double> drawn_run(int samples, const extent& to = {}) {
     std::mt19937_64 random{7};
     std::normal_distribution<double> draw;
     for (double& p : model.parameters()) { p = 0.3 * draw(random); }
-    const auto graph = graph_of<M>(size);
+    const auto graph = uncut_graph_of<M>(size);
     std::vector<double> x(static_cast<std::size_t>(samples * graph.layers.front().input_elements));
     for (double& v : x) { v = draw(random); }
     std::vector<double> y(static_cast<std::size_t>(samples * graph.layers.back().output_elements));
@@ -60,7 +60,7 @@ void check_cuts() {
     std::mt19937_64 random{11};
     std::normal_distribution<double> draw;
     for (double& p : model.parameters()) { p = 0.3 * draw(random); }
-    constexpr auto graph = graph_of<M>();
+    constexpr auto graph = uncut_graph_of<M>();
     std::vector<double> x[2];
     std::vector<double> whole[2];
     for (int i = 0; i != 2; ++i) {
@@ -121,7 +121,7 @@ void check_parts() {
         CHECK(parts[i]->used_bytes() == static_cast<std::int64_t>(sizeof(double) * parts[i]->parameters().size()) +
                                             8 * (most[i] + chain<M, reference>::statistics_elements()));
     }
-    constexpr auto graph = graph_of<M>();
+    constexpr auto graph = uncut_graph_of<M>();
     std::vector<double> here(static_cast<std::size_t>(graph.layers.front().input_elements));
     for (double& v : here) { v = draw(random); }
     std::vector<double> y(static_cast<std::size_t>(graph.layers.back().output_elements));
@@ -197,7 +197,7 @@ TEST_CASE("parameters and FLOPs of the autoencoder of Stable Diffusion are the k
         {"encoder.conv_out", 37896, 301989888.0},
         {"quant_conv", 72, 524288.0},
     };
-    constexpr auto encoder = graph_of<autoencoder_encoder<kl_f8(512)>>();
+    constexpr auto encoder = uncut_graph_of<autoencoder_encoder<kl_f8(512)>>();
     REQUIRE(encoder.layers.size() == known.size());
     for (std::size_t l = 0; l != known.size(); ++l) {
         CHECK(encoder.layers[l].name.view() == known[l].name);

@@ -4,8 +4,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     constexpr std::array<std::string_view, 12> fields{
-        "format", "model",       "device",    "microbatch_size",    "layers",
-        "skips",  "input_bytes", "residuals", "conditioning_bytes", "frozen_conditioning_bytes",
+        "format", "model",       "device",     "microbatch_size",    "layers",
+        "skips",  "input_bytes", "open_bytes", "conditioning_bytes", "frozen_conditioning_bytes",
         "frozen", "the profile"};
     return pulse_fuzz::feed(
         data, size, [](const std::string& text) { return pulse::parse_profile(text, "input.json"); },

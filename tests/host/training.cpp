@@ -179,7 +179,7 @@ plan plan_of(placement kind, int devices, int waves, bool split, recomputation r
 }
 
 void require_equal(const training& run, const training& want) {
-    REQUIRE(run.layers.size() == net::layer_count + 1);
+    REQUIRE(run.layers.size() == net::part_count + 1);
     REQUIRE(run.layers == want.layers);
     REQUIRE(run.losses == want.losses);
     REQUIRE(run.norms == want.norms);
@@ -258,8 +258,11 @@ TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradi
         CHECK(run.layers.at(layer)[2] == v);
     };
     check(conditioning_block, oracle.conditioning_parameters, oracle.conditioning_gradients);
-    for (std::size_t l = 0; l != net::layer_count; ++l) {
-        check(static_cast<int>(l), oracle.parameters[l], oracle.gradients[l]);
+    for (int l = 0; l != static_cast<int>(net::part_count); ++l) {
+        const auto copied = [](std::span<const float> values) {
+            return std::vector<float>(values.begin(), values.end());
+        };
+        check(l, copied(oracle.parameters_of_part(l)), copied(oracle.gradients_of_part(l)));
     }
 }
 
@@ -299,12 +302,7 @@ TEST_CASE("a forward run without a pipeline equals the unpipelined oracle on one
     math backend;
     unpipelined<net, math> oracle{backend, 5};
     forward_runner<net, math> runner{backend, 3};
-    std::copy(oracle.conditioning_parameters.begin(), oracle.conditioning_parameters.end(),
-              runner.parameters().values_of(conditioning_block).begin());
-    for (std::size_t l = 0; l != net::layer_count; ++l) {
-        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(),
-                  runner.parameters().values_of(static_cast<int>(l)).begin());
-    }
+    oracle.give(runner.parameters());
     backend.weights_changed();
     std::mt19937 random{6};
     std::normal_distribution<float> normal;

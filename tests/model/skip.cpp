@@ -22,19 +22,6 @@ TEST_SUITE("constexpr") {
         CHECK_BOTH(pulse::skip_edge<encoder_to_decoder>);
         CHECK_BOTH(pulse::skip_edge<named_skip>);
         CHECK_BOTH(!pulse::skip_edge<int>);
-        CHECK_BOTH(!encoder_to_decoder::is_residual);
-    }
-
-    TEST_CASE("a residual is an edge of its own kind") {
-        using around = pulse::residual<"a", "b">;
-        CHECK_BOTH(around::from.view() == "a");
-        CHECK_BOTH(around::to.view() == "b");
-        CHECK_BOTH(around::is_residual);
-        CHECK_BOTH(pulse::skip_edge<around>);
-        using mixed = pulse::skips<named_skip, around>;
-        CHECK_BOTH(!mixed::ends[0].residual);
-        CHECK_BOTH(mixed::ends[1] == pulse::skip_ends{"a", "b", true});
-        CHECK_BOTH(!(mixed::ends[0] == mixed::ends[1]));
     }
 
     TEST_CASE("skips keep their order, and take skips only") {

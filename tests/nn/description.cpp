@@ -31,7 +31,6 @@ struct inner {
     constexpr pieces describe(nn::description& d) const {
         pieces p{};
         d.reads_skip({9, 0, 0});
-        d.reads_residual({9, 0, 0});
         p.weight = d.linear("fc", 5, {3, 2});
         d.save(7, p.saved);
         d.statistics(8, p.statistics);
@@ -93,7 +92,7 @@ void check_layer(const layer_node& node, bool first) {
 }
 template <class M>
 void check_model() {
-    static constexpr auto graph = graph_of<M>();
+    static constexpr auto graph = uncut_graph_of<M>();
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         (check_layer<typename M::template layer_at<I>>(graph.layers[I], I == 0), ...);
     }
@@ -152,7 +151,7 @@ TEST_CASE("pieces of a kind lie one behind the other, whatever the order in whic
     }
 }
 
-TEST_CASE("parts lie in the frame of the whole, share its workspace and keep skip and residual to themselves") {
+TEST_CASE("parts lie in the frame of the whole, and share its workspace") {
     constexpr auto all = nn::layout_of(outer{});
     constexpr outer::pieces p = all.pieces;
     CHECK_BOTH(p.one.weight.begin == 8);
@@ -170,8 +169,7 @@ TEST_CASE("parts lie in the frame of the whole, share its workspace and keep ski
     CHECK_BOTH(all.sizes.kept.saved == 15);
     CHECK_BOTH(all.sizes.kept.parameters == 8 + 8 + 8 + 6 + 5);
     CHECK_BOTH(all.sizes.forward_flops == 2.0 * 2 * 5 * 3 * 2);
-    CHECK_BOTH(all.sizes.skip == nn::sample_dims{});
-    CHECK_BOTH(all.sizes.residual == nn::sample_dims{});
+    CHECK_BOTH(all.sizes.skip == nn::sample_dims{9, 0, 0});
 }
 
 TEST_CASE("names are joined to the layer's, stand beside it or stand alone") {
@@ -189,7 +187,6 @@ TEST_CASE("names are joined to the layer's, stand beside it or stand alone") {
 
 TEST_CASE("parameters, statistics and sizes of every layer are those of its description") {
     check_model<test::crooked_unet>();
-    check_model<test::small_sdxl_fine>();
     check_model<test::small_sdxl>();
     check_model<test::small_hunyuan_v11>();
     check_model<test::crooked_uvit>();

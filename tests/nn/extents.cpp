@@ -55,7 +55,7 @@ TEST_CASE("a UNet at another extent is the UNet whose type has it, bit for bit")
     check_square<crooked_unet, 2 * crooked_unet::config.sample_size>();
     check_square<small_sd, 6>();
     check_square<small_sdxl, 8>();
-    check_square<small_sdxl_fine, 2>();
+    check_square<small_sdxl, 2>();
 }
 
 TEST_CASE("a Hunyuan-DiT at another extent is the one whose type has it, bit for bit, and is cut into whole patches") {
@@ -99,7 +99,7 @@ TEST_CASE("an extent that does not halve is refused, and the ones beside it are 
 }
 
 TEST_CASE("a model whose layers do not all resize keeps its extent") {
-    static_assert(resizable_model<sd21> && resizable_model<small_sdxl_fine> && resizable_model<small_hunyuan_v11>);
+    static_assert(resizable_model<sd21> && resizable_model<small_sdxl> && resizable_model<small_hunyuan_v11>);
     static_assert(!resizable_model<control_unet> && !resizable_model<encoder_locked_unet>);
     CHECK(refused<control_unet>(extent_of<control_unet>()).empty());
     CHECK(refused<control_unet>({2, 2}).find("alone") != std::string::npos);

@@ -68,8 +68,6 @@ struct layer_trial {
     static constexpr std::int64_t skip_elements = [] {
         if constexpr (concatenates<L>) {
             return L::skip_input::elements;
-        } else if constexpr (adds_residual<L>) {
-            return L::residual_input::elements;
         } else {
             return std::int64_t{0};
         }

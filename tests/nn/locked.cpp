@@ -30,7 +30,7 @@ TEST_CASE("a locked layer counts as weights without gradients, one that runs for
 }
 
 TEST_CASE("costs of locked layers: no W where no weight is trained, no B where no gradient goes back") {
-    const auto graph = graph_of<test::encoder_locked_unet>();
+    const auto graph = uncut_graph_of<test::encoder_locked_unet>();
     // Slow at arithmetic, so that only FLOPs count.
     const device slow{.name = label{"slow"}, .memory_gb_per_s = 1e9, .tflops_32 = 1e-3};
     const cost_table costs = analytic_costs(graph.view(), slow, 1, 4);
@@ -47,7 +47,7 @@ TEST_CASE("costs of locked layers: no W where no weight is trained, no B where n
     CHECK(at(3).backward_weight_us == 0.0);
     for (const skip_cost& edge : costs.skips) { CHECK(costs.gradient_bytes(edge) == 0); }
 
-    const auto control = graph_of<test::control_unet>();
+    const auto control = uncut_graph_of<test::control_unet>();
     const cost_table all = analytic_costs(control.view(), slow, 1, 4);
     // Forward the copy and the locked layer do the same work; backwards the copy alone does any.
     const layer_cost& mid = all.layers[4];

@@ -31,28 +31,22 @@ constexpr unet_config small_projected_config() {
 }
 struct small_projected : unet<small_projected_config()> {};
 
-constexpr unet_config small_sdxl_config(const label& name, bool fine) {
-    return {.name = name,
-            .sample_size = 4,
-            .in_channels = 3,
-            .out_channels = 3,
-            .block_out_channels = {4, 8},
-            .layers_per_block = 1,
-            .mid_block_attention = false,
-            .norm_num_groups = 2,
-            .transformer_layers_per_block = {0, 2},
-            .mid_block_transformer_layers = 2,
-            .cross_attention_dim = 5,
-            .context_tokens = 4,
-            .transformer_head_dim = 4,
-            .projection_class_embeddings_input_dim = 3 + 6 * 4,
-            .addition_time_embed_dim = 4,
-            .fine = fine};
-}
 /// SDXL's structure: projections as linear layers, several blocks a transformer, pooled text and sizes.
-struct small_sdxl : unet<small_sdxl_config("small_sdxl", false)> {};
-/// The same with every part of a transformer as a layer.
-struct small_sdxl_fine : unet<small_sdxl_config("small_sdxl_fine", true)> {};
+struct small_sdxl : unet<unet_config{.name = "small_sdxl",
+                                     .sample_size = 4,
+                                     .in_channels = 3,
+                                     .out_channels = 3,
+                                     .block_out_channels = {4, 8},
+                                     .layers_per_block = 1,
+                                     .mid_block_attention = false,
+                                     .norm_num_groups = 2,
+                                     .transformer_layers_per_block = {0, 2},
+                                     .mid_block_transformer_layers = 2,
+                                     .cross_attention_dim = 5,
+                                     .context_tokens = 4,
+                                     .transformer_head_dim = 4,
+                                     .projection_class_embeddings_input_dim = 3 + 6 * 4,
+                                     .addition_time_embed_dim = 4}> {};
 
 constexpr hunyuan_dit_config small_hunyuan_config(const label& name, bool older) {
     return {.name = name,

@@ -25,6 +25,6 @@ TEST_CASE("small models with text in double on the reference backend equal PyTor
     if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
     pulse::host::reference_backend<double> backend;
     pulse::test::check_against_torch<pulse::test::small_sd>(backend, 999.0);
-    pulse::test::check_against_torch<pulse::test::small_sdxl_fine>(backend, 999.0);
+    pulse::test::check_against_torch<pulse::test::small_sdxl>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::small_hunyuan_v11>(backend, 999.0);
 }

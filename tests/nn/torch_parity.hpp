@@ -143,7 +143,7 @@ template <class M>
             if (p.rank >= 2) { longest = std::max(longest, p.elements() / p.dims[0]); }
         }
     }
-    for (const layer_node& l : graph_of<M>(by).layers) { longest = std::max(longest, batch * l.output_elements); }
+    for (const layer_node& l : uncut_graph_of<M>(by).layers) { longest = std::max(longest, batch * l.output_elements); }
     return static_cast<double>(longest);
 }
 
@@ -156,7 +156,7 @@ template <class M, class B>
 void check_against_torch(B& backend, double most_time, const extent& to = {}) {
     using T = typename B::scalar;
     constexpr int batch = 2;
-    const auto graph = graph_of<M>(resize<M>(to));
+    const auto graph = uncut_graph_of<M>(resize<M>(to));
     const auto owners = parameters_by_owner<M>();
     std::mt19937_64 random{11};
     const auto drawn = [&](std::int64_t count, double least, double most) {

@@ -58,12 +58,9 @@ TEST_CASE("end of a U-ViT, with and without a convolution: gradients equal finit
                        head_layer<nn::vit_head{nn::vit_embed{3, 2, 1, 2, 4, 2, 0}, false}>>();
 }
 
-TEST_CASE("transformer with a text, whole and each part: gradients equal finite differences") {
+TEST_CASE("transformer with a text: gradients equal finite differences") {
     check_transformers<nn::block<"t", nn::spatial_transformer{small_text, 1, false}>,
-                       nn::block<"t", nn::spatial_transformer{{4, 2, 2, 1, 2, 3, 1}, 2, true}>,
-                       nn::block<"t.proj_in", nn::transformer_in{small_text}>,
-                       nn::block<"t.transformer_blocks.0", nn::transformer_block{small_text}>,
-                       nn::block<"t.proj_out", nn::transformer_out{small_text}>>(2.5e-4);
+                       nn::block<"t", nn::spatial_transformer{{4, 2, 2, 1, 2, 3, 1}, 2, true}>>(2.5e-4);
 }
 
 TEST_CASE("beginning, blocks and end of a Hunyuan-DiT: gradients equal finite differences") {

@@ -23,12 +23,7 @@ template <class M>
 void check_sampling() {
     whole_trial<M> t;
     forward_runner<M, host::reference_backend<double>> runner{t.backend, t.batch};
-    for (std::size_t l = 0; l != M::layer_count; ++l) {
-        std::copy(t.run.parameters[l].begin(), t.run.parameters[l].end(),
-                  runner.parameters().values_of(static_cast<int>(l)).begin());
-    }
-    std::copy(t.run.conditioning_parameters.begin(), t.run.conditioning_parameters.end(),
-              runner.parameters().values_of(conditioning_block).begin());
+    t.run.give(runner.parameters());
     std::vector<double> output(t.weights.size());
     const auto sample = [&](const double* text, const double* facts) {
         runner.run(t.batch, t.input.data(), t.timesteps.data(), output.data(), text, facts);
@@ -47,7 +42,7 @@ TEST_CASE("whole UNets with text, also cut finely: every parameter tensor's grad
     whole_trial<test::small_sd>{}.check(2);
     whole_trial<test::small_projected>{}.check(2);
     whole_trial<test::small_sdxl>{}.check(1);
-    whole_trial<test::small_sdxl_fine>{}.check(1);
+    whole_trial<test::small_sdxl>{}.check(1);
 }
 
 TEST_CASE("whole Hunyuan-DiTs of both versions: every parameter tensor's gradient equals finite differences") {
@@ -65,9 +60,9 @@ TEST_CASE("models say what they read of a sample, in the order in which text and
     };
     CHECK(says(conditions_read_by<test::small_sd>(), {{condition_kind::text_states, 3, 6}}));
     CHECK(says(conditions_read_by<test::small_projected>(), {{condition_kind::text_states, 3, 7}}));
-    CHECK(says(conditions_read_by<test::small_sdxl_fine>(), {{condition_kind::text_states, 4, 5},
-                                                             {condition_kind::pooled_text, 1, 3},
-                                                             {condition_kind::original_crop_target, 1, 6}}));
+    CHECK(says(conditions_read_by<test::small_sdxl>(), {{condition_kind::text_states, 4, 5},
+                                                        {condition_kind::pooled_text, 1, 3},
+                                                        {condition_kind::original_crop_target, 1, 6}}));
     CHECK(says(
         conditions_read_by<test::small_hunyuan_v12>(),
         {{condition_kind::text_states, 2, 5}, {condition_kind::text_states, 3, 8}, {condition_kind::text_mask, 5}}));
@@ -81,6 +76,6 @@ TEST_CASE("models say what they read of a sample, in the order in which text and
 }
 
 TEST_CASE("models with text sample without a pipeline what they train") {
-    check_sampling<test::small_sdxl_fine>();
+    check_sampling<test::small_sdxl>();
     check_sampling<test::small_hunyuan_v11>();
 }

@@ -31,7 +31,7 @@ struct whole_trial {
     using reference = host::reference_backend<double>;
 
     static constexpr int batch = 2;
-    static constexpr auto graph = graph_of<M>();
+    static constexpr auto graph = uncut_graph_of<M>();
 
     double step; ///< of the finite differences; norms of few numbers bend much and need less
     std::mt19937_64 random{7};

@@ -22,10 +22,7 @@ TEST_CASE("a U-ViT without a pipeline samples what it trains") {
     using model = test::small_uvit;
     test::whole_trial<model> t;
     forward_runner<model, host::reference_backend<double>> runner{t.backend, t.batch};
-    for (std::size_t l = 0; l != model::layer_count; ++l) {
-        std::copy(t.run.parameters[l].begin(), t.run.parameters[l].end(),
-                  runner.parameters().values_of(static_cast<int>(l)).begin());
-    }
+    t.run.give(runner.parameters());
     std::vector<double> output(t.weights.size());
     runner.run(t.batch, t.input.data(), t.timesteps.data(), output.data());
     const auto tape = t.run.forward(t.batch, t.input, t.timesteps);

@@ -44,7 +44,7 @@ side_cut judge_side(const cost_table& costs, const std::vector<int>& last, int d
         if (home[static_cast<std::size_t>(e.from)] != home[static_cast<std::size_t>(e.to)]) { out.allowed = false; }
     }
     for (std::size_t l = 0; l + 1 != home.size(); ++l) {
-        if (home[l] != home[l + 1]) { out.bytes += costs.layers[l].output_bytes + costs.conditioning_bytes; }
+        if (home[l] != home[l + 1]) { out.bytes += costs.layers[l].sent_bytes() + costs.conditioning_bytes; }
     }
     return out;
 }
@@ -145,7 +145,4 @@ TEST_CASE("a cascade that cannot be cut says so") {
     const cost_table a = random_table(random, 6, skip_pattern::nested);
     CHECK(!find_cascade_cut(a, random_table(random, 3, skip_pattern::none), 2).found());
     CHECK_THROWS_AS(static_cast<void>(find_cascade_cut(a, a, 0)), input_error);
-    cost_table residual = a;
-    residual.skips.push_back({0, 2, 8, true});
-    CHECK_THROWS_AS(static_cast<void>(find_cascade_cut(a, residual, 2)), input_error);
 }

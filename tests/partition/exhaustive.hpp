@@ -47,11 +47,7 @@ struct judged_cut {
     for (const skip_cost& edge : costs.skips) {
         const auto to = static_cast<std::size_t>(edge.to);
         if (home[static_cast<std::size_t>(edge.from)] == home[to]) { continue; }
-        if (!edge.residual) { out.allowed = false; }
-        if (options.routing == skip_routing::direct) { out.bytes += edge.bytes; }
-        for (auto l = static_cast<std::size_t>(edge.from); options.routing == skip_routing::relayed && l != to; ++l) {
-            if (home[l] != home[l + 1]) { out.bytes += edge.bytes; }
-        }
+        out.allowed = false;
     }
     for (std::size_t d = 0; d != device_bytes.size(); ++d) {
         const std::int64_t limit =
@@ -64,7 +60,9 @@ struct judged_cut {
         if (load > out.greatest_load) { out.greatest_load = load; }
     }
     for (std::size_t l = 0; l + 1 < costs.layers.size(); ++l) {
-        if (home[l] != home[l + 1]) { out.bytes += costs.layers[l].output_bytes + costs.conditioning_bytes; }
+        if (home[l] != home[l + 1]) {
+            out.bytes += costs.layers[l].output_bytes + costs.layers[l].open_bytes + costs.conditioning_bytes;
+        }
     }
     for (std::size_t a = 0, z = stages - 1; a < z; ++a, --z) {
         const double off =

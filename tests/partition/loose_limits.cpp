@@ -35,7 +35,7 @@ using test::skip_pattern;
 /// Bytes one way, imbalance, greatest load.
 using cut_cost = std::tuple<std::int64_t, double, double>;
 
-/// The folds of a table without residual edges over P >= 2 devices in one wave: R(d) is [i, j), device d has what is
+/// The folds of a table over P >= 2 devices in one wave: R(d) is [i, j), device d has what is
 /// around R(d+1) in it.
 class every_fold {
 public:
@@ -84,7 +84,7 @@ private:
         std::int64_t bytes = 0;
         if (d + 1 != devices_) {
             for (const int cut : {i2, j2}) {
-                bytes += costs_.layers[static_cast<std::size_t>(cut - 1)].output_bytes + costs_.conditioning_bytes;
+                bytes += costs_.layers[static_cast<std::size_t>(cut - 1)].sent_bytes() + costs_.conditioning_bytes;
             }
         }
         return all ? cut_cost{bytes, std::abs(head - tail) / speed, (head + tail) / speed}

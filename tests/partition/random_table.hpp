@@ -39,6 +39,7 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
         cost.parameter_bytes = draw(0, 50);
         cost.saved_bytes = draw(0, 50);
         cost.output_bytes = draw(0, 4) == 0 ? 0 : draw(1, 20) * 8;
+        cost.open_bytes = draw(0, 3) == 0 ? draw(1, 20) * 8 : 0;
         table.layers.push_back(cost);
     }
     table.conditioning_bytes = draw(0, 1) * 8;
@@ -80,19 +81,8 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
         break;
     }
     std::shuffle(table.skips.begin(), table.skips.end(), random);
+    for (const skip_cost& edge : table.skips) { table.layers[static_cast<std::size_t>(edge.from)].open_bytes = 0; }
     return table;
-}
-
-/// Adds identity paths: most around a few layers, as inside a block, some around many.
-inline void add_residuals(std::mt19937& random, cost_table& table) {
-    const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
-    const auto layers = static_cast<int>(table.layers.size());
-    for (int e = draw(1, 4); e > 0 && layers > 1; --e) {
-        const int from = draw(0, layers - 2);
-        const int to = draw(0, 2) == 0 ? draw(from + 1, layers - 1) : std::min(layers - 1, from + draw(1, 4));
-        table.skips.push_back({from, to, draw(0, 9) * 8, true});
-    }
-    std::shuffle(table.skips.begin(), table.skips.end(), random);
 }
 
 /// Speeds that divide whole numbers exactly.

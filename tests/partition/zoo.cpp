@@ -37,7 +37,7 @@ struct fold {
 template <int P>
 constexpr fold<P> fold_of(const graph_view& graph) {
     const cost_table costs = analytic_costs(graph, cpu_core, 16, 4);
-    const partition cut = skip_aware_partition(costs, P);
+    const partition cut = skip_aware_partition(costs, P, 1, {.slack = 0.05});
     check_partition(cut, costs);
     const partition_report report = report_of(cut, costs);
     fold<P> out{};
@@ -50,7 +50,7 @@ constexpr fold<P> fold_of(const graph_view& graph) {
 
 constexpr std::int64_t relayed_bytes(const graph_view& graph, int devices) {
     const cost_table costs = analytic_costs(graph, cpu_core, 16, 4);
-    return traffic_of(sequential_partition(costs, devices), costs, skip_routing::relayed).total();
+    return traffic_of(sequential_partition(costs, devices, {.slack = 0.05}), costs, skip_routing::relayed).total();
 }
 
 } // namespace
@@ -62,7 +62,7 @@ TEST_SUITE("constexpr") {
         static_assert(cut.stages.back().last_layer == static_cast<int>(cifar10.layers.size()) - 1);
         static_assert(cut.skip_bytes == 0);
         static_assert(cut.balance > 0.9);
-        static_assert(100 * cut.boundary_bytes <= 34 * relayed_bytes(cifar10.view(), 4));
+        static_assert(100 * cut.boundary_bytes <= 37 * relayed_bytes(cifar10.view(), 4));
         // The program that runs finds the same cut as the compiler did.
         const fold<4> at_run_time = fold_of<4>(cifar10.view());
         CHECK(at_run_time.stages == cut.stages);
@@ -89,8 +89,10 @@ TEST_CASE("the backbones fold over every number of devices that has a cut, with 
     }
 }
 
-TEST_CASE("the cuts of the backbones are those of exhaustive search") {
-    for (const graph_view& graph : {fmnist.view(), cifar10.view()}) {
+TEST_CASE("the cuts of the backbones between whole layers are those of exhaustive search") {
+    static constexpr auto whole_fmnist = uncut_graph_of<ddpm_fmnist>();
+    static constexpr auto whole_cifar10 = uncut_graph_of<ddpm_cifar10>();
+    for (const graph_view& graph : {whole_fmnist.view(), whole_cifar10.view()}) {
         cost_table costs = analytic_costs(graph, cpu_core, 16, 4);
         // Whole parts of 1024, so that sums are exact in any order.
         for (layer_cost& layer : costs.layers) {

@@ -180,6 +180,8 @@ TEST_CASE("a plan without one of its fields is refused by the field's name") {
                 place.to_string().find("peak_memory_bytes/") != std::string::npos) {
                 continue;
             }
+            // A device may have fewer tasks.
+            if (parent.is_array() && place.to_string().rfind("/frozen_tasks/", 0) == 0) { continue; }
             if (parent.is_object()) {
                 parent.erase(name);
             } else {

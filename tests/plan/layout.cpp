@@ -154,8 +154,14 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                 // l.
                 const bool split = c.planned.split_backward;
                 const int step = last - l;
+                // That of what closes a residual is read where it was opened, too.
+                int opened = l;
+                if (cost.open_bytes == 0) {
+                    while (opened > model.first_layer(s) && model.layer(opened - 1).open_bytes != 0) { --opened; }
+                }
                 if (l < last) {
-                    deferred.push_back({at.output_gradient, cost.output_bytes, split ? 0 : step - 1, split ? 0 : step});
+                    deferred.push_back(
+                        {at.output_gradient, cost.output_bytes, split ? 0 : step - 1, split ? 0 : last - opened});
                 }
                 deferred.push_back({at.deferred, cost.deferred_bytes, split ? 0 : step, split ? 0 : step});
             }
@@ -189,7 +195,9 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                     // A recompute of a whole stage leaves its output behind its last layer's scratch, but for the last
                     // stage, whose output is the loss's.
                     if (c.planned.recompute != pulse::recomputation::stages || l != s.last_layer) { continue; }
-                    if (s.index + 1 != model.stage_count()) { largest = std::max(largest, padded + cost.output_bytes); }
+                    if (s.index + 1 != model.stage_count()) {
+                        largest = std::max(largest, padded + cost.output_bytes + cost.open_bytes);
+                    }
                 }
             }
             CHECK(pulse::workspace_bytes_of(model, d) == largest);

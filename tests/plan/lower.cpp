@@ -113,9 +113,10 @@ TEST_CASE("every program of every plan passes check") {
     }
 }
 
-TEST_CASE("programs send what the partition predicts, and no skip but residual ones under folded placement") {
+TEST_CASE(
+    "programs send what the partition predicts, what is open at a cut included, and no skip under folded placement") {
     random_plans make{2};
-    int residual_crossings = 0;
+    int open_cuts = 0;
     for (int i = 0; i != 500; ++i) {
         const planned_model c = make();
         const pulse::step_model model{c.planned, c.costs};
@@ -124,13 +125,12 @@ TEST_CASE("programs send what the partition predicts, and no skip but residual o
         CAPTURE(i);
         CHECK(boundary == expected.boundary() * c.planned.microbatches);
         CHECK(skip == expected.skip() * c.planned.microbatches);
-        if (c.planned.cut.kind != pulse::placement::folded) { continue; }
-        pulse::cost_table collocated = c.costs;
-        std::erase_if(collocated.skips, [](const pulse::skip_cost& edge) { return edge.residual; });
-        CHECK(pulse::traffic_of(c.planned.cut, collocated, c.planned.routing).skip() == 0);
-        residual_crossings += skip > 0 ? 1 : 0;
+        for (const pulse::stage& s : c.planned.cut.stages) {
+            open_cuts += c.costs.layers[static_cast<std::size_t>(s.last_layer)].open_bytes > 0 ? 1 : 0;
+        }
+        if (c.planned.cut.kind == pulse::placement::folded) { CHECK(skip == 0); }
     }
-    CHECK(residual_crossings > 20);
+    CHECK(open_cuts > 200);
 }
 
 TEST_CASE("a message stands before every pass that ends once it is there, and behind every other") {

@@ -88,8 +88,8 @@ private:
         return made;
     }
 
-    /// Skips between any layers, several from and into one layer too; under folded placement within a device, unless
-    /// they are residual.
+    /// Skips between any layers, several from and into one layer too; under folded placement within a device, and from
+    /// where no residual is open.
     [[nodiscard]] pulse::cost_table costs(const pulse::partition& cut) {
         pulse::cost_table made{};
         made.model = pulse::label{std::string_view{"random"}};
@@ -104,6 +104,7 @@ private:
             c.output_bytes = bytes() + 4;
             c.deferred_bytes = bytes();
             c.workspace_bytes = bytes();
+            if (l + 1 != layers && between(0, 2) == 0) { c.open_bytes = bytes(); }
             made.layers.push_back(c);
         }
         const int edges = between(0, layers);
@@ -113,10 +114,10 @@ private:
             const auto device = [&](int l) {
                 return cut.stages[static_cast<std::size_t>(pulse::stage_of(cut.stages, l))].device;
             };
-            const bool residual = between(0, 3) == 0;
             const bool local = device(from) == device(to);
-            if (!scattered_ && cut.kind == pulse::placement::folded && !residual && !local) { continue; }
-            made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes, residual});
+            if (!scattered_ && cut.kind == pulse::placement::folded && !local) { continue; }
+            if (made.layers[static_cast<std::size_t>(from)].open_bytes != 0) { continue; }
+            made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes});
         }
         made.conditioning_bytes = coin() ? 4 * between(1, 64) : 0;
         // None of it, a part of it or all of it needs no gradient.

@@ -60,13 +60,14 @@ cost_table random_costs(std::mt19937& random) {
                                 random_time(random), random_time(random), random_time(random), random_bytes(random),
                                 random_bytes(random), random_bytes(random), random_bytes(random),
                                 random_bytes(random)});
+        if (random() % 2U == 0U) { costs.layers.back().open_bytes = random_bytes(random); }
     }
     for (std::size_t e = layers == 1 ? 0 : random() % 5U; e > 0; --e) {
         const int from = static_cast<int>(random() % (layers - 1));
         const int to = from + 1 + static_cast<int>(random() % (layers - 1 - static_cast<std::size_t>(from)));
-        costs.skips.push_back({from, to, random_bytes(random), random() % 3U == 0U});
+        costs.skips.push_back({from, to, random_bytes(random)});
+        costs.layers[static_cast<std::size_t>(from)].open_bytes = 0;
     }
-    std::stable_partition(costs.skips.begin(), costs.skips.end(), [](const skip_cost& edge) { return !edge.residual; });
     costs.conditioning_bytes = random_bytes(random);
     costs.frozen_conditioning_bytes = random() % 2U == 0U ? 0 : costs.conditioning_bytes / 3;
     costs.input_bytes = random_bytes(random);
@@ -91,8 +92,8 @@ cost_table random_costs(std::mt19937& random) {
 const char* const small = R"({"format":"pulse-profile/1","model":"m","device":"d","microbatch_size":2,
 "layers":[{"name":"a","forward_us":1.5,"backward_input_us":2,"backward_weight_us":0,"parameter_bytes":4,"saved_bytes":8,"output_bytes":16},
 {"name":"b","forward_us":1,"backward_input_us":1,"backward_weight_us":1,"parameter_bytes":0,"saved_bytes":0,"output_bytes":1,
-"deferred_bytes":3,"workspace_bytes":5}],
-"skips":[{"from":"a","to":"b","bytes":16}],"residuals":[{"from":"a","to":"b","bytes":24}],"conditioning_bytes":7,"input_bytes":9,
+"deferred_bytes":3,"workspace_bytes":5,"open_bytes":6}],
+"skips":[{"from":"a","to":"b","bytes":16}],"conditioning_bytes":7,"input_bytes":9,
 "frozen":[{"name":"vae","feeds":"target","input_bytes":3,"result_bytes":2,"max_chunk":4,
 "layers":[{"name":"c","call_us":0.5,"sample_us":2,"parameter_bytes":6,"output_bytes":2,"live_bytes":11}]}]})";
 
@@ -170,7 +171,7 @@ TEST_CASE("the fixed format is read, with 0 for what it may leave out") {
     CHECK(costs.layers[0].workspace_bytes == 0);
     CHECK(costs.layers[1].deferred_bytes == 3);
     CHECK(costs.layers[1].workspace_bytes == 5);
-    CHECK(costs.skips == std::vector<skip_cost>{{0, 1, 16}, {0, 1, 24, true}});
+    CHECK(costs.skips == std::vector<skip_cost>{{0, 1, 16}});
     CHECK(costs.conditioning_bytes == 7);
     CHECK(costs.input_bytes == 9);
     json without = json::parse(small);
@@ -188,16 +189,15 @@ TEST_CASE("the fixed format is read, with 0 for what it may leave out") {
     CHECK(parse_profile(frozen.dump()).conditioning_gradient_bytes() == 0);
     frozen["frozen_conditioning_bytes"] = 8;
     CHECK(refusal(frozen).find("frozen_conditioning_bytes") != std::string::npos);
-    without.erase("residuals");
-    CHECK(parse_profile(without.dump()).skips == std::vector<skip_cost>{{0, 1, 16}});
-    CHECK(print_profile(parse_profile(without.dump())).find("residuals") == std::string::npos);
+    CHECK(costs.layers[1].open_bytes == 6);
+    CHECK(costs.layers[0].open_bytes == 0);
 }
 
 TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
     const json good = json::parse(small);
     std::vector<json::json_pointer> paths;
     list_paths(good, json::json_pointer{}, paths);
-    REQUIRE(paths.size() == 50);
+    REQUIRE(paths.size() == 46);
     int refused = 0;
     for (const json::json_pointer& path : paths) {
         const std::string key = path.back();
@@ -207,7 +207,7 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
         if (!element) {
             json missing = good;
             missing[path.parent_pointer()].erase(key);
-            const bool optional = key == "deferred_bytes" || key == "workspace_bytes" || key == "residuals" ||
+            const bool optional = key == "deferred_bytes" || key == "workspace_bytes" || key == "open_bytes" ||
                                   path.to_string() == "/input_bytes" || key == "frozen";
             CHECK(refusal(missing) == (optional ? "accepted" : name + "is missing"));
         }
@@ -222,8 +222,7 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
                                          !(in_frozen && wrong.get<double>() > 1e12);
             const bool string_for_name =
                 (key == "model" || key == "device" || (in_frozen && key == "name")) && wrong.is_string();
-            const bool empty_skips =
-                (key == "skips" || key == "residuals" || key == "frozen") && wrong == json::array();
+            const bool empty_skips = (key == "skips" || key == "frozen") && wrong == json::array();
             if (number_for_time || string_for_name || empty_skips) {
                 CHECK(answer == "accepted");
                 continue;
@@ -261,9 +260,6 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(with("/skips/0/from", "z") == "p.json: skips[0].from is 'z', which names no layer");
     CHECK(with("/skips/0/to", "a") == "p.json: skips[0].to must name a layer after the one in from");
     CHECK(with("/skips/0/bytes", -1) == "p.json: skips[0].bytes must not be negative");
-    CHECK(with("/residuals/0/from", "z") == "p.json: residuals[0].from is 'z', which names no layer");
-    CHECK(with("/residuals/0/to", "a") == "p.json: residuals[0].to must name a layer after the one in from");
-    CHECK(with("/residuals/0/bytes", -1) == "p.json: residuals[0].bytes must not be negative");
     CHECK(with("/defered_bytes", 1) ==
           "p.json: the profile has the field 'defered_bytes', which pulse-profile/1 does not know");
     CHECK(with("/layers/0/flops", 1) == "p.json: layers[0] has the field 'flops', which pulse-profile/1 does not know");

@@ -30,7 +30,7 @@ OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
            "--time-limit", "--out", "--svg", "--trace")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
-          "sdxl": 2567463684, "sdxl_fine": 2567463684, "uvit_s2": 44255328,
+          "sdxl": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
           "hunyuan_dit_v12": 1499952032, "ddpm_cifar10": 35746307, "ddpm_fmnist": 1623169}
 FOLDER = pathlib.Path(__file__).parents[1] / "diffusers/models/ssd_tiny"
@@ -109,8 +109,7 @@ class Case(unittest.TestCase):
         if plan["placement"] == "folded":
             for s in stages:
                 self.assertEqual(s["device"], stages[wanted - 1 - s["index"]]["device"], "mirror stages share a device")
-            if plan["model"] != "sdxl_fine":  # its residual edges may cross devices and are counted as skips
-                self.assertEqual(plan["predicted"]["skip_bytes"], 0)
+            self.assertEqual(plan["predicted"]["skip_bytes"], 0)
         passes = [p for device in plan["schedule"] for p in device]
         kinds = "FBW" if plan["split_backward"] else "FB"
         self.assertEqual(sorted((p["op"], p["stage"], p["microbatch"]) for p in passes),
@@ -507,7 +506,7 @@ class Pictures(Case):
 class Interrupt(Case):
     def test_ctrl_c_prints_the_best_plan_so_far(self):
         out = fresh("plan.json")
-        line = [PROGRAM, "--model", "sdxl_fine", "--device", "a100-80gb", "--devices", "8", "--global-batch", "64", "--pipeline", "8",
+        line = [PROGRAM, "--model", "sdxl", "--device", "a100-80gb", "--devices", "8", "--global-batch", "64", "--pipeline", "8",
                 "--waves", "2", "--placement", "folded", "--split-backward", "no", "--microbatch-size", "1", "--schedule", "ilp",
                 "--time-limit", "100", "--out", str(out)]
         started = time.monotonic()

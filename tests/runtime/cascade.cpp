@@ -149,11 +149,9 @@ trained train_alone(int batch, int microbatches, std::uint64_t seed, int steps) 
         auto whole = whole_model<Model, float>();
         backbone_part<Model> alone{sizes, seed, whole};
         for (int s = 1; s <= steps; ++s) {
-            for (std::size_t l = 0; l != Model::layer_count; ++l) {
-                const auto values = whole.values_of(static_cast<int>(l));
-                oracle.parameters[l].assign(values.begin(), values.end());
-                const auto frozen = whole.frozen_values_of(static_cast<int>(l));
-                oracle.frozen_parameters[l].assign(frozen.begin(), frozen.end());
+            for (int l = 0; l != static_cast<int>(Model::part_count); ++l) {
+                std::ranges::copy(whole.values_of(l), oracle.parameters_of_part(l).begin());
+                std::ranges::copy(whole.frozen_values_of(l), oracle.frozen_parameters_of_part(l).begin());
             }
             if constexpr (Model::is_conditioned) {
                 const auto values = whole.values_of(conditioning_block);
@@ -168,9 +166,8 @@ trained train_alone(int batch, int microbatches, std::uint64_t seed, int steps) 
                 task.loss(m, oracle.output(tape).data(), gradient.data());
                 oracle.backward(tape, std::move(gradient));
             }
-            for (std::size_t l = 0; l != Model::layer_count; ++l) {
-                std::copy(oracle.gradients[l].begin(), oracle.gradients[l].end(),
-                          whole.gradients_of(static_cast<int>(l)).begin());
+            for (int l = 0; l != static_cast<int>(Model::part_count); ++l) {
+                std::ranges::copy(oracle.gradients_of_part(l), whole.gradients_of(l).begin());
             }
             if constexpr (Model::is_conditioned) {
                 std::copy(oracle.conditioning_gradients.begin(), oracle.conditioning_gradients.end(),

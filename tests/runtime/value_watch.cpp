@@ -81,7 +81,7 @@ struct finding {
     std::optional<value_fault> fault{};
     std::string text{};
     bool agreed{true};
-    std::vector<std::vector<float>> gradients = std::vector<std::vector<float>>(model_type::layer_count);
+    std::vector<std::vector<float>> gradients = std::vector<std::vector<float>>(model_type::part_count);
 };
 
 finding run(const plan& planned, const spoilt& wrong, bool watched) {
@@ -142,7 +142,7 @@ TEST_CASE("the first tensor that is not finite is found, and is the same however
         CHECK(input.fault == value_fault{value_fault::place::output, value_fault::model_input, 0, 2});
         CHECK(input.text == "the model's input (stage 0, microbatch 2) is the first that is not finite");
 
-        const int l = static_cast<int>(seed) % static_cast<int>(model_type::layer_count);
+        const int l = static_cast<int>(seed) % static_cast<int>(model_type::part_count);
         const finding weight = run(*planned, {.layer = l}, true);
         CHECK(weight.agreed);
         CHECK(weight.fault == value_fault{value_fault::place::output, l, stage_of_layer(l), 0});
@@ -151,7 +151,7 @@ TEST_CASE("the first tensor that is not finite is found, and is the same however
         const finding conditioning = run(*planned, {.layer = conditioning_block}, true);
         CHECK(conditioning.text == "the conditioning (stage 0, microbatch 0) is the first that is not finite");
 
-        const int last = static_cast<int>(model_type::layer_count) - 1;
+        const int last = static_cast<int>(model_type::part_count) - 1;
         const finding loss = run(*planned, {.gradient = 1}, true);
         CHECK(loss.fault == value_fault{value_fault::place::loss_gradient, last, stage_of_layer(last), 1});
 

@@ -36,12 +36,6 @@ struct conditioned_layer : layer<Name, Input, Output> {
     using conditioning = Conditioning;
 };
 
-/// Adds a residual of shape `Residual`.
-template <pulse::label Name, class Input, class Residual, class Output = Input>
-struct adding_layer : layer<Name, Input, Output> {
-    using residual_input = Residual;
-};
-
 /// Reads text states of shape `Context`.
 template <pulse::label Name, class Input, class Context, class Output = Input>
 struct attending_layer : layer<Name, Input, Output> {

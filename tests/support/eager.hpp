@@ -52,15 +52,11 @@ namespace nn {
 [[nodiscard]] constexpr std::int64_t eager_elements(const resnet& r) noexcept {
     return 3 * (r.all_channels() + std::int64_t{r.out_channels}) * r.pixels() + r.conditioning;
 }
-[[nodiscard]] constexpr std::int64_t eager_elements(const transformer_in& t) noexcept { return 2 * t.core.image(); }
-[[nodiscard]] constexpr std::int64_t eager_elements(const transformer_out& t) noexcept { return t.core.image(); }
-/// Inputs of three norms and of what follows them; q, k, v and the output of attn1; q and the output of attn2; values
-/// and gates, gelu(gate), their product. k and v of the text.
-[[nodiscard]] constexpr std::int64_t eager_elements(const transformer_block& t) noexcept {
-    return (12 + 8 + 4 + 4) * t.core.image() + 2 * t.core.text();
-}
+/// Inputs of the norm, of proj_in and of proj_out; of each block: inputs of three norms and of what follows them; q, k,
+/// v and the output of attn1; q and the output of attn2; values and gates, gelu(gate), their product; k and v of the
+/// text.
 [[nodiscard]] constexpr std::int64_t eager_elements(const spatial_transformer& t) noexcept {
-    return eager_elements(t.beginning()) + t.depth * eager_elements(t.block()) + eager_elements(t.end());
+    return 3 * t.core.image() + t.depth * ((12 + 8 + 4 + 4) * t.core.image() + 2 * t.core.text());
 }
 [[nodiscard]] constexpr std::int64_t eager_elements(const vit_embed& v) noexcept { return elements(v.input()); }
 /// The concatenation; inputs of norm1, qkv, proj, norm2 and fc1; q, k and v; both sides of the GELU.
@@ -116,7 +112,7 @@ template <class L>
 /// is as in graph_of.
 template <any_model M>
 [[nodiscard]] constexpr auto eager_graph_of() {
-    auto graph = graph_of<M>();
+    auto graph = uncut_graph_of<M>();
     for (layer_node& node : graph.layers) { node.statistics_elements = 0; }
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         ((graph.layers[I].saved_elements =
@@ -125,7 +121,7 @@ template <any_model M>
     }
     (std::make_index_sequence<M::layer_count>{});
     for (const skip_link& edge : graph.skips) {
-        if (!edge.residual) { graph.layers[static_cast<std::size_t>(edge.to)].saved_elements -= edge.elements; }
+        graph.layers[static_cast<std::size_t>(edge.to)].saved_elements -= edge.elements;
     }
     if constexpr (M::is_conditioned) { graph.layers[0].saved_elements += eager_elements<typename M::conditioning>(); }
     return graph;

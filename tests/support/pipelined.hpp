@@ -221,10 +221,11 @@ run_result<typename Backend::accumulator> run_unpipelined(int batch, int microba
     Backend math;
     unpipelined<Model, Backend> oracle{math, to};
     conditioned_task<Model, T, A> task{drawn_data<Model, T, A>{seed, batch, microbatches, to}};
-    for (std::size_t l = 0; l != Model::layer_count; ++l) {
-        oracle.parameters[l] = task.data.parameters(static_cast<int>(l), oracle.parameters[l].size());
-        oracle.frozen_parameters[l] =
-            task.data.frozen_parameters(static_cast<int>(l), oracle.frozen_parameters[l].size());
+    for (int l = 0; l != static_cast<int>(Model::part_count); ++l) {
+        const std::span<T> values = oracle.parameters_of_part(l);
+        const std::span<T> frozen = oracle.frozen_parameters_of_part(l);
+        std::ranges::copy(task.data.parameters(l, values.size()), values.begin());
+        std::ranges::copy(task.data.frozen_parameters(l, frozen.size()), frozen.begin());
     }
     oracle.conditioning_parameters = task.data.parameters(conditioning_block, oracle.conditioning_parameters.size());
     for (int m = 0; m != microbatches; ++m) {
@@ -242,8 +243,9 @@ run_result<typename Backend::accumulator> run_unpipelined(int batch, int microba
         oracle.backward(tape, std::move(gradient));
     }
     run_result<A> result;
-    for (std::size_t l = 0; l != Model::layer_count; ++l) {
-        result.gradients[static_cast<int>(l)] = oracle.gradients[l];
+    for (int l = 0; l != static_cast<int>(Model::part_count); ++l) {
+        const std::span<A> gradients = oracle.gradients_of_part(l);
+        result.gradients[l] = {gradients.begin(), gradients.end()};
     }
     if constexpr (Model::is_conditioned) { result.gradients[conditioning_block] = oracle.conditioning_gradients; }
     result.losses = task.losses;

@@ -10,8 +10,8 @@
 
 namespace pulse::test {
 
-/// All ways to cut `layers` into `stages` are drawn with some luck: random cuts until one keeps every skip, but for
-/// residual edges, on one device. Returns no stages when `tries` cuts failed.
+/// All ways to cut `layers` into `stages` are drawn with some luck: random cuts until one keeps every skip on one
+/// device. Returns no stages when `tries` cuts failed.
 inline partition draw_cut(const cost_table& costs, placement kind, int devices, int waves, std::mt19937& random,
                           int tries = 4000) {
     const int stages = stage_count(kind, devices, waves);
@@ -34,7 +34,6 @@ inline partition draw_cut(const cost_table& costs, placement kind, int devices, 
         }
         bool local = true;
         for (const skip_cost& e : costs.skips) {
-            if (e.residual) { continue; }
             local = local && cut.stages[static_cast<std::size_t>(stage_of(cut.stages, e.from))].device ==
                                  cut.stages[static_cast<std::size_t>(stage_of(cut.stages, e.to))].device;
         }

@@ -15,6 +15,7 @@
 #include <pulse/model/resize.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/parameters.hpp>
 
 namespace pulse::test {
 
@@ -59,7 +60,7 @@ public:
 
     /// Parameters and gradients are zero.
     explicit unpipelined(B& backend, const extent& to = {}) :
-        size_{resize<M>(to)}, graph_{graph_of<M>(size_)}, on_{&backend} {
+        size_{resize<M>(to)}, graph_{uncut_graph_of<M>(size_)}, on_{&backend} {
         for_each_layer([&]<std::size_t I>(index<I>) {
             parameters[I].resize(static_cast<std::size_t>(parameter_elements<layer_at<I>>()));
             frozen_parameters[I].resize(static_cast<std::size_t>(frozen_parameter_elements<layer_at<I>>()));
@@ -89,6 +90,26 @@ public:
                 static constexpr auto frozen = M::conditioning::frozen_parameters();
                 nn::initialise(std::span<const parameter>{frozen}, seed, std::span<T>{frozen_conditioning_parameters});
             }
+        }
+    }
+
+    /// Of a part of a layer, as plans count them: what it has lies behind what the parts before it have.
+    [[nodiscard]] std::span<T> parameters_of_part(int part) { return part_in(parameters, part); }
+    [[nodiscard]] std::span<A> gradients_of_part(int part) { return part_in(gradients, part); }
+    [[nodiscard]] std::span<T> frozen_parameters_of_part(int part) {
+        const auto layer = static_cast<std::size_t>(part_places<M>[static_cast<std::size_t>(part)].layer);
+        return {frozen_parameters[layer].data(), frozen_parameters[layer].size()};
+    }
+
+    /// Copies the values of what a rank owns, but for what it does not train.
+    template <class Parameters>
+    void give(Parameters& to) {
+        for (const auto& block : to.blocks()) {
+            const bool conditions = block.layer == conditioning_block;
+            const std::span<T> from = conditions
+                                          ? std::span<T>{conditioning_parameters.data(), conditioning_parameters.size()}
+                                          : parameters_of_part(block.layer);
+            std::ranges::copy(from, to.values_of(block.layer).begin());
         }
     }
 
@@ -205,6 +226,21 @@ public:
     [[nodiscard]] static const Vector<T>& output(const tape& t) { return t.output[count - 1]; }
 
 private:
+    template <class Each>
+    [[nodiscard]] static std::span<Each> part_in(std::array<Vector<Each>, count>& layers, int part) {
+        const part_place place = part_places<M>[static_cast<std::size_t>(part)];
+        Vector<Each>& whole = layers[static_cast<std::size_t>(place.layer)];
+        if (place.parts == 1) { return {whole.data(), whole.size()}; }
+        const auto elements_of = [](int p) {
+            std::size_t sum = 0;
+            for (const parameter& one : parameters_of<M>(p)) { sum += static_cast<std::size_t>(one.elements()); }
+            return sum;
+        };
+        std::size_t begin = 0;
+        for (int p = part - place.part; p != part; ++p) { begin += elements_of(p); }
+        return {whole.data() + begin, elements_of(part)};
+    }
+
     template <std::size_t I>
     using layer_at = typename M::template layer_at<I>;
     template <std::size_t I>

@@ -30,16 +30,9 @@ void check_forward(unsigned seed, const extent& to = {}) {
     const auto fill = [&](auto& values) {
         std::generate(values.begin(), values.end(), [&] { return normal(random); });
     };
-    for (std::size_t l = 0; l != Model::layer_count; ++l) {
-        fill(oracle.parameters[l]);
-        std::copy(oracle.parameters[l].begin(), oracle.parameters[l].end(),
-                  runner.parameters().values_of(static_cast<int>(l)).begin());
-    }
-    if constexpr (Model::is_conditioned) {
-        fill(oracle.conditioning_parameters);
-        std::copy(oracle.conditioning_parameters.begin(), oracle.conditioning_parameters.end(),
-                  runner.parameters().values_of(conditioning_block).begin());
-    }
+    for (auto& values : oracle.parameters) { fill(values); }
+    fill(oracle.conditioning_parameters);
+    oracle.give(runner.parameters());
     const auto graph = graph_of<Model>(resize<Model>(to));
     for (const int samples : {3, 1, 2}) {
         CAPTURE(samples);

@@ -115,7 +115,7 @@ TEST_CASE("a bench of layers runs the operations of a training step, each pass o
     counting_backend apart;
     layer_bench<ddpm_tiny, counting_backend> bench{apart, batch, to};
     const auto every_layer = [&](pass what) {
-        for (int l = 0; l != static_cast<int>(ddpm_tiny::layer_count); ++l) { bench(l, what); }
+        for (int l = 0; l != static_cast<int>(ddpm_tiny::part_count); ++l) { bench(l, what); }
         return std::exchange(apart.seen, {});
     };
     CHECK(every_layer(pass::forward) == forward);
@@ -123,7 +123,7 @@ TEST_CASE("a bench of layers runs the operations of a training step, each pass o
     CHECK(every_layer(pass::backward_input) == backward_input);
     CHECK(every_layer(pass::backward_weight) == backward_weight);
     // A layer that is asked for alone, in any order, has what it needs.
-    for (int l = static_cast<int>(ddpm_tiny::layer_count); l-- != 0;) {
+    for (int l = static_cast<int>(ddpm_tiny::part_count); l-- != 0;) {
         for (const auto what : {pass::backward_weight, pass::backward_input, pass::forward}) { bench(l, what); }
     }
     CHECK(apart.seen.not_finite == 0);
@@ -140,7 +140,7 @@ TEST_CASE("a profile of a bench has a time for every pass that has work") {
                                                bench(layer, static_cast<pass>(what));
                                            },
                                            {.warm_up_sweeps = 1, .sweeps = 2});
-    REQUIRE(costs.layers.size() == ddpm_tiny::layer_count);
+    REQUIRE(costs.layers.size() == ddpm_tiny::part_count);
     int with_parameters = 0;
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {
         CHECK(costs.layers[l].forward_us > 0);
@@ -148,7 +148,7 @@ TEST_CASE("a profile of a bench has a time for every pass that has work") {
         CHECK((costs.layers[l].backward_weight_us > 0) == (graph.layers[l].parameter_elements > 0));
         with_parameters += graph.layers[l].parameter_elements > 0 ? 1 : 0;
     }
-    CHECK(calls[0] == 3 * static_cast<int>(ddpm_tiny::layer_count));
+    CHECK(calls[0] == 3 * static_cast<int>(ddpm_tiny::part_count));
     CHECK(calls[1] == calls[0]);
     CHECK(calls[2] == 3 * with_parameters);
 }

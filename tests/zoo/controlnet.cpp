@@ -42,8 +42,8 @@ TEST_CASE("ControlNet on sd15 has the published parameters, and the FLOPs that a
 }
 
 TEST_CASE("a ControlNet has the chain and the skips of its UNet, twice as wide, and a control for each") {
-    static constexpr auto graph = graph_of<controlnet_sd15>();
-    static constexpr auto unet = graph_of<sd15>();
+    static constexpr auto graph = uncut_graph_of<controlnet_sd15>();
+    static constexpr auto unet = uncut_graph_of<sd15>();
     CHECK(graph.layers.size() == unet.layers.size() + 1);
     REQUIRE(graph.skips.size() == unet.skips.size());
     for (std::size_t e = 0; e != graph.skips.size(); ++e) {

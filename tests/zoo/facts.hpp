@@ -31,7 +31,7 @@ inline nlohmann::json table(const std::string& name) {
 /// What a layer type says about itself, as values: checks on values are compiled once, not once per layer.
 struct layer_facade {
     std::string name;
-    std::vector<int> in, out, skip, residual, conditioning, context;
+    std::vector<int> in, out, skip, conditioning, context;
     int heads{};
     double flops{};
     std::int64_t saved{}, kept{};
@@ -76,7 +76,6 @@ layer_facade facade_of() {
     f.kept = eager_elements<L>();
     f.parameters = parameters_of<L>();
     if constexpr (concatenates<L>) { f.skip = dims_of<typename L::skip_input>(); }
-    if constexpr (adds_residual<L>) { f.residual = dims_of<typename L::residual_input>(); }
     if constexpr (reads_conditioning<L>) { f.conditioning = dims_of<typename L::conditioning>(); }
     if constexpr (reads_context<L>) { f.context = dims_of<typename L::context>(); }
     if constexpr (requires { L::math.heads; }) { f.heads = L::math.heads; }
@@ -124,7 +123,7 @@ std::vector<module_facade> module_facades_of() {
 
 template <class M>
 model_facade model_facade_of() {
-    static constexpr auto graph = graph_of<M>();
+    static constexpr auto graph = uncut_graph_of<M>();
     static constexpr auto eager = eager_graph_of<M>();
     model_facade f{};
     f.name = M::name.str();

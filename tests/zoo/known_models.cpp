@@ -22,7 +22,6 @@ TEST_CASE("every backbone is found by its name, with its published parameter tot
                                                      {"sd21", 865'910'724},
                                                      {"controlnet_sd15", 361'279'120},
                                                      {"sdxl", 2'567'463'684},
-                                                     {"sdxl_fine", 2'567'463'684},
                                                      {"uvit_s2", 44'255'328},
                                                      {"uvit_m4", 130'940'292},
                                                      {"uvit_l2", 286'763'172},
@@ -67,7 +66,6 @@ TEST_CASE("a model as a value is its type's graph, layer by layer") {
     check_value<sd15>();
     check_value<sd21>();
     check_value<sdxl>();
-    check_value<sdxl_fine>();
     check_value<test::small_projected>();
     check_value<uvit_s2>();
     check_value<uvit_h2>();

@@ -28,7 +28,7 @@ namespace pulse::diffusers {
 template <class M>
 [[nodiscard]] std::vector<parameter> model_parameters() {
     std::vector<parameter> all;
-    for (int block = M::is_conditioned ? conditioning_block : 0; block != static_cast<int>(M::layer_count); ++block) {
+    for (int block = M::is_conditioned ? conditioning_block : 0; block != static_cast<int>(M::part_count); ++block) {
         const std::vector<parameter> own = parameters_of<M>(block);
         all.insert(all.end(), own.begin(), own.end());
     }

@@ -76,7 +76,7 @@ struct chain_link {
 /// What the layers of a model take at the sizes of a run.
 template <any_model Model>
 [[nodiscard]] constexpr std::array<chain_link, Model::layer_count> links_of(const resizing& size = {}) {
-    const auto graph = graph_of<Model>(size);
+    const auto graph = uncut_graph_of<Model>(size);
     std::array<chain_link, Model::layer_count> links{};
     for (std::size_t l = 0; l != links.size(); ++l) {
         const layer_node& node = graph.layers[l];
@@ -187,9 +187,12 @@ public:
         scalar* to = parameters_.data();
         for (std::size_t l = 0; l != Model::layer_count; ++l) {
             if (!has(l)) { continue; }
-            for (const parameter& p : parameters_of<Model>(static_cast<int>(l))) {
-                space::template upload<scalar>(detail::scalars_of<scalar>(p, read), to);
-                to += p.elements();
+            const std::size_t first = first_part_of<Model>(l);
+            for (std::size_t part = first; part != first_part_of<Model>(l + 1); ++part) {
+                for (const parameter& p : parameters_of<Model>(static_cast<int>(part))) {
+                    space::template upload<scalar>(detail::scalars_of<scalar>(p, read), to);
+                    to += p.elements();
+                }
             }
         }
         math_.weights_changed();

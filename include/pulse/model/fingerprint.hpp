@@ -19,15 +19,15 @@ namespace pulse {
     all.add(model.view()).add(conditioning).add(frozen_conditioning).add(layers.size()).add(skips.size());
     for (const layer_node& node : layers) {
         const auto& [name, input, output, parameters, saved, deferred, workspace, flops, statistics, frozen,
-                     frozen_output, frozen_flops, forward_only_flops] = node;
+                     frozen_output, frozen_flops, forward_only_flops, open] = node;
         all.add(name.view()).add(input).add(output).add(parameters).add(saved).add(deferred).add(workspace);
-        all.add(flops).add(statistics);
+        all.add(flops).add(statistics).add(open);
         // A model without frozen layers is what it was before there were any.
         if (frozen != 0 || frozen_output != 0) {
             all.add(frozen).add(frozen_output).add(frozen_flops).add(forward_only_flops);
         }
     }
-    for (const auto& [from, to, elements, residual] : skips) { all.add(from).add(to).add(elements).add(residual); }
+    for (const auto& [from, to, elements] : skips) { all.add(from).add(to).add(elements); }
     return all;
 }
 

@@ -9,8 +9,8 @@
 
 namespace pulse {
 
-/// One layer as a value. Elements are per sample; FLOPs count 2 per multiply-accumulate of convolutions, linear layers
-/// and attention, per sample and forward.
+/// One layer as a value, or one part of a layer that may be cut inside. Elements are per sample; FLOPs count 2 per
+/// multiply-accumulate of convolutions, linear layers and attention, per sample and forward.
 struct layer_node {
     label name{};
     std::int64_t input_elements{};
@@ -32,6 +32,9 @@ struct layer_node {
     /// Of forward_flops, those with frozen weights, which W does not repeat, and those which B does not repeat either.
     double frozen_flops{};
     double forward_only_flops{};
+    /// A residual that is open behind this part of a layer: a cut there sends it with the output, and its gradient back
+    /// with that of the output.
+    std::int64_t open_elements{};
 
     /// Bytes of the statistics of a microbatch, rounded up to a multiple of 64: the saved tensors lie behind them.
     /// A statistic has 4 bytes, or as many as a scalar if that has more.
@@ -52,9 +55,6 @@ struct skip_link {
     int from{};
     int to{};
     std::int64_t elements{};
-    /// The identity path around a part of one block, added where it ends: its two ends need not share a device, and a
-    /// cut between them is paid for. A skip that is not residual is collocated.
-    bool residual{false};
 
     [[nodiscard]] constexpr bool operator==(const skip_link&) const = default;
 };

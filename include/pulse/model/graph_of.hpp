@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -35,6 +36,56 @@ template <layer L>
 
 namespace detail {
 
+template <layer L>
+[[nodiscard]] constexpr layer_node node_at(const resizing& by) {
+    if constexpr (requires { L::node_at(by); }) {
+        if (!by.same()) { return L::node_at(by); }
+    }
+    return node_of<L>();
+}
+
+} // namespace detail
+
+/// Where a part of a model is: part `part` of `parts` of layer `layer`.
+struct part_place {
+    int layer{};
+    int part{};
+    int parts{1};
+    bool makes_residual{}; ///< of the layer
+
+    /// layer_frame::part: a layer of one part runs whole, and with it a layer of several that it wraps.
+    [[nodiscard]] constexpr int of_frame() const noexcept { return parts == 1 ? -1 : part; }
+};
+
+/// The parts of a model, in the order in which they run.
+template <any_model M>
+inline constexpr std::array<part_place, M::part_count> part_places = [] {
+    std::array<part_place, M::part_count> all{};
+    std::size_t next = 0;
+    const auto add = [&]<class L>(const L*, std::size_t layer) {
+        for (int k = 0; k != part_count<L>(); ++k) {
+            all[next] = {static_cast<int>(layer), k, part_count<L>()};
+            if constexpr (runs_in_parts<L>) { all[next].makes_residual = L::makes_residual; }
+            ++next;
+        }
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        (add(static_cast<const typename M::template layer_at<I>*>(nullptr), I), ...);
+    }
+    (std::make_index_sequence<M::layer_count>{});
+    return all;
+}();
+
+/// The first part of layer `layer`; behind all parts for the number of layers.
+template <any_model M>
+[[nodiscard]] constexpr std::size_t first_part_of(std::size_t layer) noexcept {
+    std::size_t at = 0;
+    while (at != M::part_count && part_places<M>[at].layer != static_cast<int>(layer)) { ++at; }
+    return at;
+}
+
+namespace detail {
+
 /// Counts what makes the conditioning where it runs: before the first layer, in the same workspace.
 template <any_model M>
 constexpr void add_conditioning(layer_node& first) {
@@ -52,23 +103,34 @@ constexpr void add_conditioning(layer_node& first) {
     }
 }
 
-/// A model at the sizes of its type: data, not code that makes it.
+/// What every part of a model costs.
 template <any_model M>
-inline constexpr auto graph_of_type = [] {
-    static_graph<M::layer_count, M::skip_count> graph{.model = M::name};
+constexpr void list_parts(std::array<layer_node, M::part_count>& to, const resizing& by) {
+    std::size_t next = 0;
+    const auto add = [&]<class L>(const L*) {
+        if constexpr (runs_in_parts<L>) {
+            for (int k = 0; k != L::part_count; ++k) { to[next++] = L::part_at(k, by); }
+        } else {
+            to[next++] = node_at<L>(by);
+        }
+    };
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        graph.layers = {node_of<typename M::template layer_at<I>>()...};
+        (add(static_cast<const typename M::template layer_at<I>*>(nullptr)), ...);
     }
     (std::make_index_sequence<M::layer_count>{});
+}
 
+/// What a graph has besides its nodes, the first of which runs behind what makes the conditioning. `ends` gives the
+/// nodes of a skip from one layer to another.
+template <any_model M, std::size_t Nodes, class Ends>
+constexpr void complete(static_graph<Nodes, M::skip_count>& graph, const Ends& ends) {
+    graph.model = M::name;
     const auto facts = M::layer_list::facts();
     for (std::size_t e = 0; e != M::skip_count; ++e) {
-        const std::size_t from = find_layer(facts, M::skip_list::ends[e].from);
-        const std::size_t to = find_layer(facts, M::skip_list::ends[e].to);
-        graph.skips[e] = {static_cast<int>(from), static_cast<int>(to), graph.layers[from].output_elements,
-                          M::skip_list::ends[e].residual};
+        const auto [from, to] =
+            ends(find_layer(facts, M::skip_list::ends[e].from), find_layer(facts, M::skip_list::ends[e].to));
+        graph.skips[e] = {static_cast<int>(from), static_cast<int>(to), graph.layers[from].output_elements};
     }
-
     add_conditioning<M>(graph.layers[0]);
     if constexpr (M::is_conditioned) {
         using module = typename M::conditioning;
@@ -78,25 +140,48 @@ inline constexpr auto graph_of_type = [] {
             if constexpr (!trains_context<module>) { graph.frozen_conditioning_elements = module::context::elements; }
         }
     }
+}
+
+/// A model at the sizes of its type: data, not code that makes it.
+template <any_model M>
+inline constexpr auto graph_of_type = [] {
+    static_graph<M::part_count, M::skip_count> graph{};
+    list_parts<M>(graph.layers, {});
+    // From the last part of the source to the first of the target.
+    complete<M>(graph, [](std::size_t from, std::size_t to) {
+        return std::pair{first_part_of<M>(from + 1) - 1, first_part_of<M>(to)};
+    });
     return graph;
 }();
 
 } // namespace detail
 
-/// A model as the value that planners read, at the sizes of a run (resize). Stage 0 runs the conditioning module before
-/// layer 0, so its parameters, FLOPs, saved elements and statistics are counted there; the two share their workspace.
+/// A model as the value that planners read, part by part, at the sizes of a run (resize). Stage 0 runs the conditioning
+/// module before layer 0, so its parameters, FLOPs, saved elements and statistics are counted there; the two share
+/// their workspace.
 template <any_model M>
-[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> graph_of(const resizing& by = {}) {
+[[nodiscard]] constexpr static_graph<M::part_count, M::skip_count> graph_of(const resizing& by = {}) {
     auto graph = detail::graph_of_type<M>;
     if constexpr (resizable_model<M>) {
         if (by.same()) { return graph; }
-        [&]<std::size_t... I>(std::index_sequence<I...>) { graph.layers = {M::template layer_at<I>::node_at(by)...}; }
-        (std::make_index_sequence<M::layer_count>{});
+        detail::list_parts<M>(graph.layers, by);
         for (skip_link& s : graph.skips) {
             s.elements = graph.layers[static_cast<std::size_t>(s.from)].output_elements;
         }
         detail::add_conditioning<M>(graph.layers[0]);
     }
+    return graph;
+}
+
+/// The same with whole layers, for what runs a model uncut.
+template <any_model M>
+[[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> uncut_graph_of(const resizing& by = {}) {
+    static_graph<M::layer_count, M::skip_count> graph{};
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        graph.layers = {detail::node_at<typename M::template layer_at<I>>(by)...};
+    }
+    (std::make_index_sequence<M::layer_count>{});
+    detail::complete<M>(graph, [](std::size_t from, std::size_t to) { return std::pair{from, to}; });
     return graph;
 }
 

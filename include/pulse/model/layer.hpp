@@ -84,11 +84,22 @@ concept reads_conditioning = requires {
     typename T::conditioning;
 };
 
-/// T adds the tensor of a residual edge to its output: it has a `residual_input`.
+/// T runs in T::part_count parts: part_at(k, resizing) says what part k costs, parameters_in(k) how many of
+/// parameters(), in their order, are of it, and makes_residual whether the first part makes the residual that is open
+/// between parts (layer_frame::made_residual). Its passes run the part that the frame asks for, or all.
 template <class T>
-concept adds_residual = requires {
-    typename T::residual_input;
+concept runs_in_parts = requires {
+    requires(T::part_count > 1);
 };
+/// The parts between which a plan may cut T.
+template <class T>
+[[nodiscard]] constexpr int part_count() noexcept {
+    if constexpr (runs_in_parts<T>) {
+        return T::part_count;
+    } else {
+        return 1;
+    }
+}
 
 /// T reads the text states, or whatever else the model relays to every layer unchanged: it has a `context`.
 template <class T>
@@ -110,11 +121,6 @@ concept skip_input_is_shape = !concatenates<T> || requires {
 template <class T>
 concept conditioning_is_shape = !reads_conditioning<T> || requires {
     requires static_shape<typename T::conditioning>;
-};
-
-template <class T>
-concept residual_input_is_shape = !adds_residual<T> || requires {
-    requires static_shape<typename T::residual_input>;
 };
 
 /// T keeps statistics of norms or attentions: T::statistics_elements is how many accumulators per sample T's forward
@@ -200,18 +206,17 @@ template <has_parameters T>
 /// 5. L::saved_elements, L::deferred_elements and L::workspace_elements are integers, per sample;
 /// 6. L::skip_input, if it is there, is the shape that L concatenates to its input;
 /// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads;
-/// 8. L::residual_input, if it is there, is the shape that L adds to its output;
-/// 9. L::context, if it is there, is the shape of the model's context (text states), which L reads;
-/// 10. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides
+/// 8. L::context, if it is there, is the shape of the model's context (text states), which L reads;
+/// 9. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides
 ///    saved_elements;
-/// 11. L::frozen_parameters(), if it is there, is a list as parameters() is, of weights that are not trained;
-/// 12. L::frozen_output_elements and L::frozen_input_elements, if they are there, are integers, per sample: what at the
-///    end of the output no gradient goes back of, and what at the end of the input L makes no gradient of.
+/// 10. L::frozen_parameters(), if it is there, is a list as parameters() is, of weights that are not trained;
+/// 11. L::frozen_output_elements and L::frozen_input_elements, if they are there, are integers, per sample: what at the
+///    end of the output no gradient goes back of, and what at the end of the input L makes no gradient of;
+/// 12. L::part_count, if it is there, says of how many parts L is, between which a plan may cut it (see runs_in_parts).
 template <class L>
-concept layer =
-    named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> && deferring<L> &&
-    has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> && residual_input_is_shape<L> &&
-    context_is_shape<L> && statistics_are_counted<L> && frozen_parameters_are_listed<L> && frozen_ends_are_counted<L>;
+concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
+    deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> && context_is_shape<L> &&
+    statistics_are_counted<L> && frozen_parameters_are_listed<L> && frozen_ends_are_counted<L>;
 
 /// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
 /// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
@@ -251,8 +256,6 @@ template <class T>
         static_assert(skip_input_is_shape<T>, "pulse: the skip_input of a layer is a pulse::shape<...>");
     } else if constexpr (!conditioning_is_shape<T>) {
         static_assert(conditioning_is_shape<T>, "pulse: the conditioning of a layer is a pulse::shape<...>");
-    } else if constexpr (!residual_input_is_shape<T>) {
-        static_assert(residual_input_is_shape<T>, "pulse: the residual_input of a layer is a pulse::shape<...>");
     } else if constexpr (!context_is_shape<T>) {
         static_assert(context_is_shape<T>, "pulse: the context of a layer is a pulse::shape<...>");
     } else if constexpr (!statistics_are_counted<T>) {

@@ -39,6 +39,7 @@ struct layers_tag {};
 template <class... L>
 struct layers : layers_tag {
     static constexpr std::size_t count = sizeof...(L);
+    static constexpr std::size_t parts = static_cast<std::size_t>((0 + ... + pulse::part_count<L>()));
 
     template <std::size_t I>
         requires(I < sizeof...(L))
@@ -99,7 +100,7 @@ struct model_tag {};
 ///
 /// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
 /// edge names two layers, the source before the target, and carries what the target concatenates; every layer that
-/// concatenates has one skip edge, and every layer that adds one residual edge, of the shape of its output;
+/// concatenates has one skip edge;
 /// conditioning and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : model_tag {
@@ -112,6 +113,8 @@ struct model : model_tag {
     using conditioning = Conditioning;
 
     static constexpr std::size_t layer_count = Layers::count;
+    /// Of all layers: what a plan counts as layers.
+    static constexpr std::size_t part_count = Layers::parts;
     static constexpr std::size_t skip_count = Skips::count;
     static constexpr bool is_conditioned = !std::same_as<Conditioning, unconditioned>;
 

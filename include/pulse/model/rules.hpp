@@ -40,7 +40,6 @@ struct layer_facts {
     shape_facts output{};
     shape_facts skip_input{};
     shape_facts conditioning{};
-    shape_facts residual_input{};
     shape_facts context{};
     std::int64_t output_elements{};
     std::int64_t frozen_output{};
@@ -58,7 +57,6 @@ template <layer L>
         .name = L::name, .input = facts_of_shape<typename L::input>(), .output = facts_of_shape<typename L::output>()};
     if constexpr (concatenates<L>) { facts.skip_input = facts_of_shape<typename L::skip_input>(); }
     if constexpr (reads_conditioning<L>) { facts.conditioning = facts_of_shape<typename L::conditioning>(); }
-    if constexpr (adds_residual<L>) { facts.residual_input = facts_of_shape<typename L::residual_input>(); }
     if constexpr (reads_context<L>) { facts.context = facts_of_shape<typename L::context>(); }
     facts.output_elements = L::output::elements;
     if constexpr (keeps_gradients_back<L>) {
@@ -84,11 +82,6 @@ enum class model_rule : std::uint8_t {
     concatenation_is_fed,
     conditioning_is_given,
     conditioning_agrees,
-    residual_target_adds,
-    residual_shape_agrees,
-    one_residual_per_layer,
-    addition_is_fed,
-    addition_fits_output,
     context_is_given,
     context_agrees,
     end_is_trained,
@@ -118,19 +111,16 @@ struct model_finding {
     using enum model_rule;
     const label& from = skips[e].from;
     const label& to = skips[e].to;
-    const bool residual = skips[e].residual;
     const std::size_t source = find_layer(layers, from);
     const std::size_t target = find_layer(layers, to);
     if (source == layers.size()) { return {skip_source_exists, from, to}; }
     if (target == layers.size()) { return {skip_target_exists, from, to}; }
     if (source >= target) { return {skip_goes_forward, from, to}; }
-    const shape_facts& wanted = residual ? layers[target].residual_input : layers[target].skip_input;
-    if (!wanted.present()) { return {residual ? residual_target_adds : skip_target_concatenates, from, to}; }
-    if (!(wanted == layers[source].output)) { return {residual ? residual_shape_agrees : skip_shape_agrees, from, to}; }
+    const shape_facts& wanted = layers[target].skip_input;
+    if (!wanted.present()) { return {skip_target_concatenates, from, to}; }
+    if (!(wanted == layers[source].output)) { return {skip_shape_agrees, from, to}; }
     for (std::size_t other = 0; other != e; ++other) {
-        if (skips[other].residual == residual && skips[other].to == to) {
-            return {residual ? one_residual_per_layer : one_skip_per_layer, from, to};
-        }
+        if (skips[other].to == to) { return {one_skip_per_layer, from, to}; }
     }
     return {};
 }
@@ -185,18 +175,14 @@ struct model_finding {
         const model_finding found = inspect_edge(layers, skips, e);
         if (found.broken != kept) { return found; }
     }
-    const auto fed = [skips](const label& name, bool residual) {
+    const auto fed = [skips](const label& name) {
         for (const skip_ends& edge : skips) {
-            if (edge.residual == residual && edge.to == name) { return true; }
+            if (edge.to == name) { return true; }
         }
         return false;
     };
     for (const layer_facts& node : layers) {
-        if (node.skip_input.present() && !fed(node.name, false)) { return {concatenation_is_fed, node.name, {}}; }
-        if (node.residual_input.present()) {
-            if (!(node.residual_input == node.output)) { return {addition_fits_output, node.name, {}}; }
-            if (!fed(node.name, true)) { return {addition_is_fed, node.name, {}}; }
-        }
+        if (node.skip_input.present() && !fed(node.name)) { return {concatenation_is_fed, node.name, {}}; }
         if (node.conditioning.present()) {
             if (!conditioning.present()) { return {conditioning_is_given, node.name, {}}; }
             if (!(conditioning == node.conditioning)) { return {conditioning_agrees, node.name, {}}; }
@@ -232,15 +218,6 @@ template <model_rule Broken, label Subject, label Object>
                   "pulse: a layer reads conditioning (Subject) but the model has no conditioning module");
     static_assert(Broken != conditioning_agrees,
                   "pulse: a layer reads conditioning of another shape (Subject) than the model gives");
-    static_assert(Broken != residual_target_adds,
-                  "pulse: a residual edge ends at a layer that adds nothing (Object has no residual_input)");
-    static_assert(Broken != residual_shape_agrees,
-                  "pulse: the shape on a residual edge (output of Subject) is not what its target (Object) adds");
-    static_assert(Broken != one_residual_per_layer, "pulse: two residual edges end at the same layer (Object)");
-    static_assert(Broken != addition_is_fed,
-                  "pulse: a layer adds a residual (Subject has a residual_input) but no residual edge ends at it");
-    static_assert(Broken != addition_fits_output,
-                  "pulse: a layer adds a residual (Subject) of another shape than its output");
     static_assert(Broken != context_is_given,
                   "pulse: a layer reads context (Subject) but the model's conditioning module gives none");
     static_assert(Broken != context_agrees,

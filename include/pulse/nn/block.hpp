@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/condition.hpp>
@@ -39,10 +42,6 @@ struct skip_face {
     using skip_input = typename shape_of<E>::type;
 };
 template <sample_dims E>
-struct residual_face {
-    using residual_input = typename shape_of<E>::type;
-};
-template <sample_dims E>
 struct context_face {
     using context = typename shape_of<E>::type;
 };
@@ -53,28 +52,69 @@ struct conditioning_face {
 template <>
 struct skip_face<sample_dims{}> {};
 template <>
-struct residual_face<sample_dims{}> {};
-template <>
 struct context_face<sample_dims{}> {};
 template <>
 struct conditioning_face<0> {};
+
+namespace detail {
+
+/// Calls use(math, frame) with the part of the layer that the frame asks for, or with all of them, one behind the
+/// other. What is between them then lies with what they save and defer, as describe() has it.
+template <class Math, class T, class A, class Use>
+void use_parts(const Math& math, const layer_frame<T, A>& f, [[maybe_unused]] bool backwards, const Use& use) {
+    if constexpr (!in_parts<Math>) {
+        use(math, f);
+    } else if (f.part >= 0) {
+        math.use_part(f.part, [&](std::string_view, const auto& part) { use(part, f); });
+    } else {
+        layer_extents before = backwards ? layout_of(math).sizes.kept : layer_extents{};
+        for (int i = 0; i != math.parts(); ++i) {
+            const bool first = (backwards ? math.parts() - 1 : 0) == i;
+            const bool last = (backwards ? 0 : math.parts() - 1) == i;
+            math.use_part(backwards ? math.parts() - 1 - i : i, [&](std::string_view, const auto& part) {
+                layer_extents own = layout_of(part).sizes.kept;
+                const std::int64_t given = elements(part.output());
+                const std::int64_t read = elements(part.input());
+                if (!last) { own = own + layer_extents{.saved = given, .deferred = given}; }
+                if (backwards) { before = before - own; }
+                layer_frame<T, A> one = f.behind(before);
+                one.residual = f.input;
+                one.made_residual = f.output;
+                one.residual_gradient = f.output_gradient;
+                if (!first) { one.input = one.saved - f.batch * read; }
+                if (!last) { one.output = one.saved + f.batch * (own.saved - given); }
+                if (f.deferred != nullptr && !first) { one.input_gradient = one.deferred - f.batch * read; }
+                if (f.deferred != nullptr && !last) {
+                    one.output_gradient = one.deferred + f.batch * (own.deferred - given);
+                }
+                use(part, one);
+                if (!backwards) { before = before + own; }
+            });
+        }
+    }
+}
+
+} // namespace detail
 
 // The passes at the sizes of a run: compiled once for a kind of mathematics, whatever the numbers of a layer are.
 
 template <class Math, backend B>
 void run_forward(const Math& type, B& on, const backend_frame<B>& frame) {
-    const Math math = resized(type, frame.size);
-    math.forward(on, frame, layout_of(math).pieces);
+    detail::use_parts(resized(type, frame.size), frame, false, [&on](const auto& part, const backend_frame<B>& f) {
+        part.forward(on, f, layout_of(part).pieces);
+    });
 }
 template <class Math, backend B>
 void run_backward_input(const Math& type, B& on, const backend_frame<B>& frame) {
-    const Math math = resized(type, frame.size);
-    math.backward_input(on, frame, layout_of(math).pieces);
+    detail::use_parts(resized(type, frame.size), frame, true, [&on](const auto& part, const backend_frame<B>& f) {
+        part.backward_input(on, f, layout_of(part).pieces);
+    });
 }
 template <class Math, backend B>
 void run_backward_weight(const Math& type, B& on, const backend_frame<B>& frame) {
-    const Math math = resized(type, frame.size);
-    math.backward_weight(on, frame, layout_of(math).pieces);
+    detail::use_parts(resized(type, frame.size), frame, true, [&on](const auto& part, const backend_frame<B>& f) {
+        part.backward_weight(on, f, layout_of(part).pieces);
+    });
 }
 
 /// The passes of a layer are those of its mathematics.
@@ -91,6 +131,39 @@ struct passes_face {
     template <backend B>
     static void backward_weight(B& on, const backend_frame<B>& frame) {
         run_backward_weight(Math, on, frame);
+    }
+};
+
+/// What the parts of a layer cost, without its name: made once for all layers of equal numbers.
+template <auto Math>
+inline constexpr auto parts_costs = [] {
+    std::array<layer_node, static_cast<std::size_t>(Math.parts())> all{};
+    for (int k = 0; k != Math.parts(); ++k) { all[static_cast<std::size_t>(k)] = part_of({}, Math, k); }
+    return all;
+}();
+
+/// What a plan that cuts a layer inside reads of it (see pulse::in_parts).
+template <label Name, auto Math>
+struct parts_face {};
+template <label Name, auto Math>
+    requires(in_parts<decltype(Math)>)
+struct parts_face<Name, Math> {
+    static constexpr int part_count = Math.parts();
+    static constexpr bool makes_residual = Math.makes_residual();
+
+    [[nodiscard]] static constexpr layer_node part_at(int k, const resizing& by) {
+        if constexpr (is_resizable<decltype(Math)>) {
+            if (!by.same()) { return part_of(Name, resized(Math, by), k); }
+        }
+        layer_node node = parts_costs<Math>[static_cast<std::size_t>(k)];
+        node.name = Name + node.name.view();
+        return node;
+    }
+    /// How many of parameters() are of part k.
+    [[nodiscard]] static constexpr std::size_t parameters_in(int k) {
+        std::size_t count = 0;
+        Math.use_part(k, [&](std::string_view, const auto& part) { count = layout_of(part).sizes.parameter_count; });
+        return count;
     }
 };
 
@@ -144,15 +217,16 @@ struct described : context_face<layout<Math>.sizes.context> {
 /// A layer: a name and its mathematics, such as block<"mid", resnet{.in_channels = 64, ...}>.
 ///
 /// The mathematics is a plain value with input(), output(), defect() and describe(description&), which gives where its
-/// pieces lie, and with the passes forward, backward_input and backward_weight over a frame and these pieces. Layers of
-/// equal numbers share their code whatever their names. No backward pass reads the layer's output.
+/// pieces lie, and with the passes forward, backward_input and backward_weight over a frame and these pieces; or it has
+/// parts, each of which is such mathematics (in_parts). Layers of equal numbers share their code whatever their names.
+/// No backward pass reads the layer's output.
 template <label Name, auto Math>
     requires(sound<Math>::value)
 struct block : described<Name, Math>,
                passes_face<Math>,
+               parts_face<Name, Math>,
                resizing_face<Name, Math>,
                skip_face<layout<Math>.sizes.skip>,
-               residual_face<layout<Math>.sizes.residual>,
                conditioning_face<layout<Math>.sizes.conditioning> {
     using input = typename shape_of<Math.input()>::type;
 

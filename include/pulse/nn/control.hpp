@@ -107,8 +107,7 @@ struct both_conditionings : C {
 template <label Name, layer Trained, layer Locked>
 struct beside : detail::both_embeddings<Trained>, detail::same_context<Trained> {
     static_assert(detail::is_plain<Trained>, "pulse: what runs beside a locked layer is trained as a whole");
-    static_assert(!concatenates<Trained> && !adds_residual<Trained> && !concatenates<Locked> && !adds_residual<Locked>,
-                  "pulse: layers that run side by side read no skip and no residual");
+    static_assert(!concatenates<Trained> && !concatenates<Locked>, "pulse: layers that run side by side read no skip");
     static_assert(!reads_timesteps<Trained> && !reads_timesteps<Locked> && !reads_facts<Trained> &&
                       !reads_facts<Locked>,
                   "pulse: layers that run side by side read no timesteps and no facts");
@@ -244,6 +243,7 @@ struct controlled : of_locked<L> {
     using control = detail::control<typename L::skip_input>;
 
     using skip_input = typename control::wide;
+    static constexpr int part_count = 1;
     static constexpr std::int64_t frozen_skip_elements = control::elements;
     static constexpr std::int64_t sum_in = detail::padded(L::saved_elements);
     static constexpr std::int64_t saved_elements = sum_in + control::elements;

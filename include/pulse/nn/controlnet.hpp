@@ -78,11 +78,10 @@ struct controlnet_parts {
 
 template <unet_config C>
 [[nodiscard]] consteval bool explain_controlnet() {
-    static_assert(!C.fine, "pulse: a ControlNet is one of a unet that is not fine");
     static_assert(
         C.encoder_hid_dim == 0,
         "pulse: a ControlNet is one of a unet that reads text states as they are given, without encoder_hid_dim");
-    return !C.fine && C.encoder_hid_dim == 0 && explain_unet<C>();
+    return C.encoder_hid_dim == 0 && explain_unet<C>();
 }
 
 } // namespace detail

@@ -35,7 +35,6 @@ struct layer_sizes {
     std::int64_t workspace{};
     double forward_flops{};
     sample_dims skip{};
-    sample_dims residual{};
     sample_dims context{};
     condition_set conditions{};
     int conditioning{}; ///< features
@@ -63,7 +62,6 @@ public:
     // What the layer reads besides its input.
 
     constexpr void reads_skip(const sample_dims& e) noexcept { sizes_.skip = e; }
-    constexpr void reads_residual(const sample_dims& e) noexcept { sizes_.residual = e; }
     constexpr void reads_context(const sample_dims& e) noexcept { sizes_.context = e; }
     constexpr void reads_conditioning(int features) noexcept { sizes_.conditioning = features; }
     constexpr void reads_timesteps() noexcept { sizes_.timesteps = true; }
@@ -135,12 +133,9 @@ public:
     /// What follows works where `from` or else the workspace begins: in another pass, or at a later point of this one.
     constexpr void work_again(workspace_piece from = {}) noexcept { working_ = from.begin; }
 
-    /// A layer inside of this one, which says what its skip and residual are; gives the pieces of that layer, which
-    /// lie in the frame of this one.
+    /// A layer inside of this one; gives the pieces of that layer, which lie in the frame of this one.
     template <class Math>
     constexpr auto part(std::string_view name, const Math& math) {
-        const sample_dims skip = sizes_.skip;
-        const sample_dims residual = sizes_.residual;
         const std::int64_t working = working_;
         const label* const root = root_;
         const std::size_t root_length = root_length_;
@@ -154,8 +149,6 @@ public:
         root_ = root;
         root_length_ = root_length;
         working_ = working;
-        sizes_.skip = skip;
-        sizes_.residual = residual;
         return pieces;
     }
 
@@ -210,6 +203,38 @@ private:
     parameter* next_{};
 };
 
+/// Mathematics that runs in parts, one after the other, between which a plan may cut a layer; Math::whole is itself.
+///
+/// parts() says how many; use_part(k, use) calls use(name, math) with the name under which the parameters of part k lie
+/// and with its mathematics. open() is the residual that is open between any two parts and that travels over a cut
+/// there, {} where what a part gives is all that the next one reads. It is the layer's input or, if makes_residual(),
+/// what the first part writes and the last adds to. Only the first part reads a skip.
+template <class Math>
+concept in_parts = std::same_as<typename std::remove_cvref_t<Math>::whole, std::remove_cvref_t<Math>>;
+
+/// Of mathematics in parts, each of which has pieces of its own.
+struct no_pieces {};
+
+/// Describes a layer. Between two parts lie what the first gives, and the gradient of that.
+template <class Math>
+constexpr auto describe(description& all, const Math& math) {
+    if constexpr (in_parts<Math>) {
+        for (int k = 0; k != math.parts(); ++k) {
+            math.use_part(k, [&](std::string_view name, const auto& part) {
+                static_cast<void>(all.part(name, part));
+                if (k + 1 == math.parts()) { return; }
+                saved_piece image;
+                deferred_piece gradient;
+                all.save(elements(part.output()), image);
+                all.defer(elements(part.output()), gradient);
+            });
+        }
+        return no_pieces{};
+    } else {
+        return math.describe(all);
+    }
+}
+
 /// What comes of describing a layer: where its pieces lie and what they add up to.
 template <class Pieces>
 struct layer_layout {
@@ -220,8 +245,8 @@ struct layer_layout {
 template <class Math>
 [[nodiscard]] constexpr auto layout_of(const Math& math) {
     description all;
-    const auto pieces = math.describe(all);
-    return layer_layout<decltype(math.describe(all))>{pieces, all.sizes()};
+    const auto pieces = describe(all, math);
+    return layer_layout<std::remove_const_t<decltype(pieces)>>{pieces, all.sizes()};
 }
 
 /// The mathematics has a height and a width, or rows and columns of tokens, or is made of one that has, and nothing
@@ -291,12 +316,36 @@ template <class Math>
             .statistics_elements = sizes.kept.statistics};
 }
 
+/// How many parts a layer of this mathematics has.
+template <class Math>
+[[nodiscard]] constexpr int parts_of([[maybe_unused]] const Math& math) {
+    if constexpr (in_parts<Math>) {
+        return math.parts();
+    } else {
+        return 1;
+    }
+}
+/// What part k costs. A part of several is named <layer>#<k>.
+template <class Math>
+[[nodiscard]] constexpr layer_node part_of(const label& name, const Math& math, [[maybe_unused]] int k) {
+    if constexpr (in_parts<Math>) {
+        layer_node node{};
+        math.use_part(k, [&](std::string_view, const auto& part) {
+            node = node_of(name + "#" + static_cast<unsigned>(k), part);
+        });
+        if (k + 1 != math.parts()) { node.open_elements = elements(math.open()); }
+        return node;
+    } else {
+        return node_of(name, math);
+    }
+}
+
 /// The parameters of `Math` under the name `Name`, as an array of exactly their number.
 template <label Name, auto Math>
 inline constexpr auto parameters_of = [] {
     std::array<parameter, layout<Math>.sizes.parameter_count> all{};
     description listed{Name, all.data()};
-    static_cast<void>(Math.describe(listed));
+    static_cast<void>(describe(listed, Math));
     return all;
 }();
 

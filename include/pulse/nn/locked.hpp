@@ -25,6 +25,7 @@ struct frozen_weights : L {
     static_assert(is_plain<L>, "pulse: a layer is locked, or runs forward only, once");
 
     static constexpr std::int64_t deferred_elements = 0;
+    static constexpr int part_count = 1;
 
     [[nodiscard]] static constexpr auto parameters() { return std::array<parameter, 0>{}; }
     [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return L::parameters(); }

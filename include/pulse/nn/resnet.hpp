@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include <pulse/nn/block.hpp>
@@ -19,7 +18,7 @@ namespace pulse::nn {
 ///
 /// with c the conditioning, already silu(temb) (see time_embedding), and the shortcut a 1x1 convolution when the
 /// channels change or a skip comes in, else the identity. The concatenation of x and skip is never made: norm1 and the
-/// shortcut read both.
+/// shortcut read both. The first part ends at h and makes the shortcut.
 struct resnet {
     int in_channels{};
     int skip_channels{};
@@ -32,7 +31,6 @@ struct resnet {
 
     [[nodiscard]] constexpr int all_channels() const noexcept { return in_channels + skip_channels; }
     [[nodiscard]] constexpr bool has_shortcut() const noexcept { return all_channels() != out_channels; }
-    [[nodiscard]] constexpr bool projects_input() const noexcept { return has_shortcut() || skip_channels != 0; }
     [[nodiscard]] constexpr std::int64_t pixels() const noexcept { return std::int64_t{height} * width; }
 
     [[nodiscard]] constexpr group_norm_shape norm1() const noexcept {
@@ -69,71 +67,68 @@ struct resnet {
     [[nodiscard]] constexpr sample_dims input() const noexcept { return {in_channels, height, width}; }
     [[nodiscard]] constexpr sample_dims output() const noexcept { return {out_channels, height, width}; }
 
+    using whole = resnet;
+    struct first_half;
+    struct second_half;
+    [[nodiscard]] constexpr int parts() const noexcept { return 2; }
+    [[nodiscard]] constexpr sample_dims open() const noexcept { return output(); }
+    [[nodiscard]] constexpr bool makes_residual() const noexcept { return has_shortcut() || skip_channels != 0; }
+    template <class Use>
+    constexpr void use_part(int k, const Use& use) const;
+};
+
+/// Up to h.
+struct resnet::first_half : resnet {
     struct pieces {
-        weight_piece norm1, conv1, time, norm2, conv2, shortcut;
-        saved_piece active1, hidden, active2; ///< a1, h and a2
-        statistics_piece statistics1, statistics2;
-        deferred_piece hidden_gradient, projected_gradient; ///< dh, and its sum over pixels
+        weight_piece norm, conv, time, shortcut;
+        saved_piece active; ///< a1
+        statistics_piece statistics;
+        deferred_piece projected_gradient; ///< that of h, summed over pixels
         workspace_piece projected;
-        workspace_piece active_gradient; ///< of a2, then of a1
-        workspace_piece nobody;          ///< the input's gradient where nobody reads it
+        workspace_piece active_gradient;
+        workspace_piece nobody; ///< the input's gradient where nobody reads it
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
         if (skip_channels != 0) { d.reads_skip({skip_channels, height, width}); }
         d.reads_conditioning(conditioning);
-        p.norm1 = d.norm("norm1", all_channels());
-        p.conv1 = d.conv("conv1", conv1().window());
+        p.norm = d.norm("norm1", all_channels());
+        p.conv = d.conv("conv1", conv1().window());
         if (conditioning != 0) { p.time = d.linear("time_emb_proj", 1, time_projection().matrix()); }
-        p.norm2 = d.norm("norm2", out_channels);
-        p.conv2 = d.conv("conv2", conv2().window());
-        if (projects_input()) { p.shortcut = d.conv("conv_shortcut", shortcut().window()); }
-        d.save(all_channels() * pixels(), p.active1);
-        d.save(out_channels * pixels(), p.hidden, p.active2);
-        d.statistics(2 * std::int64_t{groups}, p.statistics1, p.statistics2);
-        d.defer(out_channels * pixels(), p.hidden_gradient);
+        if (makes_residual()) { p.shortcut = d.conv("conv_shortcut", shortcut().window()); }
+        d.save(all_channels() * pixels(), p.active);
+        d.statistics(2 * std::int64_t{groups}, p.statistics);
         if (conditioning != 0) {
             d.defer(out_channels, p.projected_gradient);
             d.work(out_channels, p.projected);
             d.work_again();
         }
-        d.work(std::max(all_channels(), out_channels) * pixels(), p.active_gradient);
+        d.work(all_channels() * pixels(), p.active_gradient);
         d.work(in_channels * pixels(), p.nobody);
         return p;
     }
 
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
-        on.group_norm(norm1(), f.batch, f.input, f.skip, f[p.norm1], f.bias(p.norm1), f[p.active1], f[p.statistics1]);
-        conv1().apply(on, f.batch, f[p.active1], f[p.conv1], f[p.hidden], into::write);
+        on.group_norm(norm1(), f.batch, f.input, f.skip, f[p.norm], f.bias(p.norm), f[p.active], f[p.statistics]);
+        conv1().apply(on, f.batch, f[p.active], f[p.conv], f.output, into::write);
         if (conditioning != 0) {
             time_projection().apply(on, f.batch, f.conditioning, f[p.time], f[p.projected]);
-            on.add_per_sample(f.batch, height * width, out_channels, f[p.projected], f[p.hidden]);
+            on.add_per_sample(f.batch, height * width, out_channels, f[p.projected], f.output);
         }
-        on.group_norm(norm2(), f.batch, f[p.hidden], nullptr, f[p.norm2], f.bias(p.norm2), f[p.active2],
-                      f[p.statistics2]);
-        if (projects_input()) {
-            shortcut().apply(on, f.batch, f.input, f.skip, f[p.shortcut], f.output, into::write);
-            conv2().apply(on, f.batch, f[p.active2], f[p.conv2], f.output, into::add);
-        } else {
-            conv2().apply(on, f.batch, f[p.active2], f[p.conv2], f.output, into::write);
-            on.add(f.batch * elements(output()), f.input, f.output);
+        if (makes_residual()) {
+            shortcut().apply(on, f.batch, f.input, f.skip, f[p.shortcut], f.made_residual, into::write);
         }
     }
 
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
-        on.conv2d_backward_input(conv2().window(), f.batch, f.output_gradient, f[p.conv2], f[p.active_gradient],
-                                 into::write);
-        on.group_norm_backward(norm2(), f.batch, f[p.hidden], nullptr, f[p.norm2], f.bias(p.norm2), f[p.statistics2],
-                               f[p.active_gradient], f[p.hidden_gradient], nullptr, f.gradient(p.norm2),
-                               f.bias_gradient(p.norm2), into::write);
         if (conditioning != 0) {
-            on.sum_pixels(f.batch, height * width, out_channels, f[p.hidden_gradient], f[p.projected_gradient]);
+            on.sum_pixels(f.batch, height * width, out_channels, f.output_gradient, f[p.projected_gradient]);
             on.linear_backward_input(time_projection().matrix(), f.batch, f[p.projected_gradient], f[p.time],
                                      f.conditioning_gradient, into::add);
         }
-        on.conv2d_backward_input(conv1().window(), f.batch, f[p.hidden_gradient], f[p.conv1], f[p.active_gradient],
+        on.conv2d_backward_input(conv1().window(), f.batch, f.output_gradient, f[p.conv], f[p.active_gradient],
                                  into::write);
 
         // The residual's gradient is written first and the norm adds to it, except with a skip, whose gradient the norm
@@ -141,33 +136,81 @@ struct resnet {
         const bool wanted = f.input_gradient != nullptr;
         auto* const target = wanted ? f.input_gradient : f[p.nobody];
         const bool residual_first = skip_channels == 0 && wanted;
-        if (residual_first && projects_input()) {
-            on.conv2d_backward_input(shortcut().window(), f.batch, f.output_gradient, f[p.shortcut], target,
+        if (residual_first && makes_residual()) {
+            on.conv2d_backward_input(shortcut().window(), f.batch, f.residual_gradient, f[p.shortcut], target,
                                      into::write);
         } else if (residual_first) {
-            on.copy(f.batch * elements(input()), f.output_gradient, target);
+            on.copy(f.batch * elements(input()), f.residual_gradient, target);
         }
-        on.group_norm_backward(norm1(), f.batch, f.input, f.skip, f[p.norm1], f.bias(p.norm1), f[p.statistics1],
-                               f[p.active_gradient], target, f.skip_gradient, f.gradient(p.norm1),
-                               f.bias_gradient(p.norm1), residual_first ? into::add : into::write);
+        on.group_norm_backward(norm1(), f.batch, f.input, f.skip, f[p.norm], f.bias(p.norm), f[p.statistics],
+                               f[p.active_gradient], target, f.skip_gradient, f.gradient(p.norm),
+                               f.bias_gradient(p.norm), residual_first ? into::add : into::write);
         if (skip_channels != 0) {
-            on.conv2d_pair_backward_input(shortcut().window(), skip_channels, f.batch, f.output_gradient, f[p.shortcut],
-                                          target, f.skip_gradient, into::add);
+            on.conv2d_pair_backward_input(shortcut().window(), skip_channels, f.batch, f.residual_gradient,
+                                          f[p.shortcut], target, f.skip_gradient, into::add);
         }
     }
 
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
-        conv1().apply_backward_weight(on, f.batch, f[p.active1], f[p.hidden_gradient], f.gradient(p.conv1));
+        conv1().apply_backward_weight(on, f.batch, f[p.active], f.output_gradient, f.gradient(p.conv));
         if (conditioning != 0) {
             time_projection().apply_backward_weight(on, f.batch, f.conditioning, f[p.projected_gradient],
                                                     f.gradient(p.time));
         }
-        conv2().apply_backward_weight(on, f.batch, f[p.active2], f.output_gradient, f.gradient(p.conv2));
-        if (projects_input()) {
-            shortcut().apply_backward_weight(on, f.batch, f.input, f.skip, f.output_gradient, f.gradient(p.shortcut));
+        if (makes_residual()) {
+            shortcut().apply_backward_weight(on, f.batch, f.input, f.skip, f.residual_gradient, f.gradient(p.shortcut));
         }
     }
 };
+
+/// From h on: its output already holds a shortcut.
+struct resnet::second_half : resnet {
+    [[nodiscard]] constexpr sample_dims input() const noexcept { return output(); }
+
+    struct pieces {
+        weight_piece norm, conv;
+        saved_piece active; ///< a2
+        statistics_piece statistics;
+        workspace_piece active_gradient;
+    };
+    constexpr pieces describe(description& d) const {
+        pieces p{};
+        p.norm = d.norm("norm2", out_channels);
+        p.conv = d.conv("conv2", conv2().window());
+        d.save(out_channels * pixels(), p.active);
+        d.statistics(2 * std::int64_t{groups}, p.statistics);
+        d.work(out_channels * pixels(), p.active_gradient);
+        return p;
+    }
+
+    template <backend B>
+    void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
+        on.group_norm(norm2(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.active], f[p.statistics]);
+        conv2().apply(on, f.batch, f[p.active], f[p.conv], f.output, makes_residual() ? into::add : into::write);
+        if (!makes_residual()) { on.add(f.batch * elements(output()), f.residual, f.output); }
+    }
+    template <backend B>
+    void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
+        on.conv2d_backward_input(conv2().window(), f.batch, f.output_gradient, f[p.conv], f[p.active_gradient],
+                                 into::write);
+        on.group_norm_backward(norm2(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.statistics],
+                               f[p.active_gradient], f.input_gradient, nullptr, f.gradient(p.norm),
+                               f.bias_gradient(p.norm), into::write);
+    }
+    template <backend B>
+    void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
+        conv2().apply_backward_weight(on, f.batch, f[p.active], f.output_gradient, f.gradient(p.conv));
+    }
+};
+
+template <class Use>
+constexpr void resnet::use_part(int k, const Use& use) const {
+    if (k == 0) {
+        use("", first_half{*this});
+    } else {
+        use("", second_half{*this});
+    }
+}
 
 } // namespace pulse::nn

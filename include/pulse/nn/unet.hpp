@@ -76,15 +76,6 @@ namespace pulse {
 [[nodiscard]] constexpr nn::spatial_transformer transformer_of(const unet_config& c, const unet_layer& l) noexcept {
     return {text_attention_of(c, l), l.blocks, c.use_linear_projection};
 }
-[[nodiscard]] constexpr nn::transformer_in transformer_in_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {text_attention_of(c, l), c.use_linear_projection};
-}
-[[nodiscard]] constexpr nn::transformer_block transformer_block_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {text_attention_of(c, l)};
-}
-[[nodiscard]] constexpr nn::transformer_out transformer_out_of(const unet_config& c, const unet_layer& l) noexcept {
-    return {text_attention_of(c, l), c.use_linear_projection};
-}
 [[nodiscard]] constexpr nn::text_conditioning text_conditioning_of(const unet_config& c) noexcept {
     return {.time = time_embedding_of(c),
             .context_tokens = c.context_tokens,
@@ -104,9 +95,6 @@ constexpr void use_math(const unet_config& c, const unet_layer& l, const Use& us
     case unet_part::downsample: return use(downsample_of(c, l));
     case unet_part::upsample: return use(upsample_of(l));
     case unet_part::transformer: return use(transformer_of(c, l));
-    case unet_part::transformer_in: return use(transformer_in_of(c, l));
-    case unet_part::transformer_block: return use(transformer_block_of(c, l));
-    case unet_part::transformer_out: return use(transformer_out_of(c, l));
     case unet_part::conv_out: return use(conv_out_of(c, l));
     }
 }
@@ -131,9 +119,6 @@ struct unet_parts {
     [[nodiscard]] static constexpr label skip_end(std::size_t edge, std::size_t end) noexcept {
         return layer(static_cast<std::size_t>(layout.skips[edge][end])).name;
     }
-    [[nodiscard]] static constexpr label residual_end(std::size_t edge, std::size_t end) noexcept {
-        return layer(static_cast<std::size_t>(layout.residuals[edge][end])).name;
-    }
 
     /// The type of layer I; never called, only its result is named.
     template <std::size_t I>
@@ -152,12 +137,6 @@ struct unet_parts {
             return std::type_identity<nn::block<name, upsample_of(layer(I))>>{};
         } else if constexpr (part == unet_part::transformer) {
             return std::type_identity<nn::block<name, transformer_of(C, layer(I))>>{};
-        } else if constexpr (part == unet_part::transformer_in) {
-            return std::type_identity<nn::block<name, transformer_in_of(C, layer(I))>>{};
-        } else if constexpr (part == unet_part::transformer_block) {
-            return std::type_identity<nn::block<name, transformer_block_of(C, layer(I))>>{};
-        } else if constexpr (part == unet_part::transformer_out) {
-            return std::type_identity<nn::block<name, transformer_out_of(C, layer(I))>>{};
         } else {
             return std::type_identity<nn::block<name, conv_out_of(C, layer(I))>>{};
         }
@@ -167,17 +146,14 @@ struct unet_parts {
     using layer_at = typename decltype(layer_type<I>())::type;
     template <std::size_t E>
     using skip_at = skip<skip_end(E, 0), skip_end(E, 1)>;
-    template <std::size_t E>
-    using residual_at = residual<residual_end(E, 0), residual_end(E, 1)>;
     using conditioning = typename unet_conditioning<C>::type;
 
-    template <std::size_t... L, std::size_t... E, std::size_t... R>
-    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>..., residual_at<R>...>, conditioning> assemble(
-        std::index_sequence<L...>, std::index_sequence<E...>, std::index_sequence<R...>);
+    template <std::size_t... L, std::size_t... E>
+    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
+        std::index_sequence<L...>, std::index_sequence<E...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size()>{},
-                                         std::make_index_sequence<layout.skips.size()>{},
-                                         std::make_index_sequence<layout.residuals.size()>{}));
+                                         std::make_index_sequence<layout.skips.size()>{}));
 };
 
 /// Whether C describes a UNet; if not, compilation stops with one sentence.
@@ -203,10 +179,9 @@ template <unet_config C>
     static_assert(found != unet_flaw::transformers,
                   "pulse: transformers of a unet are set for levels that exist, not where it has attention blocks, for "
                   "all ResNet blocks of a level or none, and a list has one number for each, down and up");
-    static_assert(
-        found != unet_flaw::text,
-        "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it is not fine, has no "
-        "encoder_hid_dim and adds nothing to the time embedding");
+    static_assert(found != unet_flaw::text,
+                  "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it has no "
+                  "encoder_hid_dim and adds nothing to the time embedding");
     return found == unet_flaw::none;
 }
 

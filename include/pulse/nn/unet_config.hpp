@@ -20,8 +20,7 @@ namespace pulse {
 /// context_tokens text states of cross_attention_dim features; a list has a number for each of the level's ResNet
 /// blocks on the way down, and reverse_transformer_layers_per_block then has those on the way up, which begins at the
 /// last level. Heads are transformer_heads, or, where that is 0, channels / transformer_head_dim. The middle has two
-/// ResNet blocks around its attention or transformer, or mid_block_resnets (0 or 1) and neither. `fine` makes a layer
-/// of its own of each part of a transformer.
+/// ResNet blocks around its attention or transformer, or mid_block_resnets (0 or 1) and neither.
 struct unet_config {
     label name{};
     int sample_size{};
@@ -51,7 +50,6 @@ struct unet_config {
     /// Features of what a second embedding adds to the time embedding (SDXL: pooled text and sizes); 0: there is none.
     int projection_class_embeddings_input_dim{};
     int addition_time_embed_dim{256}; ///< of each of the six sizes in it; what is left is the pooled text
-    bool fine{};
 
     [[nodiscard]] constexpr int levels() const noexcept {
         int count = 0;
@@ -145,9 +143,7 @@ enum class unet_flaw : std::uint8_t {
     }
     if (any != c.reads_text()) { return unet_flaw::text; }
     // A UNet without text is UNet2DModel, which has no second embedding; the parts of no transformer cannot be layers.
-    if (!any && (c.projection_class_embeddings_input_dim != 0 || c.encoder_hid_dim != 0 || c.fine)) {
-        return unet_flaw::text;
-    }
+    if (!any && (c.projection_class_embeddings_input_dim != 0 || c.encoder_hid_dim != 0)) { return unet_flaw::text; }
     const bool waves = c.addition_time_embed_dim % 2 == 0 && c.addition_time_embed_dim / 2 > c.freq_shift;
     if (c.adds_embedding() && (!waves || c.pooled() <= 0)) { return unet_flaw::sizes; }
     return unet_flaw::none;

@@ -17,9 +17,6 @@ enum class unet_part : std::uint8_t {
     upsample,
     conv_out,
     transformer,
-    transformer_in,
-    transformer_block,
-    transformer_out,
 };
 
 /// One layer of a UNet before it is a type; `size` is the height and width of its input.
@@ -32,29 +29,23 @@ struct unet_layer {
     int size{};
     int skip_from{-1}; ///< position of the layer whose output comes in, or -1
     int blocks{};      ///< of a transformer
-    int heads{};       ///< of a transformer or a part of one
+    int heads{};       ///< of a transformer
 };
 
 /// Edges are {from, to}, in the order in which their targets run.
-template <std::size_t Layers, std::size_t Skips, std::size_t Residuals>
+template <std::size_t Layers, std::size_t Skips>
 struct unet_layout {
     std::array<unet_layer, Layers> layers{};
     std::array<std::array<int, 2>, Skips> skips{};
-    std::array<std::array<int, 2>, Residuals> residuals{};
 };
-
-/// The number of layers of a transformer of `blocks` blocks.
-[[nodiscard]] constexpr int transformer_parts(const unet_config& c, int blocks) noexcept {
-    return blocks == 0 ? 0 : c.fine ? blocks + 2 : 1;
-}
 
 [[nodiscard]] constexpr std::size_t layer_count(const unet_config& c) noexcept {
     int count = 2 + c.mid_block_resnets + (c.mid_block_attention ? 1 : 0); // conv_in, mid_block, conv_out
-    count += transformer_parts(c, c.mid_block_transformer_layers);
+    count += c.mid_block_transformer_layers != 0 ? 1 : 0;
     for (int level = 0; level != c.levels(); ++level) {
         for (const int up : {0, 1}) {
             for (int j = 0; j != c.layers(level) + up; ++j) {
-                count += 1 + (c.attends(level) ? 1 : 0) + transformer_parts(c, c.transformers(level, up != 0)[j]);
+                count += 1 + (c.attends(level) ? 1 : 0) + (c.transformers(level, up != 0)[j] != 0 ? 1 : 0);
             }
         }
     }
@@ -67,23 +58,12 @@ struct unet_layout {
     return static_cast<std::size_t>(count);
 }
 
-/// One edge around each transformer that is cut into layers.
-[[nodiscard]] constexpr std::size_t residual_count(const unet_config& c) noexcept {
-    if (!c.fine) { return 0; }
-    int count = c.mid_block_transformer_layers != 0 ? 1 : 0;
-    for (int level = 0; level != c.levels(); ++level) {
-        if (c.has_transformers(level)) { count += 2 * c.layers(level) + 1; }
-    }
-    return static_cast<std::size_t>(count);
-}
-
 /// Fills layers and edges, of which there is room for as many as the config has. Walks down, through the middle and up
 /// as UNet2DModel.forward does, where what comes last on the way down is read first on the way up.
 template <class Layout>
 constexpr void lay_out(const unet_config& c, Layout& to) {
     std::size_t layers = 0;
     std::size_t waiting = 0; // skips that nothing has read yet, which are the next edges
-    std::size_t residuals = 0;
 
     const auto add = [&](unet_part part, const label& name, int in, int out, int size) -> unet_layer& {
         unet_layer& l = to.layers[layers++];
@@ -108,22 +88,9 @@ constexpr void lay_out(const unet_config& c, Layout& to) {
     const auto add_transformer = [&](const label& name, int level, int blocks) {
         if (blocks == 0) { return; }
         const int channels = c.channels(level);
-        const auto add_part = [&](unet_part part, const label& part_name) -> unet_layer& {
-            unet_layer& l = add(part, part_name, channels, channels, c.size(level));
-            l.heads = c.transformer_heads_at(level);
-            return l;
-        };
-        if (!c.fine) {
-            add_part(unet_part::transformer, name).blocks = blocks;
-            return;
-        }
-        [[maybe_unused]] const int around = static_cast<int>(layers) - 1; // nvcc misses the use below
-        add_part(unet_part::transformer_in, name + ".proj_in");
-        for (int i = 0; i != blocks; ++i) {
-            add_part(unet_part::transformer_block, name + ".transformer_blocks." + static_cast<unsigned>(i));
-        }
-        add_part(unet_part::transformer_out, name + ".proj_out");
-        to.residuals[residuals++] = {around, static_cast<int>(layers) - 1};
+        unet_layer& l = add(unet_part::transformer, name, channels, channels, c.size(level));
+        l.blocks = blocks;
+        l.heads = c.transformer_heads_at(level);
     };
 
     const int levels = c.levels();
@@ -174,7 +141,7 @@ constexpr void lay_out(const unet_config& c, Layout& to) {
 
 template <unet_config C>
 [[nodiscard]] constexpr auto layout_of() {
-    unet_layout<layer_count(C), skip_count(C), residual_count(C)> layout{};
+    unet_layout<layer_count(C), skip_count(C)> layout{};
     lay_out(C, layout);
     return layout;
 }

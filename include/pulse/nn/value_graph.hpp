@@ -29,13 +29,14 @@ public:
     void add(const label& name, Math math, const resizing& by = {}) {
         math = nn::resized(math, by);
         list(name, math);
-        layers_.push_back(nn::node_of(name, math));
+        for (int k = 0; k != nn::parts_of(math); ++k) { nodes_.push_back(nn::part_of(name, math, k)); }
+        ends_.push_back(static_cast<int>(nodes_.size()));
     }
     /// What makes the conditioning, when the first layer is there, with which it runs (graph_of).
     template <class Math>
     void condition(const label& name, const Math& math) {
         const nn::layer_sizes sizes = list(name, math);
-        layer_node& first = layers_.front();
+        layer_node& first = nodes_.front();
         first.parameter_elements += sizes.kept.parameters;
         first.forward_flops += sizes.forward_flops;
         first.saved_elements += sizes.kept.saved;
@@ -45,14 +46,17 @@ public:
         view_.conditioning_elements = nn::elements(math.output()) + context;
         view_.frozen_conditioning_elements = sizes.trains_context ? 0 : context;
     }
-    void connect(int from, int to, bool residual) {
-        skips_.push_back({from, to, layers_[static_cast<std::size_t>(from)].output_elements, residual});
+    /// A skip from a layer to a later one.
+    void connect(int from, int to) {
+        const int last = ends_[static_cast<std::size_t>(from)] - 1;
+        const int first = ends_[static_cast<std::size_t>(to) - 1];
+        skips_.push_back({last, first, nodes_[static_cast<std::size_t>(last)].output_elements});
     }
 
     /// Valid as long as this is.
     [[nodiscard]] graph_view view() const noexcept {
         graph_view all = view_;
-        all.layers = layers_;
+        all.layers = nodes_;
         all.skips = skips_;
         return all;
     }
@@ -66,26 +70,23 @@ private:
         const std::size_t at = parameters_.size();
         parameters_.resize(at + sizes.parameter_count);
         nn::description listed{name, parameters_.data() + at};
-        static_cast<void>(math.describe(listed));
+        static_cast<void>(nn::describe(listed, math));
         return sizes;
     }
 
     graph_view view_;
-    std::vector<layer_node> layers_{};
+    std::vector<layer_node> nodes_{}; // parts of layers
+    std::vector<int> ends_{};         // of each layer, where its parts end
     std::vector<skip_link> skips_{};
     std::vector<parameter> parameters_{};
 };
 
 /// Layers and edges of a UNet before they are types.
 struct unet_values {
-    explicit unet_values(const unet_config& c) :
-        layers(layer_count(c)), skips(skip_count(c)), residuals(residual_count(c)) {
-        lay_out(c, *this);
-    }
+    explicit unet_values(const unet_config& c) : layers(layer_count(c)), skips(skip_count(c)) { lay_out(c, *this); }
 
     std::vector<unet_layer> layers;
     std::vector<std::array<int, 2>> skips;
-    std::vector<std::array<int, 2>> residuals;
 };
 
 /// Of a square to an extent whose sides are multiples of `step`.
@@ -109,8 +110,7 @@ struct unet_values {
     } else {
         graph.condition("time_embedding", time_embedding_of(c));
     }
-    for (const auto& [from, target] : all.skips) { graph.connect(from, target, false); }
-    for (const auto& [from, target] : all.residuals) { graph.connect(from, target, true); }
+    for (const auto& [from, target] : all.skips) { graph.connect(from, target); }
     return graph;
 }
 
@@ -124,7 +124,7 @@ struct unet_values {
     }
     graph.add("proj_out", head_of(c), by);
     graph.condition("conditioning", conditioning_of(c));
-    for (int i = half + 1; i != c.num_layers; ++i) { graph.connect(c.num_layers - i, i + 1, false); }
+    for (int i = half + 1; i != c.num_layers; ++i) { graph.connect(c.num_layers - i, i + 1); }
     return graph;
 }
 
@@ -139,7 +139,7 @@ struct unet_values {
     graph.add("mid_block", vit_block_of(c, false), by);
     for (int i = 0; i != half; ++i) {
         graph.add(label{"out_blocks."} + static_cast<unsigned>(i), vit_block_of(c, true), by);
-        graph.connect(half - i, half + 2 + i, false);
+        graph.connect(half - i, half + 2 + i);
     }
     graph.add("final", head_of(c), by);
     return graph;

@@ -221,18 +221,13 @@ private:
 /// those the fewest bytes between devices.
 ///
 /// Exact. With N1 and N2 closed regions of the two it looks at P (N1 N2)^2 pairs at most: few where there is a skip at
-/// nearly every layer. Throws input_error for a bad table or residual edges, which it does not know, error when it
+/// nearly every layer. Throws input_error for a bad table, error when it
 /// would look at more than work_limit.
 [[nodiscard]] constexpr cascade_cut find_cascade_cut(const cost_table& first, const cost_table& second, int devices,
                                                      const memory_model& memory = {},
                                                      std::int64_t work_limit = 2'000'000'000) {
     if (devices < 1) { throw input_error("devices: it must be at least 1"); }
-    for (const cost_table* costs : {&first, &second}) {
-        check_costs(*costs);
-        for (const skip_cost& edge : costs->skips) {
-            if (edge.residual) { throw input_error("cascade: residual edges are not supported"); }
-        }
-    }
+    for (const cost_table* costs : {&first, &second}) { check_costs(*costs); }
     return detail::cascade_search{first, second, devices, memory, work_limit}.find();
 }
 

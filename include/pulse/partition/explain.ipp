@@ -31,7 +31,6 @@ namespace detail {
 [[nodiscard]] inline int crossings(const cost_table& costs, const skip_cost& edge) {
     int count = 0;
     for (const skip_cost& other : costs.skips) {
-        if (other.residual) { continue; }
         const bool after = edge.from < other.from && other.from < edge.to && edge.to < other.to;
         const bool before = other.from < edge.from && edge.from < other.to && other.to < edge.to;
         if (after || before) { ++count; }
@@ -47,7 +46,6 @@ namespace detail {
     std::size_t culprit = 0;
     int most = -1;
     for (std::size_t e = 0; e != costs.skips.size(); ++e) {
-        if (costs.skips[e].residual) { continue; }
         const int count = crossings(costs, costs.skips[e]);
         if (count <= most) { continue; }
         fewer.skips = costs.skips;
@@ -61,7 +59,6 @@ namespace detail {
     if (alone) { return culprit; }
     fewer.skips.clear();
     for (std::size_t e = 0; e != costs.skips.size(); ++e) {
-        if (costs.skips[e].residual) { continue; }
         fewer.skips.push_back(costs.skips[e]);
         if (!folds(fewer, devices, waves, limit)) { return e; }
     }

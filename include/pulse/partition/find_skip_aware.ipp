@@ -112,7 +112,7 @@ PULSE_CONSTEXPR maybe_partition find_skip_aware_partition(const cost_table& cost
     const auto layers = static_cast<std::int64_t>(costs.layers.size());
     if (std::int64_t{2} * devices * waves > layers) { return {}; }
 
-    const detail::layer_sums sums{costs, options.memory, options.routing};
+    const detail::layer_sums sums{costs, options.memory};
     std::vector<int> first{};
     if (devices == 1) {
         const std::int64_t limit = options.memory.limit_of(0);

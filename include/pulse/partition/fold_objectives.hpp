@@ -59,7 +59,7 @@ struct load_objective {
     [[nodiscard]] constexpr bool keeps(const closed_regions&, int, std::size_t, double) const { return true; }
 };
 
-/// The bytes across boundaries in one direction, at most `most`, in a table without residual edges.
+/// The bytes across boundaries in one direction, at most `most`.
 struct bytes_objective {
     using cost_type = std::int64_t;
     static constexpr bool marks_ties = true;
@@ -99,37 +99,32 @@ struct cut_objective {
     const fold_terms* terms;
     const std::vector<double>* speed;
     double floor{};                ///< as in load_objective
-    const outside_bounds* outside; ///< null: no limits; it is, with residual edges
+    const outside_bounds* outside; ///< null: no limits
     std::int64_t most_bytes{};
     double most_imbalance_us{};
 
     [[nodiscard]] constexpr fold_cost innermost(const closed_regions& regions, std::size_t r, double time) const {
         const int* cut = regions.cut(r);
-        const auto device = static_cast<int>(speed->size()) - 1;
-        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(device, cut, nullptr, nullptr) : 0;
-        return {regions.sent[r] - saved, terms->split_inside(cut, nullptr) / speed->back(), std::max(time, floor)};
+        return {regions.sent[r], terms->split_inside(cut, nullptr) / speed->back(), std::max(time, floor)};
     }
     [[nodiscard]] constexpr fold_cost join(const closed_regions& regions, int d, std::size_t outer, std::size_t inner,
                                            double time, const fold_cost& rest) const {
         const int* out = regions.cut(outer);
         const int* in = regions.cut(inner);
-        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(d, out, in, in) : 0;
-        return {rest.bytes + regions.sent[outer] - saved,
+        return {rest.bytes + regions.sent[outer],
                 rest.imbalance_us + terms->imbalance(out, in) / (*speed)[static_cast<std::size_t>(d)],
                 std::max(time, rest.load_us)};
     }
     [[nodiscard]] constexpr fold_cost outermost(const closed_regions& regions, std::size_t r, double time,
                                                 const fold_cost& rest) const {
         const int* cut = regions.cut(r);
-        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(0, nullptr, cut, cut) : 0;
-        return {rest.bytes - saved + terms->residual_base(),
-                rest.imbalance_us + terms->split_outside(cut, nullptr) / speed->front(), std::max(time, rest.load_us)};
+        return {rest.bytes, rest.imbalance_us + terms->split_outside(cut, nullptr) / speed->front(),
+                std::max(time, rest.load_us)};
     }
     [[nodiscard]] constexpr fold_cost bound(const closed_regions& regions, int d, std::size_t outer,
                                             const region_box& box, double time, const fold_cost& rest) const {
         const int* out = regions.cut(outer);
-        const std::int64_t saved = terms->any_residual() ? terms->residual_saving(d, out, box.high, box.low) : 0;
-        return {rest.bytes + regions.sent[outer] - saved,
+        return {rest.bytes + regions.sent[outer],
                 rest.imbalance_us +
                     terms->least_imbalance(out, box.low, box.high) / (*speed)[static_cast<std::size_t>(d)],
                 std::max(time, rest.load_us)};

@@ -8,21 +8,13 @@
 
 namespace pulse::detail {
 
-/// What one device of a folded partition adds to the imbalance and saves of the bytes, from the ends of its layers.
+/// What one device of a folded partition adds to the imbalance, from the ends of its layers.
 ///
 /// Device d has the layers between the ends of R(d) (`outer`) and those of R(d+1) (`inner`), each the 2W ends of W
 /// intervals; device 0 has all layers outside R(1), device P-1 all inside R(P-1).
 class fold_terms {
 public:
-    constexpr fold_terms(const layer_sums& sums, int devices, int waves) :
-        sums_(&sums), devices_(devices), waves_(waves) {}
-
-    [[nodiscard]] constexpr bool any_residual() const noexcept { return !sums_->residual.empty(); }
-    /// Bytes of the residual edges if every one went its own way between two devices; 0 when they are part of the cuts.
-    [[nodiscard]] constexpr std::int64_t residual_base() const noexcept {
-        if (!any_residual() || sums_->routing == skip_routing::relayed) { return 0; }
-        return sums_->residual.back();
-    }
+    constexpr fold_terms(const layer_sums& sums, int waves) : sums_(&sums), waves_(waves) {}
 
     /// Sum over the W pairs of a device between R(d) and R(d+1) of the difference of their two loads.
     [[nodiscard]] constexpr double imbalance(const int* outer, const int* inner) const noexcept {
@@ -72,49 +64,9 @@ public:
         return sum;
     }
 
-    /// Bytes that residual edges between layers of device d do not send, though the cuts between them (relayed), or
-    /// residual_base (direct), count them: both their ends are on one device. The first layers of the intervals of
-    /// R(d+1) are read from `inner_first`, their ends from `inner_end`: with the highest of several regions there and
-    /// the lowest here, it is the most that any of them saves.
-    [[nodiscard]] constexpr std::int64_t residual_saving(int device, const int* outer, const int* inner_first,
-                                                         const int* inner_end) const noexcept {
-        const bool relayed = sums_->routing == skip_routing::relayed;
-        const int pieces = device == 0 ? waves_ + 1 : device == devices_ - 1 ? waves_ : 2 * waves_;
-        std::int64_t sum = 0;
-        for (int x = 0; x != pieces; ++x) {
-            const piece from = piece_of(device, x, outer, inner_first, inner_end);
-            for (int y = relayed ? x + 1 : x; y != pieces; ++y) {
-                const piece to = piece_of(device, y, outer, inner_first, inner_end);
-                const std::int64_t bytes = sums_->residual_between(from.first, from.end, to.first, to.end);
-                sum += relayed ? bytes * (to.changes - from.changes) : bytes;
-            }
-        }
-        return sum;
-    }
-
 private:
     const layer_sums* sums_;
-    int devices_;
     int waves_;
-
-    /// Layers [first, end), neighbours on one device, and the device changes before them on the way from layer 0.
-    struct piece {
-        int first{};
-        int end{};
-        int changes{};
-    };
-
-    [[nodiscard]] constexpr piece piece_of(int device, int index, const int* outer, const int* inner_first,
-                                           const int* inner_end) const noexcept {
-        const int wave = 2 * (devices_ - 1); // device changes of a whole wave
-        if (device == 0) {
-            return {index == 0 ? 0 : inner_end[2 * index - 1], index == waves_ ? sums_->layers : inner_first[2 * index],
-                    index * wave};
-        }
-        if (device == devices_ - 1) { return {outer[2 * index], outer[2 * index + 1], index * wave + device}; }
-        if (index % 2 == 0) { return {outer[index], inner_first[index], index / 2 * wave + device}; }
-        return {inner_end[index], outer[index], (index / 2 + 1) * wave - device};
-    }
 
     static constexpr double distance(double a, double b) noexcept { return a < b ? b - a : a - b; }
     [[nodiscard]] constexpr double load_between(int first, int last) const noexcept {

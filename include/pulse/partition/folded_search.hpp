@@ -23,9 +23,9 @@ namespace pulse::detail {
 /// Let R(d) be the layers of devices d to P-1. Folding makes R(d) a union of W intervals whose 2W ends are exactly the
 /// boundaries between devices d-1 and d; every skip is local to a device if and only if every R(d) is closed. So a cut
 /// is a chain R(1) > R(2) > ... > R(P-1) of closed regions, each strictly inside the one before at all of its ends; the
-/// load of device d is load(R(d)) - load(R(d+1)) over its speed, the bytes are a sum over regions (less what residual
-/// edges within a device save, which two neighbouring regions say), and a dynamic program over (d, region) is exact for
-/// any W. Inside R(P-1), and around R(1), the last cuts are free and only serve balance.
+/// load of device d is load(R(d)) - load(R(d+1)) over its speed, the bytes are a sum over regions, and a dynamic
+/// program over (d, region) is exact for any W. Inside R(P-1), and around R(1), the last cuts are free and only serve
+/// balance.
 ///
 /// A limit on device loads bounds the load of R(d) from both sides; a tight one leaves few regions to each d, and few
 /// regions of d+1 inside a region of d.
@@ -37,7 +37,7 @@ public:
         sums_(&sums),
         devices_(static_cast<int>(speed.size())), waves_(waves), speed_(std::move(speed)),
         memory_limit_(std::move(memory_limit)), region_limit_(region_limit), work_limit_(work_limit),
-        terms_(sums, devices_, waves) {}
+        terms_(sums, waves) {}
 
 private:
     template <class Cost>
@@ -363,10 +363,6 @@ public:
         prepare(limit_us);
         tight_.clear();
         cut_objective objective{&terms_, &speed_, floor_us, nullptr, 0, 0.0};
-        if (terms_.any_residual()) {
-            const auto found = sweep(limit_us, objective);
-            return first_layers(found.chain);
-        }
         const outside_bounds outside{*sums_, regions_, least_level_, most_level_, speed_, limit_us};
         take_fewest_bytes(limit_us, outside);
         objective.outside = &outside;

@@ -62,8 +62,7 @@ public:
         fill(back_, back_allowed, speed, limit_us, true);
     }
 
-    /// Bytes that R(1) to R(d-1) send at least when R(d) has these ends, `unreachable` when there are no such regions;
-    /// in a table without residual edges.
+    /// Bytes that R(1) to R(d-1) send at least when R(d) has these ends, `unreachable` when there are no such regions.
     [[nodiscard]] constexpr std::int64_t bytes(int device, const int* cut) const noexcept {
         const auto d = static_cast<std::size_t>(device);
         const std::int64_t front = front_[d * width_ + front_of(cut)];

@@ -24,7 +24,7 @@ struct interleaved_options {
 };
 
 /// The honest baseline: P contiguous stages, stage s on device s, with the least greatest load F+B+W and, within the
-/// slack of that, the fewest bytes across boundaries, skips and residual edges included as `routing` sends them.
+/// slack of that, the fewest bytes across boundaries, skips included as `routing` sends them.
 /// Exact.
 ///
 /// Throws infeasible_error when the model has fewer layers than devices, input_error for a bad table or option.

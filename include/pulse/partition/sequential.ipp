@@ -30,7 +30,7 @@ struct chain_bytes {
         const std::size_t n = costs.layers.size();
         cut.assign(n + 1, 0);
         kept.assign(width * width, 0);
-        for (std::size_t c = 1; c < n; ++c) { cut[c] = costs.layers[c - 1].output_bytes + costs.conditioning_bytes; }
+        for (std::size_t c = 1; c < n; ++c) { cut[c] = costs.layers[c - 1].sent_bytes() + costs.conditioning_bytes; }
         if (!with_skips) { return; }
         for (const skip_cost& edge : costs.skips) {
             const auto from = static_cast<std::size_t>(edge.from);

@@ -44,9 +44,6 @@ struct skip_aware_options {
     std::size_t region_limit{2'000'000};
     /// Relative speed of each device: its load is the time of its layers divided by it. Empty: all are alike.
     std::vector<double> device_speed{};
-    /// How a residual edge between two devices travels, for counting its bytes. Relayed, it goes with the activation
-    /// that it is added to, and most span one cut only; skips that are not residual never leave their device.
-    skip_routing routing{skip_routing::relayed};
     /// Regions and boxes of regions that the search may look at, each as often as it does, before it gives up with an
     /// error: a core looks at some 5 x 10^7 in a second.
     std::int64_t work_limit{2'000'000'000};

@@ -11,10 +11,10 @@ namespace pulse {
 
 /// Bytes that cross between devices for one microbatch, by kind and direction.
 struct traffic {
-    /// Main activations and the conditioning relayed with them.
+    /// Main activations, open residuals and the conditioning relayed with them.
     std::int64_t boundary_forward{};
     std::int64_t boundary_backward{};
-    /// Skip tensors, those of residual edges included, and their gradients on the way back.
+    /// Skip tensors, and their gradients on the way back.
     std::int64_t skip_forward{};
     std::int64_t skip_backward{};
 
@@ -24,14 +24,15 @@ struct traffic {
     [[nodiscard]] constexpr bool operator==(const traffic&) const = default;
 };
 
-/// What a cut after `layer` sends when the next stage is on another device: the main activation and the conditioning.
+/// What a cut after `layer` sends when the next stage is on another device: the main activation, the
+/// residual that is open there, and the conditioning.
 [[nodiscard]] constexpr std::int64_t boundary_bytes(const cost_table& costs, int layer) noexcept {
-    return costs.layers[static_cast<std::size_t>(layer)].output_bytes + costs.chain_of(layer).conditioning_bytes;
+    return costs.layers[static_cast<std::size_t>(layer)].sent_bytes() + costs.chain_of(layer).conditioning_bytes;
 }
 
 /// What comes back there: the gradients of these, but for what needs none.
 [[nodiscard]] constexpr std::int64_t boundary_gradient_bytes(const cost_table& costs, int layer) noexcept {
-    return costs.layers[static_cast<std::size_t>(layer)].gradient_bytes() +
+    return costs.layers[static_cast<std::size_t>(layer)].returned_bytes() +
            costs.chain_of(layer).conditioning_gradient_bytes();
 }
 
@@ -40,9 +41,8 @@ struct traffic {
 /// Every boundary between stages of different devices sends its activation and conditioning forward and gradients of
 /// the same sizes back, but for what needs none. A skip tensor whose ends are on one device waits there
 /// and costs nothing. Any other is sent once when `routing` is direct, and once per device change from its source stage
-/// to its target stage when relayed; its gradient goes the same way back. So does a residual edge, under every
-/// placement. Each edge counts: no tensor is shared between edges of one source, or with the main activation. Requires
-/// a partition that covers the layers of `costs`.
+/// to its target stage when relayed; its gradient goes the same way back. Each edge counts: no tensor is shared between
+/// edges of one source, or with the main activation. Requires a partition that covers the layers of `costs`.
 [[nodiscard]] PULSE_CONSTEXPR traffic traffic_of(const partition& cut, const cost_table& costs, skip_routing routing);
 
 } // namespace pulse

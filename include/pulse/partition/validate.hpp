@@ -7,8 +7,8 @@
 namespace pulse {
 
 /// Throws input_error naming the broken invariant unless `cut` has the stages of its placement on their devices, in
-/// order and without gaps over all layers of `costs`, none empty, and, when folded, both ends of every skip that is not
-/// residual on one device.
+/// order and without gaps over all layers of `costs`, none empty, and, when folded, both ends of every skip on one
+/// device.
 PULSE_CONSTEXPR void check_partition(const partition& cut, const cost_table& costs);
 
 } // namespace pulse

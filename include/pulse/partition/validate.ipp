@@ -49,7 +49,6 @@ PULSE_CONSTEXPR void check_partition(const partition& cut, const cost_table& cos
     }
     if (cut.kind != placement::folded) { return; }
     for (std::size_t e = 0; e != costs.skips.size(); ++e) {
-        if (costs.skips[e].residual) { continue; }
         const int from = stage_of(cut.stages, costs.skips[e].from);
         const int to = stage_of(cut.stages, costs.skips[e].to);
         if (cut.stages[static_cast<std::size_t>(from)].device != cut.stages[static_cast<std::size_t>(to)].device) {

@@ -31,7 +31,7 @@ namespace pulse {
             const bool dropped = edge.to == l && model.has_gradient(l) && !model.has_gradient(edge.from);
             if (dropped && again < edge.bytes) { again = edge.bytes; }
         }
-        if (model.drops_again(l) && again < model.layer(l).output_bytes) { again = model.layer(l).output_bytes; }
+        if (model.drops_again(l) && again < model.layer(l).sent_bytes()) { again = model.layer(l).sent_bytes(); }
         const std::int64_t bytes = begins || again > 0 ? aligned(own) + again : own;
         largest = largest < bytes ? bytes : largest;
     }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,14 +24,12 @@ PULSE_CONSTEXPR stage_footprint lay_out_stage(const cost_table& costs, int first
     };
     const chain_costs chain = costs.chain_of(first);
     if (first == chain.first_layer) { made.input = take(made.saved_bytes, chain.input_bytes); }
-    std::int64_t largest_gradient = 0;
     std::int64_t largest_deferred = 0;
     for (int l = first; l <= last; ++l) {
         const layer_cost& cost = costs.layers[static_cast<std::size_t>(l)];
         layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
         at.saved = take(made.saved_bytes, cost.saved_bytes);
         if (held_apart[static_cast<std::size_t>(l)] == 0) { at.output = take(made.saved_bytes, cost.output_bytes); }
-        if (l < last && largest_gradient < cost.gradient_bytes()) { largest_gradient = cost.gradient_bytes(); }
         largest_deferred = largest_deferred < cost.deferred_bytes ? cost.deferred_bytes : largest_deferred;
         if (split_backward) {
             if (l < last) { at.output_gradient = take(made.deferred_bytes, cost.gradient_bytes()); }
@@ -37,14 +37,29 @@ PULSE_CONSTEXPR stage_footprint lay_out_stage(const cost_table& costs, int first
         }
     }
     if (!split_backward) {
-        // One inner gradient needs one slot, more need two.
-        const std::int64_t gradient_slots = last - first < 2 ? last - first : 2;
-        for (int l = first; l <= last; ++l) {
-            layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
-            if (l < last) { at.output_gradient = (last - 1 - l) % 2 * aligned(largest_gradient); }
-            at.deferred = gradient_slots * aligned(largest_gradient);
+        // Two slots in turns for gradients that the next layer alone reads, and two for those of outputs that close a
+        // residual: the part that opened it reads them, too.
+        std::array<std::int64_t, 2> bytes{};
+        std::array<int, 2> count{};
+        const auto closes = [&](int l) {
+            return l != 0 && costs.layers[static_cast<std::size_t>(l) - 1].open_bytes != 0 &&
+                           costs.layers[static_cast<std::size_t>(l)].open_bytes == 0
+                       ? 1U
+                       : 0U;
+        };
+        for (int l = first; l < last; ++l) {
+            bytes[closes(l)] =
+                std::max(bytes[closes(l)], aligned(costs.layers[static_cast<std::size_t>(l)].gradient_bytes()));
+            ++count[closes(l)];
         }
-        made.deferred_bytes = gradient_slots * aligned(largest_gradient) + aligned(largest_deferred);
+        const std::array<std::int64_t, 2> begin{0, std::min(count[0], 2) * bytes[0]};
+        const std::int64_t deferred = begin[1] + std::min(count[1], 2) * bytes[1];
+        for (int l = last; l >= first; --l) {
+            layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
+            if (l < last) { at.output_gradient = begin[closes(l)] + --count[closes(l)] % 2 * bytes[closes(l)]; }
+            at.deferred = deferred;
+        }
+        made.deferred_bytes = deferred + aligned(largest_deferred);
     }
     return made;
 }

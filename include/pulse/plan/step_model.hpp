@@ -125,8 +125,8 @@ public:
     /// Size of a buffer.
     [[nodiscard]] constexpr std::int64_t bytes(const buffer_id& buffer) const noexcept {
         switch (buffer.kind) {
-        case buffer_kind::activation: return layer(buffer.index).output_bytes;
-        case buffer_kind::activation_gradient: return layer(buffer.index).gradient_bytes();
+        case buffer_kind::activation: return layer(buffer.index).sent_bytes();
+        case buffer_kind::activation_gradient: return layer(buffer.index).returned_bytes();
         case buffer_kind::skip: return edge(buffer.index).bytes;
         case buffer_kind::skip_gradient: return costs_.gradient_bytes(edge(buffer.index));
         case buffer_kind::conditioning: return chain_of(buffer.index).conditioning_bytes;

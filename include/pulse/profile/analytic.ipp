@@ -37,6 +37,7 @@ PULSE_CONSTEXPR cost_table blank_costs(const graph_view& graph, int microbatch_s
         cost.workspace_bytes = node.workspace_elements * per_sample;
         cost.frozen_parameter_bytes = node.frozen_parameter_elements * scalar_bytes;
         cost.frozen_output_bytes = node.frozen_output_elements * per_sample;
+        cost.open_bytes = node.open_elements * per_sample;
         table.layers.push_back(cost);
     }
     const int layers = static_cast<int>(graph.layers.size());
@@ -45,7 +46,7 @@ PULSE_CONSTEXPR cost_table blank_costs(const graph_view& graph, int microbatch_s
         if (edge.from < 0 || edge.from >= edge.to || edge.to >= layers) {
             throw input_error("graph: a skip must go forwards between two of its layers");
         }
-        table.skips.push_back({edge.from, edge.to, edge.elements * per_sample, edge.residual});
+        table.skips.push_back({edge.from, edge.to, edge.elements * per_sample});
     }
     return table;
 }

@@ -68,7 +68,8 @@ constexpr void check_costs(const cost_table& costs) {
             throw input_error("costs: layer " + layer.name.str() + ": a time is negative or not finite");
         }
         if (!detail::are_bytes({layer.parameter_bytes, layer.saved_bytes, layer.output_bytes, layer.deferred_bytes,
-                                layer.workspace_bytes, layer.frozen_parameter_bytes, layer.frozen_output_bytes})) {
+                                layer.workspace_bytes, layer.frozen_parameter_bytes, layer.frozen_output_bytes,
+                                layer.open_bytes})) {
             throw input_error("costs: layer " + layer.name.str() + ": a byte count is not from 0 to 2^40");
         }
         if (layer.frozen_output_bytes > layer.output_bytes) {
@@ -86,6 +87,11 @@ constexpr void check_costs(const cost_table& costs) {
     for (const skip_cost& edge : costs.skips) {
         if (edge.from < 0 || edge.from >= edge.to || edge.to >= layers) {
             throw input_error("costs: a skip must go forwards between two of the layers");
+        }
+        if (costs.layers[static_cast<std::size_t>(edge.from)].open_bytes != 0) {
+            throw input_error("costs: a skip begins at layer " +
+                              costs.layers[static_cast<std::size_t>(edge.from)].name.str() +
+                              ", behind which a residual is open");
         }
         if (!detail::are_bytes({edge.bytes})) {
             throw input_error("costs: the byte count of a skip is not from 0 to 2^40");

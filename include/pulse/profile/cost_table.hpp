@@ -18,7 +18,7 @@ struct layer_cost {
     /// Held from F to the last backward pass, besides the layer's input, skip input and output (each is the
     /// `output_bytes` of the layer that made it).
     std::int64_t saved_bytes{};
-    /// The main activation after this layer: what a cut there sends.
+    /// The main activation after this layer.
     std::int64_t output_bytes{};
     /// Held from B to W when the backward is split, besides the gradient of the output.
     std::int64_t deferred_bytes{};
@@ -28,9 +28,15 @@ struct layer_cost {
     std::int64_t frozen_parameter_bytes{};
     /// Of output_bytes, at the end, what no gradient goes back of. Where that is all, the layer runs forward only.
     std::int64_t frozen_output_bytes{};
+    /// The residual that is open behind this part of a layer: a cut there sends it behind the output, and its gradient
+    /// behind that of the output.
+    std::int64_t open_bytes{};
 
     /// Bytes of the gradient of the output.
     [[nodiscard]] constexpr std::int64_t gradient_bytes() const noexcept { return output_bytes - frozen_output_bytes; }
+    /// What a cut after this layer sends, and what comes back, without the conditioning.
+    [[nodiscard]] constexpr std::int64_t sent_bytes() const noexcept { return output_bytes + open_bytes; }
+    [[nodiscard]] constexpr std::int64_t returned_bytes() const noexcept { return gradient_bytes() + open_bytes; }
     [[nodiscard]] constexpr bool forward_only() const noexcept {
         return frozen_output_bytes != 0 && frozen_output_bytes == output_bytes;
     }
@@ -46,8 +52,6 @@ struct skip_cost {
     int from{};
     int to{};
     std::int64_t bytes{};
-    /// May cross a cut between two devices, and is paid for there (see skip_link).
-    bool residual{false};
 
     [[nodiscard]] constexpr bool operator==(const skip_cost&) const = default;
 };

@@ -12,15 +12,14 @@ namespace pulse {
 /// The cost table that `text` (format `pulse-profile/1`) describes.
 ///
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
-/// out of range. Beyond the fixed format it reads "deferred_bytes" and "workspace_bytes" of a layer, "input_bytes",
-/// "frozen_conditioning_bytes" and "optimizer_gb_per_s", 0 when absent, and "residuals", a list like "skips" of the
-/// edges that may cross a cut, empty when absent. In the table they follow the skips. The frozen components are in
+/// out of range. Beyond the fixed format it reads "deferred_bytes", "workspace_bytes" and "open_bytes" of a layer,
+/// "input_bytes", "frozen_conditioning_bytes" and "optimizer_gb_per_s", 0 when absent. The frozen components are in
 /// "frozen", none when absent.
 [[nodiscard]] PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source = "profile");
 
-/// The table as `pulse-profile/1`, one layer and one edge a line, residual edges and frozen components in lists of
-/// their own when there are any; parse_profile gives the same table back, residual edges behind the skips. Throws
-/// input_error when the table is not valid, so that nothing is written that cannot be read.
+/// The table as `pulse-profile/1`, one layer and one edge a line, frozen components in a list of their own when there
+/// are any; parse_profile gives the same table back. Throws input_error when the table is not valid, so that nothing is
+/// written that cannot be read.
 [[nodiscard]] PULSE_INLINE std::string print_profile(const cost_table& costs);
 
 /// Reads a profile from a file. Throws input_error naming the file and the field.

@@ -38,7 +38,8 @@ namespace detail {
 
 [[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
     field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
-                "output_bytes", "deferred_bytes", "workspace_bytes", "frozen_parameter_bytes", "frozen_output_bytes"});
+                "output_bytes", "deferred_bytes", "workspace_bytes", "frozen_parameter_bytes", "frozen_output_bytes",
+                "open_bytes"});
     layer_cost layer{};
     layer.name = field["name"].name();
     if (layer.name.empty()) { field["name"].fail("must not be empty"); }
@@ -52,6 +53,7 @@ namespace detail {
     layer.workspace_bytes = read_bytes_or_none(field, "workspace_bytes");
     layer.frozen_parameter_bytes = read_bytes_or_none(field, "frozen_parameter_bytes");
     layer.frozen_output_bytes = read_bytes_or_none(field, "frozen_output_bytes");
+    layer.open_bytes = read_bytes_or_none(field, "open_bytes");
     return layer;
 }
 
@@ -64,14 +66,13 @@ namespace detail {
     field.fail("is '" + io::printable(name) + "', which names no layer");
 }
 
-[[nodiscard]] inline skip_cost read_edge(const io::json_field& field, const cost_table& costs, bool residual) {
+[[nodiscard]] inline skip_cost read_edge(const io::json_field& field, const cost_table& costs) {
     field.only({"from", "to", "bytes"});
     skip_cost edge{};
     edge.from = read_end(field["from"], costs);
     edge.to = read_end(field["to"], costs);
     if (edge.to <= edge.from) { field["to"].fail("must name a layer after the one in from"); }
     edge.bytes = read_bytes(field["bytes"]);
-    edge.residual = residual;
     return edge;
 }
 
@@ -153,7 +154,7 @@ inline void check_names(const cost_table& costs) {
 PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the profile", "pulse-profile/1"}};
-    root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "residuals", "conditioning_bytes",
+    root.only({"format", "model", "device", "microbatch_size", "layers", "skips", "conditioning_bytes",
                "frozen_conditioning_bytes", "input_bytes", "optimizer_gb_per_s", "frozen"});
     if (root["format"].text() != "pulse-profile/1") { root["format"].fail("must be pulse-profile/1"); }
     cost_table costs{};
@@ -166,14 +167,7 @@ PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view so
         if (!names.insert(costs.layers.back().name.str()).second) { one["name"].fail("is the name of another layer"); }
     }
     if (costs.layers.empty()) { root["layers"].fail("must not be empty"); }
-    for (const io::json_field& one : root["skips"].list()) {
-        costs.skips.push_back(detail::read_edge(one, costs, false));
-    }
-    if (root.has("residuals")) {
-        for (const io::json_field& one : root["residuals"].list()) {
-            costs.skips.push_back(detail::read_edge(one, costs, true));
-        }
-    }
+    for (const io::json_field& one : root["skips"].list()) { costs.skips.push_back(detail::read_edge(one, costs)); }
     costs.conditioning_bytes = detail::read_bytes(root["conditioning_bytes"]);
     costs.frozen_conditioning_bytes = detail::read_bytes_or_none(root, "frozen_conditioning_bytes");
     if (costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
@@ -215,22 +209,15 @@ PULSE_INLINE std::string print_profile(const cost_table& costs) {
                      {"workspace_bytes", l.workspace_bytes}};
             if (l.frozen_parameter_bytes != 0) { one["frozen_parameter_bytes"] = l.frozen_parameter_bytes; }
             if (l.frozen_output_bytes != 0) { one["frozen_output_bytes"] = l.frozen_output_bytes; }
+            if (l.open_bytes != 0) { one["open_bytes"] = l.open_bytes; }
             text += before + one.dump();
             before = ",\n  ";
         }
-        const auto print_edges = [&](bool residual) {
-            before = "\n  ";
-            for (const skip_cost& s : costs.skips) {
-                if (s.residual != residual) { continue; }
-                text += before + json{{"from", name_at(s.from)}, {"to", name_at(s.to)}, {"bytes", s.bytes}}.dump();
-                before = ",\n  ";
-            }
-        };
         text += "],\n \"skips\": [";
-        print_edges(false);
-        if (std::any_of(costs.skips.begin(), costs.skips.end(), [](const skip_cost& s) { return s.residual; })) {
-            text += "],\n \"residuals\": [";
-            print_edges(true);
+        before = "\n  ";
+        for (const skip_cost& s : costs.skips) {
+            text += before + json{{"from", name_at(s.from)}, {"to", name_at(s.to)}, {"bytes", s.bytes}}.dump();
+            before = ",\n  ";
         }
         const std::int64_t frozen = costs.frozen_conditioning_bytes;
         text += "],\n \"conditioning_bytes\": " + std::to_string(costs.conditioning_bytes) +

@@ -97,8 +97,10 @@ public:
                     frame.skip = outputs_[static_cast<std::size_t>(edge.from)].data();
                 }
             }
-            frame.parameters = parameters_.values_of(static_cast<int>(l)).data();
-            frame.frozen_parameters = parameters_.frozen_values_of(static_cast<int>(l)).data();
+            // Of a layer's parts, the parameters lie one behind the other.
+            const int first_part = static_cast<int>(first_part_of<Model>(l));
+            frame.parameters = parameters_.values_of(first_part).data();
+            frame.frozen_parameters = parameters_.frozen_values_of(first_part).data();
             frame.output = l + 1 == table.size() ? y : outputs_[l].data();
             table[l].forward(math_, frame);
             frame.input = frame.output;
@@ -114,7 +116,7 @@ private:
 
     B& math_;
     resizing size_;
-    static_graph<Model::layer_count, Model::skip_count> graph_{graph_of<Model>(size_)};
+    static_graph<Model::layer_count, Model::skip_count> graph_{uncut_graph_of<Model>(size_)};
     int batch_;
     backend_parameters<B> parameters_;
     std::vector<scalars> outputs_;

@@ -19,7 +19,8 @@
 
 namespace pulse {
 
-/// Runs one pass of one layer on tensors of its own, as a profile needs it: the runner of measure_costs.
+/// Runs one pass of one layer, or of a part of one, on tensors of its own, as a profile needs it: the runner of
+/// measure_costs.
 ///
 /// The tensors hold small numbers that differ, since some processors are slower on zeros' neighbours (denormals) and
 /// softmax on equal inputs is not typical. Layer 0 includes the conditioning module.
@@ -43,7 +44,7 @@ public:
         std::vector<std::int64_t> statistics;
         std::vector<std::int64_t> parameters;
         for (const layer_node& node : graph.layers) {
-            widest = std::max({widest, node.input_elements, node.output_elements});
+            widest = std::max({widest, node.input_elements, node.output_elements, node.open_elements});
             deferred = std::max(deferred, node.deferred_elements);
             workspace = std::max(workspace, node.workspace_elements);
             activations.push_back(node.output_elements);
@@ -57,7 +58,7 @@ public:
         statistics_.place(statistics, batch);
         parameters_.place(parameters, 1);
         parameter_gradients_.place(parameters, 1);
-        for (auto* tensor : {&skip_, &output_gradient_, &input_gradient_, &skip_gradient_}) {
+        for (auto* tensor : {&skip_, &residual_, &output_gradient_, &input_gradient_, &skip_gradient_}) {
             fill(*tensor, widest * batch);
         }
         fill(deferred_, deferred * batch);
@@ -77,7 +78,12 @@ public:
     void operator()(int layer, pass what) {
         const auto at = static_cast<std::size_t>(layer);
         backend_frame<B> frame = shared_frame(at);
+        const part_place& place = part_places<Model>[at];
+        const auto& entry = table[static_cast<std::size_t>(place.layer)];
+        frame.part = place.of_frame();
         frame.input = activations_.of(at);
+        frame.residual = frame.made_residual = residual_.data();
+        frame.residual_gradient = residual_.data();
         frame.skip = skip_.data();
         detail::bind_conditioning<embedder>(frame, static_cast<const scalar*>(conditioning_.data()));
         frame.output = activations_.of(at + 1);
@@ -88,9 +94,9 @@ public:
         frame.deferred = deferred_.data();
         switch (what) {
         case pass::preview:
-        case pass::forward: table[at].forward(math_, frame); break;
-        case pass::backward_input: table[at].backward_input(math_, frame); break;
-        case pass::backward_weight: table[at].backward_weight(math_, frame); break;
+        case pass::forward: entry.forward(math_, frame); break;
+        case pass::backward_input: entry.backward_input(math_, frame); break;
+        case pass::backward_weight: entry.backward_weight(math_, frame); break;
         }
         if constexpr (Model::is_conditioned) {
             if (layer == 0) { condition(what); }
@@ -169,7 +175,7 @@ private:
     int batch_;
     places<scalar> activations_, saved_, parameters_;
     places<accumulator> statistics_, parameter_gradients_;
-    scalars skip_, output_gradient_, input_gradient_, skip_gradient_;
+    scalars skip_, residual_, output_gradient_, input_gradient_, skip_gradient_;
     scalars deferred_, workspace_, conditioning_, conditioning_gradient_, text_;
     accumulators timesteps_, facts_;
 };

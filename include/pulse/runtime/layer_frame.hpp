@@ -36,6 +36,9 @@ struct layer_extents {
     std::int64_t statistics{};
     std::int64_t deferred{};
 
+    friend constexpr layer_extents operator+(const layer_extents& a, const layer_extents& b) noexcept {
+        return {a.parameters + b.parameters, a.saved + b.saved, a.statistics + b.statistics, a.deferred + b.deferred};
+    }
     friend constexpr layer_extents operator-(const layer_extents& a, const layer_extents& b) noexcept {
         return {a.parameters - b.parameters, a.saved - b.saved, a.statistics - b.statistics, a.deferred - b.deferred};
     }
@@ -53,11 +56,15 @@ struct layer_extents {
 /// all samples, [batch][embedding], and behind them, where the model has text states, those of all samples,
 /// [batch][tokens][features]. Layers find the parts as conditioning and context, and add to the gradients of each.
 ///
+/// A part of a layer reads and writes as a layer does. Where a residual is open around the parts, the first is given its
+/// gradient, and the last the residual itself, unless its output holds it already (made_residual).
+///
 /// T is the backend's scalar, A its accumulator.
 template <class T, class A = T>
 struct layer_frame {
     int batch{};
     resizing size{}; ///< of the run
+    int part{-1};    ///< which of a layer that has parts; less than 0: all of them
     const T* input{};
     const T* skip{};
     const T* conditioning{};
@@ -75,6 +82,9 @@ struct layer_frame {
     T* deferred{};
     A* parameter_gradients{}; ///< null where the parameters are not trained
     T* workspace{};
+    const T* residual{};          ///< what is open around the parts of a layer, for the last
+    T* made_residual{};           ///< where the first part of a layer that makes its residual writes that
+    const T* residual_gradient{}; ///< for the first part
     const A* timesteps{}; ///< [batch], for a conditioning module and the forward pass of a layer that reads_timesteps
     const T* text{};      ///< [batch][text_elements], for a conditioning module that reads_text
     const A* facts{};     ///< [batch][fact_elements], for what reads_facts
@@ -92,16 +102,16 @@ struct layer_frame {
         return parameter_gradients != nullptr ? parameter_gradients + p.bias : nullptr;
     }
 
-    /// The frame of the layer that lies `count` times `each` behind this one, with the inputs, outputs and workspace of
+    /// The frame of a part that lies `by` behind the beginning of the layer, with the inputs, outputs and workspace of
     /// this one. Null stays null: a forward pass has no gradients.
-    [[nodiscard]] constexpr layer_frame behind(const layer_extents& each, int count) const noexcept {
-        const auto moved = [](auto* from, std::int64_t by) { return from != nullptr ? from + by : from; };
+    [[nodiscard]] constexpr layer_frame behind(const layer_extents& by) const noexcept {
+        const auto moved = [](auto* from, std::int64_t on) { return from != nullptr ? from + on : from; };
         layer_frame other = *this;
-        other.parameters = moved(parameters, count * each.parameters);
-        other.saved = moved(saved, batch * (count * each.saved));
-        other.statistics = moved(statistics, batch * (count * each.statistics));
-        other.deferred = moved(deferred, batch * (count * each.deferred));
-        other.parameter_gradients = moved(parameter_gradients, count * each.parameters);
+        other.parameters = moved(parameters, by.parameters);
+        other.saved = moved(saved, batch * by.saved);
+        other.statistics = moved(statistics, batch * by.statistics);
+        other.deferred = moved(deferred, batch * by.deferred);
+        other.parameter_gradients = moved(parameter_gradients, by.parameters);
         return other;
     }
 };

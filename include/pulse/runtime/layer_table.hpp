@@ -50,10 +50,6 @@ template <class M, backend B>
                       "pulse: only the first layer of a model reads the timesteps");
         static_assert(!((I != 0 && reads_facts<typename M::template layer_at<I>>) || ...),
                       "pulse: only the first layer of a model reads facts of the samples");
-        static_assert(
-            !((concatenates<typename M::template layer_at<I>> && adds_residual<typename M::template layer_at<I>>) ||
-              ...),
-            "pulse: a layer that runs reads a skip or a residual, not both");
         return std::array<layer_entry<B>, sizeof...(I)>{detail::entry_of<typename M::template layer_at<I>, B>()...};
     }
     (std::make_index_sequence<M::layer_count>{});

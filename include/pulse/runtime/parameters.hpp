@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/plan/step_model.hpp>
@@ -23,9 +24,9 @@ inline constexpr int conditioning_block = -1;
 ///
 /// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
 /// Space, 0 at first; host code fills and reads those of another space than the host's by its upload and download.
-/// Layer numbers are the model's; conditioning_block is the conditioning module, which is owned with layer 0. Weights
-/// that are not trained lie apart, in blocks of their own without gradients, so that nothing that goes over blocks()
-/// meets them.
+/// Layers are numbered as in the model's graph, which counts the parts of layers; conditioning_block is the conditioning
+/// module, which is owned with layer 0. Weights that are not trained lie apart, in blocks of their own without
+/// gradients, so that nothing that goes over blocks() meets them.
 template <class T, class A = T, class Space = host_space>
 class rank_parameters {
 public:
@@ -68,9 +69,9 @@ public:
 
     /// Throws error when this rank does not own `layer`.
     [[nodiscard]] const block& of(int layer) const {
-        for (const block& b : blocks_) {
-            if (b.layer == layer) { return b; }
-        }
+        const auto at = std::lower_bound(blocks_.begin(), blocks_.end(), layer,
+                                         [](const block& b, int number) { return b.layer < number; });
+        if (at != blocks_.end() && at->layer == layer) { return *at; }
         throw error{"pulse: this rank does not own layer " + std::to_string(layer)};
     }
     [[nodiscard]] std::span<T> values_of(int layer) { return slice(values(), of(layer)); }
@@ -100,30 +101,26 @@ namespace detail {
 
 template <class Model, class T, class A, class Space, class Owned>
 [[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned) {
-    constexpr auto counts = []<std::size_t... I>(std::index_sequence<I...>) {
-        return std::array<std::int64_t, sizeof...(I)>{parameter_elements<typename Model::template layer_at<I>>()...};
-    }
-    (std::make_index_sequence<Model::layer_count>{});
-    constexpr auto frozen_counts = []<std::size_t... I>(std::index_sequence<I...>) {
-        return std::array<std::int64_t, sizeof...(I)>{
-            frozen_parameter_elements<typename Model::template layer_at<I>>()...};
-    }
-    (std::make_index_sequence<Model::layer_count>{});
+    const auto& parts = graph_of_type<Model>.layers;
     std::vector<int> layers;
     std::vector<std::int64_t> elements;
     std::vector<std::int64_t> frozen;
-    for (int l = 0; l != static_cast<int>(counts.size()); ++l) {
+    for (int l = 0; l != static_cast<int>(parts.size()); ++l) {
         if (!owned(l)) { continue; }
+        std::int64_t trained = parts[static_cast<std::size_t>(l)].parameter_elements;
+        std::int64_t unchanged = parts[static_cast<std::size_t>(l)].frozen_parameter_elements;
         if constexpr (Model::is_conditioned) {
-            if (l == 0) {
+            if (l == 0) { // where the graph counts them
                 layers.push_back(conditioning_block);
                 elements.push_back(parameter_elements<typename Model::conditioning>());
                 frozen.push_back(frozen_parameter_elements<typename Model::conditioning>());
+                trained -= elements.back();
+                unchanged -= frozen.back();
             }
         }
         layers.push_back(l);
-        elements.push_back(counts[static_cast<std::size_t>(l)]);
-        frozen.push_back(frozen_counts[static_cast<std::size_t>(l)]);
+        elements.push_back(trained);
+        frozen.push_back(unchanged);
     }
     return {layers, elements, frozen};
 }
@@ -151,7 +148,7 @@ template <class Model, class T, class A = T, class Space = host_space>
     return detail::parameters_where<Model, T, A, Space>([](int) { return true; });
 }
 
-/// The trained parameters of a layer by name and shape, in the order in which a block holds them.
+/// The trained parameters of a layer, or of a part of one, by name and shape, in the order in which a block holds them.
 template <class Model>
 [[nodiscard]] std::vector<parameter> parameters_of(int layer) {
     // Static: a list of parameters that is made where it is read costs the compiler seconds.
@@ -162,12 +159,20 @@ template <class Model>
     if constexpr (Model::is_conditioned) {
         if (layer == conditioning_block) { return list_of(static_cast<const typename Model::conditioning*>(nullptr)); }
     }
+    const part_place& place = part_places<Model>[static_cast<std::size_t>(layer)];
     std::vector<parameter> found;
+    const auto take = [&]<class L>(const L* owner) {
+        found = list_of(owner);
+        if constexpr (runs_in_parts<L>) {
+            for (int k = 0; k != place.part; ++k) { found.erase(found.begin(), found.begin() + L::parameters_in(k)); }
+            found.resize(L::parameters_in(place.part));
+        }
+        return true;
+    };
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        static_cast<void>(
-            ((static_cast<int>(I) == layer &&
-              (found = list_of(static_cast<const typename Model::template layer_at<I>*>(nullptr)), true)) ||
-             ...));
+        static_cast<void>(((static_cast<int>(I) == place.layer &&
+                            take(static_cast<const typename Model::template layer_at<I>*>(nullptr))) ||
+                           ...));
     }
     (std::make_index_sequence<Model::layer_count>{});
     return found;
@@ -186,8 +191,9 @@ template <class Model>
     if constexpr (Model::is_conditioned) {
         if (layer == conditioning_block) { take(static_cast<const typename Model::conditioning*>(nullptr)); }
     }
+    const int in_model = layer < 0 ? layer : part_places<Model>[static_cast<std::size_t>(layer)].layer;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        static_cast<void>(((static_cast<int>(I) == layer &&
+        static_cast<void>(((static_cast<int>(I) == in_model &&
                             (take(static_cast<const typename Model::template layer_at<I>*>(nullptr)), true)) ||
                            ...));
     }

@@ -45,6 +45,7 @@ PULSE_CONSTEXPR void require_fit(const graph_view& graph, const cost_table& cost
         require(has.workspace_bytes, needs.workspace_elements * scale, entry("layers", l, "workspace_bytes"));
         require(has.frozen_output_bytes, needs.frozen_output_elements * scale,
                 entry("layers", l, "frozen_output_bytes"));
+        require(has.open_bytes, needs.open_elements * scale, entry("layers", l, "open_bytes"));
     }
     for (std::size_t e = 0; e != graph.skips.size(); ++e) {
         require(costs.skips[e].from, graph.skips[e].from, entry("skips", e, "from"));

@@ -123,9 +123,10 @@ public:
                 look(value_fault::place::output, value_fault::model_input, frame.input,
                      graph_.layers[0].input_elements * batch_);
             }
-            // Nobody reads the stage's output when the stage runs again for its backward.
-            frame.output = again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
+            frame.output = written_by(s, l, m, at, again);
+            bind_residual(frame, s, l, m, at, again);
             entry(l).forward(math_, frame);
+            hand_on_residual(frame, s, l, m, at);
             look(value_fault::place::output, l, frame.output, output_elements(l));
         }
     }
@@ -150,6 +151,9 @@ public:
             bind_gradients(frame, s, l, m, at);
             if (l == first_layer_) { bind_conditions(frame, known); }
             entry(l).backward_input(math_, frame);
+            if (open_elements(l) != 0 && l == model_.first_layer(s) && place(l).part != 0) {
+                math_.copy(open_elements(l), frame.residual_gradient, frame.input_gradient + gradient_elements(l - 1));
+            }
             if (frame.input_gradient != nullptr) {
                 look(value_fault::place::input_gradient, l, frame.input_gradient, gradient_elements(l - 1));
             }
@@ -166,6 +170,7 @@ public:
             if (!model_.has_gradient(l)) { continue; }
             auto frame = frame_of(s, l, m, at, skips);
             frame.output_gradient = output_gradient_of(s, l, m, at);
+            frame.residual_gradient = residual_gradient_of(s, l, m, at);
             frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
             frame.parameter_gradients = parameters_.gradients_of(l - first_layer_).data();
             if (l == first_layer_) { bind_conditions(frame, known); }
@@ -175,8 +180,11 @@ public:
     }
 
 private:
-    [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept { return table[own(l)]; }
-    /// A layer's number in the Model.
+    [[nodiscard]] const part_place& place(int l) const noexcept { return part_places<Model>[own(l)]; }
+    [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept {
+        return table[static_cast<std::size_t>(place(l).layer)];
+    }
+    /// A layer's number in the Model, where parts are counted.
     [[nodiscard]] std::size_t own(int l) const noexcept { return static_cast<std::size_t>(l - first_layer_); }
     [[nodiscard]] std::int64_t output_elements(int l) const noexcept {
         return graph_.layers[own(l)].output_elements * batch_;
@@ -184,6 +192,12 @@ private:
     [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
         return output_elements(l) - graph_.layers[own(l)].frozen_output_elements * batch_;
     }
+    /// Of the residual that is open between the parts of the layer of which l is one; 0: there is none.
+    [[nodiscard]] std::int64_t open_elements(int l) const noexcept {
+        return graph_.layers[own(first_part(l))].open_elements * batch_;
+    }
+    [[nodiscard]] int first_part(int l) const noexcept { return l - place(l).part; }
+    [[nodiscard]] int last_part(int l) const noexcept { return first_part(l) + place(l).parts - 1; }
     [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.chain_of(first_stage_).conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
@@ -208,6 +222,53 @@ private:
         if (model_.held_apart(l)) { return tensor(at, {buffer_kind::activation, l, m}); }
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).output);
     }
+    /// Nobody reads the stage's output when the stage runs again for its backward.
+    [[nodiscard]] scalar* written_by(int s, int l, microbatch_id m, const prepared_instruction& at, bool again) const {
+        return again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
+    }
+    [[nodiscard]] scalar* input_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        if (l == first_layer_) { return block(s, m, at, buffer_kind::saved, model_.footprint(s).input); }
+        if (l == model_.first_layer(s)) { return tensor(at, {buffer_kind::activation, l - 1, m}); }
+        return output_of(s, l - 1, m, at);
+    }
+    /// The residual that is open in front of part l: the layer's input, or what came behind the stage's input. Not what
+    /// this stage has made.
+    [[nodiscard]] const scalar* residual_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
+        const int begin = model_.first_layer(s);
+        return first_part(l) >= begin ? input_of(s, first_part(l), m, at)
+                                      : input_of(s, begin, m, at) + output_elements(begin - 1);
+    }
+    /// What a layer makes as its residual lies where the last part adds to it, or where a cut sends it from.
+    void bind_residual(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at,
+                       bool again) {
+        if (open_elements(l) == 0) { return; }
+        const bool made = place(l).makes_residual;
+        const int end = model_.last_layer(s);
+        if (made && l == first_part(l)) {
+            frame.made_residual = last_part(l) <= end ? written_by(s, last_part(l), m, at, again)
+                                                      : written_by(s, end, m, at, again) + output_elements(end);
+        }
+        if (l != last_part(l)) { return; }
+        if (!made) {
+            frame.residual = residual_of(s, l, m, at);
+        } else if (first_part(l) < model_.first_layer(s)) {
+            math_.copy(open_elements(l), residual_of(s, l, m, at), frame.output);
+        }
+    }
+    /// Over a cut inside a layer goes the residual, too, behind the output.
+    void hand_on_residual(const backend_frame<B>& frame, int s, int l, microbatch_id m,
+                          const prepared_instruction& at) {
+        if (open_elements(l) == 0 || l != model_.last_layer(s) || l == last_part(l)) { return; }
+        if (place(l).makes_residual && first_part(l) >= model_.first_layer(s)) { return; } // it is there
+        math_.copy(open_elements(l), residual_of(s, l, m, at), frame.output + output_elements(l));
+    }
+    [[nodiscard]] const scalar* residual_gradient_of(int s, int l, microbatch_id m,
+                                                     const prepared_instruction& at) const {
+        if (open_elements(l) == 0) { return nullptr; }
+        const int end = model_.last_layer(s);
+        return last_part(l) <= end ? output_gradient_of(s, last_part(l), m, at)
+                                   : output_gradient_of(s, end, m, at) + gradient_elements(end);
+    }
     [[nodiscard]] scalar* output_gradient_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         if (l == model_.last_layer(s)) { return tensor(at, {buffer_kind::activation_gradient, l, m}); }
         return block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).output_gradient);
@@ -225,13 +286,8 @@ private:
         backend_frame<B> frame;
         frame.batch = batch_;
         frame.size = size_;
-        if (l == first_layer_) {
-            frame.input = block(s, m, at, buffer_kind::saved, model_.footprint(s).input);
-        } else if (l == model_.first_layer(s)) {
-            frame.input = tensor(at, {buffer_kind::activation, l - 1, m});
-        } else {
-            frame.input = output_of(s, l - 1, m, at);
-        }
+        frame.part = place(l).of_frame();
+        frame.input = input_of(s, l, m, at);
         if (model_.has_conditioning(first_stage_)) {
             const scalar* const conditioning = tensor(at, {buffer_kind::conditioning, run(s), m});
             bind_conditioning<conditioning_module>(frame, conditioning);
@@ -270,6 +326,7 @@ private:
 
     void bind_gradients(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
         frame.output_gradient = output_gradient_of(s, l, m, at);
+        frame.residual_gradient = residual_gradient_of(s, l, m, at);
         // Null where nobody needs it: in front of the first layer and of layers that run forward only.
         if (l != first_layer_ && !model_.has_gradient(l - 1)) {
             frame.input_gradient = nullptr;
@@ -340,7 +397,7 @@ private:
     const basic_step_memory<space_of<B>>& memory_;
     int first_stage_; ///< of the Model, where a plan has several
     int first_layer_;
-    static_graph<Model::layer_count, Model::skip_count> graph_{graph_of<Model>(size_)};
+    static_graph<Model::part_count, Model::skip_count> graph_{graph_of<Model>(size_)};
 };
 
 } // namespace pulse::detail

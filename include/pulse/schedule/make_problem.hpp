@@ -40,7 +40,7 @@ struct problem_options {
 ///
 /// Lag of a boundary: latency + bytes / bandwidth when the device changes, else 0; bytes are the last layer's output,
 /// the conditioning and the relayed skips, forward and backward. A direct skip between devices adds F(from) -> F(to)
-/// and B(to) -> B(from). A residual edge is a skip like any other here, and takes the same route when it crosses.
+/// and B(to) -> B(from).
 ///
 /// The preview of a microbatch is a chain of forwards like its own, whose end the first forward waits for: the last
 /// layer's output goes from the last stage to the first one.

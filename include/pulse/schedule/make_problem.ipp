@@ -101,9 +101,9 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
     auto& dependencies = problem.dependencies;
     for (int s = 0; s + 1 < count; ++s) {
         const int last_layer = stages[static_cast<std::size_t>(s)].last_layer;
-        std::int64_t bytes = costs.layers[static_cast<std::size_t>(last_layer)].output_bytes + costs.conditioning_bytes;
+        std::int64_t bytes = costs.layers[static_cast<std::size_t>(last_layer)].sent_bytes() + costs.conditioning_bytes;
         std::int64_t back =
-            costs.layers[static_cast<std::size_t>(last_layer)].gradient_bytes() + costs.conditioning_gradient_bytes();
+            costs.layers[static_cast<std::size_t>(last_layer)].returned_bytes() + costs.conditioning_gradient_bytes();
         for (const auto& edge : costs.skips) {
             const int from = stage_of(stages, edge.from);
             const int to = stage_of(stages, edge.to);

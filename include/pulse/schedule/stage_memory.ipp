@@ -108,6 +108,9 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
         for (int l = here.first_layer; l <= here.last_layer; ++l) {
             const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
             const bool inner = l != here.last_layer;
+            // A cut behind it hands on what is open there, too.
+            const std::int64_t made = inner ? layer.output_bytes : layer.sent_bytes();
+            const std::int64_t returned = inner ? layer.gradient_bytes() : layer.returned_bytes();
             std::int64_t kept = layer.saved_bytes;
             std::vector<int> users{};
             for (const auto& edge : costs.skips) {
@@ -124,32 +127,32 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
             if (is_skip) { insert_sorted(users, s); }
             if (!inner && next_is_local) {
                 insert_sorted(users, s + 1);
-                holds.tensor(F(s), users, layer.output_bytes);
+                holds.tensor(F(s), users, made);
             } else if (is_skip) {
-                holds.tensor(kept_from, users, layer.output_bytes);
-                if (again >= 0) { holds.during(F(s), layer.output_bytes); }
+                holds.tensor(kept_from, users, made);
+                if (again >= 0) { holds.during(F(s), made); }
             } else if (inner) {
-                kept += layer.output_bytes;
+                kept += made;
             } else if (s + 1 == count) {
-                holds.add(whole ? B(s) : F(s), B(s), layer.output_bytes);
-                if (whole) { holds.during(F(s), layer.output_bytes); }
+                holds.add(whole ? B(s) : F(s), B(s), made);
+                if (whole) { holds.during(F(s), made); }
             } else {
-                holds.during(F(s), layer.output_bytes);
+                holds.during(F(s), made);
             }
             holds.add(inside_from, last, kept);
             if (inside_again) { holds.during(F(s), kept); }
 
-            holds.add(B(s), last, layer.deferred_bytes + (inner ? layer.gradient_bytes() : 0));
-            if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, layer.gradient_bytes()); }
+            holds.add(B(s), last, layer.deferred_bytes + (inner ? returned : 0));
+            if (!inner) { holds.add(next_is_local ? B(s + 1) : B(s), last, returned); }
         }
         if (first_of_run) {
             const std::int64_t input =
-                s == 0 ? costs.input_bytes : costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes;
+                s == 0 ? costs.input_bytes : costs.layers[static_cast<std::size_t>(here.first_layer) - 1].sent_bytes();
             const bool asked_again = s == 0 && whole;
             holds.add(asked_again ? B(s) : F(s), last, input);
             if (asked_again) { holds.during(F(s), input); }
             if (s != 0) {
-                holds.during(B(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].gradient_bytes());
+                holds.during(B(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].returned_bytes());
             }
             std::vector<int> run{s};
             while (run.back() + 1 != count && share_device(stages, s, run.back() + 1)) {
@@ -193,12 +196,12 @@ PULSE_CONSTEXPR void add_preview_holds(const cost_table& costs, const std::vecto
                 const int to = stage_of(stages, edge.to);
                 if (edge.from == l && share_device(stages, s, to) && to > last) { last = to; }
             }
-            made.add(P(s), P(last), layer.output_bytes);
+            made.add(P(s), P(last), l == here.last_layer ? layer.sent_bytes() : layer.output_bytes);
             made.during(P(s), layer.saved_bytes);
         }
         if (s == 0) { made.during(P(s), costs.input_bytes); }
         if (s != 0 && share_device(stages, s - 1, s)) { continue; }
-        if (s != 0) { made.during(P(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].output_bytes); }
+        if (s != 0) { made.during(P(s), costs.layers[static_cast<std::size_t>(here.first_layer) - 1].sent_bytes()); }
         int last = s;
         while (last + 1 != count && share_device(stages, s, last + 1)) { ++last; }
         made.add(P(s), P(last), costs.conditioning_bytes);

@@ -43,7 +43,7 @@ public:
     /// model, backend and number of ranks do not fit together, or when an option is out of range.
     trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
         options_{options}, ranks_{ranks}, math_(backend_on<B>(ranks, options.threads)), executor_{math_, ranks, made},
-        optimizer_{Model::layer_count, static_cast<std::size_t>(made.plan.microbatches), executor_.parameters(),
+        optimizer_{Model::part_count, static_cast<std::size_t>(made.plan.microbatches), executor_.parameters(),
                    train::optimizer_options{.constants = options.adamw,
                                             .clip_norm = options.clip_norm,
                                             .average_decay = options.average_decay,

@@ -15,6 +15,7 @@
 #include <pulse/hardware/link.hpp>
 #include <pulse/partition/device_speed.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/partition/merge_layers.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
@@ -88,22 +89,24 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         }
         skip_aware_options asked{};
         asked.slack = c.slack;
-        asked.routing = c.routing;
         asked.device_speed = device_speed;
         for (int d = 0; d != c.pipeline_degree; ++d) { asked.memory.device_limit_bytes.push_back(limits.of(d)); }
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
+        // A cut in more waves balances well where layers are coarser, too.
+        const std::size_t most = c.waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(c.waves);
+        const merged_layers searched = merge_layers(costs, most);
         // First with as much room for gradients of other replicas as they can take, then without.
         const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
         const int state = kept.sharded ? detail::divided_up(kept.state_bytes, c.data_degree) : kept.state_bytes;
         for (const int more : {rooms, 0}) {
             asked.memory.state_factor =
                 detail::divided_up(kept.scalar_bytes + kept.gradient_bytes + state + more, kept.scalar_bytes);
-            maybe_partition found = find_skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
-            if (found) { return *std::move(found); }
+            maybe_partition found = find_skip_aware_partition(searched.costs, c.pipeline_degree, c.waves, asked);
+            if (found) { return searched.of_layers(*std::move(found)); }
             if (rooms == 0) { break; }
         }
         asked.memory = {};
-        return skip_aware_partition(costs, c.pipeline_degree, c.waves, asked);
+        return searched.of_layers(skip_aware_partition(searched.costs, c.pipeline_degree, c.waves, asked));
     }
     case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves, {device_speed});
     case placement::sequential: break;

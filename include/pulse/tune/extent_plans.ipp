@@ -110,6 +110,7 @@ PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const s
             grow(to.deferred_bytes, of.deferred_bytes);
             grow(to.workspace_bytes, of.workspace_bytes);
             grow(to.frozen_output_bytes, of.frozen_output_bytes);
+            grow(to.open_bytes, of.open_bytes);
         }
         for (std::size_t s = 0; s != one.skips.size(); ++s) { grow(mean.skips[s].bytes, one.skips[s].bytes); }
         grow(mean.conditioning_bytes, one.conditioning_bytes);

@@ -32,6 +32,7 @@ using cost_source = std::function<cost_table(int)>;
         scale(layer.saved_bytes);
         scale(layer.output_bytes);
         scale(layer.frozen_output_bytes);
+        scale(layer.open_bytes);
         scale(layer.deferred_bytes);
         scale(layer.workspace_bytes);
     }

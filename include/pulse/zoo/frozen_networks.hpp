@@ -18,7 +18,6 @@ struct sd21;
 struct sd_fmnist;
 struct sd_tiny;
 struct sdxl;
-struct sdxl_fine;
 struct sdxl_tiny;
 struct hunyuan_dit_v11;
 struct hunyuan_dit_v12;
@@ -142,8 +141,6 @@ using sdxl_networks =
     folder_networks<encode::kl_f8(1024, 0.13025), text_component<sdxl_clip_l>, second_text<sdxl_clip_bigg>>;
 template <>
 struct networks_of<sdxl> : sdxl_networks {};
-template <>
-struct networks_of<sdxl_fine> : sdxl_networks {};
 
 /// A text encoder of sdxl_tiny.
 [[nodiscard]] constexpr encode::clip_text_config tiny_sdxl_text(const label& name, int features,

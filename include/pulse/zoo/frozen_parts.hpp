@@ -97,7 +97,7 @@ constexpr void with_networks(std::string_view model, const Use& use) {
     using frozen::networks_of;
     if (model == "sd15" || model == "controlnet_sd15") { return use(static_cast<const networks_of<sd15>*>(nullptr)); }
     if (model == "sd21") { return use(static_cast<const networks_of<sd21>*>(nullptr)); }
-    if (model == "sdxl" || model == "sdxl_fine") { return use(static_cast<const networks_of<sdxl>*>(nullptr)); }
+    if (model == "sdxl") { return use(static_cast<const networks_of<sdxl>*>(nullptr)); }
     if (model == "hunyuan_dit_v11" || model == "hunyuan_dit_v12") {
         return use(static_cast<const networks_of<hunyuan_dit_v12>*>(nullptr));
     }

@@ -4,27 +4,18 @@
 
 namespace pulse {
 
-[[nodiscard]] constexpr unet_config sdxl_config(const label& name, bool fine) noexcept {
-    return {.name = name,
-            .sample_size = 128,
-            .in_channels = 4,
-            .out_channels = 4,
-            .block_out_channels = {320, 640, 1280},
-            .mid_block_attention = false,
-            .transformer_layers_per_block = {0, 2, 10},
-            .mid_block_transformer_layers = 10,
-            .cross_attention_dim = 2048,
-            .projection_class_embeddings_input_dim = 2816,
-            .fine = fine};
-}
-
 /// The UNet of SDXL base (Podell et al. 2023; stabilityai/stable-diffusion-xl-base-1.0), 128x128 latents of 1024-pixel
-/// images: 2,567,463,684 parameters in 34 layers, of which a transformer is one.
-struct sdxl : unet<sdxl_config("sdxl", false)> {};
-
-/// The same UNet cut finer: every part of a transformer is a layer, 115 in all, and a residual edge leads around each
-/// transformer.
-struct sdxl_fine : unet<sdxl_config("sdxl_fine", true)> {};
+/// images: 2,567,463,684 parameters in 34 layers.
+struct sdxl : unet<unet_config{.name = "sdxl",
+                               .sample_size = 128,
+                               .in_channels = 4,
+                               .out_channels = 4,
+                               .block_out_channels = {320, 640, 1280},
+                               .mid_block_attention = false,
+                               .transformer_layers_per_block = {0, 2, 10},
+                               .mid_block_transformer_layers = 10,
+                               .cross_attention_dim = 2048,
+                               .projection_class_embeddings_input_dim = 2816}> {};
 
 /// The smallest one, for tests: 8x8 latents, two levels, seven text states, pooled text and sizes.
 struct sdxl_tiny : unet<unet_config{.name = "sdxl_tiny",

@@ -236,9 +236,10 @@ TEST_CASE("a model runs forward on a device as on the host") {
     unpipelined<small_unet, plain> oracle{host_backend, 7};
     using space = cuda::device_space;
     for (const auto& block : runner.parameters().blocks()) {
-        const auto& from = block.layer == conditioning_block ? oracle.conditioning_parameters
-                                                             : oracle.parameters[static_cast<std::size_t>(block.layer)];
-        space::upload(std::span<const float>{from}, runner.parameters().values_of(block.layer).data());
+        const std::span<const float> from = block.layer == conditioning_block
+                                                ? std::span<const float>{oracle.conditioning_parameters}
+                                                : oracle.parameters_of_part(block.layer);
+        space::upload(from, runner.parameters().values_of(block.layer).data());
     }
     const drawn_data<small_unet, float> data{5, 2, 1};
     const auto tape = oracle.forward(2, data.input(0), data.timesteps(0));

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <pulse/partition/partition.hpp>
+#include <pulse/profile/cost_table.hpp>
+
+namespace pulse {
+
+/// A table in which some neighbouring layers are one.
+struct merged_layers {
+    cost_table costs{};
+    std::vector<int> first{}; ///< of each, its first layer in the table before; and the number of layers there
+
+    /// A partition of `costs` as one of the table before.
+    [[nodiscard]] constexpr partition of_layers(partition cut) const {
+        for (stage& s : cut.stages) {
+            s.first_layer = first[static_cast<std::size_t>(s.first_layer)];
+            s.last_layer = first[static_cast<std::size_t>(s.last_layer) + 1] - 1;
+        }
+        return cut;
+    }
+};
+
+/// `layers` with at most `most` layers, or as few as there can be without one that goes over the end of a skip: of all
+/// other neighbours, those that take the least time together become one, again and again. For searches whose work grows fast with the number of layers, as that of a fold in several waves does.
+///
+/// What such a layer saves has the outputs inside of it, what it defers their gradients. Requires a table of one
+/// backbone that passes check_costs.
+[[nodiscard]] constexpr merged_layers merge_layers(const cost_table& layers, std::size_t most) {
+    merged_layers made{layers, {}};
+    std::vector<layer_cost>& all = made.costs.layers;
+    for (std::size_t l = 0; l <= all.size(); ++l) { made.first.push_back(static_cast<int>(l)); }
+    std::vector<char> ends(all.size() + 1, 0); // whether a skip ends before, or begins behind the layer before
+    for (const skip_cost& edge : layers.skips) {
+        ends[static_cast<std::size_t>(edge.from) + 1] = ends[static_cast<std::size_t>(edge.to)] = 1;
+    }
+    while (all.size() > most) {
+        std::size_t at = all.size();
+        for (std::size_t l = 0; l + 1 < all.size(); ++l) {
+            if (ends[static_cast<std::size_t>(made.first[l + 1])] != 0) { continue; }
+            const double together = all[l].load_us() + all[l + 1].load_us();
+            if (at == all.size() || together < all[at].load_us() + all[at + 1].load_us()) { at = l; }
+        }
+        if (at == all.size()) { break; }
+        layer_cost& to = all[at];
+        layer_cost next = all[at + 1];
+        next.name = to.name;
+        next.forward_us += to.forward_us;
+        next.backward_input_us += to.backward_input_us;
+        next.backward_weight_us += to.backward_weight_us;
+        next.parameter_bytes += to.parameter_bytes;
+        next.frozen_parameter_bytes += to.frozen_parameter_bytes;
+        next.saved_bytes += to.saved_bytes + to.output_bytes;
+        next.deferred_bytes += to.deferred_bytes + to.gradient_bytes();
+        next.workspace_bytes = std::max(next.workspace_bytes, to.workspace_bytes);
+        to = std::move(next);
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        made.first.erase(made.first.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
+    const auto place_of = [&made](int layer) {
+        return static_cast<int>(std::upper_bound(made.first.begin(), made.first.end(), layer) - made.first.begin()) - 1;
+    };
+    for (skip_cost& edge : made.costs.skips) {
+        edge.from = place_of(edge.from);
+        edge.to = place_of(edge.to);
+    }
+    return made;
+}
+
+} // namespace pulse

@@ -1,0 +1,76 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+
+#include <pulse/partition/find_skip_aware.hpp>
+#include <pulse/partition/merge_layers.hpp>
+#include <pulse/partition/report.hpp>
+#include <pulse/partition/validate.hpp>
+#include <pulse/profile/check_costs.hpp>
+
+#include "random_table.hpp"
+
+using namespace pulse;
+using namespace pulse::test;
+
+TEST_CASE("a cut of merged layers is one of the layers, with the same loads and bytes") {
+    std::mt19937 random{17};
+    int cuts = 0;
+    int merged_some = 0;
+    for (int round = 0; round != 400; ++round) {
+        const auto pattern = std::array{skip_pattern::none, skip_pattern::nested_gaps, skip_pattern::fan_out,
+                                        skip_pattern::crossing}[static_cast<std::size_t>(round % 4)];
+        const int layers = std::uniform_int_distribution<int>{4, 24}(random);
+        cost_table costs = random_table(random, layers, pattern);
+        for (layer_cost& l : costs.layers) { l.deferred_bytes = 8 * static_cast<int>(random() % 9U); }
+        const auto most = static_cast<std::size_t>(2 + random() % 12U);
+        const merged_layers merged = merge_layers(costs, most);
+        CAPTURE(round);
+        REQUIRE_NOTHROW(check_costs(merged.costs));
+        REQUIRE(merged.first.size() == merged.costs.layers.size() + 1);
+        REQUIRE(merged.first.front() == 0);
+        REQUIRE(merged.first.back() == layers);
+        merged_some += static_cast<int>(merged.costs.layers.size()) < layers ? 1 : 0;
+        // What is left above the limit is kept apart by skips.
+        for (std::size_t l = 1; merged.costs.layers.size() > most && l + 1 < merged.first.size(); ++l) {
+            CHECK(std::any_of(costs.skips.begin(), costs.skips.end(), [&](const skip_cost& e) {
+                return e.from + 1 == merged.first[l] || e.to == merged.first[l];
+            }));
+        }
+        const int waves = 1 + static_cast<int>(random() % 2U);
+        const auto found = find_skip_aware_partition(merged.costs, 2, waves, {});
+        if (!found) { continue; }
+        ++cuts;
+        const partition cut = merged.of_layers(*found);
+        REQUIRE_NOTHROW(check_partition(cut, costs));
+        const partition_report coarse = report_of(*found, merged.costs);
+        const partition_report fine = report_of(cut, costs);
+        CHECK(fine.max_load_us == doctest::Approx(coarse.max_load_us));
+        CHECK(fine.bytes == coarse.bytes);
+        for (std::size_t s = 0; s != cut.stages.size(); ++s) {
+            const auto sum = [](const cost_table& of, const stage& at) {
+                std::int64_t parameters = 0;
+                std::int64_t kept = 0;
+                for (int l = at.first_layer; l <= at.last_layer; ++l) {
+                    const layer_cost& layer = of.layers[static_cast<std::size_t>(l)];
+                    parameters += layer.parameter_bytes;
+                    kept += layer.saved_bytes + layer.deferred_bytes;
+                    if (l != at.last_layer) { kept += layer.output_bytes + layer.gradient_bytes(); }
+                }
+                return std::pair{parameters, kept};
+            };
+            CHECK(sum(costs, cut.stages[s]) == sum(merged.costs, found->stages[s]));
+        }
+    }
+    CHECK(cuts > 100);
+    CHECK(merged_some > 200);
+}
+
+TEST_CASE("a table that is small enough stays as it is") {
+    std::mt19937 random{3};
+    const cost_table costs = random_table(random, 9, skip_pattern::nested);
+    CHECK(merge_layers(costs, 9).costs == costs);
+}

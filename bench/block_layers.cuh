@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/resnet.hpp>
@@ -51,12 +52,11 @@ template <class B, class Math>
     using T = typename B::scalar;
     using at = layer_tensor;
     const int batch = facts.batch;
-    const auto layout = pulse::nn::layout_of(math);
-    const pulse::nn::layer_sizes& sizes = layout.sizes;
+    const pulse::nn::layer_sizes sizes = pulse::nn::layout_of(math).sizes;
     std::vector<pulse::parameter> parameters(sizes.parameter_count);
     const pulse::label root{"block"};
     pulse::nn::description listed{root, parameters.data()};
-    static_cast<void>(math.describe(listed));
+    static_cast<void>(pulse::nn::describe(listed, math));
     const std::int64_t weights = sizes.kept.parameters;
     const std::int64_t input = batch * pulse::nn::elements(math.input());
     const std::int64_t skip = batch * pulse::nn::elements(sizes.skip);
@@ -97,7 +97,7 @@ template <class B, class Math>
         const auto& sum = t.out[at::conditioning_gradient];
         pulse::cuda::fill_bytes_async(sum.data(), 0, sum.size(), b.stream());
     };
-    made.run = [math, batch, pieces = layout.pieces](B& b, const block_tensors<T>& t) {
+    made.run = [math, batch](B& b, const block_tensors<T>& t) {
         pulse::backend_frame<B> f;
         f.batch = batch;
         f.input = t.in[at::input].data();
@@ -115,9 +115,9 @@ template <class B, class Math>
         f.deferred = t.out[at::deferred].data();
         f.parameter_gradients = t.sums[at::parameter_gradients].data();
         f.workspace = t.out[at::workspace].data();
-        math.forward(b, f, pieces);
-        math.backward_input(b, f, pieces);
-        math.backward_weight(b, f, pieces);
+        pulse::nn::run_forward(math, b, f);
+        pulse::nn::run_backward_input(math, b, f);
+        pulse::nn::run_backward_weight(math, b, f);
     };
     made.check = [input, skip, output, weights](const block_results<T>& r, tally& found) {
         signature of_output;

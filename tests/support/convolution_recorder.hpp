@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/runtime/backend.hpp>
@@ -123,12 +124,12 @@ private:
 
 /// Runs every pass of a layer's mathematics on the recorder.
 void record(convolution_recorder& recorder, const auto& math) {
-    const layer_frame<float> frame = recorder_frame();
-    nn::description all;
-    const auto pieces = math.describe(all);
-    math.forward(recorder, frame, pieces);
-    math.backward_input(recorder, frame, pieces);
-    math.backward_weight(recorder, frame, pieces);
+    nn::detail::use_parts(math, recorder_frame(), false, [&](const auto& part, const layer_frame<float>& frame) {
+        const auto pieces = nn::layout_of(part).pieces;
+        part.forward(recorder, frame, pieces);
+        part.backward_input(recorder, frame, pieces);
+        part.backward_weight(recorder, frame, pieces);
+    });
 }
 
 /// Records every layer of a UNet that has a convolution wider than a pixel; what lies in transformers are products.
@@ -143,10 +144,7 @@ void record_unet(convolution_recorder& recorder) {
         case unet_part::upsample: record(recorder, upsample_of(l)); break;
         case unet_part::conv_out: record(recorder, conv_out_of(c, l)); break;
         case unet_part::attention:
-        case unet_part::transformer:
-        case unet_part::transformer_in:
-        case unet_part::transformer_block:
-        case unet_part::transformer_out: break;
+        case unet_part::transformer: break;
         }
     }
 }

@@ -86,9 +86,9 @@ struct strip_resnet {
         pieces p{};
         p.norm1 = d.norm("norm1", core.in_channels);
         p.conv1 = d.conv("conv1", core.conv1().window());
+        if (core.has_shortcut()) { p.shortcut = d.conv("conv_shortcut", core.shortcut().window()); }
         p.norm2 = d.norm("norm2", core.out_channels);
         p.conv2 = d.conv("conv2", core.conv2().window());
-        if (core.has_shortcut()) { p.shortcut = d.conv("conv_shortcut", core.shortcut().window()); }
         d.statistics(2 * std::int64_t{core.groups}, p.statistics);
         d.work(elements(output()), p.hidden);
         d.work(std::max(of(core.in_channels).workspace(), of(core.out_channels).workspace()), p.strip);

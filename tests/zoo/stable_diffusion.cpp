@@ -93,7 +93,6 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
         });
     };
     CHECK(flaw_of_plain([](unet_config&) {}) == unet_flaw::none);
-    CHECK(flaw_of_plain([](unet_config& c) { c.fine = true; }) == unet_flaw::text);
     CHECK(flaw_of_plain([](unet_config& c) { c.encoder_hid_dim = 8; }) == unet_flaw::text);
     CHECK(flaw_of_plain([](unet_config& c) { c.projection_class_embeddings_input_dim = 8; }) == unet_flaw::text);
     // Six sizes of addition_time_embed_dim features and at least one feature of pooled text.

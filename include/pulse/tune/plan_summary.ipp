@@ -32,10 +32,17 @@ namespace detail {
 
 [[nodiscard]] inline std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-/// "blocks.3 to blocks.7", or one name.
+/// "blocks.3 to blocks.7", or one name; at a cut inside a layer the part, as "blocks.7#1".
 [[nodiscard]] inline std::string layer_range(const cost_table& costs, const stage& s) {
     const auto name = [&](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name.str(); };
-    return s.first_layer == s.last_layer ? name(s.first_layer) : name(s.first_layer) + " to " + name(s.last_layer);
+    const auto whole = [&](int layer) { return name(layer).substr(0, name(layer).find('#')); };
+    const int end = static_cast<int>(costs.layers.size());
+    const bool begins = s.first_layer == 0 || whole(s.first_layer - 1) != whole(s.first_layer);
+    const bool ends = s.last_layer + 1 == end || whole(s.last_layer + 1) != whole(s.last_layer);
+    const bool inside = whole(s.first_layer) == whole(s.last_layer) && !(begins && ends);
+    const std::string first = begins && !inside ? whole(s.first_layer) : name(s.first_layer);
+    const std::string last = ends && !inside ? whole(s.last_layer) : name(s.last_layer);
+    return first == last ? first : first + " to " + last;
 }
 
 [[nodiscard]] inline std::string stages_text(const plan& planned, const cost_table& costs,

@@ -78,14 +78,10 @@ constexpr cluster own_cards(const label& name, int nodes, int devices_per_node) 
 std::vector<setting> settings() {
     const std::vector<std::string> of_the_paper{"sd21", "uvit_h2", "hunyuan_dit_v12"};
     const std::vector<std::string> all{"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"};
-    return {{rtx_4090, own_cards("8xrtx-4090", 1, 8), 16, all},
-            {rtx_4090, own_cards("4xrtx-4090", 1, 4), 16, all},
-            {rtx_4090, own_cards("2xrtx-4090", 1, 2), 16, all},
-            {rtx_4090, own_cards("2x4xrtx-4090", 2, 4), 16, all},
-            {v100_32gb, v100_nvlink_8, 128, of_the_paper},
-            {v100_32gb, v100_pcie_8, 128, of_the_paper},
-            {ascend_910a, ascend_910a_8, 128, of_the_paper},
-            {v100_32gb, slow_nodes, 256, all}};
+    return {{rtx_4090, own_cards("8xrtx-4090", 1, 8), 16, all}, {rtx_4090, own_cards("4xrtx-4090", 1, 4), 16, all},
+            {rtx_4090, own_cards("2xrtx-4090", 1, 2), 16, all}, {rtx_4090, own_cards("2x4xrtx-4090", 2, 4), 16, all},
+            {v100_32gb, v100_nvlink_8, 128, of_the_paper},      {v100_32gb, v100_pcie_8, 128, of_the_paper},
+            {ascend_910a, ascend_910a_8, 128, of_the_paper},    {v100_32gb, slow_nodes, 256, all}};
 }
 
 /// A method with what its authors let it choose.
@@ -388,9 +384,10 @@ int main(int argc, char** argv) {
     app.add_option("--model", options.model, "only this one")
         ->check(CLI::IsMember({"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"}));
     app.add_option("--cluster", options.clusters, "only these")
-        ->check(CLI::IsMember({"8xrtx-4090", "4xrtx-4090", "2xrtx-4090", "2x4xrtx-4090", "8xv100-nvlink", "8xv100-pcie", "8x910a",
-                               "4x8xv100-slow"}));
-    app.add_option("--global-batch", options.global_batch, "samples of a step; otherwise 16 of RTX cards, 128 of others, and 256 on four nodes")
+        ->check(CLI::IsMember({"8xrtx-4090", "4xrtx-4090", "2xrtx-4090", "2x4xrtx-4090", "8xv100-nvlink", "8xv100-pcie",
+                               "8x910a", "4x8xv100-slow"}));
+    app.add_option("--global-batch", options.global_batch,
+                   "samples of a step; otherwise 16 of RTX cards, 128 of others, and 256 on four nodes")
         ->check(CLI::PositiveNumber);
     app.add_option("--refine", options.refine_seconds, "seconds of synthesis for each of pulse's best three; 0: none")
         ->check(CLI::NonNegativeNumber)

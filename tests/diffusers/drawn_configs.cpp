@@ -96,17 +96,17 @@ public:
 private:
     template <class Math>
     [[nodiscard]] std::vector<float> pass(const Math& what, layer_frame<float> frame, std::int64_t elements) {
-        const auto layout = nn::layout_of(what);
+        const nn::layer_sizes sizes = nn::layout_of(what).sizes;
         const auto room = [](std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count)); };
         std::vector<float> output = room(elements);
-        std::vector<float> saved = room(layout.sizes.kept.saved);
-        std::vector<float> statistics = room(layout.sizes.kept.statistics);
-        std::vector<float> workspace = room(layout.sizes.workspace);
+        std::vector<float> saved = room(sizes.kept.saved);
+        std::vector<float> statistics = room(sizes.kept.statistics);
+        std::vector<float> workspace = room(sizes.workspace);
         frame.output = output.data();
         frame.saved = saved.data();
         frame.statistics = statistics.data();
         frame.workspace = workspace.data();
-        what.forward(on_, frame, layout.pieces);
+        nn::run_forward(what, on_, frame);
         return output;
     }
 

@@ -57,24 +57,44 @@ struct part_place {
     [[nodiscard]] constexpr int of_frame() const noexcept { return parts == 1 ? -1 : part; }
 };
 
+namespace detail {
+
+// Functions and not lambdas, on which nvcc crashes here.
+
+template <class L>
+constexpr void add_places(part_place*& to, int layer) {
+    for (int k = 0; k != part_count<L>(); ++k, ++to) {
+        *to = {layer, k, part_count<L>()};
+        if constexpr (runs_in_parts<L>) { to->makes_residual = L::makes_residual; }
+    }
+}
+template <any_model M, std::size_t... I>
+[[nodiscard]] constexpr std::array<part_place, M::part_count> places_of(std::index_sequence<I...>) {
+    std::array<part_place, M::part_count> all{};
+    part_place* next = all.data();
+    (add_places<typename M::template layer_at<I>>(next, static_cast<int>(I)), ...);
+    return all;
+}
+
+template <class L>
+constexpr void add_nodes(layer_node*& to, const resizing& by) {
+    if constexpr (runs_in_parts<L>) {
+        for (int k = 0; k != L::part_count; ++k) { *to++ = L::part_at(k, by); }
+    } else {
+        *to++ = node_at<L>(by);
+    }
+}
+template <any_model M, std::size_t... I>
+constexpr void add_all_nodes(layer_node* to, const resizing& by, std::index_sequence<I...>) {
+    (add_nodes<typename M::template layer_at<I>>(to, by), ...);
+}
+
+} // namespace detail
+
 /// The parts of a model, in the order in which they run.
 template <any_model M>
-inline constexpr std::array<part_place, M::part_count> part_places = [] {
-    std::array<part_place, M::part_count> all{};
-    std::size_t next = 0;
-    const auto add = [&]<class L>(const L*, std::size_t layer) {
-        for (int k = 0; k != part_count<L>(); ++k) {
-            all[next] = {static_cast<int>(layer), k, part_count<L>()};
-            if constexpr (runs_in_parts<L>) { all[next].makes_residual = L::makes_residual; }
-            ++next;
-        }
-    };
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-        (add(static_cast<const typename M::template layer_at<I>*>(nullptr), I), ...);
-    }
-    (std::make_index_sequence<M::layer_count>{});
-    return all;
-}();
+inline constexpr std::array<part_place, M::part_count> part_places =
+    detail::places_of<M>(std::make_index_sequence<M::layer_count>{});
 
 /// The first part of layer `layer`; behind all parts for the number of layers.
 template <any_model M>
@@ -106,18 +126,7 @@ constexpr void add_conditioning(layer_node& first) {
 /// What every part of a model costs.
 template <any_model M>
 constexpr void list_parts(std::array<layer_node, M::part_count>& to, const resizing& by) {
-    std::size_t next = 0;
-    const auto add = [&]<class L>(const L*) {
-        if constexpr (runs_in_parts<L>) {
-            for (int k = 0; k != L::part_count; ++k) { to[next++] = L::part_at(k, by); }
-        } else {
-            to[next++] = node_at<L>(by);
-        }
-    };
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-        (add(static_cast<const typename M::template layer_at<I>*>(nullptr)), ...);
-    }
-    (std::make_index_sequence<M::layer_count>{});
+    add_all_nodes<M>(to.data(), by, std::make_index_sequence<M::layer_count>{});
 }
 
 /// What a graph has besides its nodes, the first of which runs behind what makes the conditioning. `ends` gives the

@@ -164,8 +164,9 @@ template <class Model>
     const auto take = [&]<class L>(const L* owner) {
         found = list_of(owner);
         if constexpr (runs_in_parts<L>) {
-            for (int k = 0; k != place.part; ++k) { found.erase(found.begin(), found.begin() + L::parameters_in(k)); }
-            found.resize(L::parameters_in(place.part));
+            auto first = found.begin();
+            for (int k = 0; k != place.part; ++k) { first += static_cast<std::ptrdiff_t>(L::parameters_in(k)); }
+            found = {first, first + static_cast<std::ptrdiff_t>(L::parameters_in(place.part))};
         }
         return true;
     };

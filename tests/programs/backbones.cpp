@@ -19,7 +19,7 @@ namespace {
 
 template <class M>
 void write(const std::filesystem::path& root) {
-    static constexpr auto graph = pulse::graph_of<M>();
+    static constexpr auto graph = pulse::uncut_graph_of<M>();
     const std::filesystem::path folder = root / M::name.str();
     std::filesystem::create_directories(folder);
     std::ofstream{folder / "config.json"} << pulse::diffusers::print_config(pulse::diffusers::config_of(M::config));

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <pulse/model/graph_of.hpp>
+#include <pulse/partition/merge_layers.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/profile/analytic.hpp>
@@ -189,7 +190,10 @@ void measure_model(const partition_options& options, ordered_json& all) {
                 "waves", "median ms", "worst ms", "balance");
     auto& rows = all["model"] = ordered_json::array();
     for (int waves = 1; waves <= 3 && 2 * options.devices * waves <= layers; ++waves) {
-        const timing t = time_cuts([&costs](unsigned) { return costs; }, options.devices, waves, options);
+        // As the tuner cuts it.
+        const std::size_t most = waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(waves);
+        const pulse::cost_table searched = pulse::merge_layers(costs, most).costs;
+        const timing t = time_cuts([&searched](unsigned) { return searched; }, options.devices, waves, options);
         std::printf("%8d %12.2f %12.2f %9.4f\n", waves, t.ms, t.worst_ms, t.balance);
         rows.push_back({{"waves", waves}, {"median_ms", t.ms}, {"worst_ms", t.worst_ms}, {"balance", t.balance}});
         if (!profiled && waves == 1) { judge(all, "sdxl at P=8", t.worst_ms, 10); }

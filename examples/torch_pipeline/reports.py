@@ -1,0 +1,106 @@
+"""What train.py tells beside its losses: what devices will hold, whether gradients are right, and which plan is faster."""
+
+import copy
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+
+from data import made_up
+from layers import Refused, answer
+from pipeline import outline
+
+
+def dry_run(plan, backbone, options):
+    """What each device will hold, worked out from shapes. Refuses a plan that is not of this backbone."""
+    given, _ = made_up(backbone, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
+    boundaries, modules = outline(backbone, plan, given, options.autocast)
+    lines = [f"{plan.model}: {plan.placement}, {plan.pipeline_degree} devices, {plan.data_degree} replicas, "
+             f"{plan.microbatches} microbatches of {plan.microbatch_size}, recomputation {plan.recomputation}"]
+    for device in range(plan.pipeline_degree):
+        lines.append(f"device {device}")
+        weights = 0
+        for module in (one for one in modules if plan.devices[one.index] == device):
+            count = sum(weight.numel() for _, weight in module.named_weights())
+            behind = sum(one.numel() * one.element_size() for one in boundaries[module.index + 1])
+            lines.append(f"  stage {module.index}: {module.names[0]} to {module.names[-1]}, {count:,} parameters; hands on "
+                         f"{behind:,} bytes a microbatch, in them {len(module.leaving)} skips; keeps "
+                         f"{len(module.kept_out)} skips")
+            weights += count
+        lines.append(f"  {16 * weights:,} bytes of weights, gradients and AdamW; the plan's peak is "
+                     f"{plan.predicted['peak_memory_bytes'][device]:,} bytes")
+    return "\n".join(lines)
+
+
+def sent(pipeline):
+    """Bytes that all ranks have sent for boundaries and for skips."""
+    counts = torch.tensor([sum(stage.sent[kind] for stage in pipeline.stages) for kind in ("boundary", "skip")],
+                          device=pipeline.device)
+    dist.all_reduce(counts)
+    return counts.tolist()
+
+
+def whole_gradients(whole, given, target, pipeline, loss_of):
+    """Loss and gradients of a step of the whole backbone, microbatch by microbatch."""
+    losses = []
+    for *parts, wanted in zip(*(one.chunk(pipeline.plan.microbatches) for one in (*given, target))):
+        with torch.autocast(pipeline.device.type, pipeline.autocast, enabled=pipeline.autocast is not None):
+            answered = answer(whole, parts)
+        losses.append(loss_of(answered, wanted))
+        losses[-1].backward()
+    return torch.stack(losses).mean(), {name: weight.grad / len(losses) for name, weight in whole.named_parameters()
+                                        if weight.grad is not None}
+
+
+def check(plan, backbone, options, data, pipeline_of, loss_of):
+    """How far loss and gradients of one step are from those of the whole backbone, and the bytes sent for boundaries and for
+    skips. Differences are relative to the largest gradient of each tensor, and a thousandth of the largest of all, as those
+    that vanish are rounding alone."""
+    whole = copy.deepcopy(backbone).to(options.device)
+    made = pipeline_of(plan, backbone, options)
+    given, target = made.samples(data)
+    wanted_loss, wanted = whole_gradients(whole, given, target, made, loss_of)
+    loss = made.gradients(given, target)
+    worst = 0.0 if loss is None else abs(loss / wanted_loss - 1).item()
+    floor = 1e-3 * max(gradient.abs().max() for gradient in wanted.values())
+    for name, weight in made.weights.items():
+        if (name in wanted) != (weight.grad is not None):
+            raise Refused(f"{name}: either the whole backbone or its stages have no gradient of it")
+        if name in wanted:
+            dist.all_reduce(wanted[name], group=made.replicas)
+            difference = (weight.grad - wanted[name] / plan.data_degree).abs().max()
+            worst = max(worst, (difference / (wanted[name].abs().max() + floor)).item())
+    worst = torch.tensor(worst, device=options.device)
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    return worst.item(), *sent(made)
+
+
+def peak_bytes(device, begin):
+    """Starts to look for the greatest memory of this process, or tells it: PyTorch's on a GPU, else the system's."""
+    if device.type == "cuda":
+        return torch.cuda.reset_peak_memory_stats(device) if begin else torch.cuda.max_memory_allocated(device)
+    if begin:
+        with open("/proc/self/clear_refs", "w") as file:
+            return file.write("5")
+    with open("/proc/self/status") as file:
+        return 1024 * next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+
+def compare(plans, backbone, options, data, pipeline_of, say):
+    """Times some steps of each plan, from the same weights."""
+    say(f"{'plan':24} {'step ms':>10} {'peak MB':>10} {'boundaries MB':>14} {'skips MB':>10}")
+    for plan in plans:
+        peak_bytes(options.device, begin=True)
+        made, times = pipeline_of(plan, copy.deepcopy(backbone), options), []
+        for _ in range(options.steps + 1):  # the first one connects ranks
+            dist.barrier()
+            begin = time.perf_counter()
+            made.step(data)
+            dist.barrier()
+            times.append(time.perf_counter() - begin)
+        peak = torch.tensor(peak_bytes(options.device, begin=False), device=options.device)
+        dist.all_reduce(peak, dist.ReduceOp.MAX)
+        boundary, skip = (bytes / (options.steps + 1) / 1e6 for bytes in sent(made))
+        say(f"{plan.folder.name[:24]:24} {1e3 * statistics.median(times[1:]):10.1f} {peak.item() / 1e6:10.1f} "
+            f"{boundary:14.3f} {skip:10.3f}")

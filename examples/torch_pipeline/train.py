@@ -1,0 +1,195 @@
+"""Trains a diffusers backbone by a plan of pulse on PyTorch's pipeline runtime, one process a device.
+
+  pulse_plan --profile profile.json --devices 4 --global-batch 64 --torch PLAN
+  torchrun --nproc-per-node 4 examples/torch_pipeline/train.py --plan PLAN --from DIR --data PICTURES --out TUNED
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+try:
+    import diffusers
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.pipelining
+    from safetensors.torch import save_file
+except ImportError as missing:
+    sys.exit(print(f"train: PyTorch 2 and diffusers are needed: {missing}", file=sys.stderr) or 2)
+
+from data import MadeUp, Pictures, made_up
+from layers import ENDS, Refused
+from pipeline import Stage, outline, schedule, split
+from plan import read_json, read_plan
+from reports import check, compare, dry_run
+
+WEIGHTS = "diffusion_pytorch_model"
+
+
+def loss_of(answered, target):
+    """Mean squared error; a variance behind the prediction is not trained."""
+    return torch.nn.functional.mse_loss(answered[:, :target.shape[1]].float(), target)
+
+
+class Pipeline:
+    """This rank's stages of a backbone, their optimizer and their order."""
+
+    def __init__(self, plan, backbone, options):
+        self.plan, self.device, self.autocast = plan, options.device, options.autocast
+        degree, replicas = plan.pipeline_degree, plan.data_degree
+        self.replica, self.place = divmod(dist.get_rank(), degree)
+        pipelines = [dist.new_group([r * degree + p for p in range(degree)]) for r in range(replicas)]
+        places = [dist.new_group([r * degree + p for r in range(replicas)]) for p in range(degree)]
+        self.pipeline, self.replicas = pipelines[self.replica], places[self.place]
+        given, self.target = made_up(backbone, plan.microbatch_size, options.sample_size, options.tokens)
+        boundaries, _ = outline(backbone, plan, given, self.autocast)
+        self.given = boundaries[0]
+        modules = split(backbone, plan, self.place, given[0].to(self.device), self.autocast)
+        self.stages = [Stage(module.to(self.device), boundaries, self.device, self.pipeline) for module in modules]
+        self.weights = {name: weight for module in modules for name, weight in module.named_weights()}
+        self.optimizer = torch.optim.AdamW(self.weights.values(), lr=options.learning_rate)
+        self.order = schedule(plan, self.stages, loss_of)
+
+    def samples(self, data):
+        """Those of a step, which the last rank of each pipeline makes."""
+        count, last = self.plan.microbatches, (self.replica + 1) * self.plan.pipeline_degree - 1
+        if dist.get_rank() == last:
+            given, target = data.batch(count * self.plan.microbatch_size)
+            tensors = [one.to(self.device) for one in (*given, target)]
+        else:
+            tensors = [torch.empty(count * one.shape[0], *one.shape[1:], dtype=one.dtype, device=self.device)
+                       for one in (*self.given, self.target)]
+        for tensor in tensors:
+            dist.broadcast(tensor, last, self.pipeline)
+        return tensors[:-1], tensors[-1]
+
+    def gradients(self, given, target):
+        """Runs the passes of a step, all of them; the loss where the last stage is, elsewhere nothing."""
+        losses, first, last = [], *(any(getattr(stage, end) for stage in self.stages) for end in ("is_first", "is_last"))
+        self.order.step(*(given if first else ()), target=target if last else None, losses=losses, return_outputs=False)
+        if self.plan.data_degree > 1:
+            for weight in self.weights.values():
+                dist.all_reduce(weight.grad, group=self.replicas)
+                weight.grad /= self.plan.data_degree
+        return torch.stack(losses).mean() if losses else None
+
+    def step(self, data):
+        self.optimizer.zero_grad()
+        loss = self.gradients(*self.samples(data))
+        self.optimizer.step()
+        return loss
+
+    def save(self, source, out):
+        """Copies the folder of diffusers that `source` is in, with new weights: a file of each place in the pipeline."""
+        whole = source.name in ("unet", "transformer")
+        folder = out / source.name if whole else out
+        if dist.get_rank() == 0:
+            shutil.copytree(source.parent if whole else source, out, dirs_exist_ok=True, ignore=lambda at, names: [
+                name for name in names if Path(at) == source and name.startswith(WEIGHTS)])
+        dist.barrier()
+        name = f"{WEIGHTS}-{self.place + 1:05d}-of-{self.plan.pipeline_degree:05d}.safetensors"
+        if self.replica == 0:
+            save_file({key: weight.detach().cpu().contiguous() for key, weight in self.weights.items()}, folder / name)
+        files = [None] * dist.get_world_size()
+        dist.all_gather_object(files, dict.fromkeys(self.weights, name))
+        if dist.get_rank() == 0:
+            index = {"metadata": {}, "weight_map": {key: file for each in files for key, file in each.items()}}
+            (folder / f"{WEIGHTS}.safetensors.index.json").write_text(json.dumps(index, indent=1))
+
+
+def backbone_in(folder):
+    """The folder of the backbone within a folder of diffusers, and its class."""
+    for part in (folder / "unet", folder / "transformer", folder):
+        if (part / "config.json").is_file():
+            name = read_json(part / "config.json").get("_class_name")
+            if name not in ENDS:
+                raise Refused(f"{part / 'config.json'}: _class_name is {name}, which is none of {', '.join(ENDS)}")
+            return part, getattr(diffusers, name)
+    raise Refused(f"{folder}: no config.json, and none in unet or transformer")
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plan", type=Path, required=True, metavar="DIR", help="what pulse_plan --torch DIR wrote")
+    parser.add_argument("--from", dest="source", type=Path, required=True, metavar="DIR",
+                        help="a folder of diffusers, the whole pipeline or its backbone")
+    parser.add_argument("--data", default="synthetic", metavar="PICTURES",
+                        help="a folder of captioned pictures, or synthetic, which is made up")
+    parser.add_argument("--cache", action="store_true", help="keep what the frozen networks make of each picture")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the trained folder of diffusers")
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps (100)")
+    parser.add_argument("--learning-rate", type=float, default=1e-5, metavar="RATE", help="of AdamW (1e-5)")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="autocast, or none (bf16)")
+    parser.add_argument("--sample-size", type=int, metavar="N", help="rows and columns (sample_size of the config)")
+    parser.add_argument("--tokens", type=int, default=77, metavar="N", help="text states of a UNet (77)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
+    parser.add_argument("--dry-run", action="store_true", help="print what each device will hold, and start nothing")
+    parser.add_argument("--check", action="store_true", help="compare loss and gradients of a step with the whole backbone")
+    parser.add_argument("--compare", type=Path, metavar="DIR", help="time this plan and that one, and print both")
+    return parser.parse_args()
+
+
+def main():
+    options = read_arguments()
+    plans = [read_plan(folder) for folder in (options.plan, options.compare) if folder]
+    source, kind = backbone_in(options.source)
+    options.autocast = torch.bfloat16 if options.precision == "bf16" else None
+    with torch.device("meta"):
+        ghost = kind.from_config(kind.load_config(source))
+    options.sample_size = (options.sample_size or ghost.config.sample_size,) * 2
+    for plan in plans:
+        report = dry_run(plan, ghost, options)  # before anything starts
+        if options.dry_run:
+            print(report)
+    if options.dry_run:
+        return
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    for plan in plans:
+        if plan.pipeline_degree * plan.data_degree != ranks:
+            raise Refused(f"{plan.folder}: for {plan.pipeline_degree * plan.data_degree} devices, and there are {ranks} "
+                          "processes (torchrun --nproc-per-node)")
+    options.device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if options.device == "cuda" else None)
+    if options.device.type == "cuda":
+        torch.cuda.set_device(options.device)
+    dist.init_process_group("nccl" if options.device.type == "cuda" else "gloo")
+    backbone = kind.from_pretrained(source).float().train()
+    if options.data == "synthetic":
+        data = MadeUp(ghost, options.sample_size, options.tokens, options.device)
+    else:
+        data = Pictures(Path(options.data), options.source, ghost, options.sample_size, options.device, options.cache) \
+            if (dist.get_rank() + 1) % plans[0].pipeline_degree == 0 else None
+
+    def say(text):
+        if dist.get_rank() == 0:
+            print(text, flush=True)
+
+    if options.check:
+        worst, boundary, skip = check(plans[0], backbone, options, data, Pipeline, loss_of)
+        bound = 5e-2 if options.autocast else 1e-4
+        planned = [plans[0].predicted[kind] * plans[0].data_degree for kind in ("boundary_bytes", "skip_bytes")]
+        say(f"check: loss and gradients differ by {worst:.1e} (at most {bound:.0e}); sent {boundary:,} bytes for boundaries "
+            f"and {skip:,} for skips, planned {planned[0]:,} and {planned[1]:,}")
+        return int(not worst <= bound)
+    if options.compare:
+        return compare(plans, backbone, options, data, Pipeline, say)
+    made = Pipeline(plans[0], backbone, options)
+    del backbone
+    for step in range(options.steps):
+        loss = made.step(data)
+        if loss is not None and made.replica == 0:
+            print(f"step {step + 1}  loss {loss:.5f}", flush=True)
+    if options.out:
+        made.save(source, options.out)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Refused as why:
+        sys.exit(print(f"train: {why}", file=sys.stderr) or 2)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()

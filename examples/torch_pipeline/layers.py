@@ -5,6 +5,7 @@ the backbone reads text, text states.
 """
 
 import copy
+from functools import partial
 
 import torch
 from diffusers.models.embeddings import get_2d_rotary_pos_embed
@@ -27,11 +28,11 @@ class Refused(Exception):
 
 
 class Layer(torch.nn.Module):
-    """`run(state, skip)` gives the next state. Modules are called as in the backbone, with / in place of each dot."""
+    """Some modules of a backbone, called as there with / in place of each dot, and how they run together: forward(state,
+    skip) gives the next state."""
 
-    def __init__(self, backbone, parts, run):
+    def __init__(self, backbone, parts, make):
         super().__init__()
-        self.run = run
         for part in parts:
             where, _, leaf = part.rpartition(".")
             owner = backbone.get_submodule(where)
@@ -39,9 +40,14 @@ class Layer(torch.nn.Module):
                 self.register_parameter(leaf, owner._parameters[leaf])
             elif owner._modules.get(leaf) is not None:
                 self.add_module(part.replace(".", "/"), owner._modules[leaf])
+        self.forward = make(self)
 
-    def forward(self, state, skip=None):
-        return self.run(state, skip)
+    def shell(self, backbone):
+        """The backbone with these modules alone, so that the others can be freed."""
+        shell = copy.copy(backbone)
+        shell._modules = {**{name: None for name, module in backbone._modules.items() if module is None}, **self._modules}
+        shell._parameters = self._parameters
+        return shell
 
 
 def kind_of(backbone):
@@ -49,13 +55,6 @@ def kind_of(backbone):
     if name not in ENDS:
         raise Refused(f"a {name} is none of {', '.join(ENDS)}")
     return name
-
-
-def shell_of(backbone, parts):
-    """The backbone with no modules but those, so that the rest can be freed."""
-    shell = copy.copy(backbone)
-    shell._modules = {name: module for name, module in backbone._modules.items() if name in parts or module is None}
-    return shell
 
 
 def require_known(backbone, sample):
@@ -88,16 +87,15 @@ def rotary_of(backbone, sample):
     return tuple(one.to(sample.device) for one in made)
 
 
-def first(backbone, parts):
+def first(backbone, layer):
     """From what the backbone is given to the first state."""
-    shell = shell_of(backbone, parts)
-    kind = kind_of(backbone)
+    shell = layer.shell(backbone)
 
-    def unet(given, _):
+    def unet(given, _=None):
         sample, time = given
         return shell.conv_in(sample), shell.time_embedding(shell.time_proj(time).to(sample.dtype))
 
-    def text_unet(given, _):
+    def text_unet(given, _=None):
         sample, time, text, *added = given
         named = dict(zip(("text_embeds", "time_ids"), added))
         embedding = shell.time_embedding(shell.get_time_embed(sample, time))
@@ -105,7 +103,7 @@ def first(backbone, parts):
         return (shell.conv_in(sample), embedding if more is None else embedding + more,
                 shell.process_encoder_hidden_states(text, named))
 
-    def hunyuan(given, _):
+    def hunyuan(given, _=None):
         sample, time, text, mask, text_t5, mask_t5, sizes, style = given
         embedding = shell.time_extra_emb(time, text_t5, sizes, style, hidden_dtype=time.dtype)
         projected = shell.text_embedder(text_t5.flatten(0, 1)).unflatten(0, text_t5.shape[:2])
@@ -113,55 +111,58 @@ def first(backbone, parts):
         text = torch.where(mask, torch.cat([text, projected], dim=1), shell.text_embedding_padding)
         return shell.pos_embed(sample), embedding, text
 
-    return {"UNet2DModel": unet, "UNet2DConditionModel": text_unet, "HunyuanDiT2DModel": hunyuan}[kind]
+    return {"UNet2DModel": unet, "UNet2DConditionModel": text_unet, "HunyuanDiT2DModel": hunyuan}[kind_of(backbone)]
 
 
-def last(backbone, parts, sample):
+def last(backbone, size, layer):
     """From the last state to what the backbone answers."""
-    shell, patch = shell_of(backbone, parts), backbone.config.get("patch_size")
+    shell, patch = layer.shell(backbone), backbone.config.get("patch_size")
 
-    def unet(state, _):
+    def unet(state, _=None):
         x = state[0] if shell.conv_norm_out is None else shell.conv_act(shell.conv_norm_out(state[0]))
         return (shell.conv_out(x),)
 
-    def hunyuan(state, _):
+    def hunyuan(state, _=None):
         x = shell.proj_out(shell.norm_out(state[0], state[1].to(torch.float32)))
-        x = x.reshape(len(x), sample.shape[2] // patch, sample.shape[3] // patch, patch, patch, shell.out_channels)
-        return (torch.einsum("nhwpqc->nchpwq", x).reshape(len(x), shell.out_channels, *sample.shape[2:]),)
+        x = x.reshape(len(x), size[0] // patch, size[1] // patch, patch, patch, shell.out_channels)
+        return (torch.einsum("nhwpqc->nchpwq", x).reshape(len(x), shell.out_channels, *size),)
 
     return hunyuan if kind_of(backbone) == "HunyuanDiT2DModel" else unet
 
 
 def middle(module, rotary):
     """From state to state through one module, by its class; nothing where the class is not known."""
-    def joined(x, skip):
-        return x if skip is None else torch.cat([x, skip], dim=1)
+    def alone(state, _=None):
+        return module(state[0]), *state[1:]
 
-    return {
-        "ResnetBlock2D": lambda s, skip: (module(joined(s[0], skip), s[1]), *s[1:]),
-        "Transformer2DModel": lambda s, _: (module(s[0], encoder_hidden_states=s[2], return_dict=False)[0], *s[1:]),
-        "Attention": lambda s, _: (module(s[0]), *s[1:]),
-        "Downsample2D": lambda s, _: (module(s[0]), *s[1:]),
-        "Upsample2D": lambda s, _: (module(s[0]), *s[1:]),
-        "HunyuanDiTBlock": lambda s, skip: (module(s[0], temb=s[1], encoder_hidden_states=s[2], image_rotary_emb=rotary,
-                                                   skip=skip), *s[1:]),
-    }.get(type(module).__name__)
+    def resnet(state, skip=None):
+        x = state[0] if skip is None else torch.cat([state[0], skip], dim=1)
+        return module(x, state[1]), *state[1:]
+
+    def transformer(state, _=None):
+        return module(state[0], encoder_hidden_states=state[2], return_dict=False)[0], *state[1:]
+
+    def hunyuan(state, skip=None):
+        return module(state[0], temb=state[1], encoder_hidden_states=state[2], image_rotary_emb=rotary, skip=skip), *state[1:]
+
+    return {"ResnetBlock2D": resnet, "Transformer2DModel": transformer, "Attention": alone, "Downsample2D": alone,
+            "Upsample2D": alone, "HunyuanDiTBlock": hunyuan}.get(type(module).__name__)
 
 
-def layer(backbone, name, sample, rotary):
-    """The layer of that name, for samples like that one."""
+def layer(backbone, name, size, rotary):
+    """The layer of that name, for samples of that size."""
     begin, end = ENDS[kind_of(backbone)]
     if name == begin[0]:
-        return Layer(backbone, begin, first(backbone, begin))
+        return Layer(backbone, begin, partial(first, backbone))
     if name == end[0]:
-        return Layer(backbone, end, last(backbone, end, sample))
+        return Layer(backbone, end, partial(last, backbone, size))
     try:
         run = middle(backbone.get_submodule(name), rotary)
     except AttributeError:
         run = None
     if run is None:
         raise Refused(f"{name} is no layer of a {kind_of(backbone)} that is known here")
-    return Layer(backbone, [name], run)
+    return Layer(backbone, [name], lambda _: run)
 
 
 def answer(backbone, given):

@@ -9,12 +9,14 @@ from contextlib import nullcontext
 from functools import partial
 
 import torch
+from safetensors import safe_open
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from layers import Refused, kind_of, layer, require_known, rotary_of
+from plan import read_json
 
 
 class Skips:
@@ -79,11 +81,11 @@ class StageModule(torch.nn.Module):
     """The layers of one stage. It is given what the boundary in front carries and the skips that waited on its device, and
     gives what the boundary behind it carries; of the last stage, the backbone's answer."""
 
-    def __init__(self, backbone, plan, index, skips, sample, rotary, autocast):
+    def __init__(self, backbone, plan, index, skips, size, rotary, autocast):
         super().__init__()
         self.index, self.plan, self.skips, self.autocast, self.microbatch = index, plan, skips, autocast, 0
         self.names = plan.layers[index]
-        self.layers = torch.nn.ModuleList(layer(backbone, name, sample, rotary) for name in self.names)
+        self.layers = torch.nn.ModuleList(layer(backbone, name, size, rotary) for name in self.names)
         self.is_last = index == len(plan.layers) - 1
         self.read = {edge[1]: edge for edge in plan.edges}
         self.arriving, self.leaving = plan.carried(index), plan.carried(index + 1)
@@ -108,7 +110,7 @@ class StageModule(torch.nn.Module):
         skips = dict(zip(self.arriving + self.kept_in, inputs[len(state):]))
         with torch.autocast(inputs[0].device.type, self.autocast) if self.autocast else nullcontext():
             for name, part in zip(self.names, self.layers):
-                state = part(state, skips.pop(self.read[name], None) if name in self.read else None)
+                state = part(state, skips.pop(self.read.get(name), None))
                 for edge in self.plan.edges:
                     if edge[0] == name:
                         skips[edge] = state[0]
@@ -173,36 +175,49 @@ def split(backbone, plan, device, sample, autocast=None):
     the type to compute and send in; otherwise that of the weights."""
     require_known(backbone, sample)
     skips, rotary = Skips(), rotary_of(backbone, sample)
-    owner = {name: index for index, names in enumerate(plan.layers) for name in names}
     for edge in plan.edges:
         for name in edge:
-            if name not in owner:
+            if name not in plan.stage_of:
                 raise Refused(f"{plan.folder / 'stages.json'}: {name} has a skip and no stage")
-    return [StageModule(backbone, plan, index, skips, sample, rotary, autocast)
+    return [StageModule(backbone, plan, index, skips, tuple(sample.shape[2:]), rotary, autocast)
             for index, on in enumerate(plan.devices) if device is None or on == device]
 
 
-def outline(backbone, plan, given, autocast=None):
-    """What each boundary carries, as tensors of the meta device, from `given` of a microbatch to the answer. Refuses a plan
-    that is not of this backbone, so nothing needs to have started."""
-    with torch.device("meta"):
-        ghost = type(backbone).from_config(backbone.config).to("meta").train()
-    given = tuple(one.to("meta") for one in given)
+def load(modules, folder, device):
+    """Stages from the meta device to another one, with their weights from a folder's safetensors."""
+    stem = "diffusion_pytorch_model.safetensors"
+    index = folder / f"{stem}.index.json"
+    files = sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else [stem]
+    weights = {name: weight for module in modules for name, weight in module.to_empty(device=device).named_weights()}
+    missing = set(weights)
+    for file in files:
+        if not (folder / file).is_file():
+            raise Refused(f"{folder / file}: there is no such file")
+        with safe_open(folder / file, "pt") as opened, torch.no_grad():
+            for name in missing.intersection(opened.keys()):
+                weights[name].copy_(opened.get_tensor(name))
+                missing.remove(name)
+    if missing:
+        raise Refused(f"{folder}: no weights of {min(missing)}")
+    return modules
+
+
+def outline(ghost, plan, given, autocast=None):
+    """What each boundary carries, from `given` of a microbatch to the answer, and all stages, worked out on the meta device,
+    where `ghost` is. A plan that is not of this backbone is refused, and nothing needs to have started."""
     modules = split(ghost, plan, None, given[0])
     owned = {name for module in modules for name, _ in module.named_weights()}
     for name, _ in ghost.named_parameters():
         if name not in owned:
-            raise Refused(f"{name} of the {kind_of(backbone)} is in none of the plan's layers")
+            raise Refused(f"{name} of the {kind_of(ghost)} is in none of the plan's layers")
     boundaries = [given]
     for module in modules:
         module.recomputes = False
         made = module(*boundaries[-1], *module.waiting(0))
-        made = (made,) if module.is_last else made
-        boundaries.append(tuple(one.detach().requires_grad_(one.requires_grad) for one in made))
-    if autocast:
-        boundaries[1:-1] = [tuple(one.detach().to(autocast).requires_grad_(one.requires_grad) for one in each)
-                            for each in boundaries[1:-1]]
-    return boundaries, modules
+        boundaries.append((made,) if module.is_last else made)
+    types = [None, *[autocast] * (len(modules) - 1), None]
+    return [tuple(one.detach().to(to).requires_grad_(one.requires_grad) for one in each)
+            for each, to in zip(boundaries, types)], modules
 
 
 def schedule(plan, stages, loss):

@@ -1,6 +1,5 @@
 """What train.py tells beside its losses: what devices will hold, whether gradients are right, and which plan is faster."""
 
-import copy
 import statistics
 import time
 
@@ -12,10 +11,11 @@ from layers import Refused, answer
 from pipeline import outline
 
 
-def dry_run(plan, backbone, options):
-    """What each device will hold, worked out from shapes. Refuses a plan that is not of this backbone."""
-    given, _ = made_up(backbone, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
-    boundaries, modules = outline(backbone, plan, given, options.autocast)
+def dry_run(plan, options):
+    """What each device will hold, worked out from shapes. A plan that is not of this backbone is refused."""
+    ghost = options.ghost()
+    given, _ = made_up(ghost, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
+    boundaries, modules = outline(ghost, plan, given, options.autocast)
     lines = [f"{plan.model}: {plan.placement}, {plan.pipeline_degree} devices, {plan.data_degree} replicas, "
              f"{plan.microbatches} microbatches of {plan.microbatch_size}, recomputation {plan.recomputation}"]
     for device in range(plan.pipeline_degree):
@@ -53,12 +53,11 @@ def whole_gradients(whole, given, target, pipeline, loss_of):
                                         if weight.grad is not None}
 
 
-def check(plan, backbone, options, data, pipeline_of, loss_of):
-    """How far loss and gradients of one step are from those of the whole backbone, and the bytes sent for boundaries and for
-    skips. Differences are relative to the largest gradient of each tensor, and a thousandth of the largest of all, as those
-    that vanish are rounding alone."""
-    whole = copy.deepcopy(backbone).to(options.device)
-    made = pipeline_of(plan, backbone, options)
+def check(made, options, data, loss_of, say):
+    """Compares loss and gradients of one step with those of the whole backbone, and the bytes sent with the plan's; 1 where
+    they are too far apart. Differences are relative to the largest gradient of each tensor, and a thousandth of the largest
+    of all, as those that vanish are rounding alone."""
+    plan, whole = made.plan, options.kind.from_pretrained(options.source).float().to(options.device).train()
     given, target = made.samples(data)
     wanted_loss, wanted = whole_gradients(whole, given, target, made, loss_of)
     loss = made.gradients(given, target)
@@ -73,7 +72,12 @@ def check(plan, backbone, options, data, pipeline_of, loss_of):
             worst = max(worst, (difference / (wanted[name].abs().max() + floor)).item())
     worst = torch.tensor(worst, device=options.device)
     dist.all_reduce(worst, dist.ReduceOp.MAX)
-    return worst.item(), *sent(made)
+    bound = 5e-2 if options.autocast else 2e-5
+    boundary, skip = sent(made)
+    planned = [plan.predicted[kind] * plan.data_degree for kind in ("boundary_bytes", "skip_bytes")]
+    say(f"check: loss and gradients differ by {worst:.1e} (at most {bound:.0e}); sent {boundary:,} bytes for boundaries and "
+        f"{skip:,} for skips, planned {planned[0]:,} and {planned[1]:,}")
+    return int(not worst <= bound)
 
 
 def peak_bytes(device, begin):
@@ -87,12 +91,12 @@ def peak_bytes(device, begin):
         return 1024 * next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
 
-def compare(plans, backbone, options, data, pipeline_of, say):
+def compare(plans, pipeline_of, options, data, say):
     """Times some steps of each plan, from the same weights."""
     say(f"{'plan':24} {'step ms':>10} {'peak MB':>10} {'boundaries MB':>14} {'skips MB':>10}")
     for plan in plans:
         peak_bytes(options.device, begin=True)
-        made, times = pipeline_of(plan, copy.deepcopy(backbone), options), []
+        made, times = pipeline_of(plan), []
         for _ in range(options.steps + 1):  # the first one connects ranks
             dist.barrier()
             begin = time.perf_counter()

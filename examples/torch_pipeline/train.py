@@ -15,14 +15,14 @@ try:
     import diffusers
     import torch
     import torch.distributed as dist
-    import torch.distributed.pipelining
     from safetensors.torch import save_file
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime  # noqa: F401
 except ImportError as missing:
-    sys.exit(print(f"train: PyTorch 2 and diffusers are needed: {missing}", file=sys.stderr) or 2)
+    sys.exit(print(f"train: PyTorch 2.15 and diffusers are needed: {missing}", file=sys.stderr) or 2)
 
 from data import MadeUp, Pictures, made_up
 from layers import ENDS, Refused
-from pipeline import Stage, outline, schedule, split
+from pipeline import Stage, load, outline, schedule, split
 from plan import read_json, read_plan
 from reports import check, compare, dry_run
 
@@ -37,18 +37,20 @@ def loss_of(answered, target):
 class Pipeline:
     """This rank's stages of a backbone, their optimizer and their order."""
 
-    def __init__(self, plan, backbone, options):
+    def __init__(self, plan, options):
         self.plan, self.device, self.autocast = plan, options.device, options.autocast
         degree, replicas = plan.pipeline_degree, plan.data_degree
         self.replica, self.place = divmod(dist.get_rank(), degree)
         pipelines = [dist.new_group([r * degree + p for p in range(degree)]) for r in range(replicas)]
         places = [dist.new_group([r * degree + p for r in range(replicas)]) for p in range(degree)]
         self.pipeline, self.replicas = pipelines[self.replica], places[self.place]
-        given, self.target = made_up(backbone, plan.microbatch_size, options.sample_size, options.tokens)
-        boundaries, _ = outline(backbone, plan, given, self.autocast)
+        ghost = options.ghost()
+        given, self.target = made_up(ghost, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
+        boundaries, _ = outline(ghost, plan, given, self.autocast)
         self.given = boundaries[0]
-        modules = split(backbone, plan, self.place, given[0].to(self.device), self.autocast)
-        self.stages = [Stage(module.to(self.device), boundaries, self.device, self.pipeline) for module in modules]
+        sample = torch.empty_like(given[0], device=self.device)
+        modules = load(split(ghost, plan, self.place, sample, self.autocast), options.source, self.device)
+        self.stages = [Stage(module, boundaries, self.device, self.pipeline) for module in modules]
         self.weights = {name: weight for module in modules for name, weight in module.named_weights()}
         self.optimizer = torch.optim.AdamW(self.weights.values(), lr=options.learning_rate)
         self.order = schedule(plan, self.stages, loss_of)
@@ -58,7 +60,7 @@ class Pipeline:
         count, last = self.plan.microbatches, (self.replica + 1) * self.plan.pipeline_degree - 1
         if dist.get_rank() == last:
             given, target = data.batch(count * self.plan.microbatch_size)
-            tensors = [one.to(self.device) for one in (*given, target)]
+            tensors = [one.to(self.device).contiguous() for one in (*given, target)]
         else:
             tensors = [torch.empty(count * one.shape[0], *one.shape[1:], dtype=one.dtype, device=self.device)
                        for one in (*self.given, self.target)]
@@ -82,12 +84,11 @@ class Pipeline:
         self.optimizer.step()
         return loss
 
-    def save(self, source, out):
-        """Copies the folder of diffusers that `source` is in, with new weights: a file of each place in the pipeline."""
-        whole = source.name in ("unet", "transformer")
-        folder = out / source.name if whole else out
+    def save(self, root, source, out):
+        """Copies the folder `root` with new weights in its part `source`: a file of each device of a pipeline."""
+        folder = out / source.relative_to(root)
         if dist.get_rank() == 0:
-            shutil.copytree(source.parent if whole else source, out, dirs_exist_ok=True, ignore=lambda at, names: [
+            shutil.copytree(root, out, dirs_exist_ok=True, ignore=lambda at, names: [
                 name for name in names if Path(at) == source and name.startswith(WEIGHTS)])
         dist.barrier()
         name = f"{WEIGHTS}-{self.place + 1:05d}-of-{self.plan.pipeline_degree:05d}.safetensors"
@@ -113,76 +114,78 @@ def backbone_in(folder):
 
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plan", type=Path, required=True, metavar="DIR", help="what pulse_plan --torch DIR wrote")
-    parser.add_argument("--from", dest="source", type=Path, required=True, metavar="DIR",
-                        help="a folder of diffusers, the whole pipeline or its backbone")
+    parser.add_argument("--plan", type=Path, required=True, metavar="DIR", help="What pulse_plan --torch DIR wrote")
+    parser.add_argument("--from", dest="root", type=Path, required=True, metavar="DIR",
+                        help="A folder of diffusers, the whole pipeline or its backbone")
     parser.add_argument("--data", default="synthetic", metavar="PICTURES",
-                        help="a folder of captioned pictures, or synthetic, which is made up")
-    parser.add_argument("--cache", action="store_true", help="keep what the frozen networks make of each picture")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the trained folder of diffusers")
-    parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps (100)")
-    parser.add_argument("--learning-rate", type=float, default=1e-5, metavar="RATE", help="of AdamW (1e-5)")
-    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="autocast, or none (bf16)")
-    parser.add_argument("--sample-size", type=int, metavar="N", help="rows and columns (sample_size of the config)")
-    parser.add_argument("--tokens", type=int, default=77, metavar="N", help="text states of a UNet (77)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
-    parser.add_argument("--dry-run", action="store_true", help="print what each device will hold, and start nothing")
-    parser.add_argument("--check", action="store_true", help="compare loss and gradients of a step with the whole backbone")
-    parser.add_argument("--compare", type=Path, metavar="DIR", help="time this plan and that one, and print both")
+                        help="A folder of captioned pictures, or synthetic, which is made up (synthetic)")
+    parser.add_argument("--cache", action="store_true", help="Keep what the frozen networks make of each picture")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="The trained folder of diffusers")
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="Steps of training or of --compare (100)")
+    parser.add_argument("--learning-rate", type=float, default=1e-5, metavar="RATE", help="Of AdamW (1e-5)")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="Of autocast; fp32: none (bf16)")
+    parser.add_argument("--sample-size", type=int, metavar="N", help="Rows and columns (sample_size of the config)")
+    parser.add_argument("--tokens", type=int, default=77, metavar="N", help="Text states of a UNet (77)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Either cpu or cuda")
+    parser.add_argument("--dry-run", action="store_true", help="Print what each device will hold, and start nothing")
+    parser.add_argument("--check", action="store_true", help="Compare loss and gradients of a step with the whole backbone")
+    parser.add_argument("--compare", type=Path, metavar="DIR", help="Time steps of this plan and of that one, and print both")
     return parser.parse_args()
 
 
-def main():
-    options = read_arguments()
-    plans = [read_plan(folder) for folder in (options.plan, options.compare) if folder]
-    source, kind = backbone_in(options.source)
+def prepared(options):
+    """The plans; refuses what cannot run, and adds to the options what they mean."""
+    options.source, options.kind = backbone_in(options.root)
     options.autocast = torch.bfloat16 if options.precision == "bf16" else None
-    with torch.device("meta"):
-        ghost = kind.from_config(kind.load_config(source))
-    options.sample_size = (options.sample_size or ghost.config.sample_size,) * 2
-    for plan in plans:
-        report = dry_run(plan, ghost, options)  # before anything starts
-        if options.dry_run:
-            print(report)
+
+    def ghost():
+        with torch.device("meta"):
+            return options.kind.from_config(options.kind.load_config(options.source)).train()
+
+    options.ghost = ghost
+    options.sample_size = (options.sample_size or ghost().config.sample_size,) * 2
+    plans = [read_plan(folder) for folder in (options.plan, options.compare) if folder]
+    reports = [dry_run(plan, options) for plan in plans]
     if options.dry_run:
-        return
+        print("\n".join(reports))
+        return plans
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     for plan in plans:
         if plan.pipeline_degree * plan.data_degree != ranks:
             raise Refused(f"{plan.folder}: for {plan.pipeline_degree * plan.data_degree} devices, and there are {ranks} "
                           "processes (torchrun --nproc-per-node)")
-    options.device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if options.device == "cuda" else None)
-    if options.device.type == "cuda":
+    return plans
+
+
+def main():
+    options = read_arguments()
+    plans = prepared(options)
+    if options.dry_run:
+        return 0
+    on_gpu = options.device == "cuda"
+    options.device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if on_gpu else None)
+    data = MadeUp(options) if options.data == "synthetic" else Pictures(Path(options.data), options)
+    if on_gpu:
         torch.cuda.set_device(options.device)
-    dist.init_process_group("nccl" if options.device.type == "cuda" else "gloo")
-    backbone = kind.from_pretrained(source).float().train()
-    if options.data == "synthetic":
-        data = MadeUp(ghost, options.sample_size, options.tokens, options.device)
-    else:
-        data = Pictures(Path(options.data), options.source, ghost, options.sample_size, options.device, options.cache) \
-            if (dist.get_rank() + 1) % plans[0].pipeline_degree == 0 else None
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    torch.manual_seed(dist.get_rank())
 
     def say(text):
         if dist.get_rank() == 0:
             print(text, flush=True)
 
     if options.check:
-        worst, boundary, skip = check(plans[0], backbone, options, data, Pipeline, loss_of)
-        bound = 5e-2 if options.autocast else 1e-4
-        planned = [plans[0].predicted[kind] * plans[0].data_degree for kind in ("boundary_bytes", "skip_bytes")]
-        say(f"check: loss and gradients differ by {worst:.1e} (at most {bound:.0e}); sent {boundary:,} bytes for boundaries "
-            f"and {skip:,} for skips, planned {planned[0]:,} and {planned[1]:,}")
-        return int(not worst <= bound)
+        return check(Pipeline(plans[0], options), options, data, loss_of, say)
     if options.compare:
-        return compare(plans, backbone, options, data, Pipeline, say)
-    made = Pipeline(plans[0], backbone, options)
-    del backbone
+        return compare(plans, lambda plan: Pipeline(plan, options), options, data, say)
+    made = Pipeline(plans[0], options)
     for step in range(options.steps):
         loss = made.step(data)
         if loss is not None and made.replica == 0:
             print(f"step {step + 1}  loss {loss:.5f}", flush=True)
     if options.out:
-        made.save(source, options.out)
+        made.save(options.root, options.source, options.out)
+    return 0
 
 
 if __name__ == "__main__":

@@ -17,13 +17,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import types
 import unittest
 import warnings
 
 FOLDER, PACKAGES, BACKBONES, PLAN = (sys.argv.pop(1) for _ in range(4))
-PATIENCE = 200
 PLANS = int(os.environ.get("PULSE_TEST_TORCH_PLANS", "10"))
+PATIENCE = 150 + 5 * PLANS
 sys.path[1:1] = [FOLDER, PACKAGES]
 warnings.filterwarnings("ignore")
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error")
@@ -104,33 +103,30 @@ def program(*words):
     return said.getvalue(), status
 
 
-def backbone_of(name):
-    torch.manual_seed(3)
-    config = json.loads((ROOM / name / "config.json").read_text())
-    return getattr(diffusers, config["_class_name"]).from_config(config).train()
-
-
-def options_of(backbone, tokens):
-    return types.SimpleNamespace(device=torch.device("cpu"), autocast=None, sample_size=(backbone.config.sample_size,) * 2,
-                                 tokens=tokens, learning_rate=1e-3)
+def folder_of(name):
+    """A folder with the backbone of that name and random weights."""
+    folder = ROOM / "backbones" / name
+    if not folder.exists():
+        torch.manual_seed(3)
+        config = json.loads((ROOM / name / "config.json").read_text())
+        getattr(diffusers, config["_class_name"]).from_config(config).save_pretrained(folder)
+    return folder
 
 
 def compared(jobs):
-    """(difference, boundary bytes, skip bytes) of each plan, and what is left in the stores of skips."""
+    """Of each plan what the check says, whether it is content, and how many skips are left behind."""
     dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
     rows = []
     for name, folder in jobs:
-        backbone = backbone_of(name)
-        options = options_of(backbone, MODELS[name])
-        data, kept = MadeUp(backbone, options.sample_size, options.tokens, options.device), []
-
-        def pipeline(*given):
-            kept.append(train.Pipeline(*given))
-            return kept[-1]
-
-        row = reports.check(plans.read_plan(folder), backbone, options, data, pipeline, train.loss_of)
-        left = [stage.submod.skips for stage in kept[0].stages]
-        rows.append((*row, sum(len(one.tensors) + len(one.gradients) for one in left)))
+        sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], "--precision", "fp32"))
+        options, said = train.read_arguments(), []
+        plan, = train.prepared(options)
+        options.device = torch.device("cpu")
+        made = train.Pipeline(plan, options)
+        failed = reports.check(made, options, MadeUp(options), train.loss_of, said.append)
+        left = [stage.submod.skips for stage in made.stages]
+        rows.append((failed, sum(len(one.tensors) + len(one.gradients) for one in left), reports.sent(made), said))
     return rows
 
 
@@ -160,18 +156,20 @@ class Gradients(unittest.TestCase):
             if planned(folder, "--devices", 4, "--pipeline", pipeline, "--data", 4 // pipeline, "--global-batch",
                        2 * microbatches * (4 // pipeline), *chosen, profile=ROOM / name / "2x4.json"):
                 jobs.append((name, folder, " ".join(map(str, chosen))))
+        for name in MODELS:
+            folder_of(name)
         rows = on_ranks(4, compared, [job[:2] for job in jobs])
-        for (name, folder, chosen), row in zip(jobs, rows[0]):
+        for (name, folder, chosen), (failed, left, sent, said) in zip(jobs, rows[0]):
             plan = plans.read_plan(folder)
-            said = f"{name}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: {row}"
-            print(said, file=sys.stderr)
-            with self.subTest(said):
-                self.assertLess(row[0], 2e-5)
-                self.assertEqual(row[1], plan.predicted["boundary_bytes"] * plan.data_degree)
-                self.assertEqual(row[2], relayed_bytes(plan, 2) * plan.data_degree)
+            text = f"{name}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: {said}"
+            print(text, file=sys.stderr)
+            with self.subTest(text):
+                self.assertFalse(failed)
+                self.assertEqual(sent[0], plan.predicted["boundary_bytes"] * plan.data_degree)
+                self.assertEqual(sent[1], relayed_bytes(plan, 2) * plan.data_degree)
                 if plan.placement == "folded" or plan.skip_routing == "relayed":
-                    self.assertEqual(row[2], plan.predicted["skip_bytes"] * plan.data_degree)
-        self.assertEqual({row[3] for each in rows for row in each}, {0})
+                    self.assertEqual(sent[1], plan.predicted["skip_bytes"] * plan.data_degree)
+        self.assertEqual({row[1] for each in rows for row in each}, {0})
 
 
 class Program(unittest.TestCase):

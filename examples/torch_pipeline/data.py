@@ -1,7 +1,7 @@
-"""What a step reads: (what the backbone is given, what it should answer) of some samples, made up or of captioned pictures."""
+"""What a step reads: what the backbone is given of some samples and what it should answer, made up or of pictures."""
 
 import json
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 
 import torch
 from diffusers import DDPMScheduler
@@ -30,21 +30,22 @@ def made_up(backbone, samples, size, tokens, device):
         features = config.encoder_hid_dim or config.cross_attention_dim
         given.append(normal(tokens, features if isinstance(features, int) else features[0]))
         if config.addition_embed_type == "text_time":
-            given += [normal(config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim), normal(6)]
+            pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+            given += [normal(pooled), normal(6)]
     return tuple(given), torch.randn_like(sample)
 
 
 class MadeUp:
     def __init__(self, options):
-        self.make = partial(made_up, options.ghost(), size=options.sample_size, tokens=options.tokens, device=options.device)
+        self.ghost, self.rest = options.ghost(), (options.sample_size, options.tokens, options.device)
 
     def batch(self, samples):
-        return self.make(samples)
+        return made_up(self.ghost, samples, *self.rest)
 
 
 class Pictures:
-    """Pictures of a folder with their captions (a .txt beside each, or `text` in metadata.jsonl), encoded by the frozen parts
-    of a pipeline's folder before each step or, with --cache, once."""
+    """Pictures of a folder with their captions (a .txt beside each, or `text` in metadata.jsonl), encoded by the frozen
+    parts of a pipeline's folder before each step or, with --cache, once."""
 
     def __init__(self, folder, options):
         self.root, self.device, self.size = options.root, options.device, options.sample_size

@@ -1,7 +1,7 @@
-"""The layers of a diffusers backbone by the names that a plan has for them: how each runs, and which modules it owns.
+"""The layers of a diffusers backbone by the names that a plan has for them: how each runs, and which modules it has.
 
-What runs through a pipeline is a state: an activation and behind it what every block reads, the time embedding and, where
-the backbone reads text, text states.
+What runs through a pipeline is a state: an activation and, behind it, what every block reads: the time embedding and,
+where the backbone reads text, text states.
 """
 
 import copy
@@ -19,8 +19,8 @@ ENDS = {"UNet2DModel": (("conv_in", "time_proj", "time_embedding"), ("conv_out",
         "HunyuanDiT2DModel": (("pos_embed", "time_extra_emb", "text_embedder", "text_embedding_padding"),
                               ("proj_out", "norm_out"))}
 # What changes how a UNet runs, with the values that are known here.
-KNOWN = {"center_input_sample": (None, False), "addition_embed_type": (None, "text_time"), "time_embedding_act_fn": (None,),
-         "encoder_hid_dim_type": (None, "text_proj"), "class_embeddings_concat": (None, False)}
+KNOWN = {"center_input_sample": (None, False), "addition_embed_type": (None, "text_time"),
+         "time_embedding_act_fn": (None,), "encoder_hid_dim_type": (None, "text_proj")}
 
 
 class Refused(Exception):
@@ -28,8 +28,8 @@ class Refused(Exception):
 
 
 class Layer(torch.nn.Module):
-    """Some modules of a backbone, called as there with / in place of each dot, and how they run together: forward(state,
-    skip) gives the next state."""
+    """Some modules of a backbone, called as there with / in place of each dot, and how they run together:
+    forward(state, skip) gives the next state."""
 
     def __init__(self, backbone, parts, make):
         super().__init__()
@@ -45,7 +45,8 @@ class Layer(torch.nn.Module):
     def shell(self, backbone):
         """The backbone with these modules alone, so that the others can be freed."""
         shell = copy.copy(backbone)
-        shell._modules = {**{name: None for name, module in backbone._modules.items() if module is None}, **self._modules}
+        shell._modules = {name: self._modules.get(name) for name, module in backbone._modules.items()
+                          if module is None or name in self._modules}
         shell._parameters = self._parameters
         return shell
 
@@ -143,7 +144,8 @@ def middle(module, rotary):
         return module(state[0], encoder_hidden_states=state[2], return_dict=False)[0], *state[1:]
 
     def hunyuan(state, skip=None):
-        return module(state[0], temb=state[1], encoder_hidden_states=state[2], image_rotary_emb=rotary, skip=skip), *state[1:]
+        x, time, text = state
+        return module(x, temb=time, encoder_hidden_states=text, image_rotary_emb=rotary, skip=skip), time, text
 
     return {"ResnetBlock2D": resnet, "Transformer2DModel": transformer, "Attention": alone, "Downsample2D": alone,
             "Upsample2D": alone, "HunyuanDiTBlock": hunyuan}.get(type(module).__name__)

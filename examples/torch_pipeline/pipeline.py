@@ -1,7 +1,7 @@
-"""A plan of pulse on PyTorch's pipeline runtime: a backbone split into the plan's stages, and the order of their passes.
+"""A plan of pulse on PyTorch's pipeline runtime: a backbone split into the plan's stages, and the order of passes.
 
-A skip whose ends are on one device waits there, in a Skips; any other one travels with the boundaries between its stages,
-as PyTorch sends to a neighbouring stage only.
+A skip whose ends are on one device waits there, in a Skips; any other one travels with the boundaries between its
+stages, as PyTorch sends to a neighbouring stage only.
 """
 
 import itertools
@@ -47,15 +47,17 @@ class Keep(torch.autograd.Function):
 
 
 class Recomputed:
-    """A function's outputs, of which backward keeps the inputs alone: whatever else it reads is made again when it is asked
-    for first. torch.utils.checkpoint would make it again for each of the passes that a split backward has."""
+    """A function's outputs, of which backward keeps the inputs alone: whatever else it reads is made again when it is
+    first asked for. torch.utils.checkpoint would make it again for each of the passes that a split backward has."""
 
     def __init__(self, run, inputs):
         self.run, self.inputs, self.saved, self.made = run, inputs, None, None
         self.random, self.devices, self.states = torch.get_rng_state(), *get_device_states(*inputs)
+
+    def forward(self):
         count = itertools.count()
         with saved_tensors_hooks(lambda _: next(count), self.unpack):
-            self.outputs = run(*inputs)
+            return self.run(*self.inputs)
 
     def unpack(self, index):
         if self.saved is None:
@@ -78,8 +80,8 @@ class Recomputed:
 
 
 class StageModule(torch.nn.Module):
-    """The layers of one stage. It is given what the boundary in front carries and the skips that waited on its device, and
-    gives what the boundary behind it carries; of the last stage, the backbone's answer."""
+    """The layers of one stage. It is given what the boundary in front carries and the skips that waited on its device,
+    and gives what the boundary behind it carries; the last one gives the backbone's answer."""
 
     def __init__(self, backbone, plan, index, skips, size, rotary, autocast):
         super().__init__()
@@ -124,15 +126,13 @@ class StageModule(torch.nn.Module):
 
     def forward(self, *inputs):
         keys = [(edge, self.microbatch) for edge in self.kept_out]
-        recomputed = Recomputed(self.run, inputs) if self.recomputes else None
-        outputs = recomputed.outputs if recomputed else self.run(*inputs)
-        if recomputed:
-            del recomputed.outputs
+        again = Recomputed(self.run, inputs) if self.recomputes else None
+        outputs = again.forward() if again else self.run(*inputs)
         sent = outputs[:len(outputs) - len(keys)]
         if keys:
             for at, key in enumerate(keys, len(sent)):
-                dropped = recomputed and self.plan.recomputation == "skips"
-                self.skips.tensors[key] = partial(recomputed.output, at) if dropped else outputs[at].detach()
+                dropped = again and self.plan.recomputation == "skips"
+                self.skips.tensors[key] = partial(again.output, at) if dropped else outputs[at].detach()
             sent = (Keep.apply(self.skips, keys, sent[0], *outputs[len(sent):]), *sent[1:])
         return sent[0] if self.is_last else sent
 
@@ -171,8 +171,8 @@ class Stage(PipelineStage):
 
 
 def split(backbone, plan, device, sample, autocast=None):
-    """The stages of one device of the plan, as modules that share the backbone's, for samples like that one. `autocast`:
-    the type to compute and send in; otherwise that of the weights."""
+    """The stages of a device of the plan, or of all, as modules that share the backbone's, for samples like that one.
+    `autocast`: the type to compute and send in; otherwise that of the weights."""
     require_known(backbone, sample)
     skips, rotary = Skips(), rotary_of(backbone, sample)
     for edge in plan.edges:
@@ -203,8 +203,8 @@ def load(modules, folder, device):
 
 
 def outline(ghost, plan, given, autocast=None):
-    """What each boundary carries, from `given` of a microbatch to the answer, and all stages, worked out on the meta device,
-    where `ghost` is. A plan that is not of this backbone is refused, and nothing needs to have started."""
+    """What each boundary carries, from `given` of a microbatch to the answer, and all stages, worked out on the meta
+    device, where `ghost` is. A plan that is not of this backbone is refused, and nothing needs to have started."""
     modules = split(ghost, plan, None, given[0])
     owned = {name for module in modules for name, _ in module.named_weights()}
     for name, _ in ghost.named_parameters():

@@ -46,7 +46,7 @@ class Plan:
         return begin != end and self.devices[begin] == self.devices[end]
 
     def carried(self, boundary):
-        """The skips that the stage behind a boundary is sent from the one in front, though a later one may read them."""
+        """The skips that go from the stage before a boundary to the one behind it, though a later one may read them."""
         return [edge for edge in self.edges if not self.is_kept(edge)
                 and self.ends(edge)[0] < boundary <= self.ends(edge)[1]]
 
@@ -66,7 +66,7 @@ def read_json(path):
 
 
 def read_plan(folder):
-    """The plan of a folder, or of the plan.json in it. What PyTorch's pipeline runtime cannot run is refused by name."""
+    """The plan of a folder, or of a plan.json. What PyTorch's pipeline runtime cannot run is refused by name."""
     folder = Path(folder)
     folder = folder.parent if folder.is_file() else folder
     fields, table = read_json(folder / "plan.json"), read_json(folder / "stages.json")
@@ -89,8 +89,8 @@ def read_plan(folder):
         raise Refused(f"{folder / 'stages.json'}: its stages are not those of plan.json")
     for edge in table["skips"]:
         if edge.get("residual"):
-            raise Refused(f"{folder / 'stages.json'}: {edge['from']} leaves its residual to {edge['to']}: layers are run "
-                          "whole here")
+            raise Refused(f"{folder / 'stages.json'}: {edge['from']} leaves a residual to {edge['to']}, and layers are "
+                          "run whole here")
     require_order(plan)
     return plan
 

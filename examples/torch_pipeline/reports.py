@@ -1,4 +1,4 @@
-"""What train.py tells beside its losses: what devices will hold, whether gradients are right, and which plan is faster."""
+"""What train.py tells beside its losses: what devices will hold, whether gradients are right, which plan is faster."""
 
 import statistics
 import time
@@ -24,8 +24,8 @@ def dry_run(plan, options):
         for module in (one for one in modules if plan.devices[one.index] == device):
             count = sum(weight.numel() for _, weight in module.named_weights())
             behind = sum(one.numel() * one.element_size() for one in boundaries[module.index + 1])
-            lines.append(f"  stage {module.index}: {module.names[0]} to {module.names[-1]}, {count:,} parameters; hands on "
-                         f"{behind:,} bytes a microbatch, in them {len(module.leaving)} skips; keeps "
+            lines.append(f"  stage {module.index}: {module.names[0]} to {module.names[-1]}, {count:,} parameters; "
+                         f"hands on {behind:,} bytes a microbatch, in them {len(module.leaving)} skips; keeps "
                          f"{len(module.kept_out)} skips")
             weights += count
         lines.append(f"  {16 * weights:,} bytes of weights, gradients and AdamW; the plan's peak is "
@@ -54,9 +54,9 @@ def whole_gradients(whole, given, target, pipeline, loss_of):
 
 
 def check(made, options, data, loss_of, say):
-    """Compares loss and gradients of one step with those of the whole backbone, and the bytes sent with the plan's; 1 where
-    they are too far apart. Differences are relative to the largest gradient of each tensor, and a thousandth of the largest
-    of all, as those that vanish are rounding alone."""
+    """Compares loss and gradients of one step with those of the whole backbone, and the bytes sent with the plan's; 1
+    where they are too far apart. Differences are relative to the largest gradient of each tensor, and a thousandth of
+    the largest of all, as those that vanish are rounding alone."""
     plan, whole = made.plan, options.kind.from_pretrained(options.source).float().to(options.device).train()
     given, target = made.samples(data)
     wanted_loss, wanted = whole_gradients(whole, given, target, made, loss_of)
@@ -75,8 +75,8 @@ def check(made, options, data, loss_of, say):
     bound = 5e-2 if options.autocast else 2e-5
     boundary, skip = sent(made)
     planned = [plan.predicted[kind] * plan.data_degree for kind in ("boundary_bytes", "skip_bytes")]
-    say(f"check: loss and gradients differ by {worst:.1e} (at most {bound:.0e}); sent {boundary:,} bytes for boundaries and "
-        f"{skip:,} for skips, planned {planned[0]:,} and {planned[1]:,}")
+    say(f"check: loss and gradients differ by {worst:.1e} (at most {bound:.0e}); sent {boundary:,} bytes for "
+        f"boundaries and {skip:,} for skips, planned {planned[0]:,} and {planned[1]:,}")
     return int(not worst <= bound)
 
 

@@ -70,12 +70,15 @@ class Pipeline:
 
     def gradients(self, given, target):
         """Runs the passes of a step, all of them; the loss where the last stage is, elsewhere nothing."""
-        losses, first, last = [], *(any(getattr(stage, end) for stage in self.stages) for end in ("is_first", "is_last"))
+        losses, first, last = [], self.stages[0].is_first, self.stages[-1].is_last
+        torch.autocast_increment_nesting()  # weights are cast once for all microbatches
         self.order.step(*(given if first else ()), target=target if last else None, losses=losses, return_outputs=False)
+        torch.autocast_decrement_nesting()
+        torch.clear_autocast_cache()
         if self.plan.data_degree > 1:
-            for weight in self.weights.values():
-                dist.all_reduce(weight.grad, group=self.replicas)
-                weight.grad /= self.plan.data_degree
+            for gradient in (weight.grad for weight in self.weights.values() if weight.grad is not None):
+                dist.all_reduce(gradient, group=self.replicas)
+                gradient /= self.plan.data_degree
         return torch.stack(losses).mean() if losses else None
 
     def step(self, data):
@@ -128,8 +131,9 @@ def read_arguments():
     parser.add_argument("--tokens", type=int, default=77, metavar="N", help="Text states of a UNet (77)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Either cpu or cuda")
     parser.add_argument("--dry-run", action="store_true", help="Print what each device will hold, and start nothing")
-    parser.add_argument("--check", action="store_true", help="Compare loss and gradients of a step with the whole backbone")
-    parser.add_argument("--compare", type=Path, metavar="DIR", help="Time steps of this plan and of that one, and print both")
+    parser.add_argument("--check", action="store_true",
+                        help="Compare loss and gradients of a step with the whole backbone")
+    parser.add_argument("--compare", type=Path, metavar="DIR", help="Time steps of this plan and of that one")
     return parser.parse_args()
 
 
@@ -152,8 +156,8 @@ def prepared(options):
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     for plan in plans:
         if plan.pipeline_degree * plan.data_degree != ranks:
-            raise Refused(f"{plan.folder}: for {plan.pipeline_degree * plan.data_degree} devices, and there are {ranks} "
-                          "processes (torchrun --nproc-per-node)")
+            raise Refused(f"{plan.folder}: for {plan.pipeline_degree * plan.data_degree} devices, and there are "
+                          f"{ranks} processes (torchrun --nproc-per-node)")
     return plans
 
 

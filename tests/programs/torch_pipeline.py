@@ -1,4 +1,4 @@
-"""examples/torch_pipeline on tiny backbones: plans of pulse_plan on PyTorch's pipeline runtime against the whole backbone.
+"""examples/torch_pipeline on tiny backbones: plans on PyTorch's pipeline runtime against the whole backbone.
 
 Usage: torch_pipeline.py FOLDER PACKAGES BACKBONES PULSE_PLAN [unittest arguments]
 Ends with 77 where PyTorch or diffusers (maybe in PACKAGES) is missing. PULSE_TEST_TORCH_PLANS=40 for a long campaign.
@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -19,13 +20,15 @@ import sys
 import tempfile
 import unittest
 import warnings
+import weakref
 
 FOLDER, PACKAGES, BACKBONES, PLAN = (sys.argv.pop(1) for _ in range(4))
 PLANS = int(os.environ.get("PULSE_TEST_TORCH_PLANS", "10"))
 PATIENCE = 150 + 5 * PLANS
 sys.path[1:1] = [FOLDER, PACKAGES]
 warnings.filterwarnings("ignore")
-os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error")
+os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1",
+                  TRANSFORMERS_VERBOSITY="error")
 try:
     import diffusers
     import torch
@@ -36,6 +39,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import drawn_plans
+import pipeline
 import plan as plans
 import reports
 import tiny_pipeline
@@ -50,6 +54,7 @@ ROOM = pathlib.Path(tempfile.mkdtemp(prefix="torch_pipeline."))
 atexit.register(lambda of=os.getpid(): of == os.getpid() and shutil.rmtree(ROOM, True))
 subprocess.run([BACKBONES, str(ROOM)], check=True, timeout=PATIENCE)
 MODELS = {"small_sd": 3, "small_sdxl": 4, "ddpm_tiny": 77, "small_hunyuan_v12": 77, "small_projected": 3}
+EXACT = ("--device", "cpu", "--precision", "fp32")
 forked = multiprocessing.get_context("fork")
 
 
@@ -119,7 +124,7 @@ def compared(jobs):
     torch.manual_seed(dist.get_rank())
     rows = []
     for name, folder in jobs:
-        sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], "--precision", "fp32"))
+        sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], *EXACT))
         options, said = train.read_arguments(), []
         plan, = train.prepared(options)
         options.device = torch.device("cpu")
@@ -148,20 +153,22 @@ class Gradients(unittest.TestCase):
         draw, jobs = random.Random(27), []
         while len(jobs) < PLANS:
             name = list(MODELS)[len(jobs) % len(MODELS)]
-            pipeline = (4, 2)[len(jobs) // 2 % 2]
-            chosen = [word for word in drawn_plans.drawn(draw, pipeline, 4 // pipeline)[4:] if word != "--shard-optimizer"]
+            degree = (4, 2)[len(jobs) // 2 % 2]
+            chosen = drawn_plans.drawn(draw, degree, 4 // degree)[4:]
+            chosen = [word for word in chosen if word != "--shard-optimizer"]
             if len(jobs) % 3 and "folded" not in chosen:
                 continue
             microbatches, folder = draw.randint(1, 6), ROOM / f"drawn{len(jobs)}"
-            if planned(folder, "--devices", 4, "--pipeline", pipeline, "--data", 4 // pipeline, "--global-batch",
-                       2 * microbatches * (4 // pipeline), *chosen, profile=ROOM / name / "2x4.json"):
+            if planned(folder, "--devices", 4, "--pipeline", degree, "--data", 4 // degree, "--global-batch",
+                       2 * microbatches * (4 // degree), *chosen, profile=ROOM / name / "2x4.json"):
                 jobs.append((name, folder, " ".join(map(str, chosen))))
         for name in MODELS:
             folder_of(name)
         rows = on_ranks(4, compared, [job[:2] for job in jobs])
         for (name, folder, chosen), (failed, left, sent, said) in zip(jobs, rows[0]):
             plan = plans.read_plan(folder)
-            text = f"{name}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: {said}"
+            text = (f"{name}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: "
+                    f"{said}")
             print(text, file=sys.stderr)
             with self.subTest(text):
                 self.assertFalse(failed)
@@ -170,6 +177,44 @@ class Gradients(unittest.TestCase):
                 if plan.placement == "folded" or plan.skip_routing == "relayed":
                     self.assertEqual(sent[1], plan.predicted["skip_bytes"] * plan.data_degree)
         self.assertEqual({row[1] for each in rows for row in each}, {0})
+
+    def test_what_is_recomputed_is_not_kept(self):
+        runs = []
+
+        def run(x, y):
+            between = torch.tanh(x) + torch.rand(4)
+            runs.append(weakref.ref(between))
+            return torch.sigmoid(between) * y, y.exp()
+
+        torch.manual_seed(1)
+        x, y = (torch.randn(4, requires_grad=True) for _ in range(2))
+        state = torch.get_rng_state()
+        wanted = torch.autograd.grad(sum(run(x, y)).sum(), (x, y))
+        torch.set_rng_state(state)
+        outputs = pipeline.Recomputed(run, (x, y)).forward()
+        self.assertIsNone(runs[-1]())
+        after = torch.get_rng_state()
+        # As of a split backward: one input after the other.
+        found = [torch.autograd.grad(sum(outputs).sum(), one, retain_graph=True)[0] for one in (x, y)]
+        self.assertEqual(len(runs), 3)
+        self.assertTrue(torch.equal(after, torch.get_rng_state()))
+        for one, other in zip(found, wanted):
+            self.assertTrue(torch.equal(one, other))
+
+    def test_skips_that_are_recomputed_do_not_wait(self):
+        for kind, waits in (("none", True), ("stages", True), ("skips", False)):
+            folder = ROOM / f"recomputed.{kind}"
+            self.assertTrue(planned(folder, "--devices", 2, "--pipeline", 2, "--placement", "folded", "--waves", 1,
+                                    "--global-batch", 4, "--recomputation", kind, profile=ROOM / "ddpm_tiny/2x4.json"))
+            backbone = diffusers.UNet2DModel.from_pretrained(folder_of("ddpm_tiny")).train()
+            sample = torch.randn(2, backbone.config.in_channels, *(backbone.config.sample_size,) * 2)
+            first, *_, last = pipeline.split(backbone, plans.read_plan(folder), 0, sample)
+            first(sample, torch.tensor([3, 5]))
+            kept = list(first.skips.tensors.values())
+            self.assertEqual([torch.is_tensor(one) for one in kept], [waits] * len(kept))
+            leaves = last.waiting(0)
+            self.assertEqual([leaf.shape[0] for leaf in leaves], [2] * len(kept))
+            self.assertGreater(len(kept), 0)
 
 
 class Program(unittest.TestCase):
@@ -185,16 +230,17 @@ class Program(unittest.TestCase):
             write_png(cls.data / f"{index}.png", 16, drawn.randbytes(3 * 16 * 16))
             (cls.data / f"{index}.txt").write_text(text)
         cls.profile = ROOM / "profile.json"
-        subprocess.run([sys.executable, pathlib.Path(FOLDER).parent / "profile_torch.py", "--from", cls.source, "--tokens", "7",
-                        "--microbatch-size", "2", "--rounds", "3", "--device", "cpu", "--out", cls.profile], check=True,
-                       timeout=PATIENCE, env={**os.environ, "PYTHONPATH": PACKAGES}, stdout=subprocess.DEVNULL)
+        profiler = pathlib.Path(FOLDER).parent / "profile_torch.py"
+        subprocess.run([sys.executable, profiler, "--from", cls.source, "--tokens", "7", "--microbatch-size", "2",
+                        "--rounds", "3", "--device", "cpu", "--out", cls.profile], check=True, timeout=PATIENCE,
+                       env={**os.environ, "PYTHONPATH": PACKAGES}, capture_output=True)
         cls.folded, cls.relayed = ROOM / "folded", ROOM / "relayed"
-        for folder, options in ((cls.folded, ("--placement", "folded", "--waves", 1)),
-                                (cls.relayed, ("--placement", "sequential", "--schedule", "1f1b", "--routing", "relayed"))):
+        relayed = "--placement", "sequential", "--schedule", "1f1b", "--routing", "relayed"
+        for folder, options in ((cls.folded, ("--placement", "folded", "--waves", 1)), (cls.relayed, relayed)):
             assert planned(folder, "--devices", 2, "--pipeline", 2, "--global-batch", 8, *options, profile=cls.profile)
 
     def words(self, plan, *more):
-        return "--plan", plan, "--from", self.source, "--tokens", 7, "--device", "cpu", *more
+        return "--plan", plan, "--from", self.source, "--tokens", 7, *EXACT, *more
 
     def test_the_dry_run_starts_nothing_and_names_what_devices_hold(self):
         said, status = program(*self.words(self.folded, "--dry-run"))
@@ -204,10 +250,10 @@ class Program(unittest.TestCase):
 
     def test_the_check_counts_the_bytes_of_the_plan(self):
         predicted = plans.read_plan(self.folded).predicted
-        (said, status), _ = on_ranks(2, program, *self.words(self.folded, "--precision", "fp32", "--check"))
+        (said, status), _ = on_ranks(2, program, *self.words(self.folded, "--check"))
         self.assertEqual(status, 0, said)
         self.assertIn(f"sent {predicted['boundary_bytes']:,} bytes for boundaries and 0 for skips", said)
-        (said, status), _ = on_ranks(2, program, *self.words(self.folded, "--check"))
+        (said, status), _ = on_ranks(2, program, *self.words(self.folded, "--check", "--precision", "bf16"))
         self.assertEqual(status, 0, said)
         self.assertIn(f"sent {predicted['boundary_bytes'] // 2:,} bytes for boundaries and 0 for skips", said)
 
@@ -215,8 +261,9 @@ class Program(unittest.TestCase):
         trained = {}
         for plan in (self.folded, self.relayed):
             out = ROOM / f"{plan.name}.out"
-            said = "".join(each[0] for each in on_ranks(2, program, *self.words(
-                plan, "--precision", "fp32", "--data", self.data, "--cache", "--steps", 3, "--learning-rate", 1e-3, "--out", out)))
+            words = self.words(plan, "--data", self.data, "--cache", "--steps", 3, "--learning-rate", 1e-3, "--out",
+                               out)
+            said = "".join(each[0] for each in on_ranks(2, program, *words))
             self.assertRegex(said, r"step 1  loss \d+\.\d+\nstep 2  loss \d+\.\d+\nstep 3  loss \d+\.\d+\n$")
             trained[plan] = diffusers.StableDiffusionXLPipeline.from_pretrained(out).unet.state_dict()
         before = diffusers.UNet2DConditionModel.from_pretrained(self.source / "unet").state_dict()
@@ -229,7 +276,7 @@ class Program(unittest.TestCase):
         self.assertGreater(moved, 0.9 * len(before))
 
     def test_plans_are_compared(self):
-        (said, _), _ = on_ranks(2, program, *self.words(self.folded, "--precision", "fp32", "--steps", 2, "--compare", self.relayed))
+        (said, _), _ = on_ranks(2, program, *self.words(self.folded, "--steps", 2, "--compare", self.relayed))
         rows = [line.split() for line in said.splitlines()]
         self.assertEqual([row[0] for row in rows], ["plan", "folded", "relayed"])
         for row, plan in zip(rows[1:], (self.folded, self.relayed)):
@@ -260,8 +307,10 @@ class Program(unittest.TestCase):
         refused("plan.json", "further_chains", "cascades", plan={"further_chains": [2]})
         refused("plan.json", "frozen_tasks", "--frozen none", plan={"frozen_tasks": [[{}], []]})
         refused("stages.json", "not those of plan.json", stages={"stages": [{"layers": ["conv_in"]}]})
-        refused("stages.json", "conv_in", "residual", stages={"skips": [{"from": "conv_in", "to": "conv_out", "residual": True}]})
-        refused("schedule.csv", "3F1 3F0", schedule=lambda text: text.replace("3F0", "at").replace("3F1", "3F0").replace("at", "3F1"))
+        edge = {"from": "conv_in", "to": "conv_out", "residual": True}
+        refused("stages.json", "conv_in", "residual", stages={"skips": [edge]})
+        swapped = {"3F0": "3F1", "3F1": "3F0"}
+        refused("schedule.csv", "3F1 3F0", schedule=lambda text: re.sub("3F[01]", lambda at: swapped[at[0]], text))
         refused("schedule.csv", "1 ranks", "2", schedule=lambda text: text.splitlines()[0])
         table = (self.folded / "stages.json").read_text()
         refused("down_blocks.0.resnets.0.second", "no layer of a UNet2DConditionModel",

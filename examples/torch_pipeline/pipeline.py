@@ -18,6 +18,10 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from layers import Refused, kind_of, layer, require_known, rotary_of
 from plan import read_json
 
+for owner, name in ((PipelineStage, "_retrieve_recv_activations"), (_PipelineScheduleRuntime, "_load_csv")):
+    if not hasattr(owner, name):
+        raise ImportError(f"PyTorch {torch.__version__} has no {owner.__name__}.{name}")
+
 
 class Skips:
     """Skips between stages of one device, and their gradients, by edge and microbatch."""

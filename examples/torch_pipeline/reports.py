@@ -11,6 +11,18 @@ from layers import Refused, answer
 from pipeline import outline
 
 
+def sent_a_microbatch(plan, boundaries, modules):
+    """Bytes that cross devices for boundaries and for skips, forward and, of what has a gradient, backward."""
+    counts = [0, 0]
+    for module in modules[:-1]:
+        carried = boundaries[module.index + 1]
+        for at, one in enumerate(carried):
+            if plan.devices[module.index] != plan.devices[module.index + 1]:
+                is_skip = at >= len(carried) - len(module.leaving)
+                counts[is_skip] += (1 + one.requires_grad) * one.numel() * one.element_size()
+    return counts
+
+
 def dry_run(plan, options):
     """What each device will hold, worked out from shapes. A plan that is not of this backbone is refused."""
     ghost = options.ghost()
@@ -28,8 +40,12 @@ def dry_run(plan, options):
                          f"hands on {behind:,} bytes a microbatch, in them {len(module.leaving)} skips; keeps "
                          f"{len(module.kept_out)} skips")
             weights += count
-        lines.append(f"  {16 * weights:,} bytes of weights, gradients and AdamW; the plan's peak is "
+        each = 18 if options.autocast else 16  # weights, gradients and two moments, and what weights are cast to
+        lines.append(f"  {each * weights:,} bytes of weights, gradients and AdamW; the plan's peak is "
                      f"{plan.predicted['peak_memory_bytes'][device]:,} bytes")
+    boundary, skip = (plan.microbatches * count for count in sent_a_microbatch(plan, boundaries, modules))
+    lines.append(f"a step sends {boundary:,} bytes for boundaries and {skip:,} for skips; the plan has "
+                 f"{plan.predicted['boundary_bytes']:,} and {plan.predicted['skip_bytes']:,}")
     return "\n".join(lines)
 
 

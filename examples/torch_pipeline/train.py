@@ -16,15 +16,14 @@ try:
     import torch
     import torch.distributed as dist
     from safetensors.torch import save_file
-    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime  # noqa: F401
-except ImportError as missing:
-    sys.exit(print(f"train: PyTorch 2.15 and diffusers are needed: {missing}", file=sys.stderr) or 2)
 
-from data import MadeUp, Pictures, made_up
-from layers import ENDS, Refused
-from pipeline import Stage, load, outline, schedule, split
-from plan import read_json, read_plan
-from reports import check, compare, dry_run
+    from data import MadeUp, Pictures, made_up
+    from layers import ENDS, Refused
+    from pipeline import Stage, load, outline, schedule, split
+    from plan import read_json, read_plan
+    from reports import check, compare, dry_run
+except ImportError as missing:
+    sys.exit(print(f"train: PyTorch (2.15 was tested) and diffusers are needed: {missing}", file=sys.stderr) or 2)
 
 WEIGHTS = "diffusion_pytorch_model"
 

@@ -55,7 +55,6 @@ std::string stages_text(const pulse::plan& plan, const pulse::cost_table& costs)
     json skips = json::array();
     for (const pulse::skip_cost& edge : costs.skips) {
         skips.push_back({{"from", name(edge.from)}, {"to", name(edge.to)}, {"bytes", edge.bytes}});
-        if (edge.residual) { skips.back()["residual"] = true; }
     }
     const json table{{"format", "pulse-stages/1"}, {"model", plan.model.str()}, {"stages", stages}, {"skips", skips}};
     return table.dump(1) + '\n';

@@ -87,10 +87,6 @@ def read_plan(folder):
         raise Refused(f"{folder}: {error} is missing in plan.json or stages.json") from error
     if not fits or len(set(names)) != len(names):
         raise Refused(f"{folder / 'stages.json'}: its stages are not those of plan.json")
-    for edge in table["skips"]:
-        if edge.get("residual"):
-            raise Refused(f"{folder / 'stages.json'}: {edge['from']} leaves a residual to {edge['to']}, and layers are "
-                          "run whole here")
     require_order(plan)
     return plan
 

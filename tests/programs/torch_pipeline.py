@@ -313,8 +313,6 @@ class Program(unittest.TestCase):
         refused("plan.json", "further_chains", "cascades", plan={"further_chains": [2]})
         refused("plan.json", "frozen_tasks", "--frozen none", plan={"frozen_tasks": [[{}], []]})
         refused("stages.json", "not those of plan.json", stages={"stages": [{"layers": ["conv_in"]}]})
-        edge = {"from": "conv_in", "to": "conv_out", "residual": True}
-        refused("stages.json", "conv_in", "residual", stages={"skips": [edge]})
         swapped = {"3F0": "3F1", "3F1": "3F0"}
         refused("schedule.csv", "3F1 3F0", schedule=lambda text: re.sub("3F[01]", lambda at: swapped[at[0]], text))
         refused("schedule.csv", "1 ranks", "2", schedule=lambda text: text.splitlines()[0])

@@ -132,6 +132,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file("--out", a.out, "The plan (pulse-plan/1)");
     file("--svg", a.svg, "A picture of one step: passes, transfers, memory");
     file("--trace", a.trace, "The step as a trace for Perfetto or chrome://tracing");
+    app.add_option("--torch", a.torch, "The plan as PyTorch's pipeline runtime runs it (examples/torch_pipeline)")
+        ->type_name("DIR");
 
     model->needs(device)->excludes(profile)->excludes(config);
     config->needs(device)->excludes(profile);

@@ -19,6 +19,7 @@ struct arguments {
     std::string out{};
     std::string svg{};
     std::string trace{};
+    std::string torch{};
 };
 
 /// Parses the command line. Empty when the program is to exit at once with `exit_code`: after --help, or after one line

@@ -16,6 +16,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "request.hpp"
+#include "torch_folder.hpp"
 
 namespace pulse_plan {
 
@@ -52,9 +53,11 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     require_folder_of("--out", a.out);
     require_folder_of("--svg", a.svg);
     require_folder_of("--trace", a.trace);
+    if (!a.torch.empty()) { require_torch_runs(a); }
     progress shown;
     arguments watched = a;
     watched.asked.stop = stop;
+    if (!a.torch.empty()) { watched.asked.frozen = pulse::frozen_mode::none; }
     watched.asked.progress = [&shown](const pulse::tune_progress& state) { shown.tuning(state); };
     watched.asked.search_progress = [&shown](const pulse::synthesis_progress& state) { shown.solving(state); };
     pulse::cascade_tuning both{};
@@ -76,7 +79,8 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     std::cout << ranking_text(found);
     if (!a.out.empty()) { pulse::save_plans(found.plans(), a.out); }
     write_pictures(a, found);
-    for (const std::string* file : {&a.out, &a.svg, &a.trace}) {
+    if (!a.torch.empty()) { write_torch_folder(a.torch, found); }
+    for (const std::string* file : {&a.out, &a.svg, &a.trace, &a.torch}) {
         if (!file->empty()) { std::cout << "wrote " << *file << '\n'; }
     }
 }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/hardware/json.hpp>
 #include <pulse/model/extent.hpp>
+#include <pulse/partition/merge_layers.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/tune/cascade_plan.hpp>
@@ -86,7 +88,7 @@ pulse::tuning plan_of(const arguments& a) {
         const pulse::graph_view graph = each[each.size() > 1 ? static_cast<std::size_t>(at) : 0].graph();
         pulse::cost_table costs = pulse::analytic_costs(graph, *asked.device, samples, scalar_bytes);
         costs.frozen = frozen;
-        return costs;
+        return a.torch.empty() ? costs : pulse::merge_parts(std::move(costs)); // modules of diffusers run whole
     };
     pulse::tuning found = pulse::plan_for(costs_at, asked);
     if (!of_folder && std::ranges::any_of(extents, [&](const pulse::extent_share& one) {

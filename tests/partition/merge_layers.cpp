@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <random>
 
+#include <pulse/hardware/device.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/partition/find_skip_aware.hpp>
 #include <pulse/partition/merge_layers.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/validate.hpp>
+#include <pulse/profile/analytic.hpp>
 #include <pulse/profile/check_costs.hpp>
+#include <pulse/zoo/sdxl.hpp>
 
 #include "random_table.hpp"
 
@@ -73,4 +77,19 @@ TEST_CASE("a table that is small enough stays as it is") {
     std::mt19937 random{3};
     const cost_table costs = random_table(random, 9, skip_pattern::nested);
     CHECK(merge_layers(costs, 9).costs == costs);
+}
+
+TEST_CASE("parts are merged to the layers of their name") {
+    const cost_table parts = analytic_costs(graph_of<sdxl_tiny>().view(), cpu_core, 2, 4);
+    const cost_table whole = analytic_costs(uncut_graph_of<sdxl_tiny>().view(), cpu_core, 2, 4);
+    const cost_table merged = merge_parts(parts);
+    REQUIRE(merged.layers.size() == whole.layers.size());
+    CHECK(merged.skips == whole.skips);
+    for (std::size_t l = 0; l != whole.layers.size(); ++l) {
+        CHECK(merged.layers[l].name == whole.layers[l].name);
+        CHECK(merged.layers[l].parameter_bytes == whole.layers[l].parameter_bytes);
+        CHECK(merged.layers[l].output_bytes == whole.layers[l].output_bytes);
+        CHECK(merged.layers[l].deferred_bytes == whole.layers[l].deferred_bytes);
+        CHECK(merged.layers[l].open_bytes == 0);
+    }
 }

@@ -28,7 +28,7 @@ serial = itertools.count()
 OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with", "--devices", "--cluster", "--global-batch", "--pipeline", "--data",
            "--waves", "--self-conditioning",
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
-           "--time-limit", "--out", "--svg", "--trace")
+           "--time-limit", "--out", "--svg", "--trace", "--torch")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
           "sdxl": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
@@ -454,6 +454,11 @@ class Errors(Case):
                 ((*model, *sizes, "--profile", "p.json"), "--profile"), ((*model, *sizes, "--colour", "red"), "--colour"),
                 ((*model, *sizes, "--out", "/no/such/folder/plan.json"), "/no/such/folder"),
                 ((*model, *sizes, "--svg", "/no/such/folder/plan.svg"), "/no/such/folder"),
+                ((*model, *sizes, "--torch", "/no/such/folder/plan"), "/no/such/folder"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--cascade-with", "sd15"), "--torch: PyTorch's pipeline runtime has no cascades"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--self-conditioning"), "no previews"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--frozen", "bubbles"), "no tasks of frozen networks"),
+                (("--model", "sd21@64x64,64x96", "--device", "h200", *sizes, "--torch", ROOM / "none"), "no steps of several sizes"),
                 ((*model, *sizes, "--cluster", "/no/such/file.json"), "/no/such/file.json")):
             with self.subTest(words):
                 self.refused(*words, naming=naming)
@@ -501,6 +506,32 @@ class Pictures(Case):
         events = json.loads(trace.read_text())["traceEvents"]
         self.assertEqual(sum(1 for e in events if e["ph"] == "X" and e["tid"] == 0), passes)
         self.assertGreater(sum(1 for e in events if e["ph"] == "C"), 0)
+
+
+class Torch(Case):
+    def test_the_folder_says_what_the_plan_says(self):
+        for split in ("yes", "no"):
+            folder, out = fresh("torch"), fresh("plan.json")
+            done = self.invoke("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 32, "--time-limit", 0,
+                               "--pipeline", 4, "--placement", "folded", "--split-backward", split, "--torch", folder, "--out", out)
+            self.assertIn(f"wrote {folder}\n", done.stdout)
+            self.assertEqual({path.name for path in folder.iterdir()}, {"plan.json", "schedule.csv", "stages.json", "README.md"})
+            self.assertEqual((folder / "plan.json").read_text(), out.read_text())
+            plan, table = json.loads(out.read_text()), json.loads((folder / "stages.json").read_text())
+            self.assertNotIn("frozen_tasks", plan)
+            letter = {"F": "F", "B": "I" if split == "yes" else "B", "W": "W"}
+            self.assertEqual((folder / "schedule.csv").read_text().splitlines(), [
+                ",".join(f"{one['stage']}{letter[one['op']]}{one['microbatch']}" for one in device) for device in plan["schedule"]])
+            self.assertEqual((table["format"], table["model"]), ("pulse-stages/1", "sd21"))
+            layers = [name for stage in table["stages"] for name in stage["layers"]]
+            for stage, known in zip(table["stages"], plan["stages"], strict=True):
+                self.assertEqual((stage["index"], stage["device"]), (known["index"], known["device"]))
+                self.assertEqual(stage["layers"], layers[known["first_layer"]:known["last_layer"] + 1])
+            self.assertEqual((layers[0], layers[-1], len(set(layers))), ("conv_in", "conv_out", plan["stages"][-1]["last_layer"] + 1))
+            self.assertEqual(len(table["skips"]), 12)
+            for edge in table["skips"]:
+                self.assertLess(layers.index(edge["from"]), layers.index(edge["to"]))
+            self.assertIn("torchrun --nproc-per-node 4 examples/torch_pipeline/train.py", (folder / "README.md").read_text())
 
 
 class Interrupt(Case):

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/core/label.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 
@@ -24,6 +25,27 @@ struct merged_layers {
         return cut;
     }
 };
+
+namespace detail {
+
+/// Makes layer `at` and the one behind it one layer, with the name of the first.
+constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
+    layer_cost& to = all[at];
+    layer_cost next = all[at + 1];
+    next.name = to.name;
+    next.forward_us += to.forward_us;
+    next.backward_input_us += to.backward_input_us;
+    next.backward_weight_us += to.backward_weight_us;
+    next.parameter_bytes += to.parameter_bytes;
+    next.frozen_parameter_bytes += to.frozen_parameter_bytes;
+    next.saved_bytes += to.saved_bytes + to.output_bytes;
+    next.deferred_bytes += to.deferred_bytes + to.gradient_bytes();
+    next.workspace_bytes = std::max(next.workspace_bytes, to.workspace_bytes);
+    to = std::move(next);
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+}
+
+} // namespace detail
 
 /// `layers` with at most `most` layers, or as few as there can be without one that goes over the end of a skip: of all
 /// other neighbours, those that take the least time together become one, again and again. For searches whose work grows fast with the number of layers, as that of a fold in several waves does.
@@ -46,19 +68,7 @@ struct merged_layers {
             if (at == all.size() || together < all[at].load_us() + all[at + 1].load_us()) { at = l; }
         }
         if (at == all.size()) { break; }
-        layer_cost& to = all[at];
-        layer_cost next = all[at + 1];
-        next.name = to.name;
-        next.forward_us += to.forward_us;
-        next.backward_input_us += to.backward_input_us;
-        next.backward_weight_us += to.backward_weight_us;
-        next.parameter_bytes += to.parameter_bytes;
-        next.frozen_parameter_bytes += to.frozen_parameter_bytes;
-        next.saved_bytes += to.saved_bytes + to.output_bytes;
-        next.deferred_bytes += to.deferred_bytes + to.gradient_bytes();
-        next.workspace_bytes = std::max(next.workspace_bytes, to.workspace_bytes);
-        to = std::move(next);
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        detail::merge_with_next(all, at);
         made.first.erase(made.first.begin() + static_cast<std::ptrdiff_t>(at) + 1);
     }
     const auto place_of = [&made](int layer) {
@@ -69,6 +79,26 @@ struct merged_layers {
         edge.to = place_of(edge.to);
     }
     return made;
+}
+
+/// The table without cuts inside layers, for what runs them whole: parts named <layer>#<k> are one layer of that name.
+[[nodiscard]] constexpr cost_table merge_parts(cost_table costs) {
+    std::vector<int> place{}; // of each layer, where it is now
+    const auto whole = [](const label& name) { return name.view().substr(0, name.view().find('#')); };
+    for (std::size_t l = 0; l != costs.layers.size();) {
+        place.push_back(static_cast<int>(l));
+        if (l + 1 != costs.layers.size() && whole(costs.layers[l].name) == whole(costs.layers[l + 1].name)) {
+            detail::merge_with_next(costs.layers, l);
+        } else {
+            costs.layers[l].name = label{whole(costs.layers[l].name)};
+            ++l;
+        }
+    }
+    for (skip_cost& edge : costs.skips) {
+        edge.from = place[static_cast<std::size_t>(edge.from)];
+        edge.to = place[static_cast<std::size_t>(edge.to)];
+    }
+    return costs;
 }
 
 } // namespace pulse

@@ -1,0 +1,231 @@
+"""A plan of pulse on PyTorch's pipeline runtime: a backbone split into the plan's stages, and the order of passes.
+
+A skip whose ends are on one device waits there, in a Skips; any other one travels with the boundaries between its
+stages, as PyTorch sends to a neighbouring stage only.
+"""
+
+import itertools
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+from safetensors import safe_open
+from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from layers import Refused, kind_of, layer, require_known, rotary_of
+from plan import read_json
+
+for owner, name in ((PipelineStage, "_retrieve_recv_activations"), (_PipelineScheduleRuntime, "_load_csv")):
+    if not hasattr(owner, name):
+        raise ImportError(f"PyTorch {torch.__version__} has no {owner.__name__}.{name}")
+
+
+class Skips:
+    """Skips between stages of one device, and their gradients, by edge and microbatch."""
+
+    def __init__(self):
+        self.tensors, self.gradients = {}, {}
+
+    def take(self, key):
+        """The skip as a leaf, whose gradient waits here for the stage that made it."""
+        made = self.tensors.pop(key)
+        leaf = (made() if callable(made) else made).detach().requires_grad_()
+        leaf.register_hook(lambda gradient: self.gradients.update({key: gradient}))
+        return leaf
+
+
+class Keep(torch.autograd.Function):
+    """Hands on an activation; the gradients that its skips got elsewhere join on the way back."""
+
+    @staticmethod
+    def forward(ctx, skips, keys, activation, *made):
+        ctx.skips, ctx.keys = skips, keys
+        return activation.data  # not a view, which the runtime cannot detach
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None, gradient, *(ctx.skips.gradients.pop(key) for key in ctx.keys)
+
+
+class Recomputed:
+    """A function's outputs, of which backward keeps the inputs alone: whatever else it reads is made again when it is
+    first asked for. torch.utils.checkpoint would make it again for each of the passes that a split backward has."""
+
+    def __init__(self, run, inputs):
+        self.run, self.inputs, self.saved, self.made = run, inputs, None, None
+        self.random, self.devices, self.states = torch.get_rng_state(), *get_device_states(*inputs)
+
+    def forward(self):
+        count = itertools.count()
+        with saved_tensors_hooks(lambda _: next(count), self.unpack):
+            return self.run(*self.inputs)
+
+    def unpack(self, index):
+        if self.saved is None:
+            self.remake()
+        return self.saved[index]
+
+    def remake(self):
+        self.saved = []
+        inputs = [one.detach().requires_grad_(one.requires_grad) for one in self.inputs]
+        with torch.random.fork_rng(self.devices), torch.enable_grad(), \
+                saved_tensors_hooks(lambda tensor: self.saved.append(tensor.detach()), lambda _: None):
+            torch.set_rng_state(self.random)
+            set_device_states(self.devices, self.states)
+            return self.run(*inputs)
+
+    def output(self, index):
+        if self.made is None:
+            self.made = {at: one.detach() for at, one in enumerate(self.remake())}
+        return self.made.pop(index)
+
+
+class StageModule(torch.nn.Module):
+    """The layers of one stage. It is given what the boundary in front carries and the skips that waited on its device,
+    and gives what the boundary behind it carries; the last one gives the backbone's answer."""
+
+    def __init__(self, backbone, plan, index, skips, size, rotary, autocast):
+        super().__init__()
+        self.index, self.plan, self.skips, self.autocast, self.microbatch = index, plan, skips, autocast, 0
+        self.names = plan.layers[index]
+        self.layers = torch.nn.ModuleList(layer(backbone, name, size, rotary) for name in self.names)
+        self.is_last = index == len(plan.layers) - 1
+        self.read = {edge[1]: edge for edge in plan.edges}
+        self.arriving, self.leaving = plan.carried(index), plan.carried(index + 1)
+        self.kept_in = [edge for edge in plan.edges if plan.is_kept(edge) and plan.ends(edge)[1] == index]
+        self.kept_out = [edge for edge in plan.edges if plan.is_kept(edge) and plan.ends(edge)[0] == index]
+        self.recomputes = plan.recomputation == "stages" or (plan.recomputation == "skips" and bool(self.kept_out))
+
+    def named_weights(self):
+        """Parameters by their names in the backbone."""
+        for part in self.layers:
+            for name, weight in part.named_parameters():
+                yield name.replace("/", "."), weight
+
+    def waiting(self, microbatch):
+        """The skips of a microbatch that wait for this stage."""
+        return tuple(self.skips.take((edge, microbatch)) for edge in self.kept_in)
+
+    def run(self, *inputs):
+        """From inputs to (what the boundary carries of the state, what it carries of skips, skips that wait)."""
+        arrived = len(self.arriving) + len(self.kept_in)
+        state = inputs[:len(inputs) - arrived]
+        skips = dict(zip(self.arriving + self.kept_in, inputs[len(state):]))
+        with torch.autocast(inputs[0].device.type, self.autocast) if self.autocast else nullcontext():
+            for name, part in zip(self.names, self.layers):
+                state = part(state, skips.pop(self.read.get(name), None))
+                for edge in self.plan.edges:
+                    if edge[0] == name:
+                        skips[edge] = state[0]
+        outputs = (*state, *(skips[edge] for edge in self.leaving), *(skips[edge] for edge in self.kept_out))
+        return tuple(self.as_sent(one) for one in outputs)
+
+    def as_sent(self, tensor):
+        if self.autocast and tensor.is_floating_point():
+            tensor = tensor.to(torch.float32 if self.is_last else self.autocast)
+        return tensor.contiguous()
+
+    def forward(self, *inputs):
+        keys = [(edge, self.microbatch) for edge in self.kept_out]
+        again = Recomputed(self.run, inputs) if self.recomputes else None
+        outputs = again.forward() if again else self.run(*inputs)
+        sent = outputs[:len(outputs) - len(keys)]
+        if keys:
+            for at, key in enumerate(keys, len(sent)):
+                dropped = again and self.plan.recomputation == "skips"
+                self.skips.tensors[key] = partial(again.output, at) if dropped else outputs[at].detach()
+            sent = (Keep.apply(self.skips, keys, sent[0], *outputs[len(sent):]), *sent[1:])
+        return sent[0] if self.is_last else sent
+
+
+class Stage(PipelineStage):
+    """A stage on PyTorch's runtime: tells its module the microbatch, adds the skips that wait, counts what it sends."""
+
+    def __init__(self, module, boundaries, device, group=None):
+        index, count = module.index, len(boundaries) - 1
+        super().__init__(module, index, count, device, input_args=boundaries[index], output_args=boundaries[index + 1],
+                         group=group)
+        self.sent = {"boundary": 0, "skip": 0}
+
+    def forward_one_chunk(self, fwd_chunk_id, *args, **kwargs):
+        self.submod.microbatch = fwd_chunk_id
+        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def _retrieve_recv_activations(self, fwd_chunk_id):
+        received = super()._retrieve_recv_activations(fwd_chunk_id)
+        for tensor in received:
+            if tensor.requires_grad:  # a slice of a gradient cannot be sent
+                tensor.register_hook(torch.Tensor.contiguous)
+        return *received, *self.submod.waiting(fwd_chunk_id)
+
+    def count(self, operations, skips):
+        for at, operation in enumerate(operations):
+            kind = "skip" if at >= len(operations) - skips else "boundary"
+            self.sent[kind] += operation.tensor.numel() * operation.tensor.element_size()
+        return operations
+
+    def get_fwd_send_ops(self, fwd_chunk_id):
+        return self.count(super().get_fwd_send_ops(fwd_chunk_id), len(self.submod.leaving))
+
+    def get_bwd_send_ops(self, bwd_chunk_id):
+        return self.count(super().get_bwd_send_ops(bwd_chunk_id), len(self.submod.arriving))
+
+
+def split(backbone, plan, device, sample, autocast=None):
+    """The stages of a device of the plan, or of all, as modules that share the backbone's, for samples like that one.
+    `autocast`: the type to compute and send in; otherwise that of the weights."""
+    require_known(backbone, sample)
+    skips, rotary = Skips(), rotary_of(backbone, sample)
+    for edge in plan.edges:
+        for name in edge:
+            if name not in plan.stage_of:
+                raise Refused(f"{plan.folder / 'stages.json'}: {name} has a skip and no stage")
+    return [StageModule(backbone, plan, index, skips, tuple(sample.shape[2:]), rotary, autocast)
+            for index, on in enumerate(plan.devices) if device is None or on == device]
+
+
+def load(modules, folder, device):
+    """Stages from the meta device to another one, with their weights from a folder's safetensors."""
+    stem = "diffusion_pytorch_model.safetensors"
+    index = folder / f"{stem}.index.json"
+    files = sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else [stem]
+    weights = {name: weight for module in modules for name, weight in module.to_empty(device=device).named_weights()}
+    missing = set(weights)
+    for file in files:
+        if not (folder / file).is_file():
+            raise Refused(f"{folder / file}: there is no such file")
+        with safe_open(folder / file, "pt") as opened, torch.no_grad():
+            for name in missing.intersection(opened.keys()):
+                weights[name].copy_(opened.get_tensor(name))
+                missing.remove(name)
+    if missing:
+        raise Refused(f"{folder}: no weights of {min(missing)}")
+    return modules
+
+
+def outline(ghost, plan, given, autocast=None):
+    """What each boundary carries, from `given` of a microbatch to the answer, and all stages, worked out on the meta
+    device, where `ghost` is. A plan that is not of this backbone is refused, and nothing needs to have started."""
+    modules = split(ghost, plan, None, given[0])
+    owned = {name for module in modules for name, _ in module.named_weights()}
+    for name, _ in ghost.named_parameters():
+        if name not in owned:
+            raise Refused(f"{name} of the {kind_of(ghost)} is in none of the plan's layers")
+    boundaries = [given]
+    for module in modules:
+        module.recomputes = False
+        made = module(*boundaries[-1], *module.waiting(0))
+        boundaries.append((made,) if module.is_last else made)
+    types = [None, *[autocast] * (len(modules) - 1), None]
+    return [tuple(one.detach().to(to).requires_grad_(one.requires_grad) for one in each)
+            for each, to in zip(boundaries, types)], modules
+
+
+def schedule(plan, stages, loss):
+    """PyTorch's runtime with the plan's order for the stages of this rank; gradients are means over microbatches."""
+    made = _PipelineScheduleRuntime(stages, plan.microbatches, loss_fn=loss)
+    made._load_csv(str(plan.schedule_file), format="compute_only")
+    return made

@@ -788,9 +788,9 @@ class Errors(Case):
 
     def test_impossible_pipelines(self):
         self.refuses("--ranks", 64, names=["64"])
-        self.refuses("--ranks", 14, "--placement", "folded", names=["14 devices", "at most 12"])
+        self.refuses("--ranks", 24, "--placement", "folded", names=["24 devices", "46 layers"])
         self.refuses("--ranks", 2, "--placement", "folded", "--waves", 16, names=["16 waves"])
-        self.refuses("--ranks", 30, "--placement", "sequential", names=["30", "29 layers"])
+        self.refuses("--ranks", 47, "--placement", "sequential", names=["47", "46 layers"])
         self.refuses("--ranks", 2, "--placement", "sequential", "--waves", 2, names=["waves"])
         self.refuses("--ranks", 2, "--placement", "folded", "--schedule", "1f1b", names=["1f1b"])
         self.refuses("--ranks", 2, "--global-batch", 12, names=["--microbatch-size", "12", "--global-batch"])

@@ -32,7 +32,9 @@ class Layout:
         self._affine(name + ".conv2", outputs, outputs, 3, 3)
         if inputs != outputs:
             self._affine(name + ".conv_shortcut", outputs, inputs, 1, 1)
-        self._add(name, outputs)
+        # A cut between its parts sends the residual, too.
+        self._add(name + "#0", 2 * outputs)
+        self._add(name + "#1", outputs)
 
     def _attention(self, name, channels):
         self._affine(name + ".group_norm", channels)

@@ -49,7 +49,7 @@ void append_unet(std::vector<attention_shape>& all, const unet_config& c) {
 }
 
 void append_uvit(std::vector<attention_shape>& all, const uvit_config& c) {
-    all.push_back(nn::vit_block::self_attention{vit_block_of(c, false)}.core());
+    all.push_back(vit_block_of(c, false).attention().shape());
 }
 
 /// The attention of every backbone of the zoo.

@@ -1,15 +1,13 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <random>
-#include <utility>
-#include <vector>
 
 #include <nn/small_text.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
-#include <pulse/reference/backend.hpp>
+#include <support/tallying_backend.hpp>
+#include <support/unpipelined.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 using namespace pulse;
@@ -17,100 +15,32 @@ using namespace pulse::test;
 
 namespace {
 
-/// How often each operation ran.
-struct tally {
-    int products{}, norms{}, attentions{}, additions{}, copies{};
-
-    [[nodiscard]] bool operator==(const tally&) const = default;
-};
-
-/// The reference backend; all of a thread count together.
-struct tallying_backend : host::reference_backend<float> {
-    using base = host::reference_backend<float>;
-    static inline thread_local tally seen{};
-
-    void conv2d(auto... of) {
-        run(seen.products, [&] { base::conv2d(of...); });
-    }
-    void conv2d_backward_input(auto... of) {
-        run(seen.products, [&] { base::conv2d_backward_input(of...); });
-    }
-    void conv2d_backward_weight(auto... of) {
-        run(seen.products, [&] { base::conv2d_backward_weight(of...); });
-    }
-    void conv2d_pair(auto... of) {
-        run(seen.products, [&] { base::conv2d_pair(of...); });
-    }
-    void conv2d_pair_backward_input(auto... of) {
-        run(seen.products, [&] { base::conv2d_pair_backward_input(of...); });
-    }
-    void conv2d_pair_backward_weight(auto... of) {
-        run(seen.products, [&] { base::conv2d_pair_backward_weight(of...); });
-    }
-    void linear(auto... of) {
-        run(seen.products, [&] { base::linear(of...); });
-    }
-    void linear_backward_input(auto... of) {
-        run(seen.products, [&] { base::linear_backward_input(of...); });
-    }
-    void linear_backward_weight(auto... of) {
-        run(seen.products, [&] { base::linear_backward_weight(of...); });
-    }
-    void group_norm(auto... of) {
-        run(seen.norms, [&] { base::group_norm(of...); });
-    }
-    void group_norm_backward(auto... of) {
-        run(seen.norms, [&] { base::group_norm_backward(of...); });
-    }
-    void layer_norm(auto... of) {
-        run(seen.norms, [&] { base::layer_norm(of...); });
-    }
-    void layer_norm_backward(auto... of) {
-        run(seen.norms, [&] { base::layer_norm_backward(of...); });
-    }
-    void attention(auto... of) {
-        run(seen.attentions, [&] { base::attention(of...); });
-    }
-    void attention_backward(auto... of) {
-        run(seen.attentions, [&] { base::attention_backward(of...); });
-    }
-    void add(auto... of) {
-        run(seen.additions, [&] { base::add(of...); });
-    }
-    void add_per_sample(auto... of) {
-        run(seen.additions, [&] { base::add_per_sample(of...); });
-    }
-    void copy(auto... of) {
-        run(seen.copies, [&] { base::copy(of...); });
-    }
-
-private:
-    template <class F>
-    static void run(int& count, F f) {
-        ++count;
-        f();
-    }
-};
+using math = tallying_backend<float>;
 
 template <class Model>
 tally of_unpipelined(int microbatches) {
-    tallying_backend::seen = {};
-    static_cast<void>(run_unpipelined<Model, tallying_backend>(1, microbatches, 5));
-    return std::exchange(tallying_backend::seen, {});
+    math backend;
+    unpipelined<Model, math> whole{backend};
+    const drawn_task<Model, float> task{{5, 1, microbatches}};
+    for (std::size_t m = 0; m != task.inputs.size(); ++m) {
+        auto tape = whole.forward(1, task.inputs[m], task.times[m], task.texts[m], task.known[m]);
+        whole.backward(tape, task.targets[m]);
+    }
+    return backend.seen;
 }
 
-/// A step on one device; its thread counts.
+/// A step on one device.
 template <class Model>
 tally of_plan(const plan& planned) {
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(float));
     tally found;
     host::run_ranks(1, {}, [&](host::thread_transport& transport) {
-        tallying_backend math;
-        executor<Model, tallying_backend> rank{math, transport, planned, costs};
+        math backend;
+        executor<Model, math> rank{backend, transport, planned, costs};
         drawn_task<Model, float> task{{5, planned.microbatch_size, planned.microbatches}};
-        tallying_backend::seen = {};
+        backend.seen = {};
         rank.step(task);
-        found = std::exchange(tallying_backend::seen, {});
+        found = backend.seen;
     });
     return found;
 }
@@ -121,7 +51,7 @@ template <class Model>
 void check_cuts(bool split) {
     constexpr int microbatches = 2;
     const tally whole = of_unpipelined<Model>(microbatches);
-    REQUIRE(whole.products > 0);
+    REQUIRE(whole.at("conv2d") > 0);
     const auto graph = graph_of<Model>();
     std::mt19937 random{3};
     int open = 0;
@@ -135,7 +65,7 @@ void check_cuts(bool split) {
         INFO("cut before " << graph.layers[static_cast<std::size_t>(cut)].name.str());
         if (graph.layers[static_cast<std::size_t>(cut) - 1].open_elements != 0) {
             ++open;
-            found.copies -= 2 * microbatches;
+            found["copy"] -= 2 * microbatches;
         }
         CHECK(found == whole);
     }

@@ -7,6 +7,7 @@
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/token_parts.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -18,7 +19,7 @@ namespace pulse::nn {
 ///
 /// Queries and keys of both attentions are normed per head and, but for those of the text, rotated by their position.
 /// The rotation is a constant that every device makes for itself. The conditioning is silu(temb), see
-/// hunyuan_conditioning. GELU's output is made again for its weight gradient.
+/// hunyuan_conditioning.
 struct dit_block {
     int rows{};    ///< of tokens
     int columns{}; ///< of tokens
@@ -34,7 +35,6 @@ struct dit_block {
     [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
     /// Keys or values of the text.
     [[nodiscard]] constexpr std::int64_t text() const noexcept { return std::int64_t{context_tokens} * width; }
-    [[nodiscard]] constexpr std::int64_t hidden_states() const noexcept { return std::int64_t{tokens()} * hidden; }
     [[nodiscard]] constexpr flaw defect() const noexcept {
         if (rows <= 0 || columns <= 0 || width <= 0 || heads <= 0 || hidden <= 0 || context_tokens <= 0 ||
             context_features <= 0 || span <= 0.0) {
@@ -50,11 +50,21 @@ struct dit_block {
     [[nodiscard]] constexpr rotary_shape turn() const noexcept { return {rows, columns, heads, width / heads, span}; }
     [[nodiscard]] constexpr linear projection() const noexcept { return {width, width}; }
 
+    [[nodiscard]] constexpr token_feed_forward feed_forward() const noexcept {
+        return {.tokens = tokens(),
+                .width = width,
+                .hidden = hidden,
+                .between = activation::gelu_tanh,
+                .norm_name = "norm3",
+                .widening_name = "ff.net.0.proj",
+                .narrowing_name = "ff.net.2",
+                .epsilon = 1e-6};
+    }
+
     using whole = dit_block;
     struct join;
     struct self_attention;
     struct cross_attention;
-    struct feed_forward;
     [[nodiscard]] constexpr int parts() const noexcept { return skip ? 4 : 3; }
     [[nodiscard]] constexpr sample_dims open() const noexcept { return {}; }
     [[nodiscard]] constexpr bool makes_residual() const noexcept { return false; }
@@ -311,70 +321,13 @@ struct dit_block::cross_attention : dit_block {
     }
 };
 
-struct dit_block::feed_forward : dit_block {
-    [[nodiscard]] constexpr linear widening() const noexcept { return {width, hidden}; }
-    [[nodiscard]] constexpr linear narrowing() const noexcept { return {hidden, width}; }
-
-    struct pieces {
-        weight_piece norm, widening, narrowing;
-        saved_piece normal, hidden;
-        statistics_piece statistics;
-        deferred_piece dhidden;
-        workspace_piece active; ///< the GELU's output
-        workspace_piece inner, nobody;
-    };
-    constexpr pieces describe(description& d) const {
-        pieces p{};
-        p.norm = d.norm("norm3", width);
-        p.widening = d.linear("ff.net.0.proj", tokens(), widening().matrix());
-        p.narrowing = d.linear("ff.net.2", tokens(), narrowing().matrix());
-        d.save(states(), p.normal);
-        d.save(hidden_states(), p.hidden);
-        d.statistics(2 * std::int64_t{tokens()}, p.statistics);
-        d.defer(hidden_states(), p.dhidden);
-        d.work(hidden_states(), p.active);
-        d.work_again();
-        d.work(states(), p.inner, p.nobody);
-        return p;
-    }
-
-    template <backend B>
-    void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t all = std::int64_t{f.batch} * tokens();
-        on.layer_norm(norm(), all, f.input, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
-        widening().apply(on, all, f[p.normal], f[p.widening], f[p.hidden]);
-        on.gelu_tanh(f.batch * hidden_states(), f[p.hidden], f[p.active]);
-        narrowing().apply(on, all, f[p.active], f[p.narrowing], f.output);
-        on.add(f.batch * states(), f.input, f.output);
-    }
-    template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t all = std::int64_t{f.batch} * tokens();
-        auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
-        on.linear_backward_input(narrowing().matrix(), all, f.output_gradient, f[p.narrowing], f[p.dhidden],
-                                 into::write);
-        on.gelu_tanh_backward(f.batch * hidden_states(), f[p.hidden], f[p.dhidden], f[p.dhidden], into::write);
-        on.linear_backward_input(widening().matrix(), all, f[p.dhidden], f[p.widening], f[p.inner], into::write);
-        on.copy(f.batch * states(), f.output_gradient, target);
-        on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target, f.gradient(p.norm),
-                               f.bias_gradient(p.norm), into::add);
-    }
-    template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t all = std::int64_t{f.batch} * tokens();
-        widening().apply_backward_weight(on, all, f[p.normal], f[p.dhidden], f.gradient(p.widening));
-        on.gelu_tanh(f.batch * hidden_states(), f[p.hidden], f[p.active]);
-        narrowing().apply_backward_weight(on, all, f[p.active], f.output_gradient, f.gradient(p.narrowing));
-    }
-};
-
 template <class Use>
 constexpr void dit_block::use_part(int k, const Use& use) const {
     switch (skip ? k : k + 1) {
     case 0: return use("", join{*this});
     case 1: return use("", self_attention{*this});
     case 2: return use("", cross_attention{*this});
-    default: return use("", feed_forward{*this});
+    default: return use("", feed_forward());
     }
 }
 

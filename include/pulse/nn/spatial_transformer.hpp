@@ -107,9 +107,9 @@ struct spatial_transformer {
         if (k + 1 == parts()) { return use("", transformer_out{core, linear_projection}); }
         const label block = label{"transformer_blocks."} + static_cast<unsigned>((k - 1) / 3);
         switch ((k - 1) % 3) {
-        case 0: return use(block.view(), text_self_attention{core});
-        case 1: return use(block.view(), text_cross_attention{core});
-        default: return use(block.view(), text_feed_forward{core});
+        case 0: return use(block.view(), core.self_attention());
+        case 1: return use(block.view(), core.cross_attention());
+        default: return use(block.view(), core.feed_forward());
         }
     }
 };

@@ -10,7 +10,6 @@
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/plan/instruction.hpp>
-#include <pulse/plan/stage_footprint.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/conditions.hpp>
@@ -19,6 +18,7 @@
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/runtime/stage_tensors.hpp>
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/value_watch.hpp>
 
@@ -45,7 +45,9 @@ struct nobody_looks {
 /// backward_weight): the first is new in every step, the second the same work on the same addresses. What they compute
 /// can be shown to `look(where, layer, values, elements)` as it is made.
 template <class Model, backend B>
-class stage_runner {
+class stage_runner : stage_tensors<Model, B> {
+    using tensors = stage_tensors<Model, B>;
+
 public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
@@ -56,13 +58,10 @@ public:
     /// `model` must be of costs that fit the Model at these sizes and this batch (require_fit), from `first_stage` on.
     stage_runner(B& math, const step_model& model, const resizing& size, int batch, backend_parameters<B>& parameters,
                  const basic_step_memory<space_of<B>>& memory, int first_stage = 0) :
-        math_{math},
-        model_{model}, size_{size}, batch_{batch}, parameters_{parameters}, memory_{memory}, first_stage_{first_stage},
-        first_layer_{model.first_layer(first_stage)} {}
+        tensors{model, size, batch, memory, first_stage},
+        math_{math}, parameters_{parameters} {}
 
-    [[nodiscard]] scalar* tensor(const prepared_instruction& at, buffer_id buffer) const {
-        return reinterpret_cast<scalar*>(memory_.address(at.place_of(buffer)));
-    }
+    using tensors::tensor;
 
     /// Throws input_error, on every rank, unless the task's input takes a prediction where the plan has previews, and
     /// does without where it has none.
@@ -180,63 +179,12 @@ public:
     }
 
 private:
-    [[nodiscard]] const part_place& place(int l) const noexcept { return part_places<Model>[own(l)]; }
     [[nodiscard]] const layer_entry<B>& entry(int l) const noexcept {
         return table[static_cast<std::size_t>(place(l).layer)];
     }
-    /// A layer's number in the Model, where parts are counted.
-    [[nodiscard]] std::size_t own(int l) const noexcept { return static_cast<std::size_t>(l - first_layer_); }
-    [[nodiscard]] std::int64_t output_elements(int l) const noexcept {
-        return graph_.layers[own(l)].output_elements * batch_;
-    }
-    [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
-        return output_elements(l) - graph_.layers[own(l)].frozen_output_elements * batch_;
-    }
-    /// Of the residual that is open between the parts of the layer of which l is one; 0: there is none.
-    [[nodiscard]] std::int64_t open_elements(int l) const noexcept {
-        return graph_.layers[own(first_part(l))].open_elements * batch_;
-    }
-    [[nodiscard]] int first_part(int l) const noexcept { return l - place(l).part; }
-    [[nodiscard]] int last_part(int l) const noexcept { return first_part(l) + place(l).parts - 1; }
     [[nodiscard]] int run(int s) const noexcept { return model_.conditioning_run(s); }
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.chain_of(first_stage_).conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
-    }
-    [[nodiscard]] scalar* block(int s, microbatch_id m, const prepared_instruction& at, buffer_kind kind,
-                                std::int64_t offset) const {
-        return reinterpret_cast<scalar*>(memory_.address(at.place_of({kind, s, m})) + offset);
-    }
-    /// Where the statistics of layer l lie.
-    [[nodiscard]] accumulator* statistics_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        return reinterpret_cast<accumulator*>(
-            block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved));
-    }
-    /// Where the saved tensors of layer l lie: behind its statistics.
-    [[nodiscard]] scalar* saved_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        const std::int64_t statistics =
-            graph_.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
-        return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved + statistics);
-    }
-    [[nodiscard]] scalar* output_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        if (is_preview(m) && l + 1 == model_.layer_count()) { return tensor(at, {buffer_kind::prediction, 0, m}); }
-        if (model_.held_apart(l)) { return tensor(at, {buffer_kind::activation, l, m}); }
-        return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).output);
-    }
-    /// Nobody reads the stage's output when the stage runs again for its backward.
-    [[nodiscard]] scalar* written_by(int s, int l, microbatch_id m, const prepared_instruction& at, bool again) const {
-        return again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
-    }
-    [[nodiscard]] scalar* input_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        if (l == first_layer_) { return block(s, m, at, buffer_kind::saved, model_.footprint(s).input); }
-        if (l == model_.first_layer(s)) { return tensor(at, {buffer_kind::activation, l - 1, m}); }
-        return output_of(s, l - 1, m, at);
-    }
-    /// The residual that is open in front of part l: the layer's input, or what came behind the stage's input. Not what
-    /// this stage has made.
-    [[nodiscard]] const scalar* residual_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        const int begin = model_.first_layer(s);
-        return first_part(l) >= begin ? input_of(s, first_part(l), m, at)
-                                      : input_of(s, begin, m, at) + output_elements(begin - 1);
     }
     /// What a layer makes as its residual lies where the last part adds to it, or where a cut sends it from.
     void bind_residual(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at,
@@ -262,23 +210,6 @@ private:
         if (place(l).makes_residual && first_part(l) >= model_.first_layer(s)) { return; } // it is there
         math_.copy(open_elements(l), residual_of(s, l, m, at), frame.output + output_elements(l));
     }
-    [[nodiscard]] const scalar* residual_gradient_of(int s, int l, microbatch_id m,
-                                                     const prepared_instruction& at) const {
-        if (open_elements(l) == 0) { return nullptr; }
-        const int end = model_.last_layer(s);
-        return last_part(l) <= end ? output_gradient_of(s, last_part(l), m, at)
-                                   : output_gradient_of(s, end, m, at) + gradient_elements(end);
-    }
-    [[nodiscard]] scalar* output_gradient_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
-        if (l == model_.last_layer(s)) { return tensor(at, {buffer_kind::activation_gradient, l, m}); }
-        return block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).output_gradient);
-    }
-
-    /// The room behind layer l's own workspace (workspace_bytes_of).
-    [[nodiscard]] scalar* scratch_after(int l) const {
-        return reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(l).workspace_bytes));
-    }
-
     /// What F, B and W of a layer share.
     template <class Cache>
     [[nodiscard]] backend_frame<B> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at,
@@ -389,15 +320,33 @@ private:
         return frame;
     }
 
+    using tensors::batch_;
+    using tensors::first_layer_;
+    using tensors::first_stage_;
+    using tensors::graph_;
+    using tensors::memory_;
+    using tensors::model_;
+    using tensors::size_;
+
+    using tensors::block;
+    using tensors::first_part;
+    using tensors::gradient_elements;
+    using tensors::input_of;
+    using tensors::last_part;
+    using tensors::open_elements;
+    using tensors::output_elements;
+    using tensors::output_gradient_of;
+    using tensors::output_of;
+    using tensors::place;
+    using tensors::residual_gradient_of;
+    using tensors::residual_of;
+    using tensors::saved_of;
+    using tensors::scratch_after;
+    using tensors::statistics_of;
+    using tensors::written_by;
+
     B& math_;
-    const step_model& model_;
-    resizing size_;
-    int batch_;
     backend_parameters<B>& parameters_;
-    const basic_step_memory<space_of<B>>& memory_;
-    int first_stage_; ///< of the Model, where a plan has several
-    int first_layer_;
-    static_graph<Model::part_count, Model::skip_count> graph_{graph_of<Model>(size_)};
 };
 
 } // namespace pulse::detail

@@ -59,7 +59,7 @@ void for_each_case(Check check) {
             c.costs.layers.push_back(layer);
             c.parameter_bytes += layer.parameter_bytes;
         }
-        c.costs.skips.push_back({0, layers - 1, 10, false});
+        c.costs.skips.push_back({0, layers - 1, 10});
         c.machine.nodes = 1 + up_to(3);
         c.machine.devices_per_node = 1 + up_to(7);
         c.machine.intra_node = {.latency_us = 0.1 * up_to(20), .bandwidth_gb_per_s = 1.0 + up_to(10)};

@@ -2,7 +2,8 @@
 
 No kernel has local memory, to which registers spill. None takes more registers or static shared memory than
 resources.txt says, where that was written for the same version of PTX; --write writes it. No loop of attention's
-with products on tensor cores has a 64-bit product or division."""
+with products on tensor cores has a 64-bit product or division. Where 8 scalars are a pack, no part of one is stored
+alone."""
 
 import os
 import re
@@ -16,6 +17,9 @@ from ptx import kernels_of
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "resources.txt")
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: a number for each symbol
 SLOW = re.compile(r"\b(mul|mad)\.(lo|hi)\.[su]64|\b(div|rem)\.[su]64")
+PACKS = re.compile(r"__nv_bfloat16, 8\b")
+PART_OF_PACK = re.compile(r"\bst\.(global(\.v2)?\.[bsu](16|32)|shared(\.v2)?\.[bsu]16)\b")
+
 
 def text_at(data, at):
     return data[at : data.index(b"\0", at)].decode()
@@ -70,6 +74,9 @@ def main(library, writes):
 
     columns = sorted(architectures)
     names = short_names(sorted(kernels))
+    for name, kernel in kernels.items():
+        if PACKS.search(names[name]):
+            wrong += [f"{names[name]}: {text}" for text in kernel.texts if PART_OF_PACK.search(text)]
     rows = {names[k]: [registers[k][a] for a in columns] + [kernels[k].static_bytes] for k in kernels}
     lines = [f"PTX {version}: registers on {', '.join(f'sm_{a}' for a in columns)}, bytes of static shared memory"]
     lines += ["%4d" * len(columns) % tuple(row[:-1]) + "%6d  " % row[-1] + name for name, row in sorted(rows.items())]

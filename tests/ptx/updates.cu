@@ -1,5 +1,6 @@
 #include <pulse/cuda/kernels/adamw_blocks.cuh>
 #include <pulse/cuda/kernels/geglu.cuh>
+#include <pulse/cuda/kernels/patches.cuh>
 
 using namespace pulse;
 using T = __nv_bfloat16;
@@ -10,6 +11,9 @@ void forward_geglu(const cuda::queue& on, std::int64_t rows, int features, const
 }
 void backward_geglu(const cuda::queue& on, std::int64_t rows, int features, const T* x, const T* dy, T* dx) {
     cuda::geglu_backward(on, rows, features, x, dy, dx);
+}
+void move_to_image(const cuda::queue& on, const patch_shape& s, int batch, const T* x, T* y) {
+    cuda::patches_to_image(on, s, batch, x, y);
 }
 void adamw(const cuda::queue& on, const optimizer_update& now, const train::update_arrays<T>& a) {
     cuda::adamw<T>(on, static_cast<std::int64_t>(a.size),

@@ -1,4 +1,4 @@
-"""The kernels of GEGLU, AdamW and 8-bit moments, from their PTX, beside the same in double precision, and for
+"""The kernels of GEGLU, patches, AdamW and 8-bit moments, from their PTX, beside the same in double precision, and for
 codes the formulas of the host.   updates.py LIBRARY"""
 
 import ctypes
@@ -50,6 +50,18 @@ def geglu(device, numbers, rows, features):
 
 def same(what, got, want):
     check(what, got, np.asarray(want, np.float64), 0)
+
+
+class PatchShape(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("rows", "columns", "patch", "channels", "leading")]
+
+
+def patches(device, numbers, rows, columns, patch, channels):
+    tokens = device.memory.put(numbers.bfloat16(2, 1 + rows * columns, patch * patch * channels))
+    image = device.memory.allocate(2 * rows * columns * patch * patch * channels, np.uint16)
+    device.call("move_to_image", device.queue(), PatchShape(rows, columns, patch, channels, 1), 2, tokens, image)
+    want = tokens[:, 1:].reshape(2, rows, columns, patch, patch, channels).transpose(0, 1, 3, 2, 4, 5).reshape(-1)
+    same(f"{rows} x {columns} patches of {channels} channels", image, want)
 
 
 def stepped(gradient, weight, first, second):
@@ -169,6 +181,8 @@ def run(device):
     numbers = Numbers(9)
     geglu(device, numbers, 40, 96)
     geglu(device, numbers, 13, 21)
+    patches(device, numbers, 3, 5, 2, 8)
+    patches(device, numbers, 5, 3, 2, 3)
     adamw(device, numbers, "adamw", 20001, 0)
     adamw(device, numbers, "adamw", 999, 1)
     adamw(device, numbers, "adamw_blocks", 3000, 0)
@@ -177,4 +191,4 @@ def run(device):
     left_over(device, numbers, 3000)
 
 
-main(run, "geglu_|adamw_")
+main(run, "geglu_|patch_|adamw_")

@@ -1,15 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <mutex>
 #include <source_location>
 #include <string>
-#include <utility>
 
 #include <cuda_runtime.h>
 
 #include <pulse/cuda/error.cuh>
+#include <pulse/cuda/launch_limits.cuh>
 #include <pulse/cuda/queue.cuh>
 
 namespace pulse::cuda {
@@ -21,33 +19,15 @@ __device__ T* shared_memory() {
     return reinterpret_cast<T*>(pulse_shared_memory);
 }
 
-/// Dynamic shared memory that every kernel may have; more must be allowed kernel by kernel.
-inline constexpr std::size_t plain_shared_bytes = 48 * 1024;
-
-/// Allows `kernel` that much dynamic shared memory on the current device, once; throws cuda_error where the device has
-/// less.
-inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::source_location where) {
-    if (bytes <= plain_shared_bytes) { return; }
-    static std::mutex guard;
-    static std::map<std::pair<const void*, int>, std::size_t> allowed;
-    int device = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice", where);
-    const std::scoped_lock lock(guard);
-    std::size_t& most = allowed[{kernel, device}];
-    if (bytes <= most) { return; }
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "cudaFuncSetAttribute", where);
-    most = bytes;
-}
-
-/// Puts one run of the kernel into the stream; throws cuda_error that names kernel and sizes if it cannot start.
-/// `shared_bytes` of dynamic shared memory go to every block, see shared_memory.
+/// Puts one run of the kernel into the stream; throws cuda_error that names kernel and sizes if it cannot start, and
+/// input_error as require_grid. `shared_bytes` of dynamic shared memory go to every block, see shared_memory.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
     const auto* address = reinterpret_cast<const void*>(kernel);
     const auto where = std::source_location::current();
+    require_grid(grid);
     allow_shared_bytes(address, shared_bytes, where);
     cudaLaunchConfig_t config{};
     config.gridDim = grid;

@@ -78,10 +78,12 @@ template <class T>
     return result;
 }
 
-/// Writes one pack to an aligned address.
+/// Writes one pack to an aligned address, as one value: its scalars a compiler may write one by one.
 template <class T>
 __device__ inline void store_pack(T* to, const pack<T>& value) {
-    *reinterpret_cast<pack<T>*>(to) = value;
+    int4 bits;
+    memcpy(&bits, &value, sizeof bits);
+    *reinterpret_cast<int4*>(to) = bits;
 }
 
 /// Writes one pack that is not needed again soon: it is the first to leave the cache.

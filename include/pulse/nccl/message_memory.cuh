@@ -13,7 +13,7 @@
 
 namespace pulse::nccl {
 
-/// Memory of messages: from ncclMemAlloc and registered with every communicator that moves it, or plain device memory.
+/// Memory of messages: from ncclMemAlloc and registered with communicators, or plain device memory.
 class message_memory {
 public:
     explicit message_memory(bool registers = false) noexcept : registers_{registers} {}

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -100,7 +101,7 @@ public:
     [[nodiscard]] cudaStream_t stream() const noexcept { return compute_.get(); }
     /// Where gradients of replicas are added: their messages are ordered with this stream, all others with stream().
     [[nodiscard]] cudaStream_t reduction_stream() const noexcept { return reductions_.get(); }
-    /// Whether message memory is registered with NCCL.
+    /// Whether message memory is registered with the communicators of pipeline messages.
     [[nodiscard]] bool registers_memory() const noexcept { return memory_.registers(); }
 
     /// From now on pipeline messages are posted as the steps say, again and again, and start slot by slot. A receive
@@ -163,9 +164,7 @@ public:
     /// Memory that lives as long as the transport.
     [[nodiscard]] std::byte* allocate(std::size_t bytes) {
         const std::lock_guard lock{mutex_};
-        std::vector<ncclComm_t> all;
-        for (lane& l : lanes_) { all.push_back(l.with().get()); }
-        return memory_.allocate(bytes, all);
+        return memory_.allocate(bytes, pipeline_communicators());
     }
 
     /// Receives that could start before the instruction in front of them was done.
@@ -239,11 +238,15 @@ private:
         world.close(wait);
     }
 
+    /// Those that message memory is registered with. Replicas send from gradients, which are other memory, and NCCL wants
+    /// both sides of a message to be registered or neither.
+    [[nodiscard]] std::array<ncclComm_t, 2> pipeline_communicators() {
+        return {lanes_[0].with().get(), lanes_[1].with().get()};
+    }
+
     /// All ranks register their memory, or none does: NCCL takes no mixture.
     void agree_on_memory() {
-        std::vector<ncclComm_t> all;
-        for (lane& l : lanes_) { all.push_back(l.with().get()); }
-        double can[1]{options_.register_memory && message_memory::can_register(all) ? 1.0 : 0.0};
+        double can[1]{options_.register_memory && message_memory::can_register(pipeline_communicators()) ? 1.0 : 0.0};
         control_.sum(can);
         memory_ = message_memory{can[0] == static_cast<double>(size())};
     }

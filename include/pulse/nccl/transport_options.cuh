@@ -15,8 +15,8 @@ struct transport_options {
     /// Where there is one: a rank that has failed ends the run here. It must outlive the transport. Without one, a rank
     /// that waits in a collective hears of a failure by the means of `Control` alone.
     launch::watch* seen{};
-    /// Message memory from ncclMemAlloc, registered once with every communicator: on all ranks, or, where one of them
-    /// cannot, on none.
+    /// Message memory from ncclMemAlloc, registered once with the communicators of pipeline messages: on all ranks, or,
+    /// where one of them cannot, on none.
     bool register_memory{true};
     /// Thread blocks that the kernels of one communicator may take; 0: as NCCL chooses.
     int most_blocks{};

@@ -7,6 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include <emulated/runtime.hpp>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/kernels/column_sums.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
@@ -165,6 +169,40 @@ TEST_CASE("fresh memory is not a number, wherever it is") {
     cuda::fill_bytes_async(shared.data(), 0, 64, queue.stream());
     cuda::launch(unwritten_shared<float>, 1, 64, 64 * sizeof(float), queue.stream(), shared.data());
     for (const double value : shared.download(queue.stream())) { CHECK(std::isnan(value)); }
+}
+
+TEST_CASE("a kernel has 48 KiB of shared memory, and more where the device has it and it was allowed") {
+    const device_array<float> y(64);
+    const device_queue queue;
+    const auto kernel = unwritten_shared<float>;
+    const auto* const name = reinterpret_cast<const void*>(kernel);
+    const auto unasked = [&](std::size_t bytes) {
+        return emulated_cuda::enqueue_kernel(
+            1, 64, bytes, queue.stream(), [] {}, name);
+    };
+    const auto launch = [&](std::size_t bytes) { cuda::launch(kernel, 1, 64, bytes, queue.stream(), y.data()); };
+    CHECK(unasked(48 * 1024) == cudaSuccess);
+    CHECK(unasked(48 * 1024 + 1) == cudaErrorInvalidValue);
+    launch(99 * 1024);
+    CHECK(unasked(99 * 1024) == cudaSuccess);
+    CHECK(unasked(99 * 1024 + 1) == cudaErrorInvalidValue);
+    CHECK_THROWS_AS(launch(227 * 1024 + 1), cuda::cuda_error);
+    launch(160 * 1024);
+    emulated_cuda::set_shared_bytes_limit(99 * 1024);
+    CHECK_THROWS_AS(launch(160 * 1024), cuda::cuda_error);
+    CHECK_THROWS_AS(launch(100 * 1024), cuda::cuda_error);
+    launch(99 * 1024);
+    emulated_cuda::set_shared_bytes_limit(227 * 1024);
+    queue.synchronize();
+}
+
+TEST_CASE("a batch for which a grid has no rows is an input error") {
+    const device_array<float> y(8);
+    const device_queue queue;
+    CHECK_THROWS_WITH_AS(cuda::sum_pixels<float>({queue.stream(), 1, nullptr}, 65536, 1, 8, y.data(), y.data()),
+                         doctest::Contains("65536"), pulse::input_error);
+    CHECK_THROWS_AS(cuda::launch(where_kernel<int>, dim3(1, 1, 65536), 32, 0, queue.stream(), nullptr),
+                    pulse::input_error);
 }
 
 TEST_CASE("every thread of every block runs once, whatever the shape") {

@@ -63,23 +63,23 @@ __global__ void __launch_bounds__(Warps * 32)
     const query_part part{static_cast<int>(blockIdx.x) % g.parts, g.parts, a.tokens, Columns};
     const int first_row = static_cast<int>(blockIdx.x) / g.parts * rows;
     const int end = part.end();
-    const auto q = a.rows(a.q, a.tokens, sample, head);
-    const auto dout = a.rows(g.dout, a.tokens, sample, head);
+    row_copies<G, Columns, threads> q(a.rows(a.q, a.tokens, sample, head), part.begin());
+    row_copies<G, Columns, threads> dout(a.rows(g.dout, a.tokens, sample, head), part.begin());
     const float* const lse = g.lse + a.numbers_at(sample, head);
     const float* const delta = g.delta + a.numbers_at(sample, head);
     // Queries beyond the last have zeros in q, dout, lse and delta: their weight is 1 and they add 0.
     const auto begin_tile = [&](int from, int turn) {
-        begin_rows<G, Columns, threads>(queries + turn * tile, q, from);
-        begin_rows<G, Columns, threads>(queries + (2 + turn) * tile, dout, from);
+        q.begin(queries + turn * tile);
+        dout.begin(queries + (2 + turn) * tile);
         if (static_cast<int>(threadIdx.x) < Columns) {
             const int i = static_cast<int>(threadIdx.x);
             const bool present = from + i < a.tokens;
-            begin_copy_word(numbers + turn * 2 * Columns + i, present ? lse + from + i : lse, present);
-            begin_copy_word(numbers + (turn * 2 + 1) * Columns + i, present ? delta + from + i : delta, present);
+            begin_copy_word(numbers + turn * 2 * Columns + i, lse + from + i, present);
+            begin_copy_word(numbers + (turn * 2 + 1) * Columns + i, delta + from + i, present);
         }
     };
-    begin_rows<G, rows, threads>(keys, a.rows(a.k, a.keys, sample, head), first_row);
-    begin_rows<G, rows, threads>(keys + rows * G::stride, a.rows(a.v, a.keys, sample, head), first_row);
+    row_copies<G, rows, threads>(a.rows(a.k, a.keys, sample, head), first_row).begin(keys);
+    row_copies<G, rows, threads>(a.rows(a.v, a.keys, sample, head), first_row).begin(keys + rows * G::stride);
     begin_tile(part.begin(), 0);
     scalar* const own_keys = keys + warp * RowTiles * 16 * G::stride;
     scalar* const own_values = own_keys + rows * G::stride;
@@ -164,12 +164,12 @@ __global__ void __launch_bounds__(Warps * 32)
     const int sample = static_cast<int>(blockIdx.z);
     const int first_row = static_cast<int>(blockIdx.x) * rows;
     const int first_own = first_row + warp * RowTiles * 16;
-    const auto k = a.rows(a.k, a.keys, sample, head);
-    const auto v = a.rows(a.v, a.keys, sample, head);
-    begin_rows<G, rows, threads>(queries, a.rows(a.q, a.tokens, sample, head), first_row);
-    begin_rows<G, rows, threads>(queries + rows * G::stride, a.rows(g.dout, a.tokens, sample, head), first_row);
-    begin_rows<G, Columns, threads>(keys, k, 0);
-    begin_rows<G, Columns, threads>(keys + 2 * tile, v, 0);
+    row_copies<G, Columns, threads> k(a.rows(a.k, a.keys, sample, head), 0);
+    row_copies<G, Columns, threads> v(a.rows(a.v, a.keys, sample, head), 0);
+    row_copies<G, rows, threads>(a.rows(a.q, a.tokens, sample, head), first_row).begin(queries);
+    row_copies<G, rows, threads>(a.rows(g.dout, a.tokens, sample, head), first_row).begin(queries + rows * G::stride);
+    k.begin(keys);
+    v.begin(keys + 2 * tile);
     scalar* const own_queries = queries + warp * RowTiles * 16 * G::stride;
     scalar* const own_dout = own_queries + rows * G::stride;
     const float scale = a.scale * log2_of_e;
@@ -192,8 +192,8 @@ __global__ void __launch_bounds__(Warps * 32)
         wait_for_copies();
         __syncthreads(); // this tile is there, and nobody reads the one before it any more
         if (first + Columns < a.keys) {
-            begin_rows<G, Columns, threads>(keys + (turn ^ 1) * tile, k, first + Columns);
-            begin_rows<G, Columns, threads>(keys + (2 + (turn ^ 1)) * tile, v, first + Columns);
+            k.begin(keys + (turn ^ 1) * tile);
+            v.begin(keys + (2 + (turn ^ 1)) * tile);
         }
         float weights[RowTiles][Columns / 8][4]{};
         multiply_rows<G, RowTiles, Columns>(weights, own_queries, keys + turn * tile);

@@ -37,7 +37,7 @@ __device__ void copy_rows_as_floats(float* tile, const head_rows<const T>& from,
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int depth = (from.head_size + 3) / 4 * 4;
     for (int row = warp; row < Rows; row += fma_threads / 32) {
-        const T* const source = from.first + (first + row) * from.stride;
+        const T* const source = from.row(first + row);
         for (int c = static_cast<int>(threadIdx.x) % 32; c < depth; c += 32) {
             const bool present = first + row < from.tokens && c < from.head_size;
             tile[row * G::stride + c] = present ? to_float(source[c]) : 0.0f;
@@ -122,7 +122,7 @@ __device__ void store_numbers(const float (&sums)[G::rows_each][G::numbers_each]
 #pragma unroll
         for (int n = 0; n != G::numbers_each; ++n) {
             const int c = x + 16 * n;
-            if (c < to.head_size) { to.first[row * to.stride + c] = from_float<T>(sums[i][n] * factors[i]); }
+            if (c < to.head_size) { to.row(row)[c] = from_float<T>(sums[i][n] * factors[i]); }
         }
     }
 }

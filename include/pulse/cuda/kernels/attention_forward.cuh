@@ -20,11 +20,11 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
     const int head = static_cast<int>(blockIdx.y);
     const int sample = static_cast<int>(blockIdx.z);
     const int first_row = static_cast<int>(blockIdx.x) * rows;
-    const auto k = a.rows(a.k, a.keys, sample, head);
-    const auto v = a.rows(a.v, a.keys, sample, head);
-    begin_rows<G, rows, Warps * 32>(queries, a.rows(a.q, a.tokens, sample, head), first_row);
-    begin_rows<G, Columns, Warps * 32>(keys, k, 0);
-    begin_rows<G, Columns, Warps * 32>(keys + 2 * tile, v, 0);
+    row_copies<G, Columns, Warps * 32> k(a.rows(a.k, a.keys, sample, head), 0);
+    row_copies<G, Columns, Warps * 32> v(a.rows(a.v, a.keys, sample, head), 0);
+    row_copies<G, rows, Warps * 32>(a.rows(a.q, a.tokens, sample, head), first_row).begin(queries);
+    k.begin(keys);
+    v.begin(keys + 2 * tile);
     scalar* const own = queries + warp * RowTiles * 16 * G::stride;
     const float scale = a.scale * log2_of_e;
     float sums[RowTiles][G::columns][4]{};
@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
         wait_for_copies();
         __syncthreads(); // this tile is there, and nobody reads the one before it any more
         if (first + Columns < a.keys) {
-            begin_rows<G, Columns, Warps * 32>(keys + (turn ^ 1) * tile, k, first + Columns);
-            begin_rows<G, Columns, Warps * 32>(keys + (2 + (turn ^ 1)) * tile, v, first + Columns);
+            k.begin(keys + (turn ^ 1) * tile);
+            v.begin(keys + (2 + (turn ^ 1)) * tile);
         }
         float scores[RowTiles][Columns / 8][4]{};
         multiply_rows<G, RowTiles, Columns>(scores, own, keys + turn * tile);

@@ -10,13 +10,15 @@ namespace pulse::cuda {
 inline constexpr float log2_of_e = 1.44269504088896340736f;
 inline constexpr float log_of_2 = 0.69314718055994530942f;
 
-/// The rows of one head of one sample: token i begins at first + i * stride and has head_size numbers.
+/// The rows of one head of one sample: token i begins at row(i) and has head_size numbers.
 template <class T>
 struct head_rows {
     T* first{};
-    std::int64_t stride{};
+    int stride{}; ///< 32 bits, so that a row's address takes one multiply-add
     int tokens{};
     int head_size{};
+
+    [[nodiscard]] __device__ T* row(int i) const { return first + static_cast<std::int64_t>(i) * stride; }
 };
 
 /// What attention reads and writes; see cuda/attention.cuh for the shapes.
@@ -36,10 +38,8 @@ struct attention_operands {
     /// Rows of a head in a tensor of `count` tokens per sample.
     template <class S>
     [[nodiscard]] __device__ head_rows<S> rows(S* tensor, int count, int sample, int head) const {
-        const std::int64_t width = static_cast<std::int64_t>(heads) * head_size;
-        return {tensor + static_cast<std::int64_t>(sample) * count * width +
-                    static_cast<std::int64_t>(head) * head_size,
-                width, count, head_size};
+        const int width = heads * head_size;
+        return {tensor + static_cast<std::int64_t>(sample) * count * width + head * head_size, width, count, head_size};
     }
     /// Where a head begins among numbers of one per query, [batch][heads][tokens].
     [[nodiscard]] __device__ std::int64_t numbers_at(int sample, int head) const {

@@ -25,19 +25,54 @@ struct head_tile {
     static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
 };
 
-/// Begins to copy `Rows` rows from token `first` on into a tile; zeros stand beyond the last token and beyond
-/// head_size.
+/// Copies rows from token `first` on into tiles, `Rows` of them at a time. A thread goes from one of its 16 bytes to the
+/// next, and from tile to tile, by sums: products of 64 bits are several instructions each.
 template <class G, int Rows, int Threads>
-__device__ void begin_rows(typename G::scalar* tile, const head_rows<const typename G::scalar>& from, int first) {
-    constexpr int chunks = G::stride / G::chunk - 1;
-    for (int i = static_cast<int>(threadIdx.x); i < Rows * chunks; i += Threads) {
-        const int row = i / chunks;
-        const int column = (i - row * chunks) * G::chunk;
-        const bool present = first + row < from.tokens && column < from.head_size;
-        begin_copy(tile + row * G::stride + column,
-                   present ? from.first + (first + row) * from.stride + column : from.first, present);
+class row_copies {
+public:
+    using scalar = typename G::scalar;
+
+    __device__ row_copies(const head_rows<const scalar>& from, int first) :
+        at_{from.row(first + thread() / chunks) + thread() % chunks * G::chunk}, stride_{from.stride},
+        left_{from.tokens - first}, head_size_{from.head_size} {}
+
+    /// Begins to copy the next rows into a tile; zeros stand beyond the last token and beyond head_size.
+    __device__ void begin(scalar* tile) {
+        const scalar* from = at_;
+        int row = thread() / chunks;
+        int column = thread() % chunks;
+        // Where a thread's columns are not all the same, the next ones would take registers.
+#pragma unroll(chunks_apart == 0 ? Rows * chunks / Threads : 1)
+        for (int i = 0; i < Rows * chunks; i += Threads) {
+            if (Rows * chunks % Threads == 0 || i + thread() < Rows * chunks) {
+                begin_copy(tile + row * G::stride + column * G::chunk, from,
+                           row < left_ && column * G::chunk < head_size_);
+            }
+            from += rows_apart * stride_ + chunks_apart * G::chunk;
+            row += rows_apart;
+            column += chunks_apart;
+            if (chunks_apart != 0 && column >= chunks) {
+                from += stride_ - chunks * G::chunk;
+                ++row;
+                column -= chunks;
+            }
+        }
+        at_ += Rows * static_cast<unsigned>(stride_);
+        left_ -= Rows;
     }
-}
+
+private:
+    static constexpr int chunks = G::stride / G::chunk - 1; ///< of a row
+    static constexpr int rows_apart = Threads / chunks;     ///< between one copy of a thread and its next
+    static constexpr int chunks_apart = Threads % chunks;
+
+    [[nodiscard]] static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+
+    const scalar* at_; ///< the thread's first 16 bytes of the next tile; beyond the last token nothing is read
+    int stride_;
+    int left_; ///< tokens
+    int head_size_;
+};
 
 /// sums[r][j] += rows 16 r.. of a times rows 8 j.. of b, over the head: a product of the first with the transposed
 /// second. The rows are those of the calling warp.
@@ -169,7 +204,7 @@ __device__ void store_rows(const float (&sums)[RowTiles][G::columns][4], const f
     for (int i = lane; i < rows * chunks; i += 32) {
         const int row = i / chunks;
         const int column = (i - row * chunks) * G::chunk;
-        store_pack(to.first + (first + row) * to.stride + column, load_pack(staging + row * G::stride + column));
+        store_pack(to.row(first + row) + column, load_pack(staging + row * G::stride + column));
     }
 }
 
@@ -184,7 +219,7 @@ __device__ void store_sums(const float (&sums)[RowTiles][G::columns][4], float f
         for (int half = 0; half != 2; ++half) {
             const int row = first + r * 16 + half * 8 + lane / 4;
             if (row >= to.tokens) { continue; }
-            float* const from_column = to.first + row * to.stride + lane % 4 * 2;
+            float* const from_column = to.row(row) + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n != G::columns; ++n) {
                 if (n * 8 >= to.head_size) { break; }

@@ -76,8 +76,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         const char* const named = std::getenv("PULSE_EMULATED_DEVICE");
         std::snprintf(properties->name, sizeof properties->name, "%s", named != nullptr ? named : "emulated device");
         properties->totalGlobalMem = memory_bytes;
-        properties->sharedMemPerBlock = 48 * 1024;
-        properties->sharedMemPerBlockOptin = shared_bytes_limit;
+        properties->sharedMemPerBlock = plain_shared_bytes;
+        properties->sharedMemPerBlockOptin = the().shared_bytes_limit;
         properties->sharedMemPerMultiprocessor = 228 * 1024;
         properties->regsPerBlock = 65536;
         properties->warpSize = warp_size;
@@ -96,8 +96,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         require_device(device);
         switch (attribute) {
         case cudaDevAttrMultiProcessorCount: *value = multiprocessors; break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_bytes_limit; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 * 1024; break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(the().shared_bytes_limit); break;
+        case cudaDevAttrMaxSharedMemoryPerBlock: *value = plain_shared_bytes; break;
         case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
         case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
         case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
@@ -130,11 +130,11 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     });
 }
 
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute attribute, int value) {
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
     return api([&] {
-        if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value > static_cast<int>(shared_bytes_limit)) {
-            refuse(cudaErrorInvalidValue);
-        }
+        if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) { return; }
+        if (value > static_cast<int>(the().shared_bytes_limit)) { refuse(cudaErrorInvalidValue); }
+        the().allowed_shared_bytes[kernel] = static_cast<std::size_t>(value);
     });
 }
 

@@ -1,5 +1,7 @@
 #include <emulated/machine.hpp>
 
+#include <algorithm>
+
 #include <emulated/runtime.hpp>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -160,7 +162,11 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cuda
             grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
             refuse(cudaErrorInvalidConfiguration);
         }
-        if (shared_bytes > shared_bytes_limit) { refuse(cudaErrorInvalidValue); }
+        const auto allowed = the().allowed_shared_bytes.find(kernel);
+        const std::size_t most = allowed == the().allowed_shared_bytes.end() ? plain_shared_bytes : allowed->second;
+        if (shared_bytes > std::min(std::max(most, plain_shared_bytes), the().shared_bytes_limit)) {
+            refuse(cudaErrorInvalidValue);
+        }
         const std::pair<std::size_t, const void*> loaded{this_thread(), kernel};
         if (kernel != nullptr && !the().kernels_loaded.contains(loaded)) {
             drain();
@@ -171,6 +177,11 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cuda
             run_grid(grid, block, shared_bytes, run);
         });
     });
+}
+
+void set_shared_bytes_limit(std::size_t bytes) {
+    const std::scoped_lock lock(the().guard);
+    the().shared_bytes_limit = bytes;
 }
 
 std::int64_t executed_kernels() {

@@ -101,6 +101,8 @@ struct device {
     std::set<cudaEvent_t> events;
     std::vector<std::shared_ptr<capture>> captures;
     std::set<std::pair<std::size_t, const void*>> kernels_loaded; ///< by the thread whose device has them
+    std::map<const void*, std::size_t> allowed_shared_bytes;      ///< by kernel
+    std::size_t shared_bytes_limit{227 * 1024};
     CUstream_st default_stream;
     std::size_t device_bytes{};
     std::size_t pinned_bytes{};

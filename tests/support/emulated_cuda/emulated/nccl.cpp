@@ -36,6 +36,7 @@ struct side {
     void* data{};
     std::size_t bytes{};
     std::size_t round{}; ///< of its group
+    bool registered{};   ///< with its communicator
     bool over{};
 };
 
@@ -94,12 +95,19 @@ struct ncclComm {
 namespace emulated_nccl {
 namespace {
 
+/// Memory that a communicator knows.
+struct registration {
+    ncclComm_t with{};
+    const std::byte* data{};
+    std::size_t bytes{};
+};
+
 struct state {
     std::map<std::string, std::shared_ptr<clique>> cliques{};
     /// By parent and number of the split: of every parent rank its colour, key and new communicator.
     std::map<std::pair<clique*, int>, std::map<int, std::tuple<int, int, ncclComm_t>>> splits{};
     std::set<ncclComm_t> alive{};
-    std::map<void*, ncclComm_t> handles{}; ///< of registered memory
+    std::map<void*, registration> handles{};
     std::uintptr_t last_handle{};
     std::vector<std::shared_ptr<group>> groups{};
     int ids{};
@@ -116,6 +124,14 @@ state& all() {
 thread_local int depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, std::shared_ptr<group>>> open;
 thread_local cudaStream_t stream_of_open = nullptr;
+
+bool is_registered(ncclComm_t comm, const void* data, std::size_t bytes) {
+    const auto* const first = static_cast<const std::byte*>(data);
+    return std::ranges::any_of(all().handles, [&](const auto& known) {
+        const registration& r = known.second;
+        return r.with == comm && first >= r.data && first + bytes <= r.data + r.bytes;
+    });
+}
 
 /// Whether every rank has come to the communicator.
 bool complete(ncclComm_t comm) {
@@ -152,10 +168,10 @@ void run_between(group& g) {
             side& mine = *m.mine;
             if (mine.over || mine.round != g.round) { continue; }
             if (!m.sends && !m.has_room) {
-                if (!g.between->offer_room(m.peer, m.number, mine.bytes)) { refuse(cudaErrorUnknown); }
+                if (!g.between->offer_room(m.peer, m.number, mine.bytes, mine.registered)) { refuse(cudaErrorUnknown); }
                 m.has_room = true;
             }
-            const auto now = g.between->move(m.sends, m.peer, m.number, mine.data, mine.bytes);
+            const auto now = g.between->move(m.sends, m.peer, m.number, mine.data, mine.bytes, mine.registered);
             if (now == process_clique::progress::wrong) { refuse(cudaErrorInvalidValue); }
             mine.over = now == process_clique::progress::over;
             over = over && mine.over;
@@ -194,7 +210,7 @@ void move(group& g, std::size_t last) {
             if (theirs.of->round < theirs.round) { move(*theirs.of, theirs.round); }
             side& out = m.sends ? *m.mine : theirs;
             side& in = m.sends ? theirs : *m.mine;
-            if (out.bytes != in.bytes) { refuse(cudaErrorInvalidValue); }
+            if (out.bytes != in.bytes || out.registered != in.registered) { refuse(cudaErrorInvalidValue); }
             std::memcpy(in.data, out.data, out.bytes);
             in.over = out.over = true;
         }
@@ -229,7 +245,8 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     g.rank = me;
     const auto before =
         std::ranges::count_if(g.messages, [&](const message& m) { return m.sends == sends && m.peer == peer; });
-    const auto mine = std::make_shared<side>(side{&g, data, bytes, static_cast<std::size_t>(before), false});
+    const auto mine = std::make_shared<side>(
+        side{&g, data, bytes, static_cast<std::size_t>(before), is_registered(comm, data, bytes), false});
     if (comm->between) {
         g.messages.push_back({sends, peer, comm->between->next(sends, peer), mine});
     } else {
@@ -365,7 +382,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
             return ncclInternalError;
         }
     }
-    std::erase_if(all().handles, [&](const auto& registered) { return registered.second == comm; });
+    std::erase_if(all().handles, [&](const auto& registered) { return registered.second.with == comm; });
     if (comm->partners != nullptr) {
         for (auto& [rank, of] : *comm->partners) {
             if (std::get<2>(of) == comm) { std::get<0>(of) = -2; } // nobody's partner any more
@@ -424,7 +441,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t bytes, v
         return ncclInvalidArgument;
     }
     *handle = reinterpret_cast<void*>(++all().last_handle);
-    all().handles.emplace(*handle, comm);
+    all().handles.emplace(*handle, registration{comm, static_cast<const std::byte*>(data), bytes});
     return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {

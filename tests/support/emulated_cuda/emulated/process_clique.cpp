@@ -71,20 +71,29 @@ std::string process_clique::file(bool sends, int peer, std::size_t number, const
     return name_ + "m" + from + "." + to + "." + std::to_string(number) + what;
 }
 
-bool process_clique::offer_room(int peer, std::size_t number, std::size_t bytes) const {
-    const std::string count = std::to_string(bytes);
-    return folder_.put(file(false, peer, number, ".room"), count.data(), count.size());
+namespace {
+
+std::string room_of(std::size_t bytes, bool registered) {
+    return std::to_string(bytes) + (registered ? " registered" : "");
 }
 
-process_clique::progress process_clique::move(bool sends, int peer, std::size_t number, void* data,
-                                              std::size_t bytes) const {
+} // namespace
+
+bool process_clique::offer_room(int peer, std::size_t number, std::size_t bytes, bool registered) const {
+    const std::string room = room_of(bytes, registered);
+    return folder_.put(file(false, peer, number, ".room"), room.data(), room.size());
+}
+
+process_clique::progress process_clique::move(bool sends, int peer, std::size_t number, void* data, std::size_t bytes,
+                                              bool registered) const {
     const std::string room = file(sends, peer, number, ".room");
     const std::string sent = file(sends, peer, number, ".data");
     const std::optional<std::string> found = folder_.get(sends ? room : sent);
     if (!found) { return progress::waits; }
     folder_.remove(sends ? room : sent);
     if (sends) {
-        return *found == std::to_string(bytes) && folder_.put(sent, data, bytes) ? progress::over : progress::wrong;
+        return *found == room_of(bytes, registered) && folder_.put(sent, data, bytes) ? progress::over
+                                                                                      : progress::wrong;
     }
     if (found->size() != bytes) { return progress::wrong; }
     std::memcpy(data, found->data(), bytes);

@@ -31,10 +31,12 @@ public:
     /// The number of the next message of a direction and peer.
     [[nodiscard]] std::size_t next(bool sends, int peer) { return messages_[{sends, peer}]++; }
     /// A receive has started. False when nothing can be written.
-    [[nodiscard]] bool offer_room(int peer, std::size_t number, std::size_t bytes) const;
+    [[nodiscard]] bool offer_room(int peer, std::size_t number, std::size_t bytes, bool registered) const;
     enum class progress { waits, over, wrong };
-    /// Moves a message that has started, where its other side has started too. Wrong: that is of another size.
-    [[nodiscard]] progress move(bool sends, int peer, std::size_t number, void* data, std::size_t bytes) const;
+    /// Moves a message that has started, where its other side has started too. Wrong: that is of another size, or the
+    /// memory of one side is registered and that of the other is not.
+    [[nodiscard]] progress move(bool sends, int peer, std::size_t number, void* data, std::size_t bytes,
+                                bool registered) const;
     /// Whether the peer's process is no more; looks now and then.
     [[nodiscard]] bool died(int peer);
 

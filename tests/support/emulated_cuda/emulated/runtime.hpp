@@ -53,6 +53,9 @@ bool end_captures();
 
 inline constexpr std::size_t memory_bytes = std::size_t{8} << 30; ///< of the device
 inline constexpr int multiprocessors = 3; ///< few, so that loops over a grid that fills the device go round
-inline constexpr std::size_t shared_bytes_limit = 227 * 1024;
+inline constexpr std::size_t plain_shared_bytes = 48 * 1024; ///< of a block, for a kernel that was allowed no more
+
+/// What a kernel may be allowed at most, also where it was allowed more before: 227 KiB at first.
+void set_shared_bytes_limit(std::size_t bytes);
 
 } // namespace emulated_cuda

@@ -3,6 +3,7 @@
 /// Stands before the header of the same name where CUDA is emulated: same functions, kernels run on the host.
 
 #include <cstddef>
+#include <source_location>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@
 #include <emulated/runtime.hpp>
 
 #include <pulse/cuda/error.cuh>
+#include <pulse/cuda/launch_limits.cuh>
 #include <pulse/cuda/queue.cuh>
 
 namespace pulse::cuda {
@@ -20,18 +22,19 @@ T* shared_memory() {
     return static_cast<T*>(emulated_cuda::dynamic_shared());
 }
 
-inline constexpr std::size_t plain_shared_bytes = 48 * 1024;
-
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
+    const auto* const address = reinterpret_cast<const void*>(kernel);
+    require_grid(grid);
+    allow_shared_bytes(address, shared_bytes, std::source_location::current());
     const cudaError_t status = emulated_cuda::enqueue_kernel(
         grid, block, shared_bytes, stream,
         [kernel, values = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {
             std::apply(kernel, values);
         },
-        reinterpret_cast<const void*>(kernel));
+        address);
     if (status == cudaSuccess) { return; }
     static_cast<void>(cudaGetLastError());
     const auto text = [](dim3 size) {

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <pulse/core/error.hpp>
+#include <pulse/cuda/error.cuh>
+
+namespace pulse::cuda {
+
+/// Dynamic shared memory that every kernel may have; more must be allowed kernel by kernel.
+inline constexpr std::size_t plain_shared_bytes = 48 * 1024;
+
+/// Blocks of a grid in y, and in z.
+inline constexpr unsigned most_grid_rows = 65535;
+
+/// Allows `kernel` that much dynamic shared memory on the current device, once; throws cuda_error where the device has
+/// less.
+inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::source_location where) {
+    if (bytes <= plain_shared_bytes) { return; }
+    static std::mutex guard;
+    static std::map<std::pair<const void*, int>, std::size_t> allowed;
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice", where);
+    const std::scoped_lock lock(guard);
+    std::size_t& most = allowed[{kernel, device}];
+    if (bytes <= most) { return; }
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "cudaFuncSetAttribute", where);
+    most = bytes;
+}
+
+/// Throws input_error for a grid that no device takes: y and z count samples and heads.
+inline void require_grid(dim3 grid) {
+    if (grid.y <= most_grid_rows && grid.z <= most_grid_rows) { return; }
+    throw input_error("pulse: an operation takes at most " + std::to_string(most_grid_rows) +
+                      " samples or heads at once, and was given " + std::to_string(grid.y < grid.z ? grid.z : grid.y));
+}
+
+} // namespace pulse::cuda

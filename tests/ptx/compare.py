@@ -1,0 +1,50 @@
+"""What tests of kernels share: drawn numbers, comparisons, the way a test ends."""
+
+import re
+import sys
+import time
+
+import numpy as np
+
+from device import Device
+from ptx import Fault, to_bfloat16
+
+failures = []
+
+
+class Numbers:
+    def __init__(self, seed):
+        self.draw = np.random.default_rng(seed)
+
+    def float32(self, *shape, mean=0.0):
+        return (self.draw.standard_normal(shape) + mean).astype(np.float32)
+
+    def bfloat16(self, *shape, mean=0.0):
+        return to_bfloat16(self.float32(*shape, mean=mean))
+
+
+def check(what, got, want, tolerance):
+    """The differences are at most `tolerance` times the values that are wanted, in the mean; the greatest at most twice
+    that of the greatest."""
+    difference = np.asarray(got, np.float64) - want
+    mean = np.sqrt((difference**2).mean() / max((want**2).mean(), 1e-300))
+    most = np.abs(difference).max() / max(np.abs(want).max(), 1e-300)
+    good = mean <= tolerance and most <= 2 * tolerance
+    print(f"{'' if good else 'WRONG '}{what}: {mean:.1e} in the mean, {most:.1e} at most, of {tolerance:.1e}")
+    if not good:
+        failures.append(what)
+
+
+def main(run, names):
+    """Runs it on a device with the library that the command names. No kernel with such a name may be left out."""
+    start = time.time()
+    np.seterr(all="ignore")
+    try:
+        device = Device(sys.argv[1])
+        run(device)
+        failures.extend(f"{kernel} has not run" for kernel in device.kernels.keys() - device.launched
+                        if re.search(names, kernel))
+    except Fault as fault:
+        failures.append(str(fault))
+    print("\n".join("WRONG " + what for what in failures) + f"\n{time.time() - start:.1f} s")
+    sys.exit(1 if failures else 0)

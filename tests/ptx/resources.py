@@ -1,0 +1,101 @@
+"""What kernels take of a multiprocessor.   resources.py LIBRARY [--write]
+
+No kernel has local memory, to which registers spill. None takes more registers or static shared memory than
+resources.txt says, where that was written for the same version of PTX; --write writes it. No loop of attention's
+with products on tensor cores has a 64-bit product or division. Where 8 scalars are a pack, no part of one is stored
+alone."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+
+from device import PTX, images_in
+from ptx import kernels_of
+
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "resources.txt")
+REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: a number for each symbol
+SLOW = re.compile(r"\b(mul|mad)\.(lo|hi)\.[su]64|\b(div|rem)\.[su]64")
+PACKS = re.compile(r"__nv_bfloat16, 8\b")
+PART_OF_PACK = re.compile(r"\bst\.(global(\.v2)?\.[bsu](16|32)|shared(\.v2)?\.[bsu]16)\b")
+
+
+def text_at(data, at):
+    return data[at : data.index(b"\0", at)].decode()
+
+
+def attributes_of(cubin):
+    """{kernel: {attribute: value}} of an ELF file for a device."""
+    (headers,) = struct.unpack_from("<Q", cubin, 40)
+    count, names = struct.unpack_from("<HH", cubin, 60)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, headers + 64 * i) for i in range(count)]
+    at = {text_at(cubin, sections[names][4] + section[0]): section for section in sections}
+    found = {}
+    place, size = at[".nv.info"][4:6]
+    end = place + size
+    while place < end:
+        form, attribute, size = struct.unpack_from("<BBH", cubin, place)
+        if form == 4 and attribute in (REGISTERS, FRAME):
+            symbol, value = struct.unpack_from("<II", cubin, place + 4)
+            (name,) = struct.unpack_from("<I", cubin, at[".symtab"][4] + 24 * symbol)
+            found.setdefault(text_at(cubin, at[".strtab"][4] + name), {})[attribute] = value
+        place += 4 + (size if form == 4 else 0)
+    return found
+
+
+def short_names(kernels):
+    """Names as a person writes them, without arguments."""
+    said = subprocess.run(["c++filt"], input="\n".join(kernels), capture_output=True, text=True, check=True).stdout
+    short = [re.sub(r"^void ", "", name).replace("pulse::cuda::", "") for name in said.split("\n")]
+    return dict(zip(kernels, [re.sub(r">\(.*", ">", name) for name in short]))
+
+
+def main(library, writes):
+    wrong = []
+    kernels, registers, architectures = {}, {}, set()
+    version = None
+    for kind, architecture, image in images_in(library):
+        if kind == PTX:
+            text = image.decode().rstrip("\0")
+            version = re.search(r"\.version (\S+)", text)[1]
+            kernels.update(kernels_of(text))
+            continue
+        architectures.add(architecture)
+        for symbol, attributes in attributes_of(image).items():
+            if attributes[FRAME]:
+                wrong.append(f"sm_{architecture}: {symbol} has {attributes[FRAME]} bytes of local memory")
+            if REGISTERS in attributes:
+                registers.setdefault(symbol, {})[architecture] = attributes[REGISTERS]
+    for name, kernel in kernels.items():
+        for loop in kernel.loops():
+            if "attention" in name and any(text.startswith("mma.") for text in loop):
+                wrong += [f"{name}, in a loop: {text}" for text in loop if SLOW.search(text)]
+
+    columns = sorted(architectures)
+    names = short_names(sorted(kernels))
+    for name, kernel in kernels.items():
+        if PACKS.search(names[name]):
+            wrong += [f"{names[name]}: {text}" for text in kernel.texts if PART_OF_PACK.search(text)]
+    rows = {names[k]: [registers[k][a] for a in columns] + [kernels[k].static_bytes] for k in kernels}
+    lines = [f"PTX {version}: registers on {', '.join(f'sm_{a}' for a in columns)}, bytes of static shared memory"]
+    lines += ["%4d" * len(columns) % tuple(row[:-1]) + "%6d  " % row[-1] + name for name, row in sorted(rows.items())]
+    print("\n".join(lines))
+    if writes:
+        with open(TABLE, "w") as file:
+            file.write("\n".join(lines) + "\n")
+    with open(TABLE) as file:
+        first, *table = file.read().splitlines()
+    if first == lines[0]:
+        known = {line.split(maxsplit=len(columns) + 1)[-1]: [int(n) for n in line.split()[: len(columns) + 1]]
+                 for line in table}
+        for name, row in rows.items():
+            if name not in known or any(n > most for n, most in zip(row, known[name])):
+                wrong.append(f"{name}: {row}, and resources.txt has {known.get(name)}")
+    else:
+        print(f"not compared with a table of another version: {first}")
+    print("\n".join("WRONG " + what for what in dict.fromkeys(wrong)))
+    return 1 if wrong else 0
+
+
+sys.exit(main(sys.argv[1], "--write" in sys.argv))

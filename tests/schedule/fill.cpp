@@ -26,6 +26,7 @@ namespace {
 using namespace pulse;
 using detail::device_orders;
 using detail::frozen_bound_us;
+using detail::frozen_end_bound_us;
 using detail::ordered_pass;
 using detail::orders_of;
 using pulse::test::chain_problem;
@@ -328,6 +329,7 @@ TEST_SUITE("host") {
         std::mt19937 splits{3};
         int judged = 0;
         int equal = 0;
+        int attained = 0; // bounds of the end
         double worst = 0;
         while (judged != 500) {
             const auto problem = limited_problem(random, 2, 1, 2, 0);
@@ -344,13 +346,18 @@ TEST_SUITE("host") {
             const exhaustive_fill all{problem, passes, work, end_us(work, found)};
             if (all.gave_up()) { continue; }
             REQUIRE(all.best() >= found.lower_bound_us * (1 - 1e-9));
+            const double end_bound = frozen_end_bound_us(problem, work, 0.0);
+            REQUIRE(all.best() >= end_bound * (1 - 1e-9));
+            attained += all.best() <= end_bound * (1 + 1e-9) ? 1 : 0;
             const double gap = gap_of(end_us(work, found), all.best());
             ++judged;
             equal += gap < 1e-9 ? 1 : 0;
             worst = std::max(worst, gap);
         }
-        MESSAGE("optimal " << equal << " of " << judged << ", worst " << 100 * worst << " %");
+        MESSAGE("optimal " << equal << " of " << judged << ", worst " << 100 * worst << " %; bounds attained "
+                           << attained);
         CHECK(equal == judged);
+        CHECK(attained >= 50);
     }
 
     TEST_CASE("fill: layers short beside a step come near the bound of these orders of passes") {

@@ -48,7 +48,8 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
 } // namespace detail
 
 /// `layers` with at most `most` layers, or as few as there can be without one that goes over the end of a skip: of all
-/// other neighbours, those that take the least time together become one, again and again. For searches whose work grows fast with the number of layers, as that of a fold in several waves does.
+/// other neighbours, those that take the least time together become one, again and again. For searches whose work
+/// grows fast with the number of layers, as that of a fold in several waves does.
 ///
 /// What such a layer saves has the outputs inside of it, what it defers their gradients. Requires a table of one
 /// backbone that passes check_costs.

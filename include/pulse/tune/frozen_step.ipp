@@ -115,13 +115,7 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
 PULSE_INLINE double frozen_step_bound_us(const cost_table& costs, const tune_candidate& c, const candidate_step& step,
                                          double known_us) {
     const frozen_work work = detail::frozen_work_of(costs, c, step);
-    // After passes and tasks a device steps its parameters, which it computes nothing else beside.
-    double optimizer_us = std::numeric_limits<double>::infinity();
-    for (std::size_t d = 0; d != static_cast<std::size_t>(step.problem.devices); ++d) {
-        optimizer_us = std::min(optimizer_us, step.world.optimizer_us_of(d));
-    }
-    const double together = detail::frozen_bound_us(step.problem, work, known_us);
-    return std::max(step_bound_us(step, known_us), together + optimizer_us);
+    return std::max(step_bound_us(step, known_us), detail::frozen_end_bound_us(step.problem, work, known_us));
 }
 
 PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& costs, const tune_candidate& c,
@@ -142,7 +136,7 @@ PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& c
         const schedule none{std::vector<std::vector<timed_pass>>(where->kept_bytes.size())};
         const double makespan_us = mode == frozen_mode::first
                                        ? detail::encode_first(none, where->work, {}).makespan_us()
-                                       : detail::frozen_bound_us(prepared.step.problem, where->work, 0);
+                                       : detail::frozen_end_bound_us(prepared.step.problem, where->work, 0);
         const auto split = std::count(ways.begin(), ways.end(), detail::host_way::split);
         found.push_back({makespan_us, split, bytes, std::move(*where)});
     }
@@ -173,8 +167,10 @@ PULSE_INLINE void expect_frozen(evaluated_candidate& made, const prepared_candid
     const prediction& alone = made.planned.predicted;
     made.frozen.passes_step_us = alone.step_us;
     const double passes_us = made.planned.order.makespan_us();
-    const double more_us = detail::frozen_bound_us(prepared.step.problem, where.work, passes_us) - passes_us;
-    const double step_us = alone.step_us + std::max(0.0, more_us);
+    const schedule_problem& problem = prepared.step.problem;
+    const double more_us = detail::frozen_bound_us(problem, where.work, passes_us) - passes_us;
+    const double step_us =
+        std::max(alone.step_us + std::max(0.0, more_us), detail::frozen_end_bound_us(problem, where.work, passes_us));
     const double busy_us = (1 - alone.bubble_ratio) * alone.step_us + where.work_us() / made.planned.pipeline_degree;
     detail::predict_step(made.planned, step_us, step_us > 0 ? std::max(0.0, 1 - busy_us / step_us) : 0.0);
 }

@@ -118,4 +118,15 @@ struct frozen_shares {
     return std::max(bound, spread_bound_us(work, busy_us(problem)));
 }
 
+/// The same of the end of all that devices do, work.after_us included, which nothing else goes on beside.
+[[nodiscard]] constexpr double frozen_end_bound_us(const schedule_problem& problem, const frozen_work& work,
+                                                   double passes_bound_us) {
+    const double together = frozen_bound_us(problem, work, passes_bound_us);
+    if (work.after_us.empty()) { return together; }
+    std::vector<double> busy = busy_us(problem);
+    for (std::size_t d = 0; d != busy.size(); ++d) { busy[d] += work.after_us[d]; }
+    const double least_after = *std::min_element(work.after_us.begin(), work.after_us.end());
+    return std::max(together + least_after, spread_bound_us(work, busy));
+}
+
 } // namespace pulse::detail

@@ -54,7 +54,7 @@ public:
         after_us_.resize(busy_.size(), 0.0);
         for (std::size_t d = 0; d != busy_.size(); ++d) { busy_[d] += after_us_[d]; }
         frame_ = frame_of(problem, passes, after_us_);
-        least_us_ = std::max(frame_.end_us, bound_us + *std::min_element(after_us_.begin(), after_us_.end()));
+        least_us_ = std::max(frame_.end_us, frozen_end_bound_us(problem, work, bound_us));
     }
 
     /// When all ends with a choice; never where memory does not allow it. Keeps what is better than all before;

@@ -91,6 +91,14 @@ void device_operations::geglu(std::int64_t rows, int features, const T* x, T* y)
 void device_operations::geglu_backward(std::int64_t rows, int features, const T* x, const T* dy, T* dx) {
     math_->geglu_backward(rows, features, x, dy, dx);
 }
+void device_operations::gelu(std::int64_t n, const T* x, T* y) { math_->gelu(n, x, y); }
+void device_operations::gelu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+    math_->gelu_backward(n, x, dy, dx, how);
+}
+void device_operations::gelu_tanh(std::int64_t n, const T* x, T* y) { math_->gelu_tanh(n, x, y); }
+void device_operations::gelu_tanh_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
+    math_->gelu_tanh_backward(n, x, dy, dx, how);
+}
 void device_operations::silu(std::int64_t n, const T* x, T* y) { math_->silu(n, x, y); }
 void device_operations::silu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
     math_->silu_backward(n, x, dy, dx, how);

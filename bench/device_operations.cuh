@@ -79,6 +79,10 @@ public:
                              const float* statistics, const T* dy, T* dx, float* dgamma, float* dbeta, into how);
     void geglu(std::int64_t rows, int features, const T* x, T* y);
     void geglu_backward(std::int64_t rows, int features, const T* x, const T* dy, T* dx);
+    void gelu(std::int64_t n, const T* x, T* y);
+    void gelu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how);
+    void gelu_tanh(std::int64_t n, const T* x, T* y);
+    void gelu_tanh_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how);
     void silu(std::int64_t n, const T* x, T* y);
     void silu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how);
     void add(std::int64_t n, const T* x, T* y);
@@ -93,8 +97,6 @@ public:
     void sinusoid(int batch, int features, bool flip, double shift, const float* timesteps, T* e);
 
     // No UNet calls these: they are not defined.
-    void gelu(std::int64_t n, const T* x, T* y);
-    void gelu_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how);
     void patches_to_image(const pulse::patch_shape& s, int batch, const T* x, T* y);
     void image_to_patches(const pulse::patch_shape& s, int batch, const T* x, T* y);
     void adaptive_norm(const pulse::adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
@@ -102,8 +104,6 @@ public:
     void adaptive_norm_backward(const pulse::adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
                                 const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,
                                 float* dgamma, float* dbeta, T* dscale, T* dshift, into how);
-    void gelu_tanh(std::int64_t n, const T* x, T* y);
-    void gelu_tanh_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how);
     void rotary(const pulse::rotary_shape& s, int batch, const T* x, T* y);
     void rotary_backward(const pulse::rotary_shape& s, int batch, const T* dy, T* dx);
     void add_resampled(const pulse::resample_shape& s, int batch, const T* x, T* y);

@@ -1,8 +1,8 @@
-// The cards that people own, the setting of PULSE's headline, eight devices, and four nodes with slow links between
-// them: pulse's tuned plan against the tuned baselines, simulated.
+// The cards that people own, eight devices of a data centre, four nodes with slow links between them, and PULSE's own
+// clusters and models: pulse's tuned plan against the tuned baselines, simulated.
 //   bench_paper [--quick] [--model NAME] [--cluster NAME...] [--global-batch N] [--refine SECONDS] [--json FILE]
-// Every method is tuned over the same degrees, microbatch sizes and memory; see `methods` and tune_sharding for what
-// each may choose.
+// Every method is tuned over the same degrees, microbatch sizes and memory; see `methods`, tune_block_pipeline and
+// tune_sharding for what each may choose.
 // Exit status: 0 measured, 1 failed, 2 refused.
 #include <algorithm>
 #include <cstddef>
@@ -18,15 +18,15 @@
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
-#include <pulse/hardware/clusters.hpp>
-#include <pulse/hardware/device.hpp>
+#include <pulse/model/graph.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/schedule/synthesize.hpp>
 #include <pulse/tune/tuner.hpp>
-#include <pulse/zoo/known_models.hpp>
 
+#include "block_pipeline.hpp"
 #include "fully_sharded.hpp"
 #include "json_output.hpp"
+#include "paper_settings.hpp"
 #include "run_bench.hpp"
 #include "tuning_table.hpp"
 
@@ -34,6 +34,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using namespace pulse;
+using setting = pulse_bench::paper_setting;
 
 constexpr double throughput_claim = 2.3;
 constexpr double volume_claim = 89.0;
@@ -46,43 +47,6 @@ struct paper_options {
     double refine_seconds{1.0};
     std::string json{};
 };
-
-struct setting {
-    device on{};
-    cluster machine{};
-    int global_batch{};
-    std::vector<std::string> models{};
-};
-
-/// Servers of V100 cards on PCIe with Ethernet of 12 Gb/s between them.
-constexpr cluster slow_nodes{.name = "4x8xv100-slow",
-                             .nodes = 4,
-                             .devices_per_node = 8,
-                             .memory_bytes = v100_32gb.memory_bytes,
-                             .intra_node = {.latency_us = 10.0, .bandwidth_gb_per_s = 12.0},
-                             .inter_node = {.latency_us = 15.0, .bandwidth_gb_per_s = 1.5}};
-
-/// The cards that people own: RTX 4090 on PCIe behind the host, as two of them exchange without peer access, and in two
-/// servers with Ethernet of 10 Gb/s between.
-constexpr cluster own_cards(const label& name, int nodes, int devices_per_node) {
-    return {.name = name,
-            .nodes = nodes,
-            .devices_per_node = devices_per_node,
-            .memory_bytes = rtx_4090.memory_bytes,
-            .intra_node = {.latency_us = 15.0, .bandwidth_gb_per_s = 10.0},
-            .inter_node = {.latency_us = 30.0, .bandwidth_gb_per_s = nodes > 1 ? 1.25 : 0.0}};
-}
-
-/// The cards that people own, eight devices of one node with memory and links as known_clusters has them, and the slow
-/// nodes.
-std::vector<setting> settings() {
-    const std::vector<std::string> of_the_paper{"sd21", "uvit_h2", "hunyuan_dit_v12"};
-    const std::vector<std::string> all{"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"};
-    return {{rtx_4090, own_cards("8xrtx-4090", 1, 8), 16, all}, {rtx_4090, own_cards("4xrtx-4090", 1, 4), 16, all},
-            {rtx_4090, own_cards("2xrtx-4090", 1, 2), 16, all}, {rtx_4090, own_cards("2x4xrtx-4090", 2, 4), 16, all},
-            {v100_32gb, v100_nvlink_8, 128, of_the_paper},      {v100_32gb, v100_pcie_8, 128, of_the_paper},
-            {ascend_910a, ascend_910a_8, 128, of_the_paper},    {v100_32gb, slow_nodes, 256, all}};
-}
 
 /// A method with what its authors let it choose.
 struct method {
@@ -149,6 +113,14 @@ std::vector<method> methods(const setting& in, double refine_seconds) {
         o.methods = {schedule_method::zb_v};
         o.split_backwards = {true};
     });
+    add("Hanayo, direct", [&](tune_options& o) {
+        o.placements = {placement::folded};
+        o.fold = fold_cut::balanced;
+        o.waves = {1, 2, 4};
+        o.routings = {skip_routing::direct};
+        o.methods = {schedule_method::hanayo};
+        o.split_backwards = {false};
+    });
     add("data parallel", [&](tune_options& o) {
         o.pipeline_degrees = {1};
         o.placements = {placement::sequential, placement::interleaved};
@@ -174,29 +146,40 @@ struct outcome {
     std::string why{}; ///< when there is no plan
 };
 
-outcome tuned(const known_model& model, const setting& in, const method& by) {
-    outcome out{.name = by.name};
-    try {
-        const tune_row row =
-            tune([&](int size) { return analytic_costs(model.graph, in.on, size, 2); }, in.machine, by.space)
-                .best_row();
-        out.row = row;
-        out.step_us = row.step_us;
-        out.samples_per_s = row.samples_per_s;
-        out.idle = row.bubble_ratio;
-        out.pipeline_bytes = static_cast<double>(row.boundary_bytes + row.skip_bytes) * row.candidate.data_degree;
-        out.replica_bytes = static_cast<double>(row.gradient_bytes) * row.candidate.data_degree;
-        out.plan = to_text(row.candidate);
-    } catch (const infeasible_error& e) { out.why = e.what(); }
+cost_source costs_of(const graph_view& model, const setting& in) {
+    return [&](int size) { return analytic_costs(model, in.on, size, 2); };
+}
+
+outcome outcome_of(std::string name, const tune_row& row) {
+    outcome out{.name = std::move(name), .row = row};
+    out.step_us = row.step_us;
+    out.samples_per_s = row.samples_per_s;
+    out.idle = row.bubble_ratio;
+    out.pipeline_bytes = static_cast<double>(row.boundary_bytes + row.skip_bytes) * row.candidate.data_degree;
+    out.replica_bytes = static_cast<double>(row.gradient_bytes) * row.candidate.data_degree;
+    out.plan = to_text(row.candidate);
     return out;
 }
 
-outcome sharded(const known_model& model, const setting& in, bool hybrid) {
-    outcome out{.name = hybrid ? "FSDP, hybrid" : "FSDP, whole"};
+outcome tuned(const graph_view& model, const setting& in, const method& by) {
+    try {
+        return outcome_of(by.name, tune(costs_of(model, in), in.machine, by.space).best_row());
+    } catch (const infeasible_error& e) { return {.name = by.name, .why = e.what()}; }
+}
+
+outcome cut_by_blocks(const graph_view& model, const setting& in) {
+    const std::string name = "1F1B, cut by blocks";
+    const auto best = pulse_bench::tune_block_pipeline(costs_of(model, in), in.machine, common(in));
+    if (!best) { return {.name = name, .why = "no stages of as many blocks each fit"}; }
+    return outcome_of(name, *best);
+}
+
+/// Over all devices by a stage of ZeRO; without one over those of each node, as is best.
+outcome sharded(const graph_view& model, const setting& in, std::optional<int> stage) {
+    outcome out{.name = stage ? "ZeRO-" + std::to_string(*stage) : "FSDP, hybrid"};
     const tune_options base = common(in);
-    const auto best =
-        pulse_bench::tune_sharding([&](int size) { return analytic_costs(model.graph, in.on, size, 2); }, in.machine,
-                                   {base.kept, base.memory_gb_per_s}, in.global_batch, hybrid);
+    const auto best = pulse_bench::tune_sharding(costs_of(model, in), in.machine, {base.kept, base.memory_gb_per_s},
+                                                 in.global_batch, !stage, stage);
     if (!best) {
         out.why = "no microbatch fits, or the devices do not divide the batch";
         return out;
@@ -210,14 +193,14 @@ outcome sharded(const known_model& model, const setting& in, bool hybrid) {
 }
 
 /// Step time if all devices did nothing but the passes' arithmetic, evenly.
-double ideal_us(const known_model& model, const setting& in, const tune_candidate& c) {
+double ideal_us(const graph_view& model, const setting& in, const tune_candidate& c) {
     double load = 0;
-    for (const layer_cost& l : analytic_costs(model.graph, in.on, c.microbatch_size, 2).layers) { load += l.load_us(); }
+    for (const layer_cost& l : analytic_costs(model, in.on, c.microbatch_size, 2).layers) { load += l.load_us(); }
     return load / c.microbatch_size * in.global_batch / in.machine.devices();
 }
 
 /// Which of its resources keeps pulse's plan from the ideal step.
-std::string binding(const known_model& model, const setting& in, const outcome& pulse_plan, const method& by,
+std::string binding(const graph_view& model, const setting& in, const outcome& pulse_plan, const method& by,
                     double ideal, double baseline_us) {
     const double room = baseline_us / ideal;
     char text[400];
@@ -249,8 +232,9 @@ std::string binding(const known_model& model, const setting& in, const outcome& 
 
 /// Prints what every method comes to. `found` has the outcomes with tuned degrees, which one pipeline of all devices is
 /// compared with where a method is no pipeline.
-ordered_json compare(const known_model& model, const setting& in, double refine_seconds, bool whole_pipeline,
+ordered_json compare(const std::string& name, const setting& in, double refine_seconds, bool whole_pipeline,
                      std::vector<outcome>& found) {
+    const graph_view model = pulse_bench::paper_graph(name);
     std::vector<method> all = methods(in, refine_seconds);
     if (!whole_pipeline) { found.assign(all.size(), {}); }
     std::vector<std::future<outcome>> others(all.size());
@@ -268,18 +252,21 @@ ordered_json compare(const known_model& model, const setting& in, double refine_
     for (std::size_t m = 1; m != all.size(); ++m) {
         if (others[m].valid()) { found[m] = others[m].get(); }
     }
-    if (!whole_pipeline) { found.push_back(sharded(model, in, false)); }
-    if (!whole_pipeline && in.machine.nodes > 1) { found.push_back(sharded(model, in, true)); }
+    if (!whole_pipeline) {
+        found.push_back(cut_by_blocks(model, in));
+        for (const int stage : {1, 2, 3}) { found.push_back(sharded(model, in, stage)); }
+        if (in.machine.nodes > 1) { found.push_back(sharded(model, in, {})); }
+    }
 
-    std::printf("\n%s on %s (%g GB/s between two devices", std::string{model.name.view()}.c_str(),
-                std::string{in.machine.name.view()}.c_str(), in.machine.intra_node.bandwidth_gb_per_s);
+    std::printf("\n%s on %s (%g GB/s between two devices", name.c_str(), in.machine.name.str().c_str(),
+                in.machine.intra_node.bandwidth_gb_per_s);
     if (in.machine.nodes > 1) { std::printf(", %g GB/s out of a node", in.machine.inter_node.bandwidth_gb_per_s); }
     std::printf("), global batch %d, %s\n", in.global_batch,
                 whole_pipeline ? "one pipeline of all devices" : "degrees tuned");
     std::printf("%-22s %10s %10s %9s %12s %10s %11s  %s\n", "", "samples/s", "pulse is", "bubble", "act+skip GB",
                 "pulse saves", "replicas GB", "plan");
-    ordered_json json{{"model", std::string{model.name.view()}},
-                      {"cluster", std::string{in.machine.name.view()}},
+    ordered_json json{{"model", name},
+                      {"cluster", in.machine.name.str()},
                       {"global_batch", in.global_batch},
                       {"degrees", whole_pipeline ? "one pipeline" : "tuned"},
                       {"methods", ordered_json::array()}};
@@ -352,21 +339,21 @@ void run(const paper_options& options) {
     ordered_json all{{"format", "pulse-bench-paper/1"},
                      {"claim", {{"speedup", throughput_claim}, {"saved_percent", volume_claim}}},
                      {"settings", ordered_json::array()}};
-    for (const char* name : {"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"}) {
+    const auto has = [](const auto& names, std::string_view one) {
+        return std::find(names.begin(), names.end(), one) != names.end();
+    };
+    for (const std::string_view name : pulse_bench::paper_models) {
         if (!options.model.empty() && options.model != name) { continue; }
-        for (setting& in : settings()) {
-            const auto has = [](const std::vector<std::string>& names, std::string_view one) {
-                return std::find(names.begin(), names.end(), one) != names.end();
-            };
+        for (setting& in : pulse_bench::paper_settings()) {
             if (!options.clusters.empty() && !has(options.clusters, in.machine.name.view())) { continue; }
             if (!has(in.models, name)) { continue; }
             if (options.global_batch > 0) { in.global_batch = options.global_batch; }
-            const known_model& model = *find_model(name);
             std::vector<outcome> found{};
             // Of several nodes one pipeline would have more stages than most of the models have layers.
             for (const bool whole_pipeline : {false, true}) {
                 if (whole_pipeline && in.machine.nodes > 1) { continue; }
-                all["settings"].push_back(compare(model, in, options.refine_seconds, whole_pipeline, found));
+                all["settings"].push_back(
+                    compare(std::string{name}, in, options.refine_seconds, whole_pipeline, found));
             }
         }
     }
@@ -378,16 +365,18 @@ void run(const paper_options& options) {
 int main(int argc, char** argv) {
     paper_options options{};
     CLI::App app{"Simulated throughput and volume of pulse's tuned plan against tuned baselines, on two to eight "
-                 "cards that people own, on eight devices of a data centre and on four nodes.",
+                 "cards that people own, on eight devices of a data centre, on four nodes and on the paper's clusters.",
                  "bench_paper"};
     app.add_flag("--quick", options.quick, "one node and four, one model, small batch, no synthesis");
+    std::vector<std::string> clusters{};
+    for (const setting& in : pulse_bench::paper_settings()) { clusters.push_back(in.machine.name.str()); }
+    const auto& models = pulse_bench::paper_models;
     app.add_option("--model", options.model, "only this one")
-        ->check(CLI::IsMember({"sd21", "uvit_h2", "hunyuan_dit_v12", "sdxl"}));
-    app.add_option("--cluster", options.clusters, "only these")
-        ->check(CLI::IsMember({"8xrtx-4090", "4xrtx-4090", "2xrtx-4090", "2x4xrtx-4090", "8xv100-nvlink", "8xv100-pcie",
-                               "8x910a", "4x8xv100-slow"}));
+        ->check(CLI::IsMember(std::vector<std::string>(models.begin(), models.end())));
+    app.add_option("--cluster", options.clusters, "only these")->check(CLI::IsMember(clusters));
     app.add_option("--global-batch", options.global_batch,
-                   "samples of a step; otherwise 16 of RTX cards, 128 of others, and 256 on four nodes")
+                   "samples of a step; otherwise 16 of RTX cards, 128 of others of one node, 256 on two and four nodes "
+                   "and 512 on eight")
         ->check(CLI::PositiveNumber);
     app.add_option("--refine", options.refine_seconds, "seconds of synthesis for each of pulse's best three; 0: none")
         ->check(CLI::NonNegativeNumber)

@@ -229,11 +229,20 @@ struct best_sharding {
     sharded_step step{};
 };
 
-/// Tries everything that `sharding` has but `hybrid`, with microbatches of powers of two; none where nothing fits or
-/// the devices do not divide the batch. `costs_of(size)` gives the costs of a microbatch of that size.
+/// Whether stage 1, 2 or 3 of ZeRO works so: 1 shares the optimizer's state, 2 the sums of gradients as well, 3 the
+/// parameters, which are gathered for each pass or microbatch.
+[[nodiscard]] constexpr bool is_of_stage(const sharding& how, int stage) noexcept {
+    if (stage == 3) { return how.keeps != gathered::step; }
+    return how.keeps == gathered::step && (how.when == reduced::last) == (stage == 1);
+}
+
+/// Tries everything that `sharding` has but `hybrid`, or what a stage of ZeRO has, with microbatches of powers of two;
+/// none where nothing fits or the devices do not divide the batch. `costs_of(size)` gives the costs of a microbatch of
+/// that size.
 template <class CostsOf>
 [[nodiscard]] std::optional<best_sharding> tune_sharding(CostsOf costs_of, const pulse::cluster& machine,
-                                                         const sharded_state& state, int global_batch, bool hybrid) {
+                                                         const sharded_state& state, int global_batch, bool hybrid,
+                                                         std::optional<int> stage = {}) {
     std::optional<best_sharding> best{};
     if (global_batch % machine.devices() != 0) { return best; }
     const int local = global_batch / machine.devices();
@@ -249,6 +258,7 @@ template <class CostsOf>
                         how.when = when;
                         how.recompute = recompute;
                         how.ahead = ahead;
+                        if (stage && !is_of_stage(how, *stage)) { continue; }
                         const sharded_step step = step_of(costs, machine, state, how);
                         const bool fits = machine.memory_bytes == 0 || step.peak_bytes <= machine.memory_bytes;
                         if (fits && (!best || step.step_us < best->step.step_us)) { best = {how, step}; }

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <random>
 #include <string>
@@ -9,10 +11,13 @@
 #include <partition/random_table.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
+#include <pulse/model/graph_of.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/require_valid.hpp>
+#include <pulse/profile/analytic.hpp>
 #include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/plan_summary.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
 
 using namespace pulse;
 using namespace pulse::test;
@@ -135,6 +140,25 @@ TEST_CASE("a cascade is within memory or says what it needs; the joint bound hol
         }
     }
     CHECK(tight > 5);
+}
+
+TEST_CASE("backbones that are cut inside their layers are cut together, nearly evenly") {
+    const cost_table a = analytic_costs(graph_of<sd21>().view(), a100_80gb, 1, 2);
+    const cost_table b = analytic_costs(graph_of<sd15>().view(), a100_80gb, 1, 2);
+    tune_candidate c{};
+    c.pipeline_degree = 4;
+    c.microbatches = 4;
+    const planned found = plan_cascade(a, b, c, one_node(4, pulse::link{}), {.kept = adamw_memory(4)});
+    require_valid(found.plan, "plan");
+    std::vector<double> load(4, 0.0);
+    double sum = 0;
+    for (const stage& s : found.plan.cut.stages) {
+        for (int l = s.first_layer; l <= s.last_layer; ++l) {
+            load[static_cast<std::size_t>(s.device)] += found.costs.layers[static_cast<std::size_t>(l)].load_us();
+        }
+    }
+    for (const double us : load) { sum += us; }
+    CHECK(*std::max_element(load.begin(), load.end()) <= 1.005 * sum / 4);
 }
 
 TEST_CASE("what no cascade does is refused in one line that names it") {

@@ -14,6 +14,7 @@
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/partition/cascade.hpp>
+#include <pulse/partition/merge_layers.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
@@ -44,16 +45,19 @@ inline void require_cascade(const tune_candidate& c) {
     }
 }
 
-/// The cut of both, within the memory of the devices where there is one.
+/// The cut of both, within the memory of the devices where there is one. The search looks at pairs of places in both
+/// models: their cheapest neighbours are merged first.
 [[nodiscard]] inline cascade_cut cut_cascade(const cost_table& first, const cost_table& second, const tune_candidate& c,
                                              const parameter_memory& kept, std::int64_t limit_bytes) {
     memory_model memory{};
     memory.limit_bytes = limit_bytes;
     memory.state_factor = (kept.total_bytes() + kept.scalar_bytes - 1) / kept.scalar_bytes;
     memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-    cascade_cut found = find_cascade_cut(first, second, c.pipeline_degree, memory);
-    if (!found.found() && limit_bytes > 0) { found = find_cascade_cut(first, second, c.pipeline_degree); }
-    if (found.found()) { return found; }
+    const merged_layers one = merge_layers(first, 56);
+    const merged_layers other = merge_layers(second, 56);
+    cascade_cut found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree, memory);
+    if (!found.found() && limit_bytes > 0) { found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree); }
+    if (found.found()) { return {one.of_layers(std::move(found.first)), other.of_layers(std::move(found.second))}; }
     throw infeasible_error("a cascade of " + first.model.str() + " and " + second.model.str() + " has no cut over " +
                            std::to_string(c.pipeline_degree) +
                            " devices: each needs two stages on each, and both ends of every skip on one");

@@ -70,7 +70,11 @@ pulse::plan_request request_of(const arguments& a) {
 
 pulse::tuning plan_of(const arguments& a) {
     pulse::plan_request asked = request_of(a);
-    if (!a.profile.empty()) { return pulse::plan_for(pulse::load_profile(a.profile), asked); }
+    // Modules of diffusers run whole.
+    const auto cut_for = [&](pulse::cost_table costs) {
+        return a.torch.empty() ? costs : pulse::merge_parts(std::move(costs));
+    };
+    if (!a.profile.empty()) { return pulse::plan_for(cut_for(pulse::load_profile(a.profile)), asked); }
     const bool of_folder = !a.model_config.empty();
     const backbone_name named =
         of_folder ? split_name("--model-config", a.model_config) : read_backbone_name("--model", a.model);
@@ -88,7 +92,7 @@ pulse::tuning plan_of(const arguments& a) {
         const pulse::graph_view graph = each[each.size() > 1 ? static_cast<std::size_t>(at) : 0].graph();
         pulse::cost_table costs = pulse::analytic_costs(graph, *asked.device, samples, scalar_bytes);
         costs.frozen = frozen;
-        return a.torch.empty() ? costs : pulse::merge_parts(std::move(costs)); // modules of diffusers run whole
+        return cut_for(std::move(costs));
     };
     pulse::tuning found = pulse::plan_for(costs_at, asked);
     if (!of_folder && std::ranges::any_of(extents, [&](const pulse::extent_share& one) {

@@ -80,7 +80,7 @@ std::string readme_text(const pulse::tuning& found) {
 
 void require_torch_runs(const arguments& a) {
     const auto refuse = [](bool asked, const char* what) {
-        if (asked) { throw pulse::input_error(std::string{"--torch: PyTorch's pipeline runtime has no "} + what); }
+        if (asked) { throw pulse::input_error(std::string{"--torch: plans for PyTorch have no "} + what); }
     };
     refuse(!a.cascade_with.empty(), "cascades");
     refuse(a.asked.self_conditioning, "previews of self-conditioning");
@@ -88,6 +88,10 @@ void require_torch_runs(const arguments& a) {
            "steps of several sizes");
     refuse(a.asked.frozen == pulse::frozen_mode::first || a.asked.frozen == pulse::frozen_mode::bubbles,
            "tasks of frozen networks");
+    // train.py has AdamW of floats on every replica.
+    refuse(a.asked.sharded_optimizer != false, "sharded optimizer state");
+    refuse(a.asked.optimizer.moments == pulse::moment_form::dynamic8, "moments in 8 bits");
+    refuse(a.asked.optimizer.weights != pulse::weight_form::float32, "weights without master weights");
     const std::filesystem::path parent = folder_of(a.torch).parent_path();
     std::error_code fault;
     if (!std::filesystem::is_directory(parent, fault)) {

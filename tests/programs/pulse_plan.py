@@ -455,9 +455,12 @@ class Errors(Case):
                 ((*model, *sizes, "--out", "/no/such/folder/plan.json"), "/no/such/folder"),
                 ((*model, *sizes, "--svg", "/no/such/folder/plan.svg"), "/no/such/folder"),
                 ((*model, *sizes, "--torch", "/no/such/folder/plan"), "/no/such/folder"),
-                ((*model, *sizes, "--torch", ROOM / "none", "--cascade-with", "sd15"), "--torch: PyTorch's pipeline runtime has no cascades"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--cascade-with", "sd15"), "--torch: plans for PyTorch have no cascades"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--self-conditioning"), "no previews"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--frozen", "bubbles"), "no tasks of frozen networks"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--shard-optimizer", "tuned"), "no sharded optimizer state"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adamw8"), "no moments in 8 bits"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--weights", "kahan"), "no weights without master weights"),
                 (("--model", "sd21@64x64,64x96", "--device", "h200", *sizes, "--torch", ROOM / "none"), "no steps of several sizes"),
                 ((*model, *sizes, "--cluster", "/no/such/file.json"), "/no/such/file.json")):
             with self.subTest(words):

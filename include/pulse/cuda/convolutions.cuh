@@ -36,11 +36,12 @@ struct channel_block {
 /// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
 ///
 /// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
-/// images that are not, and those of gradients whose padding is uneven (evenly_padded), are copied through scratch. Weights come in the checkpoint's order and are kept in
-/// cuDNN's too (packed_weights): 2 e bytes per weight when they changed. A weight gradient is computed in T and in
-/// cuDNN's order, and added in float to the checkpoint's, which moves 2 e + 8 bytes per weight and call; engines add in
-/// place where T is float and the two orders are one (1x1 windows, and one channel). cuDNN's engines for 16-bit images
-/// that write weight gradients in float are all compiled at run time, and several of 9.19's were wrong on an H200.
+/// images that are not, and those of gradients whose padding is uneven (evenly_padded), are copied through scratch.
+/// Weights come in the checkpoint's order and are kept in cuDNN's too (packed_weights): 2 e bytes per weight when they
+/// changed. A weight gradient is computed in T and in cuDNN's order, and added in float to the checkpoint's, which
+/// moves 2 e + 8 bytes per weight and call; engines add in place where T is float and the two orders are one (1x1
+/// windows, and one channel). cuDNN's engines for 16-bit images that write weight gradients in float are all compiled
+/// at run time, and several of 9.19's were wrong on an H200.
 template <class T>
 class convolutions {
 public:

@@ -154,7 +154,8 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     }
     // In this class the key of a head's features holds the number of heads, but in levels that only attend to pixels.
     json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_at(level); });
-    // On the way up the class reads the list of these from its beginning, so that the mirrored level has to say the same.
+    // On the way up the class reads the list of these from its beginning, so that the mirrored level has to say the
+    // same.
     for (int level = 0; level != c.levels(); ++level) {
         if (!c.attends(level)) { continue; }
         for (const int at : {level, last - level}) {

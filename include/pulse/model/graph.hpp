@@ -50,7 +50,8 @@ struct layer_node {
     [[nodiscard]] constexpr bool operator==(const layer_node&) const = default;
 };
 
-/// A skip edge as a value: positions of its two layers, and the elements per sample that travel on it.
+/// A skip edge as a value: positions in graph_view::layers, of the last part of its source and of the first part of its
+/// target, and the elements per sample that travel on it.
 struct skip_link {
     int from{};
     int to{};

@@ -46,14 +46,14 @@ template <layer L>
 
 } // namespace detail
 
-/// Where a part of a model is: part `part` of `parts` of layer `layer`.
+/// The place of a part in a model: part `part` of the `parts` parts of layer `layer`.
 struct part_place {
     int layer{};
     int part{};
     int parts{1};
-    bool makes_residual{}; ///< of the layer
+    bool makes_residual{}; ///< the layer's first part writes the residual
 
-    /// layer_frame::part: a layer of one part runs whole, and with it a layer of several that it wraps.
+    /// layer_frame::part: -1 for a layer of one part, which may wrap a layer of several and runs it whole.
     [[nodiscard]] constexpr int of_frame() const noexcept { return parts == 1 ? -1 : part; }
 };
 
@@ -182,7 +182,7 @@ template <any_model M>
     return graph;
 }
 
-/// The same with whole layers, for what runs a model uncut.
+/// A model as a value with whole layers, for code that runs it uncut.
 template <any_model M>
 [[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> uncut_graph_of(const resizing& by = {}) {
     static_graph<M::layer_count, M::skip_count> graph{};

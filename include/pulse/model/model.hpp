@@ -100,8 +100,7 @@ struct model_tag {};
 ///
 /// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
 /// edge names two layers, the source before the target, and carries what the target concatenates; every layer that
-/// concatenates has one skip edge;
-/// conditioning and context that are read are given, in the same shape.
+/// concatenates has one skip edge; conditioning and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : model_tag {
     static_assert(detail::explain_parts<Layers, Skips, Conditioning>(),
@@ -113,7 +112,7 @@ struct model : model_tag {
     using conditioning = Conditioning;
 
     static constexpr std::size_t layer_count = Layers::count;
-    /// Of all layers: what a plan counts as layers.
+    /// Parts of all layers together; a plan numbers these as its layers.
     static constexpr std::size_t part_count = Layers::parts;
     static constexpr std::size_t skip_count = Skips::count;
     static constexpr bool is_conditioned = !std::same_as<Conditioning, unconditioned>;

@@ -238,8 +238,8 @@ private:
         world.close(wait);
     }
 
-    /// Those that message memory is registered with. Replicas send from gradients, which are other memory, and NCCL wants
-    /// both sides of a message to be registered or neither.
+    /// Those that message memory is registered with. Replicas send from gradients, which are other memory, and NCCL
+    /// wants both sides of a message to be registered or neither.
     [[nodiscard]] std::array<ncclComm_t, 2> pipeline_communicators() {
         return {lanes_[0].with().get(), lanes_[1].with().get()};
     }

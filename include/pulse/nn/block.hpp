@@ -142,7 +142,7 @@ inline constexpr auto parts_costs = [] {
     return all;
 }();
 
-/// What a plan that cuts a layer inside reads of it (see pulse::in_parts).
+/// What a plan reads of a layer that it may cut inside (pulse::runs_in_parts).
 template <label Name, auto Math>
 struct parts_face {};
 template <label Name, auto Math>

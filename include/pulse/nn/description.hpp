@@ -203,7 +203,8 @@ private:
     parameter* next_{};
 };
 
-/// Mathematics that runs in parts, one after the other, between which a plan may cut a layer; Math::whole is itself.
+/// Mathematics in parts that run one after the other; a plan may cut a layer between them. Math::whole is Math, so that
+/// parts that derive from it are not in parts themselves.
 ///
 /// parts() says how many; use_part(k, use) calls use(name, math) with the name under which the parameters of part k lie
 /// and with its mathematics. open() is the residual that is open between any two parts and that travels over a cut
@@ -212,10 +213,10 @@ private:
 template <class Math>
 concept in_parts = std::same_as<typename std::remove_cvref_t<Math>::whole, std::remove_cvref_t<Math>>;
 
-/// Of mathematics in parts, each of which has pieces of its own.
+/// Pieces of mathematics in parts: none, since each part has its own.
 struct no_pieces {};
 
-/// Describes a layer. Between two parts lie what the first gives, and the gradient of that.
+/// Describes a layer. The output of each part but the last is saved, and its gradient deferred.
 template <class Math>
 constexpr auto describe(description& all, const Math& math) {
     if constexpr (in_parts<Math>) {

@@ -15,7 +15,7 @@ namespace pulse::nn {
 
 /// One block of Hunyuan-DiT (diffusers' HunyuanDiTBlock): with a skip, x = skip_linear(skip_norm(concat(x, skip)))
 /// first; then x += attn1(norm1(x) + shift(temb)); x += attn2(norm2(x), text); x += ff(norm3(x)), with GELU's tanh
-/// form. These are its four parts, or three.
+/// form. Each of these is a part of the layer.
 ///
 /// Queries and keys of both attentions are normed per head and, but for those of the text, rotated by their position.
 /// The rotation is a constant that every device makes for itself. The conditioning is silu(temb), see

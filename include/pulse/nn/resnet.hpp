@@ -164,7 +164,7 @@ struct resnet::first_half : resnet {
     }
 };
 
-/// From h on: its output already holds a shortcut.
+/// From h to y. Where the block has a shortcut, the output holds it already, and conv2 adds to it.
 struct resnet::second_half : resnet {
     [[nodiscard]] constexpr sample_dims input() const noexcept { return output(); }
 

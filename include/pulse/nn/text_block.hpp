@@ -25,7 +25,6 @@ struct text_attention {
     [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return std::int64_t{height} * width; }
     [[nodiscard]] constexpr std::int64_t image() const noexcept { return channels * tokens(); }
     /// Keys or values of the text.
-    [[nodiscard]] constexpr std::int64_t text() const noexcept { return std::int64_t{context_tokens} * channels; }
     [[nodiscard]] constexpr sample_dims shape() const noexcept { return {channels, height, width}; }
     [[nodiscard]] constexpr group_norm_shape norm() const noexcept {
         return {channels, 0, groups, height * width, 1e-6, false};

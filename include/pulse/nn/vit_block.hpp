@@ -12,8 +12,8 @@
 namespace pulse::nn {
 
 /// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x +=
-/// mlp(norm2(x)). These are its three parts, or two. Queries, keys and values are one projection; the hidden width is 4 x
-/// width. The concatenation is never made: skip_linear reads both.
+/// mlp(norm2(x)). Each of these is a part of the layer. Queries, keys and values are one projection; the hidden width
+/// is 4 x width. The concatenation is never made: skip_linear reads both.
 struct vit_block {
     int leading{}; ///< tokens before those of patches
     int rows{};

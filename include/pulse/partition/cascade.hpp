@@ -221,7 +221,7 @@ private:
 /// those the fewest bytes between devices.
 ///
 /// Exact. With N1 and N2 closed regions of the two it looks at P (N1 N2)^2 pairs at most: few where there is a skip at
-/// nearly every layer. Throws input_error for a bad table, error when it
+/// nearly every layer, many where layers are in parts (merge_layers). Throws input_error for a bad table, error when it
 /// would look at more than work_limit.
 [[nodiscard]] constexpr cascade_cut find_cascade_cut(const cost_table& first, const cost_table& second, int devices,
                                                      const memory_model& memory = {},

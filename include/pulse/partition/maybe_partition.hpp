@@ -6,8 +6,8 @@
 
 namespace pulse {
 
-/// A partition, or the answer that there is none. Like std::optional, which nvcc 13 does not take in a constexpr function
-/// when it holds a vector.
+/// A partition, or the answer that there is none. Like std::optional, which nvcc 13 does not take in a constexpr
+/// function when it holds a vector.
 class maybe_partition {
 public:
     constexpr maybe_partition() = default;

@@ -14,9 +14,9 @@ namespace pulse {
 /// A table in which some neighbouring layers are one.
 struct merged_layers {
     cost_table costs{};
-    std::vector<int> first{}; ///< of each, its first layer in the table before; and the number of layers there
+    std::vector<int> first{}; ///< of each merged layer, in the original table; then the number of layers there
 
-    /// A partition of `costs` as one of the table before.
+    /// Translates a partition of `costs` to the original table.
     [[nodiscard]] constexpr partition of_layers(partition cut) const {
         for (stage& s : cut.stages) {
             s.first_layer = first[static_cast<std::size_t>(s.first_layer)];
@@ -47,12 +47,12 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
 
 } // namespace detail
 
-/// `layers` with at most `most` layers, or as few as there can be without one that goes over the end of a skip: of all
-/// other neighbours, those that take the least time together become one, again and again. For searches whose work
-/// grows fast with the number of layers, as that of a fold in several waves does.
+/// Merges neighbours, those of the least time together first, until at most `most` layers are left or every further
+/// merge would go over the end of a skip. For searches whose work grows fast with the number of layers, such as that of
+/// a fold in several waves.
 ///
-/// What such a layer saves has the outputs inside of it, what it defers their gradients. Requires a table of one
-/// backbone that passes check_costs.
+/// A merged layer saves the outputs inside it and defers their gradients. Requires a table of one backbone that passes
+/// check_costs.
 [[nodiscard]] constexpr merged_layers merge_layers(const cost_table& layers, std::size_t most) {
     merged_layers made{layers, {}};
     std::vector<layer_cost>& all = made.costs.layers;

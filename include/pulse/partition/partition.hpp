@@ -60,7 +60,8 @@ enum class recomputation : std::uint8_t {
     return stage % devices;
 }
 
-/// A contiguous range of layers that runs as one unit: layers first_layer to last_layer, both included.
+/// A contiguous range of layers that runs as one unit: layers first_layer to last_layer, both included. Layers are
+/// those of the cost table: parts, where layers may be cut inside.
 struct stage {
     int index{};
     int device{};

@@ -24,8 +24,7 @@ struct interleaved_options {
 };
 
 /// The honest baseline: P contiguous stages, stage s on device s, with the least greatest load F+B+W and, within the
-/// slack of that, the fewest bytes across boundaries, skips included as `routing` sends them.
-/// Exact.
+/// slack of that, the fewest bytes across boundaries, skips included as `routing` sends them. Exact.
 ///
 /// Throws infeasible_error when the model has fewer layers than devices, input_error for a bad table or option.
 [[nodiscard]] PULSE_CONSTEXPR partition sequential_partition(const cost_table& costs, int devices,

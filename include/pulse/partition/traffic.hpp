@@ -24,8 +24,8 @@ struct traffic {
     [[nodiscard]] constexpr bool operator==(const traffic&) const = default;
 };
 
-/// What a cut after `layer` sends when the next stage is on another device: the main activation, the
-/// residual that is open there, and the conditioning.
+/// What a cut after `layer` sends when the next stage is on another device: the main activation, the residual that is
+/// open there, and the conditioning.
 [[nodiscard]] constexpr std::int64_t boundary_bytes(const cost_table& costs, int layer) noexcept {
     return costs.layers[static_cast<std::size_t>(layer)].sent_bytes() + costs.chain_of(layer).conditioning_bytes;
 }
@@ -38,11 +38,12 @@ struct traffic {
 
 /// Bytes that cross between devices for one microbatch of a training step under `cut`.
 ///
-/// Every boundary between stages of different devices sends its activation and conditioning forward and gradients of
-/// the same sizes back, but for what needs none. A skip tensor whose ends are on one device waits there
-/// and costs nothing. Any other is sent once when `routing` is direct, and once per device change from its source stage
-/// to its target stage when relayed; its gradient goes the same way back. Each edge counts: no tensor is shared between
-/// edges of one source, or with the main activation. Requires a partition that covers the layers of `costs`.
+/// Every boundary between stages of different devices sends its activation, the residual that is open there and the
+/// conditioning forward, and gradients of the same sizes back, but for what needs none. A skip tensor whose ends are on
+/// one device waits there and costs nothing. Any other is sent once when `routing` is direct, and once per device
+/// change from its source stage to its target stage when relayed; its gradient goes the same way back. Each edge
+/// counts: no tensor is shared between edges of one source, or with the main activation. Requires a partition that
+/// covers the layers of `costs`.
 [[nodiscard]] PULSE_CONSTEXPR traffic traffic_of(const partition& cut, const cost_table& costs, skip_routing routing);
 
 } // namespace pulse

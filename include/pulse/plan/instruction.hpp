@@ -10,12 +10,12 @@ namespace pulse {
 
 /// What a buffer of a step holds. `index` below is the field of buffer_id.
 enum class buffer_kind : std::uint8_t {
-    activation,   ///< output of layer `index`, when another stage reads it
-    skip,         ///< the tensor of skip edge `index` as received from another device
+    activation, ///< output of layer `index`, when another stage reads it, and behind it the residual that is open there
+    skip,       ///< the tensor of skip edge `index` as received from another device
     conditioning, ///< conditioning for the run of neighbouring stages on this device that begins at stage `index`
     saved,        ///< stage `index`: its inner activations and what F leaves for B and W
     deferred,     ///< stage `index`: gradients inside the stage, and what B leaves for W
-    activation_gradient,   ///< gradient of the output of layer `index`, the last one of its stage
+    activation_gradient,   ///< gradient of `activation` of layer `index`, the last one of its stage
     conditioning_gradient, ///< gradient of `conditioning` with the same index
     skip_gradient,         ///< gradient of the tensor of skip edge `index`
     paused,                ///< what frozen task `index` leaves for task `microbatch`, which goes on with its chains

@@ -18,8 +18,8 @@ struct prediction {
     double samples_per_s{};
     /// Peak bytes of every device.
     std::vector<std::int64_t> peak_memory_bytes{};
-    /// What crosses devices, forward and backward: activations and conditioning, and skip tensors, with their
-    /// gradients.
+    /// What crosses devices, forward and backward: activations, open residuals and conditioning; and skip tensors; with
+    /// their gradients.
     std::int64_t boundary_bytes{};
     std::int64_t skip_bytes{};
 

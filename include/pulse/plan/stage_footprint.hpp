@@ -46,8 +46,9 @@ struct stage_footprint {
 /// Lays out layers first to last; `held_apart[l]` says that the output of layer l is a buffer of its own.
 ///
 /// Without a split backward the deferred block lives only while B runs from the last layer to the first: a layer reads
-/// one output gradient and writes the one before it, so two alternating slots do, two more for those of outputs that
-/// close a residual, and the deferred tensors share one.
+/// one output gradient and writes the one before it, so two alternating slots suffice. Gradients of outputs that close
+/// a residual are read again by the part that opened it, and alternate in two more. The deferred tensors share one
+/// slot.
 [[nodiscard]] PULSE_CONSTEXPR stage_footprint lay_out_stage(const cost_table& costs, int first, int last,
                                                             const std::vector<char>& held_apart, bool split_backward);
 

@@ -8,7 +8,7 @@
 
 namespace pulse {
 
-/// What one layer costs on one device, for one microbatch.
+/// What one layer, or one part of a layer, costs on one device, for one microbatch.
 struct layer_cost {
     label name{};
     double forward_us{};
@@ -18,7 +18,7 @@ struct layer_cost {
     /// Held from F to the last backward pass, besides the layer's input, skip input and output (each is the
     /// `output_bytes` of the layer that made it).
     std::int64_t saved_bytes{};
-    /// The main activation after this layer.
+    /// The main activation after this layer. A cut there sends sent_bytes().
     std::int64_t output_bytes{};
     /// Held from B to W when the backward is split, besides the gradient of the output.
     std::int64_t deferred_bytes{};

@@ -56,8 +56,9 @@ struct layer_extents {
 /// all samples, [batch][embedding], and behind them, where the model has text states, those of all samples,
 /// [batch][tokens][features]. Layers find the parts as conditioning and context, and add to the gradients of each.
 ///
-/// A part of a layer reads and writes as a layer does. Where a residual is open around the parts, the first is given its
-/// gradient, and the last the residual itself, unless its output holds it already (made_residual).
+/// A part of a layer reads and writes as a layer does. Where a residual is open around the parts, the first reads
+/// residual_gradient and the last one residual. A layer that makes its residual writes it to made_residual in the first
+/// part, and the last one finds it in its output.
 ///
 /// T is the backend's scalar, A its accumulator.
 template <class T, class A = T>

@@ -24,9 +24,9 @@ inline constexpr int conditioning_block = -1;
 ///
 /// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
 /// Space, 0 at first; host code fills and reads those of another space than the host's by its upload and download.
-/// Layers are numbered as in the model's graph, which counts the parts of layers; conditioning_block is the conditioning
-/// module, which is owned with layer 0. Weights that are not trained lie apart, in blocks of their own without
-/// gradients, so that nothing that goes over blocks() meets them.
+/// Layers are numbered as in the model's graph, which counts the parts of layers; conditioning_block is the
+/// conditioning module, which is owned with layer 0. Weights that are not trained lie apart, in blocks of their own
+/// without gradients, so that nothing that goes over blocks() meets them.
 template <class T, class A = T, class Space = host_space>
 class rank_parameters {
 public:

@@ -186,7 +186,8 @@ private:
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.chain_of(first_stage_).conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
     }
-    /// What a layer makes as its residual lies where the last part adds to it, or where a cut sends it from.
+    /// The first part writes a residual that the layer makes where the last part adds to it: into that one's output or,
+    /// at a cut, behind the stage's output.
     void bind_residual(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at,
                        bool again) {
         if (open_elements(l) == 0) { return; }

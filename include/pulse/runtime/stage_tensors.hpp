@@ -17,8 +17,8 @@
 
 namespace pulse::detail {
 
-/// Where the layers of whole stages find their tensors in a step's memory: those of layer l of stage s and microbatch m
-/// at an instruction. Layers are numbered as in the plan, which counts parts.
+/// Addresses of the tensors of layer l, stage s and microbatch m in a step's memory at an instruction. Layers are
+/// numbered as in the plan, which counts parts.
 template <class Model, backend B>
 class stage_tensors {
 public:
@@ -45,7 +45,7 @@ protected:
     [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
         return output_elements(l) - graph_.layers[own(l)].frozen_output_elements * batch_;
     }
-    /// Of the residual that is open between the parts of the layer of which l is one; 0: there is none.
+    /// Elements of the residual that is open between the parts of the layer that has part l; 0 without one.
     [[nodiscard]] std::int64_t open_elements(int l) const noexcept {
         return graph_.layers[own(first_part(l))].open_elements * batch_;
     }
@@ -80,8 +80,8 @@ protected:
         if (l == model_.first_layer(s)) { return tensor(at, {buffer_kind::activation, l - 1, m}); }
         return output_of(s, l - 1, m, at);
     }
-    /// The residual that is open in front of part l: the layer's input, or what came behind the stage's input. Not what
-    /// this stage has made.
+    /// The residual that is open in front of part l: the layer's input, or what came behind the stage's input. One that
+    /// this stage makes lies elsewhere (stage_runner::bind_residual).
     [[nodiscard]] const scalar* residual_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         const int begin = model_.first_layer(s);
         return first_part(l) >= begin ? input_of(s, first_part(l), m, at)

@@ -39,8 +39,8 @@ struct problem_options {
 /// before its B, whose time grows by it.
 ///
 /// Lag of a boundary: latency + bytes / bandwidth when the device changes, else 0; bytes are the last layer's output,
-/// the conditioning and the relayed skips, forward and backward. A direct skip between devices adds F(from) -> F(to)
-/// and B(to) -> B(from).
+/// the residual that is open behind it, the conditioning and the relayed skips, forward and backward. A direct skip
+/// between devices adds F(from) -> F(to) and B(to) -> B(from).
 ///
 /// The preview of a microbatch is a chain of forwards like its own, whose end the first forward waits for: the last
 /// layer's output goes from the last stage to the first one.

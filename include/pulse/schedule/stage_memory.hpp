@@ -34,8 +34,9 @@ namespace pulse::detail {
 /// (2) Of the next stage when that is on the same device.
 /// (3) recomputation::stages: during F, and then from the start of B, before which the forward runs again.
 ///
-/// A layer's output and a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact
-/// buffers; this is the planner's model of them.
+/// An output that a cut sends includes the residual that is open there, and so does its gradient. A layer's output and
+/// a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact buffers; this is the
+/// planner's model of them.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs,
                                                                   const std::vector<stage>& stages, bool split_backward,
                                                                   skip_routing routing, recomputation recompute);

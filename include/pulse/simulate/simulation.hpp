@@ -34,7 +34,7 @@ struct simulated_transfer {
 
 /// What a link carried in one step, in bytes, and how long it was occupied by that.
 struct link_traffic {
-    std::int64_t boundary_forward_bytes{}; ///< activations and conditioning
+    std::int64_t boundary_forward_bytes{}; ///< activations, open residuals and conditioning
     std::int64_t boundary_backward_bytes{};
     std::int64_t skip_forward_bytes{}; ///< direct, or relayed with a boundary
     std::int64_t skip_backward_bytes{};
@@ -58,7 +58,7 @@ struct simulation {
     double step_us{};
     /// Idle time of all ranks over P times step_us; a recompute is not idle.
     double bubble_ratio{};
-    /// What crosses devices: activations, conditioning and their gradients; skip tensors and theirs.
+    /// What crosses devices: activations, open residuals, conditioning and their gradients; skip tensors and theirs.
     std::int64_t boundary_bytes{};
     std::int64_t skip_bytes{};
     /// Per rank: most bytes of buffers alive at one time, without workspace.

@@ -35,8 +35,8 @@ namespace detail {
     return map;
 }
 
-/// Of a position and the next, whose numbers have `value` between them, that of the nearer, or of two the lower. What is
-/// above 0 does not become 0 where that is the least number: steps are divided by roots of second moments.
+/// Of a position and the next, whose numbers have `value` between them, that of the nearer, or of two the lower. What
+/// is above 0 does not become 0 where that is the least number: steps are divided by roots of second moments.
 [[nodiscard]] constexpr std::uint8_t nearer_of(const code_map& map, int at, float value) noexcept {
     const int next = at + static_cast<int>(at < 255);
     const int nearer = at + static_cast<int>(value - map.values[at] > map.values[next] - value);

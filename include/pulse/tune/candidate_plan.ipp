@@ -92,7 +92,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         asked.device_speed = device_speed;
         for (int d = 0; d != c.pipeline_degree; ++d) { asked.memory.device_limit_bytes.push_back(limits.of(d)); }
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-        // A cut in more waves balances well where layers are coarser, too.
+        // Several waves balance well with coarser layers, and the search grows fast with their number.
         const std::size_t most = c.waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(c.waves);
         const merged_layers searched = merge_layers(costs, most);
         // First with as much room for gradients of other replicas as they can take, then without.

@@ -22,8 +22,8 @@ struct convolution_request {
     [[nodiscard]] bool operator==(const convolution_request&) const = default;
 };
 
-/// The shape whose gradients cuDNN is asked for: with even padding, to which rows and columns of zeros are added where it
-/// is uneven. Several of cuDNN 9.19's engines compute wrong gradients of uneven padding (seen on an H200).
+/// The shape whose gradients cuDNN is asked for: with even padding, to which rows and columns of zeros are added where
+/// it is uneven. Several of cuDNN 9.19's engines compute wrong gradients of uneven padding (seen on an H200).
 [[nodiscard]] constexpr conv2d_shape evenly_padded(conv2d_shape s) noexcept {
     const int even = s.pad_before < s.pad_after ? s.pad_before : s.pad_after;
     const int zeros = s.pad_before + s.pad_after - 2 * even;

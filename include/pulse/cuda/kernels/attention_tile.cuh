@@ -25,8 +25,8 @@ struct head_tile {
     static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
 };
 
-/// Copies rows from token `first` on into tiles, `Rows` of them at a time. A thread goes from one of its 16 bytes to the
-/// next, and from tile to tile, by sums: products of 64 bits are several instructions each.
+/// Copies rows from token `first` on into tiles, `Rows` of them at a time. A thread goes from one of its 16 bytes to
+/// the next, and from tile to tile, by sums: products of 64 bits are several instructions each.
 template <class G, int Rows, int Threads>
 class row_copies {
 public:

@@ -118,7 +118,8 @@ struct frozen_shares {
     return std::max(bound, spread_bound_us(work, busy_us(problem)));
 }
 
-/// The same of the end of all that devices do, work.after_us included, which nothing else goes on beside.
+/// A bound on the time when all devices are done, with work.after_us, which a device does behind its last pass and task
+/// and beside nothing else.
 [[nodiscard]] constexpr double frozen_end_bound_us(const schedule_problem& problem, const frozen_work& work,
                                                    double passes_bound_us) {
     const double together = frozen_bound_us(problem, work, passes_bound_us);

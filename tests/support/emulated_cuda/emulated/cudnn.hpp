@@ -19,7 +19,8 @@
 /// which comes before engine 1, stands for Winograd's: floats lose as much in it as in engine 0, and no tensor core is
 /// used.
 ///
-/// As the library marks them, engines of attention and of graphs of three operations are compiled at run time. Tensors are in memory of the device: of pinned memory the library says nothing.
+/// As the library marks them, engines of attention and of graphs of three operations are compiled at run time. Tensors
+/// are in memory of the device: of pinned memory the library says nothing.
 namespace emulated_cuda::cudnn {
 
 /// Graphs that have run in this process, by engine.

@@ -10,11 +10,11 @@
 /// message of it is over. It runs in rounds, one after the other, as a kernel of NCCL does: the k-th message to each
 /// peer and the k-th from it are of round k. A message goes over when the rounds of both its sides have started.
 /// Messages of a pair of ranks are matched in the order of the calls, and the memory of both sides is registered with
-/// their communicator, or that of neither: else the stream fails, where NCCL's results are undefined. So a program that would hang in NCCL does not end
-/// here: the call that waits gets cudaErrorUnknown where the groups wait for each other in a circle. Communicators are
-/// as those that do not block: init and split are in progress until every rank has come. An abort marks its
-/// communicator and then waits for all that stands before the last group of it in its stream, as NCCL does; after 10 s
-/// it fails.
+/// their communicator, or that of neither: else the stream fails, where NCCL's results are undefined. So a program that
+/// would hang in NCCL does not end here: the call that waits gets cudaErrorUnknown where the groups wait for each other
+/// in a circle. Communicators are as those that do not block: init and split are in progress until every rank has come.
+/// An abort marks its communicator and then waits for all that stands before the last group of it in its stream, as
+/// NCCL does; after 10 s it fails.
 namespace emulated_nccl {
 
 /// The next call of that many of ncclGroupEnd, of any rank, fails. For tests of errors.

@@ -52,6 +52,8 @@ class Pictures:
         self.kind = options.kind.__name__
         if self.kind == "HunyuanDiT2DModel":
             raise Refused(f"--data {folder}: a {self.kind} is trained on synthetic data here")
+        if self.kind == "UNet2DConditionModel" and not (self.root / "model_index.json").is_file():
+            raise Refused(f"--data {folder}: pictures need encoders, and {self.root} is no whole pipeline")
         table = folder / "metadata.jsonl"
         rows = [json.loads(line) for line in table.read_text().splitlines() if line] if table.is_file() else []
         captions = {folder / row["file_name"]: row.get("text") or "" for row in rows}
@@ -72,7 +74,9 @@ class Pictures:
     def frozen(self):
         from diffusers import DiffusionPipeline  # takes seconds
 
-        return DiffusionPipeline.from_pretrained(self.root, unet=None).to(self.device)
+        unused = {"unet", "safety_checker", "feature_extractor", "image_encoder"}
+        parts = unused & json.loads((self.root / "model_index.json").read_text()).keys()
+        return DiffusionPipeline.from_pretrained(self.root, **dict.fromkeys(parts)).to(self.device)
 
     @torch.no_grad()
     def encoded(self, pair):
@@ -100,5 +104,6 @@ class Pictures:
         latents, *conditions = (torch.cat(each) for each in zip(*map(self.encode, chosen)))
         noise, config = torch.randn_like(latents), self.noise.config
         time = torch.randint(config.num_train_timesteps, (samples,), device=self.device)
-        target = self.noise.get_velocity(latents, noise, time) if config.prediction_type == "v_prediction" else noise
-        return (self.noise.add_noise(latents, noise, time), time, *conditions), target
+        targets = {"epsilon": lambda: noise, "sample": lambda: latents,
+                   "v_prediction": lambda: self.noise.get_velocity(latents, noise, time)}
+        return (self.noise.add_noise(latents, noise, time), time, *conditions), targets[config.prediction_type]()

@@ -61,7 +61,7 @@ def kind_of(backbone):
 def require_known(backbone, sample):
     """Refuses, by name, a backbone that runs otherwise than the layers here, or a sample that is not for it."""
     if kind_of(backbone) == "HunyuanDiT2DModel":
-        return
+        return require_multiples(sample, backbone.config.patch_size)
     for key, values in KNOWN.items():
         if backbone.config.get(key) not in values:
             raise Refused(f"{key} of the {kind_of(backbone)} is {backbone.config[key]}, which is not known here")
@@ -70,7 +70,10 @@ def require_known(backbone, sample):
             raise Refused(f"a {type(block).__name__} is none of the blocks that are known here")
     if backbone.config.get("time_embedding_type") == "fourier" and kind_of(backbone) == "UNet2DModel":
         raise Refused("time_embedding_type of the UNet2DModel is fourier, which is not known here")
-    step = 2 ** (len(backbone.down_blocks) - 1)
+    require_multiples(sample, 2 ** (len(backbone.down_blocks) - 1))
+
+
+def require_multiples(sample, step):
     if any(extent % step for extent in sample.shape[2:]):
         raise Refused(f"samples of {' x '.join(map(str, sample.shape[2:]))} are no multiples of {step}")
 

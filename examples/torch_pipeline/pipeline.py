@@ -54,9 +54,10 @@ class Recomputed:
     """A function's outputs, of which backward keeps the inputs alone: whatever else it reads is made again when it is
     first asked for. torch.utils.checkpoint would make it again for each of the passes that a split backward has."""
 
-    def __init__(self, run, inputs):
-        self.run, self.inputs, self.saved, self.made = run, inputs, None, None
-        self.random, self.devices, self.states = torch.get_rng_state(), *get_device_states(*inputs)
+    def __init__(self, run, inputs, kept=0):
+        """`kept`: of the outputs, at the end, how many may be asked for again."""
+        self.run, self.inputs, self.kept, self.saved, self.made = run, inputs, kept, None, None
+        self.random, self.devices, self.states = torch.get_rng_state(), *get_device_states(inputs[0])
 
     def forward(self):
         count = itertools.count()
@@ -71,15 +72,20 @@ class Recomputed:
     def remake(self):
         self.saved = []
         inputs = [one.detach().requires_grad_(one.requires_grad) for one in self.inputs]
-        with torch.random.fork_rng(self.devices), torch.enable_grad(), \
-                saved_tensors_hooks(lambda tensor: self.saved.append(tensor.detach()), lambda _: None):
-            torch.set_rng_state(self.random)
-            set_device_states(self.devices, self.states)
-            return self.run(*inputs)
+        torch.autocast_increment_nesting()  # counted by thread: the end of the last one drops what others have cast
+        try:
+            with torch.random.fork_rng(self.devices), torch.enable_grad(), \
+                    saved_tensors_hooks(lambda tensor: self.saved.append(tensor.detach()), lambda _: None):
+                torch.set_rng_state(self.random)
+                set_device_states(self.devices, self.states)
+                return self.run(*inputs)
+        finally:
+            torch.autocast_decrement_nesting()
 
     def output(self, index):
         if self.made is None:
-            self.made = {at: one.detach() for at, one in enumerate(self.remake())}
+            made = self.remake()
+            self.made = {at: made[at].detach() for at in range(len(made) - self.kept, len(made))}
         return self.made.pop(index)
 
 
@@ -130,7 +136,7 @@ class StageModule(torch.nn.Module):
 
     def forward(self, *inputs):
         keys = [(edge, self.microbatch) for edge in self.kept_out]
-        again = Recomputed(self.run, inputs) if self.recomputes else None
+        again = Recomputed(self.run, inputs, len(keys)) if self.recomputes else None
         outputs = again.forward() if again else self.run(*inputs)
         sent = outputs[:len(outputs) - len(keys)]
         if keys:
@@ -187,22 +193,26 @@ def split(backbone, plan, device, sample, autocast=None):
             for index, on in enumerate(plan.devices) if device is None or on == device]
 
 
-def load(modules, folder, device):
-    """Stages from the meta device to another one, with their weights from a folder's safetensors."""
+def weight_files(folder):
+    """Of each weight in a folder's safetensors: its file."""
     stem = "diffusion_pytorch_model.safetensors"
-    index = folder / f"{stem}.index.json"
-    files = sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else [stem]
-    weights = {name: weight for module in modules for name, weight in module.to_empty(device=device).named_weights()}
-    missing = set(weights)
-    for file in files:
+    index, found = folder / f"{stem}.index.json", {}
+    for file in sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else [stem]:
         if not (folder / file).is_file():
             raise Refused(f"{folder / file}: there is no such file")
-        with safe_open(folder / file, "pt") as opened, torch.no_grad():
-            for name in missing.intersection(opened.keys()):
+        with safe_open(folder / file, "pt") as opened:
+            found.update(dict.fromkeys(opened.keys(), folder / file))
+    return found
+
+
+def load(modules, folder, device):
+    """Stages from the meta device to another one, with their weights from a folder's safetensors."""
+    weights = {name: weight for module in modules for name, weight in module.to_empty(device=device).named_weights()}
+    files = weight_files(folder)
+    for file in sorted({files[name] for name in weights}):
+        with safe_open(file, "pt") as opened, torch.no_grad():
+            for name in (name for name in weights if files[name] == file):
                 weights[name].copy_(opened.get_tensor(name))
-                missing.remove(name)
-    if missing:
-        raise Refused(f"{folder}: no weights of {min(missing)}")
     return modules
 
 

@@ -83,11 +83,15 @@ def read_plan(folder):
         names = [name for stage in plan.layers for name in stage]
         fits = [len(stage) for stage in plan.layers] == [stage["last_layer"] - stage["first_layer"] + 1
                                                          for stage in plan.stages]
-    except (KeyError, TypeError) as error:
+        if not fits or len(set(names)) != len(names):
+            raise Refused(f"{folder / 'stages.json'}: its stages are not those of plan.json")
+        require_order(plan)
+        for key in ("data_degree", "microbatch_size", "placement", "predicted"):
+            getattr(plan, key)
+        if plan.recomputation not in ("none", "skips", "stages"):
+            raise Refused(f"{folder / 'plan.json'}: recomputation: there is no {plan.recomputation}")
+    except (AttributeError, KeyError, TypeError) as error:
         raise Refused(f"{folder}: {error} is missing in plan.json or stages.json") from error
-    if not fits or len(set(names)) != len(names):
-        raise Refused(f"{folder / 'stages.json'}: its stages are not those of plan.json")
-    require_order(plan)
     return plan
 
 

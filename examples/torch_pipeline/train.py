@@ -19,7 +19,7 @@ try:
 
     from data import MadeUp, Pictures, made_up
     from layers import ENDS, Refused
-    from pipeline import Stage, load, outline, schedule, split
+    from pipeline import Stage, load, outline, schedule, split, weight_files
     from plan import read_json, read_plan
     from reports import check, compare, dry_run
 except ImportError as missing:
@@ -60,6 +60,11 @@ class Pipeline:
         if dist.get_rank() == last:
             given, target = data.batch(count * self.plan.microbatch_size)
             tensors = [one.to(self.device).contiguous() for one in (*given, target)]
+            for one, of_plan in zip(tensors, (*self.given, self.target), strict=True):
+                wanted = (count * of_plan.shape[0], *of_plan.shape[1:])
+                if one.shape != wanted:
+                    raise Refused(f"--data: samples of {tuple(one.shape)}, where the backbone is given {wanted} "
+                                  "(--tokens, --sample-size)")
         else:
             tensors = [torch.empty(count * one.shape[0], *one.shape[1:], dtype=one.dtype, device=self.device)
                        for one in (*self.given, self.target)]
@@ -128,7 +133,7 @@ def read_arguments():
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="Of autocast; fp32: none (bf16)")
     parser.add_argument("--sample-size", type=int, metavar="N", help="Rows and columns (sample_size of the config)")
     parser.add_argument("--tokens", type=int, default=77, metavar="N", help="Text states of a UNet (77)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="Either cpu or cuda")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dry-run", action="store_true", help="Print what each device will hold, and start nothing")
     parser.add_argument("--check", action="store_true",
                         help="Compare loss and gradients of a step with the whole backbone")
@@ -146,8 +151,21 @@ def prepared(options):
             return options.kind.from_config(options.kind.load_config(options.source)).train()
 
     options.ghost = ghost
-    options.sample_size = (options.sample_size or ghost().config.sample_size,) * 2
+    size = options.sample_size or ghost().config.sample_size
+    if not size:
+        raise Refused(f"{options.source / 'config.json'}: it has no sample_size (--sample-size)")
+    options.sample_size = (size, size) if isinstance(size, int) else tuple(size)
+    if options.out and options.out.resolve() == options.root.resolve():
+        raise Refused(f"--out {options.out}: it is the folder of --from")
+    if not (options.out or options.dry_run or options.check or options.compare):
+        raise Refused("--out: no folder is given for what is trained")
+    missing = {name for name, _ in ghost().named_parameters()} - weight_files(options.source).keys()
+    if missing:
+        raise Refused(f"{options.source}: no weights of {min(missing)}")
     plans = [read_plan(folder) for folder in (options.plan, options.compare) if folder]
+    samples = [plan.microbatches * plan.microbatch_size * plan.data_degree for plan in plans]
+    if len(set(samples)) > 1:
+        raise Refused(f"--compare {options.compare}: its steps have {samples[1]} samples, those of --plan {samples[0]}")
     reports = [dry_run(plan, options) for plan in plans]
     if options.dry_run:
         print("\n".join(reports))
@@ -166,7 +184,7 @@ def main():
     if options.dry_run:
         return 0
     on_gpu = options.device == "cuda"
-    options.device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if on_gpu else None)
+    options.device = torch.device(options.device, int(os.environ.get("LOCAL_RANK", "0")) if on_gpu else None)
     data = MadeUp(options) if options.data == "synthetic" else Pictures(Path(options.data), options)
     if on_gpu:
         torch.cuda.set_device(options.device)

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import io
 import json
+import math
 import multiprocessing
 import os
 import pathlib
@@ -124,8 +125,9 @@ def compared(jobs):
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
     rows = []
-    for name, folder, chosen in jobs:
-        sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], *EXACT))
+    for name, folder, precision, chosen in jobs:
+        sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], "--check",
+                                 "--device", "cpu", "--precision", precision))
         options, said = train.read_arguments(), []
         plan, = train.prepared(options)
         options.device = torch.device("cpu")
@@ -134,12 +136,12 @@ def compared(jobs):
         left = [stage.submod.skips for stage in made.stages]
         rows.append((failed, sum(len(one.tensors) + len(one.gradients) for one in left), reports.sent(made)))
         if dist.get_rank() == 0:
-            print(f"{name}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: "
+            print(f"{name}, {precision}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: "
                   f"{said[0]}", file=sys.stderr, flush=True)
     return rows
 
 
-def relayed_bytes(plan, samples):
+def relayed_bytes(plan):
     """Bytes of skips in a step where each one goes through all stages between, by hand."""
     fields, table = plan.fields, json.loads((plan.folder / "stages.json").read_text())
     place = {name: (stage["index"], stage["device"]) for stage in table["stages"] for name in stage["layers"]}
@@ -165,18 +167,19 @@ class Gradients(unittest.TestCase):
             microbatches, folder = draw.randint(1, 6), ROOM / f"drawn{len(jobs)}"
             if planned(folder, "--devices", 4, "--pipeline", degree, "--data", 4 // degree, "--global-batch",
                        2 * microbatches * (4 // degree), *chosen, profile=ROOM / name / "2x4.json"):
-                jobs.append((name, folder, " ".join(map(str, chosen))))
+                jobs.append((name, folder, ("fp32", "fp32", "bf16")[len(jobs) % 3], " ".join(map(str, chosen))))
         for name in MODELS:
             folder_of(name)
         rows = on_ranks(4, compared, jobs)
-        for (name, folder, chosen), (failed, _, sent) in zip(jobs, rows[0]):
+        for (name, folder, precision, chosen), (failed, _, sent) in zip(jobs, rows[0]):
             plan = plans.read_plan(folder)
-            with self.subTest(f"{name}, {plan.microbatches} microbatches, {chosen}"):
+            with self.subTest(f"{name}, {precision}, {plan.microbatches} microbatches, {chosen}"):
                 self.assertFalse(failed)
-                self.assertEqual(sent[0], plan.predicted["boundary_bytes"] * plan.data_degree)
-                self.assertEqual(sent[1], relayed_bytes(plan, 2) * plan.data_degree)
+                sent = [count * (2 if precision == "bf16" else 1) / plan.data_degree for count in sent]
+                self.assertEqual(sent[0], plan.predicted["boundary_bytes"])
+                self.assertEqual(sent[1], relayed_bytes(plan))
                 if plan.placement == "folded" or plan.skip_routing == "relayed":
-                    self.assertEqual(sent[1], plan.predicted["skip_bytes"] * plan.data_degree)
+                    self.assertEqual(sent[1], plan.predicted["skip_bytes"])
         self.assertEqual({row[1] for each in rows for row in each}, {0})
 
     def test_what_is_recomputed_is_not_kept(self):
@@ -239,6 +242,8 @@ class Program(unittest.TestCase):
         relayed = "--placement", "sequential", "--schedule", "1f1b", "--routing", "relayed"
         for folder, options in ((cls.folded, ("--placement", "folded", "--waves", 1)), (cls.relayed, relayed)):
             assert planned(folder, "--devices", 2, "--pipeline", 2, "--global-batch", 8, *options, profile=cls.profile)
+        cls.shorter = ROOM / "shorter"
+        assert planned(cls.shorter, "--devices", 2, "--pipeline", 2, "--global-batch", 4, profile=cls.profile)
 
     def words(self, plan, *more):
         return "--plan", plan, "--from", self.source, "--tokens", 7, *EXACT, *more
@@ -262,6 +267,14 @@ class Program(unittest.TestCase):
         (said, status), _ = on_ranks(2, program, *self.words(self.folded, "--check", "--precision", "bf16"))
         self.assertEqual(status, 0, said)
         self.assertIn(f"sent {predicted['boundary_bytes'] // 2:,} bytes for boundaries and 0 for skips", said)
+
+    def test_the_check_fails_where_a_loss_is_no_number(self):
+        def spoiled(*words):
+            train.loss_of = lambda answered, target: answered.float().mean() * math.nan
+            return program(*words)
+
+        (said, status), _ = on_ranks(2, spoiled, *self.words(self.folded, "--check"))
+        self.assertEqual(status, 1, said)
 
     def test_every_plan_trains_the_same_weights_on_pictures(self):
         trained = {}
@@ -300,9 +313,9 @@ class Program(unittest.TestCase):
             for file, change in changes.items():
                 path = folder / {"plan": "plan.json", "stages": "stages.json", "schedule": "schedule.csv"}[file]
                 text = path.read_text()
-                path.write_text(change(text) if file == "schedule" else json.dumps({**json.loads(text), **change}))
+                path.write_text(change(text) if callable(change) else json.dumps({**json.loads(text), **change}))
             with self.assertRaises(Refused) as caught:
-                program(*self.words(folder, *words))
+                program(*self.words(folder, *(words or ("--dry-run",))))
             for part in parts:
                 self.assertIn(part, str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
@@ -319,8 +332,14 @@ class Program(unittest.TestCase):
         table = (self.folded / "stages.json").read_text()
         refused("down_blocks.0.resnets.0.second", "no layer of a UNet2DConditionModel",
                 stages=json.loads(table.replace('"down_blocks.0.resnets.0"', '"down_blocks.0.resnets.0.second"')))
-        refused("for 2 devices", "1 processes", words=("--steps", 1))
-        refused("7 x 7", "2", words=("--sample-size", 7))
+        for key in ("microbatches", "data_degree", "stages"):
+            refused(key, "missing in plan.json", plan=lambda text: text.replace(f'"{key}"', '"other"', 1))
+        refused("recomputation", "all", plan={"recomputation": "all"})
+        refused("for 2 devices", "1 processes", words=("--check",))
+        refused("--out", "no folder", words=("--steps", 1))
+        refused("--out", "folder of --from", words=("--out", self.source))
+        refused("4 samples", "8", words=("--compare", self.shorter))
+        refused("7 x 7", "2", words=("--sample-size", 7, "--dry-run"))
         with self.assertRaises(Refused) as caught:
             program("--plan", self.folded, "--from", ROOM)
         self.assertIn("no config.json", str(caught.exception))

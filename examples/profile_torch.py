@@ -1,7 +1,7 @@
 """Times every layer of a diffusers backbone in PyTorch and writes what pulse_plan --profile reads.
 
-A layer is what pulse's planner may cut between: a ResNet block, a transformer, a resampler, a block of Hunyuan-DiT; the
-names are those of pulse's own models. The whole network runs once, and what every layer is given is kept. Then each layer
+A layer is a module that runs whole, and the planner cuts between layers: a ResNet block, a transformer, a resampler, a
+block of Hunyuan-DiT; the names are those of pulse's own models. The whole network runs once, and what every layer is given is kept. Then each layer
 runs alone on that, so a GPU holds the weights, one microbatch of every layer's input and output and the graph of one layer:
 no optimizer, no graph of the whole network.
 

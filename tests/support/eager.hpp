@@ -56,7 +56,8 @@ namespace nn {
 /// v and the output of attn1; q and the output of attn2; values and gates, gelu(gate), their product; k and v of the
 /// text.
 [[nodiscard]] constexpr std::int64_t eager_elements(const spatial_transformer& t) noexcept {
-    return 3 * t.core.image() + t.depth * ((12 + 8 + 4 + 4) * t.core.image() + 2 * t.core.text());
+    const std::int64_t text = std::int64_t{t.core.context_tokens} * t.core.channels;
+    return 3 * t.core.image() + t.depth * ((12 + 8 + 4 + 4) * t.core.image() + 2 * text);
 }
 [[nodiscard]] constexpr std::int64_t eager_elements(const vit_embed& v) noexcept { return elements(v.input()); }
 /// The concatenation; inputs of norm1, qkv, proj, norm2 and fc1; q, k and v; both sides of the GELU.

@@ -68,9 +68,9 @@ class ResnetBlock(nn.Module):
         self.norm1 = nn.GroupNorm(groups, inputs, eps=1e-5, **META)
         self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, **META)
         self.time_emb_proj = nn.Linear(conditioning, outputs, **META)
+        self.conv_shortcut = nn.Conv2d(inputs, outputs, 1, **META) if inputs != outputs else None
         self.norm2 = nn.GroupNorm(groups, outputs, eps=1e-5, **META)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, **META)
-        self.conv_shortcut = nn.Conv2d(inputs, outputs, 1, **META) if inputs != outputs else None
 
     def forward(self, x, conditioning):
         h = self.conv1(F.silu(self.norm1(x)))
@@ -114,8 +114,8 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.norm1 = nn.LayerNorm(width, **META)
         self.attn1 = Attention(width, heads, width)
-        self.attn2 = Attention(width, heads, context)
         self.norm2 = nn.LayerNorm(width, **META)
+        self.attn2 = Attention(width, heads, context)
         self.norm3 = nn.LayerNorm(width, **META)
         self.ff = FeedForward(width)
 

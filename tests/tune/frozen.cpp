@@ -362,7 +362,7 @@ TEST_CASE("of three placements the one with the shortest step counts, and others
     prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
     const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
     ready.limits = limit;
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - (d == 2 ? 1'500'000 : 700'000); }
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - (d == 2 ? 1'200'000 : 800'000); }
     std::vector<std::vector<std::int64_t>> asked{};
     const auto bytes_of = [](const frozen_placement& where) {
         std::vector<std::int64_t> bytes = where.kept_bytes;

@@ -345,7 +345,7 @@ PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c
     const std::vector<double> speeds = pipeline_speeds(machine, {c.layout, c.pipeline_degree, c.data_degree});
     const memory_limits limits = memory_limits_of(machine, c, options);
     const parameter_memory kept = parameter_memory_of(options, c);
-    partition cut = cut_candidate(balanced_costs(costs, options.self_conditioning), c, kept, limits, speeds);
+    partition cut = cut_candidate(costs_to_cut(costs, c, machine, options), c, kept, limits, speeds);
     const prepared_candidate ready = prepare_candidate(costs, machine, std::move(cut), c, options, limits);
     plan made = evaluate_candidate(costs, c, ready, options.list).planned;
     made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));

@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    using cut_key = std::tuple<int, int, int, int, int, int, int, int, double>;
+    using cut_key = std::tuple<int, int, int, int, int, int, int, int, int, double>;
     struct maybe_cut {
         std::optional<partition> cut{};
         std::string why{};
@@ -126,8 +126,10 @@ private:
     [[nodiscard]] cut_key key_of(const tune_candidate& c) const {
         // Only a folded cut looks at what one microbatch keeps.
         const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
-        // Unlike devices are elsewhere in another layout.
+        // Unlike devices are elsewhere in another layout, and a cut over them looks at the optimizer's share of a
+        // microbatch.
         const int layout = machine_.unlike.empty() ? 0 : static_cast<int>(c.layout);
+        const int microbatches = machine_.unlike.empty() ? 0 : c.microbatches;
         return {static_cast<int>(c.kind),
                 c.pipeline_degree,
                 c.waves,
@@ -136,6 +138,7 @@ private:
                 keeps,
                 c.sharded_optimizer ? 1 : 0,
                 layout,
+                microbatches,
                 c.slack};
     }
 
@@ -145,7 +148,7 @@ private:
         if (at == cuts_.end()) {
             maybe_cut found{};
             try {
-                found.cut = cut_candidate(balanced_costs(costs(c.microbatch_size), options_.self_conditioning), c,
+                found.cut = cut_candidate(costs_to_cut(costs(c.microbatch_size), c, machine_, options_), c,
                                           parameter_memory_of(options_, c), limits(c),
                                           pipeline_speeds(machine_, {c.layout, c.pipeline_degree, c.data_degree}));
             } catch (const infeasible_error& e) { found.why = e.what(); }

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,8 +14,6 @@
 #include <pulse/plan/planned.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
-#include <pulse/simulate/duration.hpp>
-#include <pulse/simulate/grid_links.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/frozen_placement.hpp>
@@ -42,20 +38,8 @@ namespace pulse {
 
 /// The costs by which a candidate is cut. Over devices of unequal speeds each layer has its share of the optimizer's
 /// time, too: layers with many parameters and little work may all fall to a slow device.
-[[nodiscard]] constexpr cost_table costs_to_cut(const cost_table& costs, const tune_candidate& c,
-                                                const cluster& machine, const candidate_options& options) {
-    cost_table made = balanced_costs(costs, options.self_conditioning);
-    const std::vector<double> speeds = pipeline_speeds(machine, {c.layout, c.pipeline_degree, c.data_degree});
-    if (std::adjacent_find(speeds.begin(), speeds.end(), std::not_equal_to{}) == speeds.end()) { return made; }
-    const parameter_memory kept = parameter_memory_of(options, c);
-    for (layer_cost& layer : made.layers) {
-        if (layer.parameter_bytes == 0) { continue; }
-        const std::int64_t stepped =
-            kept.sharded ? share_bytes_of(layer.parameter_bytes, c.data_degree) : layer.parameter_bytes;
-        layer.backward_weight_us += optimizer_us_of(costs, options, kept, stepped) / c.microbatches;
-    }
-    return made;
-}
+[[nodiscard]] PULSE_CONSTEXPR cost_table costs_to_cut(const cost_table& costs, const tune_candidate& c,
+                                                      const cluster& machine, const candidate_options& options);
 
 /// A candidate with everything that precedes its order of passes.
 struct prepared_candidate {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -71,6 +72,21 @@ namespace detail {
 }
 
 } // namespace detail
+
+PULSE_CONSTEXPR cost_table costs_to_cut(const cost_table& costs, const tune_candidate& c, const cluster& machine,
+                                        const candidate_options& options) {
+    cost_table made = balanced_costs(costs, options.self_conditioning);
+    const std::vector<double> speeds = pipeline_speeds(machine, {c.layout, c.pipeline_degree, c.data_degree});
+    if (std::adjacent_find(speeds.begin(), speeds.end(), std::not_equal_to{}) == speeds.end()) { return made; }
+    const parameter_memory kept = parameter_memory_of(options, c);
+    for (layer_cost& layer : made.layers) {
+        if (layer.parameter_bytes == 0) { continue; }
+        const std::int64_t stepped =
+            kept.sharded ? share_bytes_of(layer.parameter_bytes, c.data_degree) : layer.parameter_bytes;
+        layer.backward_weight_us += optimizer_us_of(costs, options, kept, stepped) / c.microbatches;
+    }
+    return made;
+}
 
 PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c, const parameter_memory& kept,
                                         const memory_limits& limits, const std::vector<double>& device_speed) {

@@ -167,7 +167,9 @@ class Gradients(unittest.TestCase):
             microbatches, folder = draw.randint(1, 6), ROOM / f"drawn{len(jobs)}"
             if planned(folder, "--devices", 4, "--pipeline", degree, "--data", 4 // degree, "--global-batch",
                        2 * microbatches * (4 // degree), *chosen, profile=ROOM / name / "2x4.json"):
-                jobs.append((name, folder, ("fp32", "fp32", "bf16")[len(jobs) % 3], " ".join(map(str, chosen))))
+                # What bf16 rounds in so small a Hunyuan-DiT is as large as a tenth of a gradient.
+                precision = "bf16" if len(jobs) % 3 == 2 and "hunyuan" not in name else "fp32"
+                jobs.append((name, folder, precision, " ".join(map(str, chosen))))
         for name in MODELS:
             folder_of(name)
         rows = on_ranks(4, compared, jobs)

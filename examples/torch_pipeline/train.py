@@ -150,8 +150,8 @@ def prepared(options):
         with torch.device("meta"):
             return options.kind.from_config(options.kind.load_config(options.source)).train()
 
-    options.ghost = ghost
-    size = options.sample_size or ghost().config.sample_size
+    options.ghost, backbone = ghost, ghost()
+    size = options.sample_size or backbone.config.sample_size
     if not size:
         raise Refused(f"{options.source / 'config.json'}: it has no sample_size (--sample-size)")
     options.sample_size = (size, size) if isinstance(size, int) else tuple(size)
@@ -159,7 +159,7 @@ def prepared(options):
         raise Refused(f"--out {options.out}: it is the folder of --from")
     if not (options.out or options.dry_run or options.check or options.compare):
         raise Refused("--out: no folder is given for what is trained")
-    missing = {name for name, _ in ghost().named_parameters()} - weight_files(options.source).keys()
+    missing = {name for name, _ in backbone.named_parameters()} - weight_files(options.source).keys()
     if missing:
         raise Refused(f"{options.source}: no weights of {min(missing)}")
     plans = [read_plan(folder) for folder in (options.plan, options.compare) if folder]

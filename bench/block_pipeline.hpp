@@ -7,6 +7,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/hardware/cluster.hpp>
+#include <pulse/partition/merge_layers.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/tune/candidate.hpp>
@@ -23,8 +24,7 @@ namespace pulse_bench {
     std::vector<int> first{}; // layer of each block
     std::string_view before{};
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {
-        const std::string_view name = costs.layers[l].name.view();
-        const std::string_view block = name.substr(0, name.find('#'));
+        const std::string_view block = pulse::whole_layer(costs.layers[l].name);
         if (block != before) { first.push_back(static_cast<int>(l)); }
         before = block;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -82,16 +83,21 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
     return made;
 }
 
+/// The name of the layer that <layer>#<k> is a part of; that of a whole layer as it is.
+[[nodiscard]] constexpr std::string_view whole_layer(const label& name) noexcept {
+    return name.view().substr(0, name.view().find('#'));
+}
+
 /// The table without cuts inside layers, for what runs them whole: parts named <layer>#<k> are one layer of that name.
 [[nodiscard]] constexpr cost_table merge_parts(cost_table costs) {
     std::vector<int> place{}; // of each layer, where it is now
-    const auto whole = [](const label& name) { return name.view().substr(0, name.view().find('#')); };
     for (std::size_t l = 0; l != costs.layers.size();) {
         place.push_back(static_cast<int>(l));
-        if (l + 1 != costs.layers.size() && whole(costs.layers[l].name) == whole(costs.layers[l + 1].name)) {
+        if (l + 1 != costs.layers.size() &&
+            whole_layer(costs.layers[l].name) == whole_layer(costs.layers[l + 1].name)) {
             detail::merge_with_next(costs.layers, l);
         } else {
-            costs.layers[l].name = label{whole(costs.layers[l].name)};
+            costs.layers[l].name = label{whole_layer(costs.layers[l].name)};
             ++l;
         }
     }

@@ -12,6 +12,7 @@
 #include <pulse/core/text_table.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/resize.hpp>
+#include <pulse/partition/merge_layers.hpp>
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/traffic.hpp>
@@ -34,8 +35,9 @@ namespace detail {
 
 /// "blocks.3 to blocks.7", or one name; at a cut inside a layer the part, as "blocks.7#1".
 [[nodiscard]] inline std::string layer_range(const cost_table& costs, const stage& s) {
-    const auto name = [&](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name.str(); };
-    const auto whole = [&](int layer) { return name(layer).substr(0, name(layer).find('#')); };
+    const auto label_of = [&](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name; };
+    const auto name = [&](int layer) { return label_of(layer).str(); };
+    const auto whole = [&](int layer) { return std::string{whole_layer(label_of(layer))}; };
     const int end = static_cast<int>(costs.layers.size());
     const bool begins = s.first_layer == 0 || whole(s.first_layer - 1) != whole(s.first_layer);
     const bool ends = s.last_layer + 1 == end || whole(s.last_layer + 1) != whole(s.last_layer);

@@ -1,7 +1,7 @@
 # pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART] [QUICK])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
-# and the room's name; cases of TEST_SUITE("constexpr") get the label constexpr too. A case that calls
+# and the room's name; cases of TEST_SUITE("constexpr") or "numbers" get that label too. A case that calls
 # pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. SERIAL cases run alone.
 # Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS.
 # QUICK cases take less time than it takes to optimise them, so that is not done.
@@ -30,7 +30,7 @@ function(pulse_add_test room)
     add_executable(${target} ${arg_SOURCES})
     target_link_libraries(${target} PRIVATE pulse_test_main ${arg_LIBRARIES} doctest::doctest pulse::developer)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-    target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
+    target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS} PULSE_TEST_SANITIZED=$<BOOL:${PULSE_SANITIZED}>)
     if(PULSE_UNITY_TESTS AND NOT arg_APART)
         set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
     endif()

@@ -9,6 +9,7 @@
 
 #include <nn/small_text.hpp>
 #include <nn/small_uvit.hpp>
+#include <support/drawn_cases.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <pulse/model/resize.hpp>
@@ -95,7 +96,7 @@ void check_descent(float rate, int steps, double share) {
 } // namespace
 
 TEST_CASE("a UNet on oneDNN has the same gradients, bit for bit, however it is pipelined") {
-    CHECK(check_pipelines<ddpm_tiny>(21, 80, 4) > 20);
+    CHECK(check_pipelines<ddpm_tiny>(21, drawn_cases(80), 4) > drawn_cases(20));
 }
 
 TEST_CASE("a U-ViT on oneDNN has the same gradients, bit for bit, however it is pipelined") {
@@ -103,9 +104,9 @@ TEST_CASE("a U-ViT on oneDNN has the same gradients, bit for bit, however it is 
 }
 
 TEST_CASE("models with text and labels on oneDNN have the same gradients, bit for bit, however they are pipelined") {
-    CHECK(check_pipelines<small_sd>(23, 60, 4) > 20);
-    CHECK(check_pipelines<small_sdxl>(24, 60, 4) > 20);
-    CHECK(check_pipelines<small_hunyuan_v11>(25, 24, 4) > 10);
+    CHECK(check_pipelines<small_sd>(23, drawn_cases(60), 4) > drawn_cases(20));
+    CHECK(check_pipelines<small_sdxl>(24, drawn_cases(60), 4) > drawn_cases(20));
+    CHECK(check_pipelines<small_hunyuan_v11>(25, drawn_cases(24), 4) > drawn_cases(10));
     check_pipelines<labelled_uvit>(26, 4, 2);
 }
 

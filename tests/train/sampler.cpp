@@ -62,7 +62,8 @@ TEST_CASE("a perfect network's image is recovered") {
     }
 }
 
-TEST_CASE("with the exact network of a Gaussian the samples have its variance, for any eta") {
+TEST_CASE("with the exact network of a Gaussian the samples have its variance, for any eta" *
+          doctest::test_suite("numbers")) {
     const auto schedule = noise_schedule::linear();
     for (const double eta : {0.0, 0.6, 1.0}) {
         std::vector<float> out(40'000);

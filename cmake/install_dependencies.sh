@@ -20,7 +20,7 @@ compared=(transformers==4.38.2 diffusers==0.27.2 tokenizers==0.15.2 huggingface_
     idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1 typing_extensions==4.12.2
     open_clip_torch==2.30.0)
 # What people install today, with what it asks for as of a day. uv lays these 5 GB in half a minute, from its cache in two seconds.
-newest=(torch==2.15.0 diffusers==0.42.1 transformers==5.24.0 sentencepiece==0.2.3 protobuf==7.36.2)
+newest=(torch==2.15.0 diffusers==0.42.1 transformers==5.24.0 sentencepiece==0.2.3 protobuf==7.36.2 tensorboard==2.21.0)
 newest_of=2026-11-25
 uv=uv==0.13.9
 

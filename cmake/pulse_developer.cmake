@@ -22,3 +22,10 @@ if(PULSE_NATIVE)
         target_compile_options(pulse_developer INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
     endif()
 endif()
+
+# Under a sanitizer, whichever compiler's: what only takes long there is left out or cut short.
+string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" flags)
+set(PULSE_SANITIZED FALSE)
+if("${CMAKE_CXX_FLAGS} ${${flags}}" MATCHES "-fsanitize")
+    set(PULSE_SANITIZED TRUE)
+endif()

@@ -268,6 +268,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     value("--export-shard", a.export_shard_bytes, count,
           "Bytes of a file of weights, above which there are several; 0: one");
     value("--checkpoint-every", a.checkpoint_every, count, "Steps between checkpoints; 0: only at the end");
+    value("--log-every", a.log_every, whole(1, 1'000'000),
+          "Steps between lines of metrics.jsonl, which TensorBoard shows too");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
         ->default_str("64, or with --from one for each prompt or class");

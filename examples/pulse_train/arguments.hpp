@@ -110,6 +110,7 @@ struct arguments {
     int keep{2};
     int sample{64};
     std::int64_t sample_every{};
+    std::int64_t log_every{1};
     int sample_steps{50};
     /// Texts by which pictures are drawn, one after another; none: not by text.
     std::vector<std::string> prompts{};

@@ -169,7 +169,7 @@ void write_samples(const std::filesystem::path& folder, const arguments& a, cons
     }
     const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
                                             pictures ? shape.channels : 1, options);
-    pulse::io::write_png(folder / "samples.png", grid);
+    pulse::io::write_png(folder / samples_name, grid);
 }
 
 namespace {
@@ -235,12 +235,15 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name : {"samples.png", pictures_name, drawn_name, "loss.svg", "timeline.svg", "trace.json",
-                             checkpoints_name, checkpoint_name, "plan.json", "report.json"}) {
-        const bool drawn = name == std::string_view{"samples.png"};
+    for (const char* name :
+         {samples_name, pictures_name, drawn_name, "loss.svg", metrics_name, tensorboard_name, "timeline.svg",
+          "trace.json", checkpoints_name, checkpoint_name, "plan.json", "report.json"}) {
+        const bool drawn = name == std::string_view{samples_name};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
-        if (name == std::string_view{drawn_name} && !std::filesystem::exists(in.file(name))) { continue; }
+        const bool made_at_times = name == std::string_view{drawn_name} || name == std::string_view{metrics_name} ||
+                                   name == std::string_view{tensorboard_name};
+        if (made_at_times && !std::filesystem::exists(in.file(name))) { continue; }
         std::printf("  %s\n", in.file(name).c_str());
     }
     // A signal may have reached another rank than this.

@@ -11,8 +11,11 @@ namespace pulse_train {
 
 inline constexpr const char* checkpoint_name = "checkpoint.safetensors";
 inline constexpr const char* checkpoints_name = "checkpoints";
+inline constexpr const char* samples_name = "samples.png";
 inline constexpr const char* pictures_name = "pictures";
 inline constexpr const char* drawn_name = "drawn";
+inline constexpr const char* metrics_name = "metrics.jsonl";
+inline constexpr const char* tensorboard_name = "tensorboard";
 
 /// The steps of a run that had one of its extents.
 struct extent_summary {

@@ -49,6 +49,7 @@
 #include "data_changes.hpp"
 #include "drawing.hpp"
 #include "measuring.hpp"
+#include "metrics.hpp"
 #include "new_folder.hpp"
 #include "pipeline_folder.hpp"
 #include "setup.hpp"
@@ -368,6 +369,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         if (pictures && !a.cache.empty()) { fill_cache<Model>(side, in, *pictures); }
     }
 
+    metrics log{a.out, a.log_every};
     const run_results results = [&] {
         const run_moments during{.ready =
                                      [&] {
@@ -376,8 +378,11 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
                                      },
                                  .drawing =
                                      [&](const run_results& so_far) {
-                                         draw<Model>(side, in, so_far, drawing_folder(in, so_far.last_step));
-                                     }};
+                                         const auto folder = drawing_folder(in, so_far.last_step);
+                                         if (!draw<Model>(side, in, so_far, folder)) { return; }
+                                         log.drawn(so_far.last_step, folder / samples_name);
+                                     },
+                                 .step_done = [&](const step_metrics& made) { log.step_done(made); }};
         if constexpr (pulse::frozen::networks_of<Model>::known) {
             if (pictures) {
                 const pulse::planned made = in.planned();
@@ -399,6 +404,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     const run_summary summary = summarise(in, results);
     write_artifacts(in, results, summary);
     const bool drawn = draw<Model>(side, in, results, a.out);
+    if (drawn) { log.drawn(results.last_step, in.file(samples_name)); }
     print_summary(in, results, summary, drawn);
 }
 

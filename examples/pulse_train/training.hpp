@@ -23,6 +23,7 @@
 #include <pulse/train/trainer.hpp>
 
 #include "artifacts.hpp"
+#include "metrics.hpp"
 #include "pipeline_folder.hpp"
 #include "progress.hpp"
 #include "rank_results.hpp"
@@ -39,6 +40,8 @@ struct run_moments {
     /// Called after each of --sample-every steps but the last, with what is known of the run by then, while the other
     /// ranks wait.
     std::function<void(const run_results&)> drawing{};
+    /// Called after each step.
+    std::function<void(const step_metrics&)> step_done{};
 };
 
 /// One rank's part of a training run on a side (see host_side), with the data that a task has: make_task(transport).
@@ -85,6 +88,13 @@ public:
                 mine_.losses.push_back(done.loss);
                 mine_.step_seconds.push_back(seconds);
                 shown->step_done(trainer_.steps(), done.loss, samples / seconds);
+                during_.step_done({.step = trainer_.steps(),
+                                   .loss = done.loss,
+                                   .gradient_norm = done.gradient_norm,
+                                   .learning_rate = in_.training().learning_rate.at(trainer_.steps()),
+                                   .samples_per_s = samples / seconds,
+                                   .loss_scale = done.loss_scale,
+                                   .skipped = done.skipped});
             }
             if (in_.args.checkpoint_every > 0 && trainer_.steps() % in_.args.checkpoint_every == 0) { save(); }
             const bool draws = in_.args.sample_every > 0 && trainer_.steps() % in_.args.sample_every == 0;

@@ -33,14 +33,14 @@ PROGRAM = sys.argv.pop(1)
 SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
-             "report.json"}
+             "report.json", "metrics.jsonl", "tensorboard"}
 OPTIONS = ("--data", "--from", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
            "--flip", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--on-bad-picture",
            "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
            "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
-           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
+           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
            "--data-changed")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
@@ -801,7 +801,7 @@ class Errors(Case):
         wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"], "--microbatch-size": ["0", "1e3"],
                  "--microbatches": ["0", "99999999999"], "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
                  "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""], "--split-backward": ["maybe", "2"],
-                 "--checkpoint-every": ["-1"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
+                 "--checkpoint-every": ["-1"], "--log-every": ["0"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
                  "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--lr-schedule": ["step"],

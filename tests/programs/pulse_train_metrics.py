@@ -1,0 +1,121 @@
+"""What pulse_train writes down while it runs: metrics.jsonl, and what TensorBoard reads.
+
+Usage: pulse_train_metrics.py PROGRAM PACKAGES [unittest arguments]        (PACKAGES: a folder with tensorboard)
+"""
+
+import atexit
+import itertools
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, PACKAGES = sys.argv[1], sys.argv[2]
+del sys.argv[1:3]
+sys.path.insert(0, PACKAGES)
+try:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_metrics."))
+atexit.register(shutil.rmtree, ROOM, True)
+serial = itertools.count()
+STEPS = 6
+NUMBERS = ("loss", "gradient_norm", "learning_rate", "samples_per_s")
+
+
+def run(*options, out=None, steps=STEPS):
+    out = out or ROOM / f"run{next(serial)}"
+    done = subprocess.run([str(word) for word in (
+        PROGRAM, "--data", "synthetic", "--model", "sd_tiny", "--ranks", 2, "--microbatch-size", 1, "--microbatches", 2, "--placement",
+        "folded", "--plan-time", 0, "--sample", 0, "--sample-steps", 2, "--lr", 1e-3, "--warmup", 4, "--steps", steps, "--out", out,
+        *options)], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return out, done.stderr
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def shown(folder):
+    read = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "images": 0})
+    read.Reload()
+    return read
+
+
+def rounded(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+class Metrics(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.whole, said = run("--sample", 2, "--sample-every", 2)
+        assert said == "", said
+        cls.losses = json.loads((cls.whole / "report.json").read_text())["loss"]
+
+    def same_in_tensorboard(self, folder):
+        """Each number of metrics.jsonl, once."""
+        made, read = lines(folder), shown(folder)
+        self.assertEqual(sorted(read.Tags()["scalars"]), sorted(NUMBERS))
+        for name in NUMBERS:
+            self.assertEqual([(event.step, event.value) for event in read.Scalars(name)],
+                             [(line["step"], rounded(line[name])) for line in made], name)
+
+    def test_every_step_has_a_line(self):
+        made = lines(self.whole)
+        self.assertEqual([line["step"] for line in made], list(range(1, STEPS + 1)))
+        self.assertEqual([line["loss"] for line in made], self.losses)
+        for line in made:
+            self.assertEqual(set(line), {"step", *NUMBERS})
+            self.assertGreater(line["gradient_norm"], 0)
+            self.assertGreater(line["samples_per_s"], 0)
+            self.assertAlmostEqual(line["learning_rate"], 1e-3 * min(1, line["step"] / 4))
+        self.same_in_tensorboard(self.whole)
+
+    def test_pictures_are_shown(self):
+        files = {2: self.whole / "drawn/step-00000002/samples.png", 4: self.whole / "drawn/step-00000004/samples.png",
+                 STEPS: self.whole / "samples.png"}
+        read = shown(self.whole).Images("drawn")
+        self.assertEqual([event.step for event in read], list(files))
+        for event, file in zip(read, files.values()):
+            png = file.read_bytes()
+            self.assertEqual(event.encoded_image_string, png)
+            self.assertEqual((event.width, event.height), struct.unpack(">II", png[16:24]))
+
+    def test_a_run_that_goes_on_in_its_folder_has_a_line_a_step(self):
+        out, _ = run("--checkpoint-every", 2, "--keep", 0, steps=5)
+        with open(out / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write('{"step":6,"lo')  # a run that was killed
+        run("--resume", out / "checkpoints" / "step-00000002", out=out)
+        self.assertEqual([line["step"] for line in lines(out)], list(range(1, STEPS + 1)))
+        self.assertEqual([line["loss"] for line in lines(out)], self.losses)
+        self.same_in_tensorboard(out)
+        # another run in the same folder begins again
+        run(out=out, steps=2)
+        self.assertEqual([line["loss"] for line in lines(out)], self.losses[:2])
+        self.same_in_tensorboard(out)
+
+    def test_some_steps(self):
+        out, _ = run("--log-every", 3)
+        self.assertEqual([(line["step"], line["loss"]) for line in lines(out)], [(3, self.losses[2]), (6, self.losses[5])])
+        self.same_in_tensorboard(out)
+
+    def test_a_run_goes_on_where_nothing_can_be_written(self):
+        out = ROOM / f"run{next(serial)}"
+        (out / "metrics.jsonl").mkdir(parents=True)
+        _, said = run(out=out)
+        self.assertRegex(said, r"\Apulse_train: [^\n]*metrics\.jsonl[^\n]*; no metrics are written any more\n\Z")
+        self.assertEqual(json.loads((out / "report.json").read_text())["loss"], self.losses)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -20,9 +20,8 @@ if(PULSE_GPU_PROGRAMS STREQUAL AUTO)
     if(EXISTS /dev/nvidiactl)
         set(pulse_gpu_programs ON)
     endif()
-endif()
-if(NOT pulse_gpu_programs AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
-    string(APPEND CMAKE_CUDA_FLAGS " --Ofast-compile=max")
+elseif(NOT PULSE_GPU_PROGRAMS MATCHES "^(ON|OFF)$")
+    message(FATAL_ERROR "PULSE_GPU_PROGRAMS is '${PULSE_GPU_PROGRAMS}', and must be ON, OFF or AUTO")
 endif()
 
 # pulse_gpu_program(<target>): where no such programs are built, it is built by name only.
@@ -32,12 +31,21 @@ function(pulse_gpu_program target)
     endif()
 endfunction()
 
-# pulse_add_gpu_test(<name> <command>...): the test of such a program, which is skipped where it is not built.
+# pulse_unmeasured_kernels(<target>): where no such programs are built, its kernels need not be fast.
+function(pulse_unmeasured_kernels target)
+    if(NOT pulse_gpu_programs AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+        target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--Ofast-compile=max>)
+    endif()
+endfunction()
+
+# pulse_add_gpu_test(<name> <command>...): the test of such a program. Where that is not built, it is skipped, or fails if
+# PULSE_REQUIRE_GPU is 1.
 function(pulse_add_gpu_test name)
     if(pulse_gpu_programs)
         add_test(NAME ${name} COMMAND ${ARGN})
     else()
-        add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: there is no GPU, and its program is not built")
+        add_test(NAME ${name} COMMAND sh -c
+            "echo skipped: no GPU was there when this was configured; test \"$PULSE_REQUIRE_GPU\" != 1 && exit 77")
     endif()
-    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: " RESOURCE_LOCK gpu0)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu0)
 endfunction()

@@ -92,6 +92,14 @@ std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step) {
     return in.file(drawn_name) / name;
 }
 
+bool goes_on_in_its_folder(const run_inputs& in) {
+    if (in.resume_from.empty()) { return false; }
+    std::error_code failed;
+    const auto folder = std::filesystem::weakly_canonical(in.args.out, failed);
+    const auto from = std::filesystem::weakly_canonical(in.resume_from, failed);
+    return !failed && std::mismatch(folder.begin(), folder.end(), from.begin(), from.end()).first == folder.end();
+}
+
 void open_folder(const run_inputs& in) {
     make_folder(in);
     pulse::save_plans(in.planned().plans(), in.file("plan.json"));
@@ -218,7 +226,8 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
 
 } // namespace
 
-void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples) {
+void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples,
+                   bool has_metrics) {
     const std::string replicas =
         in.plan.data_degree > 1 ? " in " + std::to_string(in.plan.data_degree) + " replicas" : std::string{};
     std::printf("\n%d ranks%s, %s placement, %zu stages, %d microbatches of %d\n", in.ranks(), replicas.c_str(),
@@ -241,9 +250,9 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         const bool drawn = name == std::string_view{samples_name};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
-        const bool made_at_times = name == std::string_view{drawn_name} || name == std::string_view{metrics_name} ||
-                                   name == std::string_view{tensorboard_name};
-        if (made_at_times && !std::filesystem::exists(in.file(name))) { continue; }
+        if (name == std::string_view{drawn_name} && !std::filesystem::exists(in.file(name))) { continue; }
+        const bool metric = name == std::string_view{metrics_name} || name == std::string_view{tensorboard_name};
+        if (metric && !has_metrics) { continue; }
         std::printf("  %s\n", in.file(name).c_str());
     }
     // A signal may have reached another rank than this.

@@ -38,6 +38,9 @@ struct run_summary {
 /// Makes the run's folder. Throws input_error naming --out.
 void make_folder(const run_inputs& in);
 
+/// Whether a run is resumed from a checkpoint of the folder that it writes.
+[[nodiscard]] bool goes_on_in_its_folder(const run_inputs& in);
+
 /// Makes the run's folder with its plan.json, the first thing that a run writes.
 void open_folder(const run_inputs& in);
 
@@ -57,6 +60,7 @@ void write_pictures(const std::filesystem::path& folder, const arguments& a, con
                     const sample_shape& shape);
 
 /// Tells a person what the pipeline did and where everything is.
-void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples);
+void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples,
+                   bool has_metrics);
 
 } // namespace pulse_train

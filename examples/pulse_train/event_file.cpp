@@ -1,10 +1,13 @@
 #include "event_file.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <vector>
 
@@ -15,6 +18,16 @@
 namespace pulse_train {
 
 namespace {
+
+constexpr std::string_view name_begins = "events.out.tfevents.";
+constexpr std::string_view of_pulse = ".pulse.";
+// A record is the length of its event and that length's checksum, the event and its checksum.
+constexpr std::size_t record_head = 12;
+constexpr std::size_t record_frame = record_head + 4;
+// An event begins with its time and its step: two fields, of which the first has 8 bytes.
+constexpr char time_field = 1 << 3 | 1;
+constexpr char step_field = 2 << 3;
+constexpr std::size_t step_at = 10;
 
 /// CRC-32C (Castagnoli), as the framing masks it.
 std::uint32_t masked_crc(std::string_view bytes) {
@@ -51,33 +64,68 @@ std::string bytes_field(unsigned field, std::string_view bytes) {
     return varint(field << 3 | 2) + varint(bytes.size()) + std::string{bytes};
 }
 
-constexpr std::string_view name_begins = "events.out.tfevents.";
-constexpr std::string_view of_pulse = ".pulse.";
+/// The step of an event that this file has written; 0 of others.
+std::uint64_t step_of_event(std::string_view event) {
+    if (event.size() <= step_at || event[0] != time_field || event[step_at - 1] != step_field) { return 0; }
+    std::uint64_t step = 0;
+    for (std::size_t i = step_at, shift = 0; i != event.size() && shift < 64; ++i, shift += 7) {
+        step |= static_cast<std::uint64_t>(event[i] & 127) << shift;
+        if ((event[i] & 128) == 0) { return step; }
+    }
+    return 0;
+}
 
-} // namespace
-
-void event_file::remove_all(const std::filesystem::path& folder) {
+/// The files of runs before, in the order of their beginnings.
+std::vector<std::filesystem::path> files_before(const std::filesystem::path& folder) {
     std::error_code failed;
-    std::vector<std::filesystem::path> old;
+    std::vector<std::filesystem::path> found;
     for (std::filesystem::directory_iterator at{folder, failed}, end; !failed && at != end; at.increment(failed)) {
         const std::string name = at->path().filename();
-        if (name.starts_with(name_begins) && name.find(of_pulse) != std::string::npos) { old.push_back(at->path()); }
+        if (name.starts_with(name_begins) && name.find(of_pulse) != std::string::npos) { found.push_back(at->path()); }
     }
-    for (const auto& path : old) { std::filesystem::remove(path, failed); }
+    if (failed) { throw pulse::input_error{folder.string() + ": " + failed.message()}; }
+    std::sort(found.begin(), found.end());
+    return found;
 }
+
+/// The events of steps before `first_step` in a file, up to a record that is not whole.
+std::vector<std::string> events_before(const std::filesystem::path& path, std::int64_t first_step) {
+    std::ifstream file{path, std::ios::binary};
+    const std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+    if (!file.is_open() || file.bad()) { throw pulse::input_error{path.string() + " cannot be read"}; }
+    std::vector<std::string> kept;
+    for (std::size_t at = 0; bytes.size() - at >= record_frame;) {
+        std::uint64_t length = 0;
+        std::memcpy(&length, bytes.data() + at, sizeof length);
+        if (length > bytes.size() - at - record_frame) { break; }
+        const std::string_view event = std::string_view{bytes}.substr(at + record_head, length);
+        const std::uint64_t step = step_of_event(event);
+        if (step != 0 && step < static_cast<std::uint64_t>(first_step)) { kept.emplace_back(event); }
+        at += record_frame + length;
+    }
+    return kept;
+}
+
+} // namespace
 
 event_file::event_file(const std::filesystem::path& folder, std::int64_t first_step) {
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) { throw pulse::input_error{folder.string() + ": " + failed.message()}; }
-    const auto now =
-        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch());
-    path_ = folder / (std::string{name_begins} + std::to_string(now.count() / 1'000'000) + std::string{of_pulse} +
-                      std::to_string(::getpid()) + "." + std::to_string(now.count() % 1'000'000));
+    const auto before = files_before(folder);
+    const long long now =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    char name[96];
+    std::snprintf(name, sizeof name, "%s%lld.%06lld%s%d", std::string{name_begins}.c_str(), now / 1'000'000,
+                  now % 1'000'000, std::string{of_pulse}.c_str(), static_cast<int>(::getpid()));
+    path_ = folder / name;
     file_.open(path_, std::ios::binary);
     write(0, bytes_field(3, "brain.Event:2"));
-    constexpr std::uint64_t start = 1;
-    write(first_step, bytes_field(7, whole_field(1, start)));
+    for (const auto& path : before) {
+        for (const std::string& event : events_before(path, first_step)) { write_record(event); }
+    }
+    for (const auto& path : before) { std::filesystem::remove(path, failed); }
 }
 
 void event_file::add_numbers(std::int64_t step, std::span<const std::pair<std::string, double>> numbers) {
@@ -96,10 +144,11 @@ void event_file::add_picture(std::int64_t step, std::string_view tag, std::strin
 }
 
 void event_file::write(std::int64_t step, std::string_view content) {
-    constexpr char eight_bytes = 1 << 3 | 1;
     const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    const std::string event =
-        eight_bytes + raw(now) + whole_field(2, static_cast<std::uint64_t>(step)) + std::string{content};
+    write_record(time_field + raw(now) + step_field + varint(static_cast<std::uint64_t>(step)) + std::string{content});
+}
+
+void event_file::write_record(std::string_view event) {
     const std::string length = raw(static_cast<std::uint64_t>(event.size()));
     file_ << length << raw(masked_crc(length)) << event << raw(masked_crc(event)) << std::flush;
     if (!file_) { throw pulse::input_error{path_.string() + " cannot be written"}; }

@@ -10,18 +10,15 @@
 
 namespace pulse_train {
 
-/// An event file of TensorBoard: numbers and pictures by step, each in the file when a call returns. Every failure throws input_error
-/// with the file's name.
+/// An event file of TensorBoard: numbers and pictures by step, each in the file when a call returns. Every failure throws
+/// input_error with the name of the file or folder.
 ///
-/// Source: TensorFlow's TFRecord framing and event.proto, summary.proto.
+/// Source: TensorFlow's TFRecord framing, event.proto and summary.proto.
 class event_file {
 public:
-    /// Makes a file of its own in `folder`, which is made. Of runs before, readers leave out what is of `first_step` or
-    /// later.
+    /// Makes a file in `folder`, which is made. What files of runs before have there of steps before `first_step` goes
+    /// into it, and they go.
     event_file(const std::filesystem::path& folder, std::int64_t first_step);
-
-    /// Removes what runs before have left in a folder, which may not be there.
-    static void remove_all(const std::filesystem::path& folder);
 
     void add_numbers(std::int64_t step, std::span<const std::pair<std::string, double>> numbers);
     /// `png` is a whole file.
@@ -29,6 +26,7 @@ public:
 
 private:
     void write(std::int64_t step, std::string_view content);
+    void write_record(std::string_view event);
 
     std::filesystem::path path_;
     std::ofstream file_;

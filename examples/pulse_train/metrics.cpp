@@ -1,6 +1,6 @@
 #include "metrics.hpp"
 
-#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -22,8 +22,8 @@ namespace pulse_train {
 
 namespace {
 
-/// The lines of a file, which may be none, that are of steps before `first_step`. The last may be half a line, of a run
-/// that was killed.
+/// The lines of a file, which may not be there, that are of steps before `first_step`. The last may be half a line, of
+/// a run that was killed.
 std::string lines_before(const std::filesystem::path& path, std::int64_t first_step) {
     std::ifstream file{path};
     std::string kept;
@@ -31,6 +31,10 @@ std::string lines_before(const std::filesystem::path& path, std::int64_t first_s
         const auto read = nlohmann::json::parse(line, nullptr, false);
         if (!read.is_object() || !read.contains("step") || !read["step"].is_number_integer()) { continue; }
         if (read["step"].get<std::int64_t>() < first_step) { kept += line + "\n"; }
+    }
+    std::error_code failed;
+    if (file.bad() || (!file.is_open() && std::filesystem::exists(path, failed))) {
+        throw pulse::input_error{path.string() + " cannot be read"};
     }
     return kept;
 }
@@ -57,21 +61,21 @@ void metrics::attempt(const Write& write) {
 void metrics::open(std::int64_t first_step) {
     if (events_) { return; }
     const std::filesystem::path path = folder_ / metrics_name;
-    pulse::io::write_file(path, lines_before(path, first_step));
+    const std::int64_t kept = goes_on_ ? first_step : 0;
+    pulse::io::write_file(path, lines_before(path, kept));
     lines_.open(path, std::ios::app);
-    if (first_step == 1) { event_file::remove_all(folder_ / tensorboard_name); }
-    events_.emplace(folder_ / tensorboard_name, first_step);
+    events_.emplace(folder_ / tensorboard_name, kept);
 }
 
 void metrics::step_done(const step_metrics& made) {
     attempt([&] {
         open(made.step);
         if (made.step % every_ != 0) { return; }
-        std::vector<std::pair<std::string, double>> numbers{{"loss", made.loss},
-                                                            {"gradient_norm", made.gradient_norm},
-                                                            {"learning_rate", made.learning_rate},
-                                                            {"samples_per_s", made.samples_per_s}};
-        if (made.loss_scale != 1) { numbers.emplace_back("loss_scale", made.loss_scale); }
+        std::vector<std::pair<std::string, double>> numbers{{"loss", made.loss}};
+        if (std::isfinite(made.gradient_norm)) { numbers.emplace_back("gradient_norm", made.gradient_norm); }
+        numbers.emplace_back("learning_rate", made.learning_rate);
+        numbers.emplace_back("samples_per_s", made.samples_per_s);
+        if (made.loss_scale) { numbers.emplace_back("loss_scale", *made.loss_scale); }
         nlohmann::ordered_json line{{"step", made.step}};
         for (const auto& [name, value] : numbers) { line[name] = value; }
         if (made.skipped) { line["skipped"] = true; }
@@ -83,7 +87,7 @@ void metrics::step_done(const step_metrics& made) {
 
 void metrics::drawn(std::int64_t step, const std::filesystem::path& file) {
     attempt([&] {
-        open(step + 1);
+        if (!events_) { return; }
         std::ifstream bytes{file, std::ios::binary};
         const std::string png{std::istreambuf_iterator<char>{bytes}, {}};
         // The size stands at the beginning of a PNG, behind its signature and the length and name of its first chunk.

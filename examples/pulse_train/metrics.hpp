@@ -17,24 +17,26 @@ struct step_metrics {
     double gradient_norm{}; ///< before clipping
     double learning_rate{};
     double samples_per_s{};
-    /// Of the next step; 1 where losses are not scaled.
-    double loss_scale{1};
-    bool skipped{}; ///< gradients overflowed, and no weight changed
+    std::optional<double> loss_scale{}; ///< of the next step, where losses are scaled
+    bool skipped{};                     ///< gradients overflowed, and no weight changed
 };
 
-/// Writes down what a run comes to while it goes on: a line of JSON in metrics.jsonl, and the same for TensorBoard in the folder
-/// tensorboard.
+/// Writes down what a run comes to while it goes on: a line of JSON in metrics.jsonl, and the same for TensorBoard in
+/// the folder tensorboard.
 ///
-/// What was written before of a step that a run makes, or of a later one, goes: a run that is resumed in its own folder
-/// has one line a step. Where nothing can be written any more, stderr says so once, and the run goes on.
+/// Where nothing can be written any more, stderr says so once, and the run goes on.
 class metrics {
 public:
-    /// Of every `every`th step.
-    metrics(std::filesystem::path folder, std::int64_t every) : folder_{std::move(folder)}, every_{every} {}
+    /// Of every `every`th step. A run that goes on in its own folder keeps what it has of steps before its first; other
+    /// runs keep nothing.
+    metrics(std::filesystem::path folder, std::int64_t every, bool goes_on) :
+        folder_{std::move(folder)}, every_{every}, goes_on_{goes_on} {}
 
     void step_done(const step_metrics& made);
-    /// `file`, a PNG, was drawn after a step.
+    /// `file`, a PNG, was drawn after a step of this run.
     void drawn(std::int64_t step, const std::filesystem::path& file);
+    /// Whether all that there was is written.
+    [[nodiscard]] bool written() const { return events_ && !failed_; }
 
 private:
     void open(std::int64_t first_step);
@@ -43,6 +45,7 @@ private:
 
     std::filesystem::path folder_;
     std::int64_t every_;
+    bool goes_on_;
     bool failed_{};
     std::ofstream lines_{};
     std::optional<event_file> events_{};

@@ -369,7 +369,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         if (pictures && !a.cache.empty()) { fill_cache<Model>(side, in, *pictures); }
     }
 
-    metrics log{a.out, a.log_every};
+    metrics log{a.out, a.log_every, goes_on_in_its_folder(in)};
     const run_results results = [&] {
         const run_moments during{.ready =
                                      [&] {
@@ -405,7 +405,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     write_artifacts(in, results, summary);
     const bool drawn = draw<Model>(side, in, results, a.out);
     if (drawn) { log.drawn(results.last_step, in.file(samples_name)); }
-    print_summary(in, results, summary, drawn);
+    print_summary(in, results, summary, drawn, log.written());
 }
 
 } // namespace pulse_train

@@ -65,6 +65,8 @@ public:
     [[nodiscard]] rank_results run() {
         const std::int64_t first = trainer_.steps();
         const auto samples = static_cast<double>(trainer_.step_samples());
+        const auto rate = in_.training().learning_rate;
+        const bool scaled = in_.args.precision == precision_kind::fp16;
         std::optional<progress> shown;
         if (rank() == 0) { shown.emplace(first, in_.args.steps, in_.args.time_limit_s); }
         start_ = clock::now();
@@ -91,9 +93,9 @@ public:
                 during_.step_done({.step = trainer_.steps(),
                                    .loss = done.loss,
                                    .gradient_norm = done.gradient_norm,
-                                   .learning_rate = in_.training().learning_rate.at(trainer_.steps()),
+                                   .learning_rate = rate.at(trainer_.steps()),
                                    .samples_per_s = samples / seconds,
-                                   .loss_scale = done.loss_scale,
+                                   .loss_scale = scaled ? std::optional{done.loss_scale} : std::nullopt,
                                    .skipped = done.skipped});
             }
             if (in_.args.checkpoint_every > 0 && trainer_.steps() % in_.args.checkpoint_every == 0) { save(); }

@@ -33,9 +33,9 @@ NUMBERS = ("loss", "gradient_norm", "learning_rate", "samples_per_s")
 def run(*options, out=None, steps=STEPS):
     out = out or ROOM / f"run{next(serial)}"
     done = subprocess.run([str(word) for word in (
-        PROGRAM, "--data", "synthetic", "--model", "sd_tiny", "--ranks", 2, "--microbatch-size", 1, "--microbatches", 2, "--placement",
-        "folded", "--plan-time", 0, "--sample", 0, "--sample-steps", 2, "--lr", 1e-3, "--warmup", 4, "--steps", steps, "--out", out,
-        *options)], capture_output=True, text=True, timeout=120)
+        PROGRAM, "--data", "synthetic", "--model", "sd_tiny", "--ranks", 2, "--microbatch-size", 1, "--microbatches", 2,
+        "--placement", "folded", "--plan-time", 0, "--sample", 0, "--sample-steps", 2, "--lr", 1e-3, "--warmup", 4,
+        "--steps", steps, "--out", out, *options)], capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
     return out, done.stderr
@@ -82,8 +82,8 @@ class Metrics(unittest.TestCase):
         self.same_in_tensorboard(self.whole)
 
     def test_pictures_are_shown(self):
-        files = {2: self.whole / "drawn/step-00000002/samples.png", 4: self.whole / "drawn/step-00000004/samples.png",
-                 STEPS: self.whole / "samples.png"}
+        files = {step: self.whole / f"drawn/step-0000000{step}/samples.png" for step in (2, 4)}
+        files[STEPS] = self.whole / "samples.png"
         read = shown(self.whole).Images("drawn")
         self.assertEqual([event.step for event in read], list(files))
         for event, file in zip(read, files.values()):
@@ -99,14 +99,19 @@ class Metrics(unittest.TestCase):
         self.assertEqual([line["step"] for line in lines(out)], list(range(1, STEPS + 1)))
         self.assertEqual([line["loss"] for line in lines(out)], self.losses)
         self.same_in_tensorboard(out)
-        # another run in the same folder begins again
+        self.assertEqual(len(list((out / "tensorboard").iterdir())), 1)  # not every reader knows which file counts
+        # another run in the same folder begins again, also one that goes on from elsewhere
+        run("--resume", self.whole / "checkpoints", out=out, steps=STEPS + 1)
+        self.assertEqual([line["step"] for line in lines(out)], [STEPS + 1])
+        self.same_in_tensorboard(out)
         run(out=out, steps=2)
         self.assertEqual([line["loss"] for line in lines(out)], self.losses[:2])
         self.same_in_tensorboard(out)
 
     def test_some_steps(self):
         out, _ = run("--log-every", 3)
-        self.assertEqual([(line["step"], line["loss"]) for line in lines(out)], [(3, self.losses[2]), (6, self.losses[5])])
+        self.assertEqual([(line["step"], line["loss"]) for line in lines(out)],
+                         [(3, self.losses[2]), (6, self.losses[5])])
         self.same_in_tensorboard(out)
 
     def test_a_run_goes_on_where_nothing_can_be_written(self):

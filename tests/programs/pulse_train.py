@@ -914,7 +914,7 @@ class Interrupt(Case):
             # Complete by another hand's reading, and by pulse_train's.
             steps = Checkpoint(last_checkpoint(folder)).manifest["state"]["step"]
             self.assertEqual(steps % every, 0)
-            self.assertEqual({path.name for path in out.iterdir()}, {folder.name, "plan.json"})
+            self.assertEqual({path.name for path in out.iterdir()}, {folder.name, "plan.json", "metrics.jsonl", "tensorboard"})
             rest = self.train("--steps", steps + 1, "--resume", folder)
             whole = self.train("--steps", steps + 1)
             self.assertEqual(report(rest)["loss"], report(whole)["loss"][-1:])

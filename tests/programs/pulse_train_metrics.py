@@ -30,11 +30,11 @@ STEPS = 6
 NUMBERS = ("loss", "gradient_norm", "learning_rate", "samples_per_s")
 
 
-def run(*options, out=None, steps=STEPS):
+def run(*options, out=None, steps=STEPS, sample=0):
     out = out or ROOM / f"run{next(serial)}"
     done = subprocess.run([str(word) for word in (
         PROGRAM, "--data", "synthetic", "--model", "sd_tiny", "--ranks", 2, "--microbatch-size", 1, "--microbatches", 2,
-        "--placement", "folded", "--plan-time", 0, "--sample", 0, "--sample-steps", 2, "--lr", 1e-3, "--warmup", 4,
+        "--placement", "folded", "--plan-time", 0, "--sample", sample, "--sample-steps", 2, "--lr", 1e-3, "--warmup", 4,
         "--steps", steps, "--out", out, *options)], capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
@@ -58,7 +58,7 @@ def rounded(value):
 class Metrics(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.whole, said = run("--sample", 2, "--sample-every", 2)
+        cls.whole, said = run("--sample-every", 2, sample=2)
         assert said == "", said
         cls.losses = json.loads((cls.whole / "report.json").read_text())["loss"]
 

@@ -34,14 +34,13 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-/// Throws input_error naming the folder, behind `option`, when it cannot be made.
-void make_folder(const std::filesystem::path& folder, const std::string& option = "") {
+} // namespace
+
+void make_folder(const std::filesystem::path& folder, const std::string& option) {
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) { throw pulse::input_error{option + folder.string() + ": " + failed.message()}; }
 }
-
-} // namespace
 
 run_summary summarise(const run_inputs& in, const run_results& results) {
     run_summary made;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "rank_results.hpp"
@@ -34,6 +35,9 @@ struct run_summary {
 };
 
 [[nodiscard]] run_summary summarise(const run_inputs& in, const run_results& results);
+
+/// Throws input_error naming the folder, behind `option`, when it cannot be made.
+void make_folder(const std::filesystem::path& folder, const std::string& option = "");
 
 /// Makes the run's folder. Throws input_error naming --out.
 void make_folder(const run_inputs& in);

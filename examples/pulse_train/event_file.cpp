@@ -7,13 +7,14 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <system_error>
 #include <vector>
 
 #include <unistd.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/png.hpp>
+#include <pulse/io/atomic_file.hpp>
 
 namespace pulse_train {
 
@@ -90,9 +91,7 @@ std::vector<std::filesystem::path> files_before(const std::filesystem::path& fol
 
 /// The events of steps before `first_step` in a file, up to a record that is not whole.
 std::vector<std::string> events_before(const std::filesystem::path& path, std::int64_t first_step) {
-    std::ifstream file{path, std::ios::binary};
-    const std::string bytes{std::istreambuf_iterator<char>{file}, {}};
-    if (!file.is_open() || file.bad()) { throw pulse::input_error{path.string() + " cannot be read"}; }
+    const std::string bytes = pulse::io::read_file(path);
     std::vector<std::string> kept;
     for (std::size_t at = 0; bytes.size() - at >= record_frame;) {
         std::uint64_t length = 0;
@@ -109,9 +108,6 @@ std::vector<std::string> events_before(const std::filesystem::path& path, std::i
 } // namespace
 
 event_file::event_file(const std::filesystem::path& folder, std::int64_t first_step) {
-    std::error_code failed;
-    std::filesystem::create_directories(folder, failed);
-    if (failed) { throw pulse::input_error{folder.string() + ": " + failed.message()}; }
     const auto before = files_before(folder);
     const long long now =
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -125,7 +121,8 @@ event_file::event_file(const std::filesystem::path& folder, std::int64_t first_s
     for (const auto& path : before) {
         for (const std::string& event : events_before(path, first_step)) { write_record(event); }
     }
-    for (const auto& path : before) { std::filesystem::remove(path, failed); }
+    std::error_code stays;
+    for (const auto& path : before) { std::filesystem::remove(path, stays); }
 }
 
 void event_file::add_numbers(std::int64_t step, std::span<const std::pair<std::string, double>> numbers) {
@@ -137,9 +134,9 @@ void event_file::add_numbers(std::int64_t step, std::span<const std::pair<std::s
     write(step, bytes_field(5, summary));
 }
 
-void event_file::add_picture(std::int64_t step, std::string_view tag, std::string_view png, int width, int height) {
-    const std::string picture = whole_field(1, static_cast<std::uint64_t>(height)) +
-                                whole_field(2, static_cast<std::uint64_t>(width)) + bytes_field(4, png);
+void event_file::add_picture(std::int64_t step, std::string_view tag, std::string_view png) {
+    const auto size = pulse::data::png_size({reinterpret_cast<const std::uint8_t*>(png.data()), png.size()});
+    const std::string picture = whole_field(1, size.height) + whole_field(2, size.width) + bytes_field(4, png);
     write(step, bytes_field(5, bytes_field(1, bytes_field(1, tag) + bytes_field(4, picture))));
 }
 

@@ -16,13 +16,13 @@ namespace pulse_train {
 /// Source: TensorFlow's TFRecord framing, event.proto and summary.proto.
 class event_file {
 public:
-    /// Makes a file in `folder`, which is made. What files of runs before have there of steps before `first_step` goes
+    /// Makes a file in `folder`. What files of runs before have there of steps before `first_step` goes
     /// into it, and they go.
     event_file(const std::filesystem::path& folder, std::int64_t first_step);
 
     void add_numbers(std::int64_t step, std::span<const std::pair<std::string, double>> numbers);
     /// `png` is a whole file.
-    void add_picture(std::int64_t step, std::string_view tag, std::string_view png, int width, int height);
+    void add_picture(std::int64_t step, std::string_view tag, std::string_view png);
 
 private:
     void write(std::int64_t step, std::string_view content);

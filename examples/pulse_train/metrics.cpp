@@ -1,13 +1,11 @@
 #include "metrics.hpp"
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
-#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,24 +23,16 @@ namespace {
 /// The lines of a file, which may not be there, that are of steps before `first_step`. The last may be half a line, of
 /// a run that was killed.
 std::string lines_before(const std::filesystem::path& path, std::int64_t first_step) {
-    std::ifstream file{path};
+    std::error_code unused;
+    if (!std::filesystem::exists(path, unused)) { return {}; }
+    std::istringstream file{pulse::io::read_file(path)};
     std::string kept;
     for (std::string line; std::getline(file, line);) {
         const auto read = nlohmann::json::parse(line, nullptr, false);
         if (!read.is_object() || !read.contains("step") || !read["step"].is_number_integer()) { continue; }
         if (read["step"].get<std::int64_t>() < first_step) { kept += line + "\n"; }
     }
-    std::error_code failed;
-    if (file.bad() || (!file.is_open() && std::filesystem::exists(path, failed))) {
-        throw pulse::input_error{path.string() + " cannot be read"};
-    }
     return kept;
-}
-
-std::uint32_t big_endian(std::string_view bytes) {
-    std::uint32_t value = 0;
-    for (const char byte : bytes) { value = value << 8 | static_cast<unsigned char>(byte); }
-    return value;
 }
 
 } // namespace
@@ -64,6 +54,7 @@ void metrics::open(std::int64_t first_step) {
     const std::int64_t kept = goes_on_ ? first_step : 0;
     pulse::io::write_file(path, lines_before(path, kept));
     lines_.open(path, std::ios::app);
+    make_folder(folder_ / tensorboard_name);
     events_.emplace(folder_ / tensorboard_name, kept);
 }
 
@@ -88,14 +79,7 @@ void metrics::step_done(const step_metrics& made) {
 void metrics::drawn(std::int64_t step, const std::filesystem::path& file) {
     attempt([&] {
         if (!events_) { return; }
-        std::ifstream bytes{file, std::ios::binary};
-        const std::string png{std::istreambuf_iterator<char>{bytes}, {}};
-        // The size stands at the beginning of a PNG, behind its signature and the length and name of its first chunk.
-        constexpr std::size_t width_at = 16;
-        if (png.size() < width_at + 8) { throw pulse::input_error{file.string() + " cannot be read"}; }
-        const std::string_view size = std::string_view{png}.substr(width_at, 8);
-        events_->add_picture(step, "drawn", png, static_cast<int>(big_endian(size.substr(0, 4))),
-                             static_cast<int>(big_endian(size.substr(4))));
+        events_->add_picture(step, "drawn", pulse::io::read_file(file));
     });
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/io/parse_json.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse::train::detail {
@@ -29,8 +30,7 @@ template <class Work>
     return {bytes.begin(), bytes.end()};
 }
 [[nodiscard]] inline nlohmann::json json_of(std::span<const std::byte> bytes) {
-    const char* const text = reinterpret_cast<const char*>(bytes.data());
-    return nlohmann::json::parse(text, text + bytes.size());
+    return io::parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "a rank's answer");
 }
 
 /// The ranks' values, or input_error with the first rank's error.

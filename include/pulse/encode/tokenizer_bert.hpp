@@ -15,6 +15,7 @@
 #include <pulse/encode/tokenizer_settings.hpp>
 #include <pulse/encode/tokenizer_text.hpp>
 #include <pulse/encode/tokenizer_vocabulary.hpp>
+#include <pulse/io/parse_json.hpp>
 
 namespace pulse::encode {
 
@@ -47,7 +48,7 @@ private:
             const auto role = [&](const char* name, const char* otherwise) {
                 return settings.role(name, otherwise).content;
             };
-            nlohmann::json form = nlohmann::json::parse(bert_form);
+            nlohmann::json form = io::parse_json(bert_form, "the form");
             form["post_processor"] =
                 tokenizer_json::around({{role("cls_token", "[CLS]"), begin}}, {role("sep_token", "[SEP]"), end});
             form["model"]["unk_token"] = role("unk_token", "[UNK]");

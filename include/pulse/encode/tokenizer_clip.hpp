@@ -22,6 +22,7 @@
 #include <pulse/encode/tokenizer_text.hpp>
 #include <pulse/encode/tokenizer_vocabulary.hpp>
 #include <pulse/io/json_field.hpp>
+#include <pulse/io/parse_json.hpp>
 
 namespace pulse::encode {
 
@@ -214,7 +215,7 @@ private:
             parts{file.vocabulary_of("BPE"), file.root()["model"]["merges"], settings} {
             const auto role = [&](const char* name) { return settings.role(name, "<|endoftext|>").content; };
             const std::string first = settings.role("bos_token", "<|startoftext|>").content;
-            nlohmann::json form = nlohmann::json::parse(clip_form);
+            nlohmann::json form = io::parse_json(clip_form, "the form");
             form["post_processor"] = {{"type", "RobertaProcessing"},
                                       {"sep", {role("eos_token"), end}},
                                       {"cls", {first, begin}},

@@ -18,6 +18,7 @@
 #include <pulse/encode/tokenizer_pieces.hpp>
 #include <pulse/encode/tokenizer_settings.hpp>
 #include <pulse/encode/tokenizer_text.hpp>
+#include <pulse/io/parse_json.hpp>
 
 namespace pulse::encode {
 
@@ -46,7 +47,7 @@ private:
             if (add(settings.role("unk_token", "<unk>")) != unknown) {
                 file.root()["model"]["unk_id"].fail("is not the id of unk_token");
             }
-            nlohmann::json form = nlohmann::json::parse(t5_form);
+            nlohmann::json form = io::parse_json(t5_form, "the form");
             form["post_processor"] = tokenizer_json::around({}, {settings.role("eos_token", "</s>").content, end});
             form["normalizer"] = nullptr;
             if (map) { form["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", tokenizer_json::any}}; }

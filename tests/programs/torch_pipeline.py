@@ -26,7 +26,7 @@ import weakref
 
 FOLDER, PACKAGES, BACKBONES, PLAN = (sys.argv.pop(1) for _ in range(4))
 PLANS = int(os.environ.get("PULSE_TEST_TORCH_PLANS", "10"))
-PATIENCE = 150 + 5 * PLANS
+PATIENCE = 150 + 10 * PLANS
 sys.path[1:1] = [FOLDER, PACKAGES]
 warnings.filterwarnings("ignore")
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1",

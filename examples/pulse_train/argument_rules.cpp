@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -13,8 +14,10 @@
 #include <pulse/data/text.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/scheduler.hpp>
+#include <pulse/diffusers/single_file_writer.hpp>
 
 #include "../command_line.hpp"
+#include "artifacts.hpp"
 #include "run.hpp"
 
 namespace pulse_train {
@@ -44,9 +47,32 @@ constexpr const char* decided_by_plan[]{
     return prompts;
 }
 
+/// Where --from is a checkpoint of one file, `from` becomes the folder that says the rest.
+void take_apart(arguments& a) {
+    std::error_code unused;
+    if (!pulse::diffusers::names_single_file(a.from) || std::filesystem::is_directory(a.from, unused)) {
+        if (!a.config_of.empty()) {
+            throw pulse::input_error{"--config-of: it is for a checkpoint of one file, and --from '" + a.from +
+                                     "' is no .safetensors"};
+        }
+        return;
+    }
+    if (!std::filesystem::exists(a.from, unused)) { throw pulse::input_error{"--from: '" + a.from + "' is not there"}; }
+    a.from_file = a.from;
+    const std::filesystem::path beside = std::filesystem::absolute(a.from, unused).parent_path();
+    a.from = a.config_of.empty() ? beside.string() : a.config_of;
+    if (a.config_of.empty() && !std::filesystem::exists(beside / "model_index.json", unused)) {
+        throw pulse::input_error{"--from: '" + a.from_file +
+                                 "' has weights alone; --config-of DIR names a diffusers folder with configs, "
+                                 "tokenizers and scheduler, such as 'hf download NAME --include \"*.json\" \"*.txt\" "
+                                 "--local-dir DIR' gets of the model that it began from"};
+    }
+}
+
 } // namespace
 
 void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments& a) {
+    take_apart(a);
     const bool on_cuda = a.backend == backend_kind::cuda;
     if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
     if (!on_cuda && a.precision != precision_kind::fp32) {
@@ -89,6 +115,18 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
         throw pulse::input_error{
             "--export: it needs --from, a diffusers folder, or --init and --steps 0 for a new one"};
     }
+    if (pulse::diffusers::names_single_file(a.export_to)) {
+        if (app.count("--export-shard") > 0) {
+            throw pulse::input_error{"--export-shard: --export writes one file where it ends in .safetensors"};
+        }
+        if (a.makes_folder()) {
+            throw pulse::input_error{"--export: what --init makes without --from is a folder, and no .safetensors"};
+        }
+        const auto whole = [](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(path); };
+        if (whole(a.export_to) == whole(std::filesystem::path{a.out} / checkpoint_name)) {
+            throw pulse::input_error{"--export: '" + a.export_to + "' is the checkpoint by which the run goes on"};
+        }
+    }
     if (!a.makes_folder() && !a.tokenizer.empty()) {
         throw pulse::input_error{"--tokenizer: it is for a folder that --init writes without --from"};
     }
@@ -123,11 +161,14 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
     if (encodes_once && a.pictures.random_crop) {
         throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
     }
+    if (encodes_once && a.pictures.shuffle_tags_behind) {
+        throw pulse::input_error{"--shuffle-tags: each order is another caption, which --encode once cannot keep"};
+    }
     for (const char* name :
          {"--buckets", "--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }
     }
-    for (const char* name : {"--captions", "--caption-column", "--on-missing-caption"}) {
+    for (const char* name : {"--captions", "--caption-column", "--on-missing-caption", "--shuffle-tags"}) {
         if (app.count(name) > 0) { a.said_of_captions = a.said_of_pictures = name; }
     }
     if (a.pictures.captions.folders != pulse::data::folder_names::nothing && !a.pictures.captions.column.empty()) {
@@ -142,7 +183,9 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
         try {
             static_cast<void>(pulse::diffusers::read_pipeline(a.from));
             a.scheduler = pulse::diffusers::read_scheduler(std::filesystem::path{a.from} / "scheduler");
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--from: "} + e.what()}; }
+        } catch (const pulse::input_error& e) {
+            throw pulse::input_error{(a.config_of.empty() ? "--from: " : "--config-of: ") + std::string{e.what()}};
+        }
         if (app.count("--model") == 0) { a.model = model_of_folder(a); }
     } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
         a.scheduler.beta_start = 0.00085;
@@ -179,7 +222,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
         }
     }
     a.pictures.data = a.data;
-    a.pictures.networks = a.from;
+    a.pictures.networks = a.source();
     a.pictures.cache = a.cache;
     a.pictures.seed = a.seed;
     a.pictures.threads = a.threads;

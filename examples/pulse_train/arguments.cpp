@@ -225,6 +225,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--flip", a.pictures.horizontal_flip, answers, "no", "Whether half of the captioned pictures are mirrored");
     value("--caption-dropout", a.pictures.caption_dropout, number(0.0, 1.0, "from 0 to 1"),
           "Probability that a picture is seen without its caption");
+    value("--shuffle-tags", a.pictures.shuffle_tags_behind, whole(0, 1000),
+          "Tags of a caption, which commas part, are seen in another order each time, behind so many that stay where "
+          "they are");
     pulse::data::caption_options& captions = a.pictures.captions;
     const choices<pulse::data::folder_names> caption_sources{{"files", pulse::data::folder_names::nothing},
                                                              {"class", pulse::data::folder_names::captions}};
@@ -249,8 +252,14 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "Continue from this checkpoint: a folder of checkpoints (the last one), one of them, or a merged file");
     choice("--data-changed", a.data_changed, answers, "no",
            "Whether a run that is resumed goes on where --data has other pictures or captions than it had");
-    file_or_folder("--from", a.from, "DIR",
-                   "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from: its weights and noise");
+    file_or_folder(
+        "--from", a.from, "PATH",
+        "Diffusers folder (model_index.json, unet, scheduler, ...) to begin from, or a checkpoint of one file "
+        "(.safetensors) of Stable Diffusion 1.x, 2.x or XL: its weights and noise");
+    file_or_folder(
+        "--config-of", a.config_of, "DIR",
+        "Diffusers folder that says what such a file does not: configs, tokenizers and scheduler; weights in "
+        "it are not read. Without it, the folder that the file is in");
     app.add_flag("--init", a.init,
                  "Begin with weights by --seed; those of --from, if it has any, are not read; without --from, but with "
                  "--steps 0 and --export: write a folder of such weights for --model, with its frozen networks and the "
@@ -259,8 +268,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "--tokenizer", a.tokenizer, "DIR",
         "Folder with the files of the tokenizer that a new folder gets (vocab.json and merges.txt, vocab.txt, "
         "spiece.model or tokenizer.json), or with such a folder for each: tokenizer, tokenizer_2");
-    file_or_folder("--export", a.export_to, "DIR",
-                   "Write a diffusers folder at the end: that of --from with the backbone that was trained");
+    file_or_folder(
+        "--export", a.export_to, "PATH",
+        "Write a diffusers folder at the end, or a checkpoint of one file where it ends in .safetensors: that "
+        "of --from with the backbone that was trained");
     choice("--export-of", a.export_part, parts, "averages", "Which of the weights of the backbone --export writes");
     bool export_halves = false;
     const choices<bool> export_types{{"fp32", false}, {"fp16", true}};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <pulse/checkpoint/shares.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/io/safetensors_header.hpp>
 #include <pulse/launch/identity.hpp>
@@ -59,11 +60,16 @@ struct arguments {
     std::string resume{};
     /// A diffusers folder to begin from; empty: none. With `init`, the weights of its backbone are not read.
     std::string from{};
+    std::string config_of{}; ///< that of a checkpoint of one file, as it is said
+    /// The checkpoint of one file that has its weights; empty: they are in the folder.
+    std::string from_file{};
+    [[nodiscard]] pulse::diffusers::model_files source() const { return {from, from_file}; }
     bool init{};
     /// Where the files of tokenizers are for a folder that is new: with `init` and without `from`.
     std::string tokenizer{};
     [[nodiscard]] bool makes_folder() const noexcept { return init && from.empty(); }
-    /// Where a diffusers folder goes at the end; empty: nowhere. What it has of the backbone, and how.
+    /// Where a diffusers folder or a checkpoint of one file goes at the end; empty: nowhere. What it has of the
+    /// backbone, and how.
     std::string export_to{};
     pulse::train::tensor_part export_part{pulse::train::tensor_part::average};
     pulse::io::element_type export_type{pulse::io::f32};

@@ -48,7 +48,7 @@ public:
                                      (by_class ? "--class" : "--prompt")};
         }
         try {
-            tell_unread(a, pulse::frozen::require_networks<frozen>(a.from));
+            tell_unread(a, pulse::frozen::require_networks<frozen>(a.source()));
             side.run_workers(1, [&](const pulse::any_transport& alone) { encode(alone); });
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
     }
@@ -83,7 +83,7 @@ public:
             side_.run_workers(1, [&](const pulse::any_transport& alone) {
                 math on = pulse::backend_on<math>(alone, args_.threads);
                 pulse::frozen::folder_chain<typename frozen::decoder, math> network{
-                    on, pulse::diffusers::open_autoencoder<config>(args_.from), {}, sizes_.latents};
+                    on, pulse::diffusers::open_autoencoder<config>(args_.source()), {}, sizes_.latents};
                 for (std::size_t i = 0; i != latents.size() / each; ++i) {
                     network.run(std::span{latents}.subspan(i * each, each),
                                 std::span{pictures}.subspan(i * pixels, pixels));
@@ -96,7 +96,7 @@ public:
 private:
     void encode(const pulse::any_transport& alone) {
         math on = pulse::backend_on<math>(alone, args_.threads);
-        pulse::frozen::caption_encoder<Model, math> texts{args_.from, on};
+        pulse::frozen::caption_encoder<Model, math> texts{args_.source(), on};
         pulse::frozen::picture_facts facts{}; // of a picture that nothing was cut from
         facts.original_height = sizes_.pixels.height;
         facts.original_width = sizes_.pixels.width;

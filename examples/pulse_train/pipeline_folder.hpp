@@ -46,7 +46,7 @@ template <class Model>
     std::unique_ptr<const pulse::diffusers::weights> found = within("--from", [&] {
         namespace diffusers = pulse::diffusers;
         static_cast<void>(diffusers::read_pipeline(a.from));
-        if (!a.init) { return std::make_unique<diffusers::weights>(diffusers::open_backbone<Model>(a.from)); }
+        if (!a.init) { return std::make_unique<diffusers::weights>(diffusers::open_backbone<Model>(a.source())); }
         diffusers::require_fit(diffusers::config_of(Model::config),
                                std::filesystem::path{a.from} / diffusers::backbone_folder(Model::config));
         return std::unique_ptr<diffusers::weights>{};
@@ -55,7 +55,7 @@ template <class Model>
         tell_unread(a, {found->unread()}, a.export_to.empty() ? "" : "; --export is without them");
     }
     if (!a.export_to.empty()) {
-        within("--export", [&] { pulse::diffusers::require_exportable<Model>(a.from, a.export_to); });
+        within("--export", [&] { pulse::diffusers::require_exportable<Model>(a.source(), a.export_to); });
     }
     return found;
 }

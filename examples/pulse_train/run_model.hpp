@@ -133,8 +133,8 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
                     ahead.frozen = task::tasks::measured(
-                        a.from, pulse::backend_on<typename task::frozen_backend>(alone, a.threads), pictures->sizes(),
-                        pulse::normalized_shares(in.extents));
+                        a.source(), pulse::backend_on<typename task::frozen_backend>(alone, a.threads),
+                        pictures->sizes(), pulse::normalized_shares(in.extents));
                 });
             }
             try {
@@ -240,7 +240,9 @@ void use_untrained(const Side& side, run_inputs& in) {
     const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
     const pulse::diffusers::tensor_values values = first_values(in.start, a.seed, all);
     make_folder(in);
-    if (!a.export_to.empty()) { pulse::diffusers::export_folder<Model>(a.from, a.export_to, values, export_format(a)); }
+    if (!a.export_to.empty()) {
+        pulse::diffusers::export_pipeline<Model>(a.source(), a.export_to, values, export_format(a));
+    }
     if (a.sample == 0) { return; }
     in.plan.pipeline_degree = a.ranks;
     run_results untrained;

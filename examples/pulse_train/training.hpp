@@ -196,7 +196,7 @@ private:
         if (rank() == 0) {
             pulse::train::export_merged(saved_.second, in_.file(checkpoint_name));
             if (!in_.args.export_to.empty()) {
-                pulse::diffusers::export_checkpoint<Model>(saved_.second, in_.args.from, in_.args.export_to,
+                pulse::diffusers::export_checkpoint<Model>(saved_.second, in_.args.source(), in_.args.export_to,
                                                            in_.args.export_part, export_format(in_.args));
             }
         }

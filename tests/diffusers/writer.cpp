@@ -117,7 +117,7 @@ TEST_CASE("F16 rounds to the nearest, and refuses what it cannot hold") {
     written.values[2][0] = 70000.0F;
     const auto before = content_of(folder.path / "half");
     const std::string why = refusal_of([&] {
-        export_folder<ddpm_tiny>(folder.path / "half", folder.path / "half", written.source(), {.type = io::f16});
+        export_pipeline<ddpm_tiny>(folder.path / "half", folder.path / "half", written.source(), {.type = io::f16});
     });
     CHECK(mentions(why, {folder.path.string(), "tensor '" + written.parameters[2].name.str() + "' has 70000"}));
     CHECK(content_of(folder.path / "half") == before);
@@ -130,7 +130,7 @@ TEST_CASE("an export has other weights and the same bytes of all else, also wher
     const auto from = content_of(folder.path / "from");
     const drawn_values other{model_parameters<ddpm_tiny>(), 2};
     const fs::path to = folder.path / "new" / "to";
-    export_folder<ddpm_tiny>(folder.path / "from", to, other.source());
+    export_pipeline<ddpm_tiny>(folder.path / "from", to, other.source());
     auto got = content_of(to);
     CHECK(got.at(unet_file) != from.at(unet_file));
     got[unet_file] = from.at(unet_file);
@@ -141,11 +141,11 @@ TEST_CASE("an export has other weights and the same bytes of all else, also wher
     // Read and written untouched: the same bytes.
     const weights found = open_backbone<ddpm_tiny>(folder.path / "from");
     const auto untouched = [&](std::size_t i, const auto& put) { put(values_in(found, other.parameters[i])); };
-    export_folder<ddpm_tiny>(folder.path / "from", folder.path / "from", untouched);
+    export_pipeline<ddpm_tiny>(folder.path / "from", folder.path / "from", untouched);
     CHECK(content_of(folder.path / "from") == from);
     CHECK(folder.entries() == 2);
     CHECK(mentions(refusal_of([&] {
-                       export_folder<ddpm_tiny>(folder.path / "from", folder.path / "from/scheduler/new", untouched);
+                       export_pipeline<ddpm_tiny>(folder.path / "from", folder.path / "from/scheduler/new", untouched);
                    }),
                    {"scheduler/new' is inside '", "from'"}));
     CHECK(content_of(folder.path / "from") == from);
@@ -179,15 +179,15 @@ TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages") {
     train::checkpoint_reader reader{folder.path / "checkpoint"};
     for (const drawn_values* wanted : {&weights_of, &averages_of}) {
         const auto part = wanted == &weights_of ? train::tensor_part::weight : train::tensor_part::average;
-        export_folder<ddpm_tiny>(folder.path / "from", folder.path / "to",
-                                 checkpoint_values(reader, wanted->parameters, part));
+        export_pipeline<ddpm_tiny>(folder.path / "from", folder.path / "to",
+                                   checkpoint_values(reader, wanted->parameters, part));
         const weights found = open_backbone<ddpm_tiny>(folder.path / "to");
         for (std::size_t i = 0; i != wanted->parameters.size(); ++i) {
             CHECK(values_in(found, wanted->parameters[i]) == wanted->values[i]);
         }
     }
     const auto moments = checkpoint_values(reader, weights_of.parameters, train::tensor_part::first_moment);
-    CHECK(mentions(refusal_of([&] { export_folder<ddpm_tiny>(folder.path / "from", folder.path / "to", moments); }),
+    CHECK(mentions(refusal_of([&] { export_pipeline<ddpm_tiny>(folder.path / "from", folder.path / "to", moments); }),
                    {"the checkpoint has no tensor 'optimizer.m."}));
 }
 

@@ -36,8 +36,8 @@
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_request.hpp>
 #include <pulse/tune/tuning.hpp>
+#include <pulse/zoo/frozen_graphs.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
-#include <pulse/zoo/frozen_parts.hpp>
 #include <pulse/zoo/sdxl.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
 

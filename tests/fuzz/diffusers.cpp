@@ -21,6 +21,7 @@
 #include <pulse/diffusers/read_backbone.hpp>
 #include <pulse/diffusers/read_networks.hpp>
 #include <pulse/diffusers/scheduler.hpp>
+#include <pulse/diffusers/single_file.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/io/parse_json.hpp>
 #include <pulse/io/safetensors.hpp>
@@ -110,12 +111,40 @@ void read_all(const fs::path& folder) {
     found.require({.ignored = {"a"}});
 }
 
+/// A pipeline whose weights are in one file, with configs as small as may be.
+struct pipeline_of_one_file {
+    component at{};
+    fs::path file{at.folder / "all.safetensors"};
+    pipeline_of_one_file() {
+        put(at.folder / "model_index.json", R"({"_class_name": "StableDiffusionXLPipeline",
+            "unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"],
+            "text_encoder": ["transformers", "CLIPTextModel"],
+            "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"]})");
+        for (const std::string_view name : diffusers::single_file_components) {
+            fs::create_directory(at.folder / name);
+            put(at.folder / name / "config.json", R"({"block_out_channels": [4, 8], "layers_per_block": 1,
+                "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"], "num_hidden_layers": 2})");
+        }
+    }
+    void read() const {
+        for (const std::string_view name : diffusers::single_file_components) {
+            attempt(at.folder.string(), [&] {
+                std::uintmax_t bytes = 0;
+                const diffusers::weights found{{at.folder, file}, name};
+                for (const auto& [_, tensor] : found.tensors()) { bytes += tensor.bytes().size(); }
+                if (bytes > fs::file_size(file)) { pulse_fuzz::report("more bytes than the file has", file.string()); }
+            });
+        }
+    }
+};
+
 } // namespace
 
-/// The text is read as each of the files of a diffusers folder.
+/// The text is read as each of the files of a diffusers folder, and as the header of a checkpoint of one file.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const component one;
     static const component sharded;
+    static const pipeline_of_one_file single;
     static const std::array configs{diffusers::config_of(unet_config{.name = "text",
                                                                      .sample_size = 8,
                                                                      .block_out_channels = {8, 16},
@@ -159,5 +188,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     });
     put(sharded.folder / "model.safetensors.index.json", text);
     attempt(sharded.folder.string(), [&] { read_all(sharded.folder); });
+    put(single.file, file);
+    single.read();
     return 0;
 }

@@ -30,7 +30,8 @@ set(flow_zoo core tensor model nn)
 # What a backbone is trained beside, with its costs.
 set(flow_zoo_frozen_networks encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text
     encode/known_text_encoders encode/t5_text)
-set(flow_zoo_frozen_parts encode/text_facts hardware/device profile/analytic_frozen profile/frozen_component)
+set(flow_zoo_frozen_graphs encode/text_facts profile/analytic_frozen profile/frozen_component)
+set(flow_zoo_frozen_parts hardware/device profile/analytic_frozen profile/frozen_component)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
 # Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would wait
@@ -59,7 +60,7 @@ set(flow_data core io model/extent train/dataset train/random)
 # From pictures to what a rank trains on, and its plan. A leaf: nothing outside includes it.
 set(flow_frozen core data diffusers encode hardware/device io/mapped_file model plan profile runtime
     schedule/frozen_work train tune/extent_plans tune/frozen_mode tune/plan_for tune/plan_request tune/tuning
-    onednn/picture_operations zoo/frozen_networks zoo/frozen_parts)
+    onednn/picture_operations zoo/frozen_graphs zoo/frozen_networks)
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)

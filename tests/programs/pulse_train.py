@@ -34,8 +34,8 @@ SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json", "metrics.jsonl", "tensorboard"}
-OPTIONS = ("--data", "--from", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
-           "--flip", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--on-bad-picture",
+OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
+           "--flip", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--shuffle-tags", "--on-bad-picture",
            "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
            "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",

@@ -214,7 +214,7 @@ class Folders(Case):
             self.refuses("--from", folder, "--export", fresh(), *options, names=["--from", *names], **MODEL)
 
         refused("stabilityai/stable-diffusion-2-1", "no folder", "hf download", "save_pretrained")
-        refused(FROM / UNET, UNET, "is a file", "from_single_file")
+        refused(FROM / UNET, UNET, "has weights alone", "--config-of")
         for component in ("unet", "vae/", "scheduler"):
             refused(f"{FROM}/{component}", f"component of '{FROM.resolve()}'")
         folder = changed()
@@ -328,6 +328,106 @@ class Folders(Case):
         full.mkdir()
         (full / "letters.txt").write_text("dear")
         self.refuses("--from", FROM, "--export", full, names=["--export", str(full)], **MODEL)
+
+
+class SingleFiles(Case):
+    """A checkpoint of one file stands for the weights of a folder."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = write_pictures()
+
+    def packed(self, model, folder):
+        """The folder's weights in one file, and the folder without them."""
+        file, configs = fresh().with_suffix(".safetensors"), changed(folder)
+        self.train("--from", folder, "--steps", 0, "--export", file, model=model, data="synthetic")
+        for path in configs.rglob("*.safetensors"):
+            path.unlink()
+        return file, configs
+
+    def same_weights(self, one, other):
+        weights = sorted(path.relative_to(one) for path in one.rglob("*.safetensors"))
+        self.assertGreaterEqual(len(weights), 3)
+        for name in weights:
+            self.assertEqual(Safetensors(one / name).tensors, Safetensors(other / name).tensors, name)
+        self.assertEqual(*({name: content for name, content in files_of(folder).items() if not name.endswith(".safetensors")}
+                           for folder in (one, other)))
+
+    def test_it_begins_and_ends_a_run_as_the_folder_does(self):
+        for model, folder in (("sd_tiny", FROM), ("sdxl_tiny", SDXL)):
+            file, configs = self.packed(model, folder)
+            whole = ("--from", file, "--config-of", configs)
+            exported = fresh()
+            self.train(*whole, "--steps", 0, "--export", exported, model=model, data="synthetic")
+            self.same_weights(folder, exported)
+
+            def learn(*options, steps=2, **more):
+                return self.train("--steps", steps, "--seed", SEED, "--ranks", 2, "--prompt", "a red cat", *options,
+                                  **{"model": model, "data": self.data, "sample": 1, **more})
+
+            before, after, ending = fresh(), fresh(), fresh().with_suffix(".safetensors")
+            usual = learn("--from", folder, "--export", before)
+            self.same_training(usual, learn(*whole, "--export", after))
+            self.same_weights(before, after)
+            once = learn(*whole, "--encode", "once", "--cache", fresh(), "--export", ending)
+            self.same_training(usual, once)
+            self.assertEqual(files_of(usual / "pictures"), files_of(once / "pictures"))
+            unpacked = fresh()
+            self.train("--from", ending, "--config-of", folder, "--steps", 0, "--export", unpacked, model=model, data="synthetic")
+            self.same_weights(before, unpacked)
+            half = learn("--from", folder, steps=1)
+            self.same_tensors(usual, learn(*whole, "--resume", half / "checkpoint.safetensors"))
+
+    def test_it_may_lie_in_its_folder_and_replace_itself(self):
+        file, configs = self.packed("sd_tiny", FROM)
+        inside = configs / "model.safetensors"
+        shutil.copy(file, inside)
+        self.train("--from", inside, "--steps", 0, "--export", inside, **MODEL)
+        self.assertEqual(inside.read_bytes(), file.read_bytes())
+        out = self.train("--from", inside, "--steps", 1, "--lr", 1e-3, "--export", inside, "--export-type", "fp16", **MODEL)
+        import torch
+        from safetensors.torch import load_file
+        first, last = load_file(file), load_file(inside)
+        self.assertEqual(first.keys(), last.keys())
+        kept = Safetensors(out / "checkpoint.safetensors")
+        for name, value in first.items():
+            if name.startswith("model.diffusion_model."):
+                self.assertEqual(last[name].dtype, torch.float16, name)
+            else:
+                self.assertTrue(torch.equal(last[name], value), name)
+        trained = torch.frombuffer(bytearray(kept.tensors["ema.conv_in.bias"]), dtype=torch.float32)
+        self.assertTrue(torch.equal(last["model.diffusion_model.input_blocks.0.0.bias"], trained.half()))
+
+    def test_refusals(self):
+        file, configs = self.packed("sd_tiny", FROM)
+
+        def refused(*options, names, **kind):
+            self.refuses("--steps", 1, *options, names=names, **{**MODEL, **kind})
+
+        refused("--from", file, names=["--from", str(file), "has weights alone", "--config-of"])
+        refused("--from", FROM, "--config-of", configs, names=["--config-of", "checkpoint of one file"])
+        refused("--config-of", configs, names=["--config-of", "checkpoint of one file"])
+        refused("--from", file, "--config-of", self.data, names=["--config-of", str(self.data), "model_index.json"])
+        refused("--from", "gone.safetensors", "--config-of", configs, names=["--from", "gone.safetensors", "not there"])
+        refused("--from", file, "--config-of", SDXL, names=["compiled model sd_tiny", "unet/config.json"])
+        refused("--from", file, "--config-of", configs, "--export", configs, names=["--export", str(configs), "not replaced"])
+        refused("--from", FROM, "--export", fresh().with_suffix(".safetensors"), "--export-shard", 5, names=["--export-shard"])
+        out, own = fresh(), configs / "unet/diffusion_pytorch_model.safetensors"
+        refused("--from", FROM, "--export", out / "checkpoint.safetensors", out=out, names=["--export", "goes on"])
+        refused("--from", file, "--config-of", configs, "--export", own, names=["--export", str(own), "inside a component"])
+        folder = fresh().with_suffix(".safetensors")
+        folder.mkdir()
+        refused("--from", FROM, "--export", folder, names=["--export", "is a folder"])
+        self.refuses("--init", "--steps", 0, "--export", fresh().with_suffix(".safetensors"), names=["--export", "--init"], **MODEL)
+        cut = fresh().with_suffix(".safetensors")
+        cut.write_bytes(file.read_bytes()[:-10])
+        refused("--from", cut, "--config-of", configs, names=["--from", str(cut)])
+        lacking = fresh().with_suffix(".safetensors")
+        lacking.write_bytes(file.read_bytes().replace(b"middle_block.1.norm.bias", b"middle_block.9.norm.bias"))
+        refused("--from", lacking, "--config-of", configs, names=[str(lacking), "mid_block.attentions.0.norm.bias"])
+        checkpoint = fresh().with_suffix(".ckpt")
+        checkpoint.write_bytes(b"PK")
+        refused("--from", checkpoint, names=["--from", "from_single_file"])
 
 
 class Losses(Case):

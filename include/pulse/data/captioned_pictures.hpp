@@ -16,6 +16,7 @@
 #include <pulse/data/draw.hpp>
 #include <pulse/data/picture_index.hpp>
 #include <pulse/data/resize.hpp>
+#include <pulse/data/shuffle_tags.hpp>
 #include <pulse/data/stored_picture.hpp>
 #include <pulse/io/png.hpp>
 #include <pulse/model/extent.hpp>
@@ -38,6 +39,9 @@ struct picture_options {
     bool random_crop = false;     ///< anywhere, else the centre
     bool horizontal_flip = false; ///< mirror each picture with probability 1/2
     double caption_dropout = 0;   ///< probability that a sample has an empty caption
+    /// Tags of a caption, which commas part, stand in another order in each sample, behind so many that do not; none:
+    /// captions are as they are.
+    std::optional<int> shuffle_tags_behind{};
     bad_picture on_bad_picture = bad_picture::stop;
     picture_limits limits{};
 };
@@ -120,6 +124,9 @@ public:
         if (options.channels != 1 && options.channels != 3) { throw input_error("pictures: channels must be 1 or 3"); }
         if (!(options.caption_dropout >= 0.0 && options.caption_dropout <= 1.0)) {
             throw input_error("pictures: the caption dropout must be 0 to 1");
+        }
+        if (options.shuffle_tags_behind.value_or(0) < 0) {
+            throw input_error("pictures: tags cannot be shuffled behind fewer than none");
         }
         if (index_.entries.empty()) { throw input_error("pictures: there are none"); }
         const auto is_repeated = [](const picture_entry& entry) { return entry.repeats != 1; };
@@ -260,7 +267,9 @@ private:
     }
     [[nodiscard]] picture_sample captioned(picture_sample of, std::string caption, const sample_draw& drawn) const {
         of.caption_dropped = drawn.caption < options_.caption_dropout;
-        if (!of.caption_dropped) { of.caption = std::move(caption); }
+        if (of.caption_dropped) { return of; }
+        const std::optional<int>& kept = options_.shuffle_tags_behind;
+        of.caption = kept ? shuffle_tags(caption, static_cast<std::size_t>(*kept), drawn.tags) : std::move(caption);
         return of;
     }
 

@@ -13,6 +13,7 @@ struct sample_draw {
     double caption{};     ///< in [0, 1): the caption is dropped below the dropout's probability
     std::uint32_t top{};  ///< of a random crop: 2^32 times the share of the room above
     std::uint32_t left{}; ///< of a random crop: 2^32 times the share of the room at the left
+    std::uint64_t tags{}; ///< the seed of the order of its caption's tags
 
     [[nodiscard]] constexpr bool operator==(const sample_draw&) const = default;
 };
@@ -25,7 +26,8 @@ struct sample_draw {
     return {.flip = random_source{seed, random_stream::flip}.below(2, position) == 1U,
             .caption = random_source{seed, random_stream::caption}.uniform(position),
             .top = static_cast<std::uint32_t>(crop >> 32U),
-            .left = static_cast<std::uint32_t>(crop)};
+            .left = static_cast<std::uint32_t>(crop),
+            .tags = random_source{seed, random_stream::tags}.bits(position)};
 }
 
 /// Which of `count` pictures stands at a global position, 1 <= count < 2^32: each epoch of `count` positions is a

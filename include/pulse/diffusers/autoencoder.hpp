@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +7,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/autoencoder.hpp>
 #include <pulse/encode/autoencoder_config.hpp>
@@ -28,13 +28,12 @@ template <encode::autoencoder_config C>
     return all;
 }
 
-/// Opens the weights of the component `vae` of a diffusers folder, checked in full as open_backbone() does; files from
+/// Opens the weights of the component `vae` of a pipeline, checked in full as open_backbone() does; files from
 /// before diffusers 0.18 have other names for some, which are read under the present ones.
 template <encode::autoencoder_config C>
-[[nodiscard]] weights open_autoencoder(const std::filesystem::path& folder) {
-    const std::filesystem::path component = folder / "vae";
-    require_fit(config_of(C), component);
-    weights found{component};
+[[nodiscard]] weights open_autoencoder(const model_files& from) {
+    require_fit(config_of(C), from.folder / "vae");
+    weights found{from, "vae"};
     weights_request request{.parameters = autoencoder_parameters<C>()};
     for (const parameter& what : request.parameters) {
         found.rename(encode::older_name(what.name.view()), what.name.str());

@@ -15,8 +15,12 @@
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/copy_component.hpp>
 #include <pulse/diffusers/folder_writer.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/single_file_writer.hpp>
+#include <pulse/diffusers/weight_numbers.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/io/safetensors_header.hpp>
 #include <pulse/model/parameter.hpp>
@@ -35,15 +39,15 @@ template <class M>
     return all;
 }
 
-/// Opens the weights of the backbone of a diffusers folder, DIR/unet or DIR/transformer, which is then known to be M.
+/// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M.
 ///
 /// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
 /// input_error, one line that names the file and the key or the tensors.
 template <class M>
-[[nodiscard]] weights open_backbone(const std::filesystem::path& folder) {
-    const std::filesystem::path component = folder / backbone_folder(M::config);
-    require_fit(config_of(M::config), component);
-    weights found{component};
+[[nodiscard]] weights open_backbone(const model_files& from) {
+    const std::filesystem::path component = backbone_folder(M::config);
+    require_fit(config_of(M::config), from.folder / component);
+    weights found{from, component.string()};
     found.require({.parameters = model_parameters<M>()});
     return found;
 }
@@ -77,48 +81,56 @@ template <class M>
     };
 }
 
-/// Throws input_error unless `to` may become what export_folder makes of `from`: M is the backbone of `from`, nothing
+/// Throws input_error unless `to` may become what export_pipeline makes of `from`: M is the backbone of `from`, nothing
 /// else is at `to`, and that is not inside `from`.
 template <class M>
-void require_exportable(const std::filesystem::path& from, const std::filesystem::path& to) {
-    static_cast<void>(read_pipeline(from));
-    require_fit(config_of(M::config), from / backbone_folder(M::config));
+void require_exportable(const model_files& from, const std::filesystem::path& to) {
+    const std::filesystem::path& folder = from.folder;
+    static_cast<void>(read_pipeline(folder));
+    require_fit(config_of(M::config), folder / backbone_folder(M::config));
+    if (names_single_file(to)) { return require_single_file(from, to); }
     require_replaceable(to);
     const std::filesystem::path inside =
-        std::filesystem::weakly_canonical(to).lexically_relative(std::filesystem::weakly_canonical(from));
+        std::filesystem::weakly_canonical(to).lexically_relative(std::filesystem::weakly_canonical(folder));
     if (inside != "." && !inside.empty() && *inside.begin() != "..") {
-        throw input_error("'" + to.string() + "' is inside '" + from.string() + "', of which it would be a copy");
+        throw input_error("'" + to.string() + "' is inside '" + folder.string() + "', of which it would be a copy");
+    }
+    if (inside == "." && !from.file.empty()) {
+        throw input_error("'" + to.string() + "' has the configs of '" + from.file.string() + "' and is not replaced");
     }
 }
 
-/// Writes a diffusers folder as `from` is, with other weights of its backbone: the index, the config and all other
-/// components are copied byte for byte. `values` are those of model_parameters<M>(). `from` and `to` may be the same.
-/// Throws input_error as read_pipeline(), require_fit(), require_exportable<M>() and folder_writer do.
+/// Writes a pipeline as `from` is, with other weights of its backbone. `to` is a diffusers folder, into which all else
+/// is copied bit for bit or, where it ends in .safetensors, a checkpoint of one file (write_single_file). `values` are
+/// those of model_parameters<M>(). `from` and `to` may be the same. Throws input_error as read_pipeline(),
+/// require_fit(), require_exportable<M>(), folder_writer and write_single_file() do.
 template <class M>
-void export_folder(const std::filesystem::path& from, const std::filesystem::path& to, const tensor_values& values,
-                   weights_format format = {}) {
+void export_pipeline(const model_files& from, const std::filesystem::path& to, const tensor_values& values,
+                     weights_format format = {}) {
     require_exportable<M>(from, to);
     const std::filesystem::path backbone = backbone_folder(M::config);
-    const pipeline index = read_pipeline(from);
+    const std::vector<io::tensor_shape> tensors = shapes_of(model_parameters<M>());
+    if (names_single_file(to)) { return write_single_file(from, to, tensors, values, format); }
+    const pipeline index = read_pipeline(from.folder);
     folder_writer<> out{to};
-    out.copy(from / "model_index.json", "model_index.json");
+    out.copy(from.folder / "model_index.json", "model_index.json");
     for (const pipeline_component& one : index.components) {
-        if (one.name != backbone) { out.copy(from / one.name, one.name); }
+        if (one.name != backbone) { copy_component(from, one.name, out); }
     }
-    out.copy(from / backbone / "config.json", backbone / "config.json");
-    out.write_weights(backbone / "diffusion_pytorch_model", shapes_of(model_parameters<M>()), values, format);
+    out.copy(from.folder / backbone / "config.json", backbone / "config.json");
+    out.write_weights(backbone / "diffusion_pytorch_model", tensors, values, format);
     out.commit();
 }
 
 /// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
 /// averages. Throws as checkpoint_reader and checkpoint_values besides.
 template <class M>
-void export_checkpoint(const std::filesystem::path& checkpoint, const std::filesystem::path& from,
+void export_checkpoint(const std::filesystem::path& checkpoint, const model_files& from,
                        const std::filesystem::path& to, train::tensor_part part = train::tensor_part::weight,
                        weights_format format = {}) {
     train::checkpoint_reader reader{checkpoint};
     const std::vector<parameter> all = model_parameters<M>();
-    export_folder<M>(from, to, checkpoint_values(reader, all, part), format);
+    export_pipeline<M>(from, to, checkpoint_values(reader, all, part), format);
 }
 
 } // namespace pulse::diffusers

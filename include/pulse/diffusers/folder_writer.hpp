@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,22 +16,12 @@
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/pipeline.hpp>
+#include <pulse/diffusers/weight_numbers.hpp>
 #include <pulse/io/disk.hpp>
-#include <pulse/io/half.hpp>
 #include <pulse/io/mapped_file.hpp>
 #include <pulse/io/safetensors_header.hpp>
 
 namespace pulse::diffusers {
-
-/// How weights are written.
-struct weights_format {
-    io::element_type type{io::f32}; ///< F32 or F16
-    /// The most bytes of a shard, but for a tensor that is larger alone; 0: one file, which every diffusers reads.
-    std::uint64_t shard_bytes{};
-};
-
-/// Gives all values of a tensor (by its place in the list) to `put`, piece by piece and in order.
-using tensor_values = std::function<void(std::size_t tensor, const std::function<void(std::span<const float>)>& put)>;
 
 /// Whether `target` may be replaced by a new folder: it is not there, empty, or nothing but a model_index.json and
 /// folders of components. Throws input_error naming what else is there.
@@ -88,6 +76,14 @@ public:
         if (fault) { throw input_error("cannot read the folder '" + from.string() + "': " + fault.message()); }
     }
 
+    /// Writes tensors as they are, such as those of vae/diffusion_pytorch_model.safetensors.
+    void write_tensors(const std::filesystem::path& file, std::span<const io::tensor_source> tensors) {
+        std::vector<io::tensor_shape> shapes;
+        for (const io::tensor_source& one : tensors) { shapes.push_back({one.name, one.type, one.dims}); }
+        write_file(file, shapes, "'" + (target_ / file).string() + "'",
+                   [&](std::size_t i, std::uint64_t, const auto& put) { put(tensors[i].bytes); });
+    }
+
     /// Writes the weights of a component, such as unet/diffusion_pytorch_model: one file, or shards and their index.
     ///
     /// `tensors` are names and shapes; their types are the format's. Throws input_error naming the tensor that has
@@ -116,7 +112,11 @@ public:
                 part.push_back(tensors[i]);
                 from.push_back(i);
             }
-            write_file(stem.parent_path() / (file + ".safetensors"), part, from, values, place);
+            write_file(stem.parent_path() / (file + ".safetensors"), part, place,
+                       [&](std::size_t i, std::uint64_t size, const auto& put) {
+                           detail::write_numbers(values, from[i], format.type, size,
+                                                 place + ": tensor '" + part[i].name + "'", put);
+                       });
         }
         if (shards == 1) { return; }
         index["metadata"]["total_size"] = total;
@@ -168,36 +168,16 @@ private:
         disk_.close(out);
     }
 
+    /// One safetensors file; write(i, bytes, put) gives those of tensor `i` to `put`.
+    template <class Write>
     void write_file(const std::filesystem::path& file, std::span<const io::tensor_shape> tensors,
-                    std::span<const std::size_t> from, const tensor_values& values, const std::string& place) {
+                    const std::string& place, const Write& write) {
         const io::safetensors_layout layout = io::lay_out_safetensors(place, tensors, {{"format", "pt"}});
         make_folder((unfinished_ / file).parent_path());
         io::output_file out = disk_.create(unfinished_ / file);
         disk_.write(out, layout.head);
-        std::vector<std::uint16_t> halves;
         for (const std::size_t i : layout.order) {
-            std::uint64_t written = 0;
-            const std::string tensor = place + ": tensor '" + tensors[i].name + "'";
-            values(from[i], [&](std::span<const float> piece) {
-                if (tensors[i].type == io::f32) {
-                    disk_.write(out, std::as_bytes(piece));
-                    written += piece.size_bytes();
-                    return;
-                }
-                halves.clear();
-                for (const float value : piece) {
-                    halves.push_back(io::half_of_float(value));
-                    if (std::isfinite(value) && !std::isfinite(io::float_of_half(halves.back()))) {
-                        throw input_error(tensor + " has " + std::to_string(value) + ", which F16 cannot hold");
-                    }
-                }
-                disk_.write(out, std::as_bytes(std::span{halves}));
-                written += halves.size() * sizeof(std::uint16_t);
-            });
-            if (written != layout.bytes[i]) {
-                throw input_error(tensor + ": " + std::to_string(written) + " bytes for a shape of " +
-                                  std::to_string(layout.bytes[i]));
-            }
+            write(i, layout.bytes[i], [&](std::span<const std::byte> bytes) { disk_.write(out, bytes); });
         }
         disk_.sync(out);
         disk_.close(out);

@@ -7,6 +7,7 @@
 
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
@@ -26,13 +27,12 @@ namespace pulse::diffusers {
 /// (clip_text::end_of): whatever the compiled one writes. Throws input_error naming the file.
 [[nodiscard]] PULSE_INLINE std::int32_t read_end_token(const std::filesystem::path& component);
 
-/// Opens the weights of a text encoder of a diffusers folder, checked in full as open_backbone() does; Network is one
+/// Opens the weights of a text encoder of a pipeline, checked in full as open_backbone() does; Network is one
 /// that has a config_of().
 template <class Network>
-[[nodiscard]] weights open_text_encoder(const std::filesystem::path& folder, std::string_view name = "text_encoder") {
-    const std::filesystem::path component = folder / name;
-    require_fit(config_of(Network::config), component);
-    weights found{component};
+[[nodiscard]] weights open_text_encoder(const model_files& from, std::string_view name = "text_encoder") {
+    require_fit(config_of(Network::config), from.folder / name);
+    weights found{from, name};
     constexpr auto all = Network::template parameters<>();
     constexpr std::string_view prefix = "text_model."; // which transformers 5.6 and later may leave out
     for (const parameter& what : all) {

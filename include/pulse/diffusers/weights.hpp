@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include <pulse/core/separate.hpp>
+#include <pulse/diffusers/model_files.hpp>
+#include <pulse/diffusers/single_file.hpp>
 #include <pulse/io/safetensors.hpp>
 #include <pulse/model/parameter.hpp>
 
@@ -24,9 +27,9 @@ struct weights_request {
     std::vector<std::string_view> ignored{};
 };
 
-/// The weights of one component of a diffusers folder: safetensors in one file or in shards with an index, as diffusers
-/// (diffusion_pytorch_model) and transformers (model) name them. Files are mapped; nothing is read before it is asked
-/// for.
+/// The weights of one component of a pipeline: in a diffusers folder, safetensors in one file or in shards with an
+/// index, as diffusers (diffusion_pytorch_model) and transformers (model) name them, or a part of a checkpoint of one
+/// file for all components. Files are mapped, and tensors are read when they are asked for.
 ///
 /// Opening checks every header in full and the index against the shards. Throws input_error, one line that names the
 /// file and the tensor.
@@ -36,12 +39,19 @@ public:
     /// fp16 is read where there is nothing else. A pointer of Git LFS is refused by name.
     explicit weights(const std::filesystem::path& folder);
 
+    /// Those of a component, from `from`.folder/component or from the checkpoint of one file, whose tensors get the
+    /// names and shapes of the component's.
+    weights(const model_files& from, std::string_view component);
+
     /// One tensor of the component and the file that holds it.
     struct tensor {
         const io::tensor_entry* entry{};
         const io::safetensors_file* file{};
+        const std::vector<std::byte>* turned{}; ///< of a matrix that the file has transposed; null: the file's
 
-        [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return file->bytes(*entry); }
+        [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+            return turned != nullptr ? std::span{*turned} : file->bytes(*entry);
+        }
     };
 
     /// All tensors by name.
@@ -65,12 +75,19 @@ public:
 private:
     void add(const std::filesystem::path& file);
     void read_index(const std::filesystem::path& index);
+    void add_stored(const io::safetensors_file& file, const io::tensor_entry& entry, const stored_tensor& is);
 
     std::string name_;
     std::string unread_{};
     std::vector<std::unique_ptr<io::safetensors_file>> files_{};
+    std::deque<io::tensor_entry> renamed_{}; ///< of a checkpoint of one file
+    std::deque<std::vector<std::byte>> turned_{};
     std::map<std::string, tensor, std::less<>> tensors_{};
 };
+
+/// The bytes of a matrix of `rows` and `columns`, neither of which is 0, as those of its transpose.
+[[nodiscard]] PULSE_INLINE std::vector<std::byte> transposed(std::span<const std::byte> bytes, std::int64_t rows,
+                                                             std::int64_t columns);
 
 /// The elements of a tensor from `first` on as floats. Its type is F32, F16 or BF16.
 PULSE_INLINE void convert_elements(std::span<const std::byte> bytes, io::element_type type, std::int64_t first,

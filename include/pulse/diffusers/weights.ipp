@@ -95,6 +95,63 @@ PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" +
                               "an index of either");
 }
 
+PULSE_INLINE weights::weights(const model_files& from, std::string_view component) {
+    if (!weights_are_apart(from, component)) {
+        *this = weights{from.folder / component};
+        return;
+    }
+    name_ = "'" + from.file.string() + "' (" + std::string{component} + ")";
+    if (from.file.extension() != ".safetensors") {
+        throw input_error(
+            "'" + from.file.string() +
+            "' is no .safetensors; other checkpoints run code where they are read: "
+            "StableDiffusionPipeline.from_single_file(FILE).save_pretrained(FOLDER) makes a folder of one");
+    }
+    const single_file_layout layout{from.folder, component};
+    require_content(from.file);
+    const io::safetensors_file& file = *files_.emplace_back(std::make_unique<io::safetensors_file>(from.file));
+    bool any = false;
+    for (const io::tensor_entry& entry : file.tensors()) {
+        if (!entry.name.starts_with(layout.root())) { continue; }
+        any = true;
+        for (const stored_tensor& is : layout.tensors_in(entry.name)) { add_stored(file, entry, is); }
+    }
+    if (!any) {
+        throw input_error(name_ + " has no tensors '" + layout.root() + "*', which a model as '" +
+                          from.folder.string() + "' has");
+    }
+}
+
+PULSE_INLINE void weights::add_stored(const io::safetensors_file& file, const io::tensor_entry& entry,
+                                      const stored_tensor& is) {
+    io::tensor_entry& own = renamed_.emplace_back(entry);
+    own.name = is.name;
+    if (is.part >= 0) {
+        constexpr std::int64_t parts = 3;
+        if (own.dims.empty() || own.dims[0] % parts != 0) {
+            throw input_error(name_ + ": tensor '" + detail::shown_name(entry.name) + "' has not three equal parts");
+        }
+        own.dims[0] /= parts;
+        const std::uint64_t bytes = (entry.end - entry.begin) / parts;
+        own.begin += static_cast<std::uint64_t>(is.part) * bytes;
+        own.end = own.begin + bytes;
+    }
+    tensor added{&own, &file};
+    if (is.transposed && own.dims.size() == 2 && own.end != own.begin) {
+        if (own.type.bits % 8 != 0) {
+            throw input_error(name_ + ": tensor '" + detail::shown_name(entry.name) + "' is " +
+                              std::string{own.type.name} + ", which is not read");
+        }
+        added.turned = &turned_.emplace_back(transposed(file.bytes(entry), own.dims[0], own.dims[1]));
+        std::swap(own.dims[0], own.dims[1]);
+    }
+    if (is.as_convolution && own.dims.size() == 4 && own.dims[2] == 1 && own.dims[3] == 1) { own.dims.resize(2); }
+    if (!tensors_.try_emplace(own.name, added).second) {
+        throw input_error(name_ + ": tensor '" + detail::shown_name(own.name) + "' is there twice, also as '" +
+                          detail::shown_name(entry.name) + "'");
+    }
+}
+
 PULSE_INLINE void weights::add(const std::filesystem::path& file) {
     require_content(file);
     const io::safetensors_file& added = *files_.emplace_back(std::make_unique<io::safetensors_file>(file));
@@ -200,6 +257,20 @@ PULSE_INLINE void weights::require(const weights_request& request) {
 PULSE_INLINE void weights::read(const parameter& what, std::int64_t first, std::span<float> out) const {
     const tensor& found = tensors_.at(what.name.str());
     convert_elements(found.bytes(), found.entry->type, first, out);
+}
+
+PULSE_INLINE std::vector<std::byte> transposed(std::span<const std::byte> bytes, std::int64_t rows,
+                                               std::int64_t columns) {
+    const auto height = static_cast<std::size_t>(rows);
+    const auto width = static_cast<std::size_t>(columns);
+    const std::size_t size = bytes.size() / (height * width);
+    std::vector<std::byte> turned(bytes.size());
+    for (std::size_t row = 0; row != height; ++row) {
+        for (std::size_t column = 0; column != width; ++column) {
+            std::memcpy(&turned[(column * height + row) * size], &bytes[(row * width + column) * size], size);
+        }
+    }
+    return turned;
 }
 
 PULSE_INLINE void convert_elements(std::span<const std::byte> bytes, io::element_type type, std::int64_t first,

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/text.hpp>
@@ -21,7 +21,7 @@
 
 namespace pulse::frozen {
 
-/// The text encoders of a folder, which make of a caption all that the model reads of it.
+/// The text encoders of a pipeline, which make of a caption all that the model reads of it.
 template <class Model, class Math, class Texts = typename networks_of<Model>::texts>
 class caption_encoder;
 
@@ -72,13 +72,12 @@ public:
 
     /// Without networks.
     caption_encoder() = default;
-    caption_encoder(const std::filesystem::path& folder, Math& math) {
-        for (std::size_t which = 0; which != count; ++which) { host(which, folder, math); }
+    caption_encoder(const diffusers::model_files& from, Math& math) {
+        for (std::size_t which = 0; which != count; ++which) { host(which, from, math); }
     }
     /// Loads network `which`, or some of its layers (folder_text).
-    void host(std::size_t which, const std::filesystem::path& folder, Math& math,
-              const std::vector<bool>& layers = {}) {
-        visit(which, [&](auto& network) { network.emplace(folder, math, layers); });
+    void host(std::size_t which, const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}) {
+        visit(which, [&](auto& network) { network.emplace(from, math, layers); });
     }
 
     /// Writes what a text decides of a sample's row; messages call it `what`. Whether a network takes less of it.

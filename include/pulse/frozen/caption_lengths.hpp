@@ -85,7 +85,7 @@ template <class Networks>
     std::string all;
     Networks::each_text([&]<class Component>(const Component*) {
         using files = text_files<Component>;
-        const caption_lengths found = lengths_of_captions(source, *files::tokenizer(source.options().networks));
+        const caption_lengths found = lengths_of_captions(source, *files::tokenizer(source.options().networks.folder));
         std::array<char, 160> words{};
         std::snprintf(words.data(), words.size(), "%s%s: %.1f tokens on average, %llu at most, %llu cut at %d",
                       all.empty() ? "" : "; ", Component::tokenizer.str().c_str(), found.mean,

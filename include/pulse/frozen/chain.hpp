@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <vector>
 
 #include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
 #include <pulse/frozen/carried.hpp>
@@ -118,10 +118,10 @@ private:
 template <class Networks, class Math>
 class folder_pictures : public folder_chain<typename Networks::encoder, Math> {
 public:
-    folder_pictures(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {},
+    folder_pictures(const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {},
                     const extent& to = {}) :
         folder_chain<typename Networks::encoder, Math>{
-            math, diffusers::open_autoencoder<Networks::picture_config>(folder), layers, to} {}
+            math, diffusers::open_autoencoder<Networks::picture_config>(from), layers, to} {}
 };
 
 /// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
@@ -131,7 +131,7 @@ class folder_pictures<Networks, Math> {
 public:
     [[nodiscard]] static std::int64_t bytes(std::span<const extent>) noexcept { return 0; }
 
-    folder_pictures(const std::filesystem::path&, Math&, const std::vector<bool>& = {}, const extent& = {}) {}
+    folder_pictures(const diffusers::model_files&, Math&, const std::vector<bool>& = {}, const extent& = {}) {}
     void resize(const extent&) noexcept {}
 
     void run(std::span<const float> picture, std::span<float> moments) {

@@ -8,6 +8,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/tokenizer.hpp>
@@ -28,7 +29,7 @@ namespace pulse::frozen {
     return found;
 }
 
-/// The files of a text encoder in a diffusers folder. Throw input_error naming the file.
+/// The files of a text encoder of a pipeline. Throw input_error naming the file.
 template <class Component>
 struct text_files {
     using network = typename Component::network;
@@ -36,24 +37,24 @@ struct text_files {
     [[nodiscard]] static std::unique_ptr<const encode::tokenizer> tokenizer(const std::filesystem::path& folder) {
         return read_fitting_tokenizer(folder / Component::tokenizer.view(), network::tokens, network::vocabulary);
     }
-    [[nodiscard]] static diffusers::weights weights(const std::filesystem::path& folder) {
-        return diffusers::open_text_encoder<network>(folder, Component::component.view());
+    [[nodiscard]] static diffusers::weights weights(const diffusers::model_files& from) {
+        return diffusers::open_text_encoder<network>(from, Component::component.view());
     }
 };
 
-/// Throws input_error unless a diffusers folder has all that the networks need. What of their weights is not read, in a
+/// Throws input_error unless a pipeline has all that the networks need. What of their weights is not read, in a
 /// line for each network where there is some.
 template <class Networks>
-[[nodiscard]] std::vector<std::string> require_networks(const std::filesystem::path& folder) {
+[[nodiscard]] std::vector<std::string> require_networks(const diffusers::model_files& from) {
     std::vector<std::string> unread;
     const auto look_at = [&](const diffusers::weights& of) {
         if (!of.unread().empty()) { unread.push_back(of.unread()); }
     };
     Networks::each_text([&]<class Component>(const Component*) {
-        static_cast<void>(text_files<Component>::tokenizer(folder));
-        look_at(text_files<Component>::weights(folder));
+        static_cast<void>(text_files<Component>::tokenizer(from.folder));
+        look_at(text_files<Component>::weights(from));
     });
-    if constexpr (has_autoencoder<Networks>) { look_at(diffusers::open_autoencoder<Networks::picture_config>(folder)); }
+    if constexpr (has_autoencoder<Networks>) { look_at(diffusers::open_autoencoder<Networks::picture_config>(from)); }
     return unread;
 }
 

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <pulse/data/aspect_buckets.hpp>
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/model/extent.hpp>
 
 namespace pulse {
@@ -28,8 +30,8 @@ struct pictures_words {
 
 /// Which captioned pictures a model is trained on, and how it sees them.
 struct pictures_options {
-    std::filesystem::path data{};     ///< a folder of pictures, as data::open_pictures reads it
-    std::filesystem::path networks{}; ///< a diffusers folder with the frozen networks of the model
+    std::filesystem::path data{};      ///< a folder of pictures, as data::open_pictures reads it
+    diffusers::model_files networks{}; ///< a pipeline with the frozen networks of the model
     /// Where what they make is kept, so that each picture and caption is encoded once; empty: it is encoded for each
     /// sample.
     std::filesystem::path cache{};
@@ -45,6 +47,9 @@ struct pictures_options {
     bool random_crop{};
     bool horizontal_flip{};
     double caption_dropout{}; ///< probability that a picture is seen without its caption and class
+    /// The tags of a caption are seen in another order each time, behind so many that stay; none: as they are. Not with
+    /// a cache, which has one caption of each picture.
+    std::optional<int> shuffle_tags_behind{};
     data::bad_picture on_bad_picture{data::bad_picture::stop};
     int threads{1}; ///< of frozen networks on the host
     /// Is given a line for each picture that is skipped, and for the first that is damaged inside; any thread may call

@@ -16,6 +16,9 @@
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/encoding_report.hpp>
+#include <pulse/diffusers/model_files.hpp>
+#include <pulse/diffusers/single_file.hpp>
+#include <pulse/diffusers/weights.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/io/mapped_file.hpp>
@@ -110,6 +113,9 @@ private:
 
     [[nodiscard]] static data::encoded_pictures opened(const picture_source& source, const contents& made) {
         const pictures_options& o = source.options();
+        if (o.shuffle_tags_behind) {
+            throw input_error{o.words.cache + ": it has one caption of each picture, and shuffled tags make others"};
+        }
         const data::encoded_shapes shapes = [&]() -> data::encoded_shapes {
             try {
                 std::vector<std::vector<data::encoded_part>> of_buckets;
@@ -127,17 +133,26 @@ private:
             return data::encoded_pictures{source.pictures(), std::move(samples), o.cache, shapes};
         });
     }
-    /// Stands for the files of components of a diffusers folder. Throws input_error naming one that cannot be read.
-    [[nodiscard]] static fingerprint files_of(const std::filesystem::path& folder,
+    /// Stands for the files of components of a pipeline. Throws input_error naming one that cannot be read.
+    [[nodiscard]] static fingerprint files_of(const diffusers::model_files& from,
                                               const std::vector<std::string>& components) {
         std::vector<std::filesystem::path> files;
+        fingerprint all;
         for (const std::string& component : components) {
-            for (const auto& entry : std::filesystem::directory_iterator{folder / component}) {
-                if (entry.is_regular_file()) { files.push_back(entry.path()); }
+            const bool apart = diffusers::weights_are_apart(from, component);
+            for (const auto& entry : std::filesystem::directory_iterator{from.folder / component}) {
+                const bool counts = apart ? diffusers::goes_with_weights(entry) : entry.is_regular_file();
+                if (counts) { files.push_back(entry.path()); }
+            }
+            if (!apart) { continue; }
+            const diffusers::weights stored{from, component};
+            for (const auto& [name, tensor] : stored.tensors()) {
+                all.add(name).add(tensor.entry->type.name);
+                for (const std::int64_t extent : tensor.entry->dims) { all.add(extent); }
+                all.add(std::string_view{reinterpret_cast<const char*>(tensor.bytes().data()), tensor.bytes().size()});
             }
         }
         std::sort(files.begin(), files.end());
-        fingerprint all;
         for (const std::filesystem::path& file : files) {
             const io::mapped_file mapped{file};
             const auto bytes = mapped.bytes();

@@ -73,6 +73,7 @@ public:
         text_ = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
                 (o.random_crop ? "random" : "centre") + " crop, " + (o.horizontal_flip ? "flip, " : "") +
                 "caption dropout " + exact_text(o.caption_dropout) +
+                (o.shuffle_tags_behind ? ", tags shuffled behind " + std::to_string(*o.shuffle_tags_behind) : "") +
                 (o.size == extent{} ? "" : ", " + pulse::detail::text_of(o.size) + " pixels") +
                 (view.buckets.empty() ? "" : ", buckets of " + text_of(o.buckets)) +
                 (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'');
@@ -235,6 +236,7 @@ private:
                  .random_crop = o.random_crop,
                  .horizontal_flip = o.horizontal_flip,
                  .caption_dropout = o.caption_dropout,
+                 .shuffle_tags_behind = o.shuffle_tags_behind,
                  .on_bad_picture = o.on_bad_picture},
                 std::move(buckets)};
     }

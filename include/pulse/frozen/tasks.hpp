@@ -4,10 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/frozen/caption_encoder.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
@@ -23,8 +23,8 @@
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/zoo/frozen_graphs.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
-#include <pulse/zoo/frozen_parts.hpp>
 
 namespace pulse::frozen {
 
@@ -106,8 +106,8 @@ struct tasks {
         }
         return all;
     }
-    /// The same with what they take where `math` computes, of the networks of a diffusers folder.
-    [[nodiscard]] static std::vector<frozen_component> measured(const std::filesystem::path& folder, Math math,
+    /// The same with what they take where `math` computes, of the networks of a pipeline.
+    [[nodiscard]] static std::vector<frozen_component> measured(const diffusers::model_files& from, Math math,
                                                                 const std::vector<picture_extents>& sizes,
                                                                 const std::vector<double>& shares = {1.0}) {
         std::vector<frozen_component> all = components(sizes);
@@ -116,7 +116,7 @@ struct tasks {
         measure(
             math, all.front(), shares,
             [&](const std::vector<bool>& layers) {
-                return picture_encoder{folder, math, layers, sizes.front().pixels};
+                return picture_encoder{from, math, layers, sizes.front().pixels};
             },
             [&](picture_encoder& network, std::size_t size) {
                 network.resize(sizes[size].pixels);
@@ -133,7 +133,7 @@ struct tasks {
             measure(
                 math, all[next++], {1.0},
                 [&](const std::vector<bool>& layers) {
-                    return text{folder, math, layers};
+                    return text{from, math, layers};
                 },
                 [](const text&, std::size_t) {},
                 [&](text& network, const layers_of_chain& which) {

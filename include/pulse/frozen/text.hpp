@@ -4,13 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
@@ -82,15 +82,15 @@ public:
     }
 
     /// With some layers alone, or with all where `layers` is empty.
-    folder_text(const std::filesystem::path& folder, Math& math, const std::vector<bool>& layers = {}) :
+    folder_text(const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}) :
         math_{math}, encoder_{math, 1, layers} {
         if (layers.empty() || layers.front()) {
-            ids_of_ = text_files<Component>::tokenizer(folder);
+            ids_of_ = text_files<Component>::tokenizer(from.folder);
             if constexpr (network::pools) {
-                end_token_ = diffusers::read_end_token(folder / Component::component.view());
+                end_token_ = diffusers::read_end_token(from.folder / Component::component.view());
             }
         }
-        const diffusers::weights values_of = text_files<Component>::weights(folder);
+        const diffusers::weights values_of = text_files<Component>::weights(from);
         encoder_.load([&](const parameter& p, std::span<float> values) { values_of.read(p, 0, values); });
     }
 

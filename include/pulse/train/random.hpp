@@ -48,6 +48,7 @@ enum class random_stream : std::uint64_t {
     synthetic_facts,  ///< sizes, masks and classes that are made up
     bucket,           ///< the order of pictures in each bucket
     rounding,         ///< how weights are rounded that keep no more than their value; the step is above it
+    tags,             ///< the order of a caption's tags
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

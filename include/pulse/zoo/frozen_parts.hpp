@@ -1,92 +1,18 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <pulse/core/label.hpp>
-#include <pulse/encode/text_facts.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/extent.hpp>
-#include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/resize.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
 #include <pulse/profile/frozen_component.hpp>
+#include <pulse/zoo/frozen_graphs.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
 
 namespace pulse {
-
-/// A layer that only runs forward, as a value.
-template <class L>
-[[nodiscard]] constexpr layer_node frozen_node_of(std::int64_t input_elements) noexcept {
-    layer_node node{}; // nvcc 13 misreads a designated initialiser that skips members
-    node.name = L::name;
-    node.input_elements = input_elements;
-    node.output_elements = L::output::elements;
-    node.parameter_elements = L::parameter_elements;
-    node.workspace_elements = L::workspace_elements;
-    node.forward_flops = L::forward_flops();
-    node.statistics_elements = L::statistics_elements;
-    return node;
-}
-
-/// The layers of a text encoder that run, as values; the first reads the facts of one text.
-template <class Network>
-[[nodiscard]] constexpr auto frozen_layers_of() {
-    std::array<layer_node, Network::live_layers> nodes{};
-    std::int64_t input = encode::text_facts{Network::tokens}.elements(1);
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-        ((nodes[I] = frozen_node_of<typename Network::template layer_at<I>>(input), input = nodes[I].output_elements),
-         ...);
-    }
-    (std::make_index_sequence<Network::live_layers>{});
-    return nodes;
-}
-
-/// Kept for the whole run of the program.
-template <class Network>
-inline constexpr auto lasting_frozen_layers = frozen_layers_of<Network>();
-
-template <class Encoder>
-inline constexpr auto lasting_frozen_encoder = graph_of<Encoder>();
-
-/// A text encoder whose states, and pooled text where there is one, the backbone reads. Weights are read once a call,
-/// so calls are of many texts.
-template <class Network>
-[[nodiscard]] constexpr frozen_graph frozen_text() noexcept {
-    std::int64_t result = Network::states::elements;
-    if constexpr (Network::pools) { result += Network::pooled::elements; }
-    return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
-}
-
-/// The encoder of pictures, of which `graph` is at their extent and outlives the result. Latents are drawn from its
-/// moments, which have twice their size. Pictures below 512 pixels do not fill a device by themselves.
-template <class Encoder>
-[[nodiscard]] constexpr frozen_graph frozen_autoencoder(
-    const graph_view& graph = lasting_frozen_encoder<Encoder>.view()) noexcept {
-    constexpr std::int64_t fills = std::int64_t{512} * 512 * Encoder::config.in_channels;
-    return {Encoder::config.name, frozen_use::input, graph.layers, graph.layers.back().output_elements / 2,
-            graph.layers.front().input_elements < fills ? 4 : 1};
-}
-
-/// The networks of a folder: the autoencoder, where there is one, then the text encoders. Of the first, `encoder` is
-/// the graph at the extent of the pictures, and outlives the result; none: at that of its type.
-template <class Networks>
-[[nodiscard]] constexpr std::vector<frozen_graph> frozen_graphs([[maybe_unused]] const graph_view& encoder = {}) {
-    std::vector<frozen_graph> all{};
-    if constexpr (frozen::has_autoencoder<Networks>) {
-        using network = typename Networks::encoder;
-        all.push_back(encoder.layers.empty() ? frozen_autoencoder<network>() : frozen_autoencoder<network>(encoder));
-    }
-    Networks::each_text(
-        [&]<class Component>(const Component*) { all.push_back(frozen_text<typename Component::network>()); });
-    return all;
-}
 
 namespace detail {
 

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/io/half.hpp>
+#include <pulse/io/safetensors_header.hpp>
+
+namespace pulse::diffusers {
+
+/// How weights are written.
+struct weights_format {
+    io::element_type type{io::f32}; ///< F32 or F16
+    /// The most bytes of a shard of a folder, but for a tensor that is larger alone; 0: one file, which every diffusers
+    /// reads.
+    std::uint64_t shard_bytes{};
+};
+
+/// Gives all values of a tensor (by its place in the list) to `put`, piece by piece and in order.
+using tensor_values = std::function<void(std::size_t tensor, const std::function<void(std::span<const float>)>& put)>;
+
+namespace detail {
+
+/// Writes the values of one tensor as F32 or F16: gives their bytes to `write`. Throws input_error, beginning with
+/// `place`, where they are not `bytes` long or one does not fit the type.
+template <class Write>
+void write_numbers(const tensor_values& values, std::size_t tensor, io::element_type type, std::uint64_t bytes,
+                   const std::string& place, const Write& write) {
+    std::uint64_t written = 0;
+    std::vector<std::uint16_t> halves;
+    values(tensor, [&](std::span<const float> piece) {
+        if (type == io::f32) {
+            write(std::as_bytes(piece));
+            written += piece.size_bytes();
+            return;
+        }
+        halves.clear();
+        for (const float value : piece) {
+            halves.push_back(io::half_of_float(value));
+            if (std::isfinite(value) && !std::isfinite(io::float_of_half(halves.back()))) {
+                throw input_error(place + " has " + std::to_string(value) + ", which F16 cannot hold");
+            }
+        }
+        write(std::as_bytes(std::span{std::as_const(halves)}));
+        written += halves.size() * sizeof(std::uint16_t);
+    });
+    if (written != bytes) {
+        throw input_error(place + ": " + std::to_string(written) + " bytes for a shape of " + std::to_string(bytes));
+    }
+}
+
+} // namespace detail
+
+} // namespace pulse::diffusers

@@ -123,7 +123,22 @@ TEST_CASE("names in checkpoints of one file are those that were published") {
          {"conditioner.embedders.1.model.token_embedding.weight", "text_model.embeddings.token_embedding.weight"},
          {"conditioner.embedders.1.model.transformer.resblocks.31.ln_2.weight",
           "text_model.encoder.layers.31.layer_norm2.weight"}});
+    // The refiner has the second text encoder alone.
+    const fs::path refiner = folder.path / "refiner";
+    write_configs(refiner, "StableDiffusionXLImg2ImgPipeline", unet_of_sdxl, clip);
+    put(refiner / "model_index.json", R"({"_class_name": "StableDiffusionXLImg2ImgPipeline",
+        "unet": ["diffusers", "UNet2DConditionModel"], "text_encoder": [null, null],
+        "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"]})");
+    check_names(refiner, "text_encoder_2",
+                {{"conditioner.embedders.0.model.text_projection", "text_projection.weight"}});
+    CHECK(mentions(refusal_of([&] { static_cast<void>(single_file_layout{refiner, "vae"}); }), {"vae is not there"}));
+    CHECK(mentions(refusal_of([&] {
+                       static_cast<void>(single_file_layout{refiner, "image_encoder"});
+                   }),
+                   {"image_encoder is not there"}));
     const single_file_layout text{sdxl, "text_encoder_2"};
+    CHECK(mentions(refusal_of([&] { static_cast<void>(text.place_of("text_model.head.weight")); }),
+                   {"no place for the tensor 'text_model.head.weight'"}));
     CHECK(text.tensors_in("conditioner.embedders.1.model.logit_scale").empty());
     const std::vector<stored_tensor> parts =
         text.tensors_in("conditioner.embedders.1.model.transformer.resblocks.3.attn.in_proj_bias");

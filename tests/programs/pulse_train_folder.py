@@ -378,6 +378,23 @@ class SingleFiles(Case):
             half = learn("--from", folder, steps=1)
             self.same_tensors(usual, learn(*whole, "--resume", half / "checkpoint.safetensors"))
 
+    def test_diffusers_reads_what_is_exported(self):
+        import diffusers
+        import torch
+
+        if int(diffusers.__version__.split(".")[1]) < 30:
+            self.skipTest("from_single_file takes no folder of configs")
+        for model, folder, pipeline in (("sd_tiny", FROM, PIPELINE), ("sdxl_tiny", SDXL, SDXL_PIPELINE)):
+            file, configs = self.packed(model, folder)
+            beside = {} if model == "sdxl_tiny" else {"safety_checker": None, "feature_extractor": None}
+            read = type(pipeline).from_single_file(str(file), config=str(configs), local_files_only=True, **beside)
+            networks = [name for name, part in pipeline.components.items() if isinstance(part, torch.nn.Module)]
+            self.assertGreaterEqual(len(networks), 3)
+            for name in networks:
+                ours, theirs = getattr(pipeline, name).state_dict(), getattr(read, name).state_dict()
+                self.assertEqual(ours.keys(), theirs.keys())
+                self.assertEqual([key for key in ours if not torch.equal(ours[key], theirs[key])], [], name)
+
     def test_it_may_lie_in_its_folder_and_replace_itself(self):
         file, configs = self.packed("sd_tiny", FROM)
         inside = configs / "model.safetensors"

@@ -51,8 +51,9 @@ using names = std::vector<std::pair<std::string_view, std::string_view>>;
 /// Pairs of names are those of a component, both ways.
 void check_names(const fs::path& folder, const char* component, const names& pairs) {
     const single_file_layout layout{folder, component};
-    for (const auto& [stored, own] : pairs) {
-        CAPTURE(stored);
+    for (const auto& pair : pairs) {
+        const auto& [stored, own] = pair;
+        CAPTURE(pair.first);
         const std::vector<stored_tensor> found = layout.tensors_in(stored);
         REQUIRE(found.size() == 1);
         CHECK(found[0].name == own);

@@ -125,6 +125,8 @@ for name, made in parts():
                  if key not in wanted or key not in found or not same(wanted[key], found[key])]
         assert not wrong, f"{name}, {component}: {len(wrong)} of {len(wanted)} differ: {sorted(wrong)[:5]}"
         compared += len(wanted)
+    # Published files have convolutions here, and diffusers takes matrices too.
+    assert checkpoint["first_stage_model.encoder.mid.attn_1.q.weight"].shape[2:] == (1, 1)
     # What diffusers asks to know the kind of a model.
     assert single_file_utils.LDM_UNET_KEY + "input_blocks.0.0.weight" in checkpoint
 

@@ -201,6 +201,61 @@ TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean
     }
 }
 
+TEST_CASE(
+    "what is evaluated has one timestep and the noise of its position, and counts the samples that are asked for") {
+    const image_dataset data = images();
+    const noise_schedule schedule = noise_schedule::linear();
+    const std::vector<float> answer(elements * 2, 0.25F);
+    const auto losses_at = [&](auto& task, std::uint64_t position, int time) {
+        task.begin(position);
+        std::vector<double> losses(2);
+        for (int m = 0; m != 2; ++m) {
+            const microbatch_of at{m, &losses[static_cast<std::size_t>(m)]};
+            std::vector<float> x(elements * 2);
+            task.input(at, x);
+            std::vector<float> gradient(x.size());
+            task.loss(at, answer, gradient);
+            for (int s = 0; s != 2; ++s) {
+                CHECK(task.timesteps(at)[s] == static_cast<float>(time));
+                std::vector<float> image(elements);
+                std::vector<float> noise(elements);
+                std::vector<float> want(elements);
+                const std::uint64_t sample = position + static_cast<std::uint64_t>(2 * m + s);
+                data.batch(sample, image);
+                random_source{5, random_stream::noise}.fill_normal(sample * elements, noise);
+                q_sample<float>(schedule, time, image, noise, want);
+                CHECK(std::equal(want.begin(), want.end(), x.begin() + s * std::ptrdiff_t{elements}));
+            }
+        }
+        return losses;
+    };
+    const diffusion_options options{.seed = 5,
+                                    .min_snr_gamma = 5, // which an evaluation does not read
+                                    .microbatch_size = 2,
+                                    .microbatches = 2,
+                                    .evaluated = evaluation{.timestep = 3, .samples = 1000}};
+    diffusion_task task{data, schedule, options};
+    const auto early = losses_at(task, 40, 3);
+    task.evaluate_at({.timestep = 700, .samples = 1000});
+    const auto late = losses_at(task, 40, 700);
+    CHECK(late != early);
+    CHECK(losses_at(task, 44, 700) != late);
+    // The step's last sample is beyond the end, then the last microbatch, then all.
+    task.evaluate_at({.timestep = 700, .samples = 43});
+    const auto three = losses_at(task, 40, 700);
+    CHECK(three[0] == late[0]);
+    CHECK(three[1] > 0);
+    CHECK(three[1] < late[1]);
+    task.evaluate_at({.timestep = 700, .samples = 42});
+    CHECK(losses_at(task, 40, 700) == std::vector{late[0], 0.0});
+    task.evaluate_at({.timestep = 700, .samples = 40});
+    CHECK(losses_at(task, 40, 700) == std::vector{0.0, 0.0});
+
+    CHECK_THROWS_WITH_AS(task.evaluate_at({.timestep = 1000, .samples = 1}),
+                         "diffusion_task: there is no timestep 1000 to evaluate: the noise schedule has 1000",
+                         input_error);
+}
+
 TEST_CASE("offset noise is one more normal number for all of a channel, in the input and in what is predicted") {
     constexpr std::size_t channels = 2;
     constexpr std::size_t pixels = elements / channels;

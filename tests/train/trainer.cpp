@@ -177,6 +177,33 @@ TEST_CASE("replicas have samples of their own, and sharing their state changes n
     }
 }
 
+TEST_CASE("an evaluation gives the loss of the step that would follow, and changes nothing") {
+    for (const int replicas : {1, 2}) {
+        const trained want = run(draw(1, replicas, 1), 3);
+        for (unsigned seed = 2; seed != 14; ++seed) {
+            CAPTURE(replicas);
+            CAPTURE(seed);
+            std::mutex mutex;
+            std::vector<std::vector<double>> evaluated;
+            const trained found =
+                run(draw(seed % 4 == 0 ? 4 : 2, replicas, seed, seed % 2 == 0), 3, [&](auto& rank, int step) {
+                    sine_task data;
+                    std::vector<double> losses{rank.evaluate(data, 36)};
+                    REQUIRE(losses.back() == rank.evaluate(data, 36));
+                    if (step < 3) { losses.push_back(rank.evaluate(data, rank.samples())); }
+                    const std::lock_guard lock{mutex};
+                    evaluated.resize(4);
+                    auto& of_step = evaluated[static_cast<std::size_t>(step)];
+                    REQUIRE((of_step.empty() || of_step == losses));
+                    of_step = losses;
+                });
+            CHECK((found == want));
+            for (std::size_t s = 0; s != 3; ++s) { CHECK(evaluated[s][1] == want.losses[s]); }
+            CHECK(evaluated[3][0] != evaluated[0][0]);
+        }
+    }
+}
+
 TEST_CASE("a trainer that is resumed goes on bit for bit, on any number of ranks, sharded or not") {
     for (const bool sharded : {false, true}) {
         const fresh_folder folder;

@@ -80,7 +80,7 @@ public:
             const int t = time_of(at);
             diffusion_sample& sample = host_table_.data()[i];
             sample.noise_index = train::detail::noise_at(options_, at, elements);
-            sample.loss_factor = train::detail::weight_at(options_, schedule_, t) / step_elements;
+            sample.loss_factor = train::detail::weight_at(options_, schedule_, at, t) / step_elements;
             sample.gradient_factor = static_cast<float>(2.0 * sample.loss_factor * loss_scale);
             sample.signal = static_cast<float>(schedule_.signal(t));
             sample.sigma = static_cast<float>(schedule_.sigma(t));
@@ -110,6 +110,12 @@ public:
         copy_async<scalar>(text_.data(), host_text_.data(), text_.size(), stream_);
         copy_async<float>(facts_.data(), host_facts_.data(), facts_.size(), stream_);
         uploaded_.record(stream_);
+    }
+
+    /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
+    void evaluate_at(const train::evaluation& what) {
+        options_.evaluated = what;
+        train::detail::require_in_range(options_, schedule_, images_.data().elements());
     }
 
     /// On the device; the same address in every step.
@@ -166,8 +172,7 @@ private:
         return offsets_.data() + first_of(microbatch) * static_cast<std::size_t>(images_.layout().channels);
     }
     [[nodiscard]] int time_of(std::uint64_t position) const {
-        return static_cast<int>(train::random_source{options_.seed, train::random_stream::timesteps}.below(
-            static_cast<std::uint32_t>(schedule_.steps()), position));
+        return train::detail::time_at(options_, schedule_, position);
     }
 
     const Images& images_;

@@ -8,6 +8,7 @@
 
 #include <pulse/data/aspect_buckets.hpp>
 #include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/held_out.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/diffusers/model_files.hpp>
 #include <pulse/model/extent.hpp>
@@ -32,6 +33,10 @@ struct pictures_words {
 struct pictures_options {
     std::filesystem::path data{};      ///< a folder of pictures, as data::open_pictures reads it
     diffusers::model_files networks{}; ///< a pipeline with the frozen networks of the model
+    /// Share of the pictures that are held out of training, for the weights to be judged by; 0: none. Which part of them
+    /// these are.
+    double held_out{};
+    data::picture_part part{data::picture_part::trained_on};
     /// Where what they make is kept, so that each picture and caption is encoded once; empty: it is encoded for each
     /// sample.
     std::filesystem::path cache{};

@@ -21,6 +21,7 @@
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/check_pictures.hpp>
 #include <pulse/data/folder_report.hpp>
+#include <pulse/data/held_out.hpp>
 #include <pulse/data/open_pictures.hpp>
 #include <pulse/data/picture_index.hpp>
 #include <pulse/data/text.hpp>
@@ -257,6 +258,7 @@ private:
                                   " goes on without"};
             } catch (const data::caption_field_error& e) { throw input_error{e.what() + column_hint(o)}; }
         }();
+        if (o.held_out > 0) { data::keep_part(index, o.held_out, o.part); }
         const auto found = static_cast<int>(index.classes.size());
         const std::string folder = '\'' + o.data.string() + "' has ";
         if (view.classes != 0 && found == 0) {

@@ -101,7 +101,8 @@ public:
     void begin(std::uint64_t position, Scale... scale) {
         if (!fault_.empty()) { throw input_error{fault_}; }
         if (in_bubbles_) {
-            see(position); // what is encoded for it, encoded() says
+            see(position);
+            awaits_results_ = true; // what is encoded for it, encoded() says
             ((loss_scale_ = scale), ...);
             return;
         }
@@ -152,18 +153,25 @@ public:
                                   });
         }
         if (reads_conditions_) { take_texts(results); }
+        awaits_results_ = false;
         if constexpr (requires { steps_.begin(position_, loss_scale_); }) {
             steps_.begin(position_, loss_scale_);
         } else {
             steps_.begin(position_);
         }
     }
+    /// What the steps that begin from now on are evaluated for; by a task whose options were so already, and which
+    /// encodes before each step or once. Throws input_error where there is no such timestep.
+    void evaluate_at(const train::evaluation& what) {
+        if (in_bubbles_) { throw input_error{not_evaluated}; }
+        steps_.evaluate_at(what);
+    }
     [[nodiscard]] auto timesteps(const work<B>& at) const { return steps_.timesteps(at); }
     [[nodiscard]] auto text(const work<B>& at) const { return steps_.text(at); }
     [[nodiscard]] auto facts(const work<B>& at) const { return steps_.facts(at); }
-    void input(const work<B>& at, std::span<typename B::scalar> x) { steps_.input(at, x); }
+    void input(const work<B>& at, std::span<typename B::scalar> x) { begun().input(at, x); }
     void loss(const work<B>& at, std::span<const typename B::scalar> y, std::span<typename B::scalar> dy) {
-        steps_.loss(at, y, dy);
+        begun().loss(at, y, dy);
     }
 
     /// Of the frozen networks: what the plan counts. The samples of a step are not in it, as of other data.
@@ -176,7 +184,8 @@ private:
                   const train::noise_schedule& noise, train::diffusion_options options, std::uint64_t end,
                   const replica_place& place) :
         from_{from},
-        in_bubbles_{!made.plan.frozen_tasks.empty()}, end_{end}, networks_{from, of_rank, made.costs.frozen},
+        in_bubbles_{!made.plan.frozen_tasks.empty() && !options.evaluated}, end_{end}, networks_{from, of_rank,
+                                                                                                 made.costs.frozen},
         latents_{static_cast<std::size_t>(made.plan.microbatch_size) * static_cast<std::size_t>(made.plan.microbatches),
                  networks_.posterior().elements(), posterior::config.latent_channels},
         reads_conditions_{made.plan.cut.stages.front().device == place.device},
@@ -211,6 +220,15 @@ private:
         options.replicas = made.data_degree;
         options.replica = replica;
         return options;
+    }
+    static constexpr const char* not_evaluated =
+        "pulse: a task whose pictures are encoded in the bubbles of steps cannot be evaluated; one with "
+        "diffusion_options::evaluated can";
+
+    /// The step's samples, where they are encoded.
+    [[nodiscard]] train::latent_task<B>& begun() {
+        if (awaits_results_) { throw input_error{not_evaluated}; }
+        return steps_;
     }
     /// The step that begins has the samples from a global position on.
     void see(std::uint64_t position) {
@@ -294,6 +312,7 @@ private:
     std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
     std::uint64_t position_{};
     double loss_scale_{1};
+    bool awaits_results_{};
     std::optional<std::uint64_t> encoded_{};
     std::string fault_{}; ///< why the next step cannot begin
     std::int64_t cut_{};

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -9,16 +7,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/core/ids.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/model/extent.hpp>
-#include <pulse/plan/instruction.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/plan.hpp>
@@ -36,9 +30,9 @@
 #include <pulse/runtime/executor_options.hpp>
 #include <pulse/runtime/extent_step.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
+#include <pulse/runtime/instruction_runner.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/ready_step.hpp>
-#include <pulse/runtime/replica_sum.hpp>
 #include <pulse/runtime/skip_cache.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/stage_runner.hpp>
@@ -85,7 +79,7 @@ public:
     /// The next steps are of the plan's extent of this number. Between steps, on every rank alike; collective where
     /// that changes it.
     void select(std::size_t extent) {
-        if (now_ == steps_.at(extent).get()) { return; }
+        if (&now() == steps_.at(extent).get()) { return; }
         // Where messages exchange buffers, a rank that is not done with its step may have some in this rank's room.
         try {
             if constexpr (requires { math_.synchronize(); }) { math_.synchronize(); }
@@ -94,7 +88,7 @@ public:
             transport_.fail(e.what());
             throw;
         }
-        now_ = steps_[extent].get();
+        runner_.select(*steps_[extent]);
         follow_programs();
     }
 
@@ -118,13 +112,83 @@ public:
     /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
     template <class Task>
     void step(Task& task) {
-        now_->runner.template require_input<Task>();
+        together<Task>([&](std::size_t& i) {
+            if (!model().frozen().empty()) { take_results(i, task); }
+            for (; i != now().prepared.size(); ++i) { runner_.run(i, task); }
+            if (!runner_.watch().on()) { now().frozen.exchange_rooms(); }
+        });
+    }
+
+    /// Runs the forward passes of a step, between steps, and changes nothing that steps read: the task's input,
+    /// timesteps, text, facts and loss are called as in step(), of which the gradient is read by nobody. Nothing is
+    /// encoded. Exceptions are those of step().
+    template <class Task>
+    void evaluate(Task& task) {
+        together<Task>([&](std::size_t& i) {
+            transport_.follow(model(), {}, place_.device); // some of a step's transfers, in their order
+            for (; i != now().prepared.size(); ++i) { runner_.evaluate(i, task); }
+            follow_programs();
+        });
+    }
+
+    /// The next step is not that of the samples which were encoded: it encodes for itself, on every rank.
+    void forget_results() noexcept { now().frozen.forget_results(); }
+
+    [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
+    [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
+    /// Of the extent that is selected, the first in the beginning; so is what follows.
+    [[nodiscard]] const step_model& model() const noexcept { return now().laid.model; }
+    /// From the sizes of the model's type to those of the run.
+    [[nodiscard]] const resizing& size() const noexcept { return now().laid.size; }
+    [[nodiscard]] const program& instructions() const noexcept { return now().instructions(place_.device); }
+    [[nodiscard]] const memory_layout& layout() const noexcept { return now().laid.layout; }
+    [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return now().memory; }
+    [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return now().skips; }
+    /// What steps of all extents have used of the memory.
+    [[nodiscard]] step_bytes used() const noexcept { return detail::used_by(steps_); }
+
+    /// Where the rank stands in the grid of pipeline devices and replicas.
+    [[nodiscard]] const replica_place& place() const noexcept { return place_; }
+    /// What gradients of other replicas take while they are added; beside layout() and parameters().
+    [[nodiscard]] std::int64_t replica_bytes() const noexcept { return runner_.replica_bytes(); }
+
+    /// Records the next `instructions` instructions, from the next step on, and the sums over replicas that they start.
+    void record(std::size_t instructions) { runner_.record(instructions, this->instructions().instructions); }
+    [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return runner_.trace(); }
+
+    /// The next steps look at every tensor of theirs, until told otherwise: to find where a number that is not finite
+    /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change
+    /// nothing.
+    void watch_values(bool on) noexcept {
+        // The results of that step are in the other room.
+        if (on != runner_.watch().on()) { now().frozen.exchange_rooms(); }
+        runner_.watch().turn(on);
+    }
+    /// What this rank found; earliest_fault tells all ranks what the first was.
+    [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return runner_.watch().first(); }
+
+private:
+    executor(B& math, any_transport transport, const std::vector<detail::extent_step>& of, rank_layout layout,
+             bool sharded_optimizer) :
+        math_{math},
+        transport_{transport}, place_{detail::placed(of, transport, layout)}, laid_{detail::lay_out_steps<Model, B>(
+                                                                                  of, place_.device)},
+        room_{detail::layouts_of<Model, B>(laid_), transport}, parameters_{detail::model_parameters<Model, B>::owned(
+                                                                   laid_.front()->model, place_.device)},
+        steps_{detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, results_,
+                                   parameters_)},
+        runner_{math, transport, place_, *steps_.front(), parameters_, sharded_optimizer} {
+        follow_programs();
+    }
+
+    /// Runs what all ranks run at once: `body(i)` is at instruction i.
+    template <class Task, class Body>
+    void together(const Body& body) {
+        now().runner.template require_input<Task>();
         std::size_t i = 0;
         try {
             math_.weights_changed();
-            if (!model().frozen().empty()) { take_results(i, task); }
-            for (; i != now_->prepared.size(); ++i) { run(i, task); }
-            if (!watch_.on()) { now_->frozen.exchange_rooms(); }
+            body(i);
         } catch (const peer_failed& e) {
             transport_.fail(e.what());
             throw;
@@ -138,66 +202,11 @@ public:
         }
     }
 
-    /// The next step is not that of the samples which were encoded: it encodes for itself, on every rank.
-    void forget_results() noexcept { now_->frozen.forget_results(); }
-
-    [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
-    [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
-    /// Of the extent that is selected, the first in the beginning; so is what follows.
-    [[nodiscard]] const step_model& model() const noexcept { return now_->laid.model; }
-    /// From the sizes of the model's type to those of the run.
-    [[nodiscard]] const resizing& size() const noexcept { return now_->laid.size; }
-    [[nodiscard]] const program& instructions() const noexcept { return now_->instructions(place_.device); }
-    [[nodiscard]] const memory_layout& layout() const noexcept { return now_->laid.layout; }
-    [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return now_->memory; }
-    [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return now_->skips; }
-    /// What steps of all extents have used of the memory.
-    [[nodiscard]] step_bytes used() const noexcept { return detail::used_by(steps_); }
-
-    /// Where the rank stands in the grid of pipeline devices and replicas.
-    [[nodiscard]] const replica_place& place() const noexcept { return place_; }
-    /// What gradients of other replicas take while they are added; beside layout() and parameters().
-    [[nodiscard]] std::int64_t replica_bytes() const noexcept { return sums_.scratch_bytes(); }
-
-    /// Records the next `instructions` instructions, from the next step on, and the sums over replicas that they start.
-    void record(std::size_t instructions) {
-        const std::vector<instruction>& all = this->instructions().instructions;
-        const auto sums = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const instruction& what) {
-            return std::holds_alternative<op::all_reduce>(what);
-        }));
-        trace_ = basic_trace<typename space::clock>{math_, instructions, (instructions / all.size() + 1) * sums};
-    }
-    [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return trace_; }
-
-    /// The next steps look at every tensor of theirs, until told otherwise: to find where a number that is not finite
-    /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change
-    /// nothing.
-    void watch_values(bool on) noexcept {
-        if (on != watch_.on()) { now_->frozen.exchange_rooms(); } // the results of that step are in the other room
-        watch_.turn(on);
-    }
-    /// What this rank found; earliest_fault tells all ranks what the first was.
-    [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return watch_.first(); }
-
-private:
-    executor(B& math, any_transport transport, const std::vector<detail::extent_step>& of, rank_layout layout,
-             bool sharded_optimizer) :
-        math_{math},
-        transport_{transport}, place_{detail::placed(of, transport, layout)}, laid_{detail::lay_out_steps<Model, B>(
-                                                                                  of, place_.device)},
-        room_{detail::layouts_of<Model, B>(laid_), transport}, parameters_{detail::model_parameters<Model, B>::owned(
-                                                                   laid_.front()->model, place_.device)},
-        steps_{detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, results_,
-                                   parameters_)},
-        sums_{math, transport, place_, laid_.front()->model, parameters_, sharded_optimizer}, watch_{math},
-        now_{steps_.front().get()} {
-        follow_programs();
-    }
-
-    void follow_programs() const { transport_.follow(model(), now_->laid.programs, place_.device); }
+    [[nodiscard]] detail::ready_step<Model, B>& now() const noexcept { return runner_.now(); }
+    void follow_programs() const { transport_.follow(model(), now().laid.programs, place_.device); }
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
     std::string stop_others(std::size_t i, const char* what) {
-        std::string text = detail::place_of_error(transport_, i, now_->prepared.at(i), what);
+        std::string text = detail::place_of_error(transport_, i, now().prepared.at(i), what);
         transport_.fail(text.empty() ? std::string_view{what} : std::string_view{text});
         return text;
     }
@@ -206,182 +215,22 @@ private:
     template <class Task>
     void take_results(std::size_t& i, Task& task) {
         if constexpr (encodes<Task>) {
-            if (now_->frozen.begins_without_results()) {
+            if (now().frozen.begins_without_results()) {
                 transport_.follow(model(), {}, place_.device); // some of a step's transfers, in their order
-                for (; i != now_->prepared.size(); ++i) {
-                    if (!detail::is_of_frozen_tasks(now_->prepared.at(i))) { continue; }
-                    wait(now_->prepared.prepared(i));
-                    perform(i, now_->prepared.prepared(i), task);
+                for (; i != now().prepared.size(); ++i) {
+                    if (!detail::is_of_frozen_tasks(now().prepared.at(i))) { continue; }
+                    runner_.run_alone(i, task);
                 }
                 i = 0;
                 follow_programs();
-                now_->frozen.have_results();
+                now().frozen.have_results();
             }
-            task.encoded(now_->frozen.results());
+            task.encoded(now().frozen.results());
         } else {
             throw input_error{"pulse: the plan has frozen tasks, and the task of this run has no encode(call) and "
                               "encoded(results)"};
         }
     }
-    template <class Task>
-    void run(std::size_t i, Task& task) {
-        detail::prepared_instruction& mine = now_->prepared.prepared(i);
-        advance_sums();
-        const bool traced = trace_.on();
-        if (traced) { trace_.begin(static_cast<std::int32_t>(i)); }
-        wait(mine);
-        if (traced) { trace_.waited(); }
-        perform(i, mine, task);
-        if (traced) { trace_.end(); }
-    }
-
-    /// The rank of the world that runs a pipeline device of this replica.
-    [[nodiscard]] int peer(device_id device) const noexcept { return place_.rank_of_device(index_of(device)); }
-
-    /// What a sum over replicas calls when it is there.
-    [[nodiscard]] auto when_summed() {
-        return [this](stage_id stage) {
-            if (!trace_.recording_reductions()) { return; }
-            for (std::size_t i = 0; i != now_->prepared.size(); ++i) {
-                const auto* started = std::get_if<op::all_reduce>(&now_->prepared.at(i));
-                if (started == nullptr || started->stage != stage) { continue; }
-                trace_.end_reduction(static_cast<std::int32_t>(i), sums_.sums());
-            }
-        };
-    }
-    bool advance_sums() { return sums_.pending() && sums_.progress(when_summed()); }
-    /// As wait_recv; sums over replicas go on meanwhile.
-    void wait_for(int from, message_id message) {
-        while (sums_.pending() && !transport_.arrived(from, message)) {
-            if (!advance_sums()) { std::this_thread::sleep_for(std::chrono::microseconds{20}); }
-        }
-        transport_.wait_recv(from, message);
-    }
-
-    void wait(const detail::prepared_instruction& mine) {
-        for (const int other : mine.waits) {
-            const auto at = static_cast<std::size_t>(other);
-            const detail::prepared_instruction& posted = now_->prepared.prepared(at);
-            if (const auto* in = std::get_if<op::recv>(&now_->prepared.at(at))) {
-                wait_for(peer(in->peer), in->message);
-            } else if (const auto* out = std::get_if<op::send>(&now_->prepared.at(at))) {
-                transport_.wait_send(peer(out->peer), out->message);
-            }
-            for (std::size_t part = 0; part != posted.parts.size(); ++part) {
-                now_->memory.exchanged(posted.part_places[part], posted.parts[part].data);
-            }
-        }
-    }
-
-    template <class Task>
-    void perform(std::size_t i, detail::prepared_instruction& mine, Task& task) {
-        for (const int place : mine.acquired) { now_->memory.acquire(place); }
-        std::visit([&](const auto& what) { perform(i, what, mine, task); }, now_->prepared.at(i));
-    }
-
-    /// Runs what an instruction computes, as the space does it.
-    template <class Work>
-    void compute(std::size_t i, const detail::prepared_instruction& mine, const conditions& known, Work&& work) {
-        const auto addresses = [&](auto&& visit) {
-            for (const auto& entry : mine.places) {
-                visit(static_cast<const void*>(now_->memory.address(entry.second)));
-            }
-            for (const void* const address :
-                 {static_cast<const void*>(known.timesteps), static_cast<const void*>(known.text),
-                  static_cast<const void*>(known.facts)}) {
-                visit(address);
-            }
-        };
-        now_->sections.run(i, addresses, work);
-    }
-    /// Shows the tensors of a pass to the watch.
-    [[nodiscard]] auto looking(stage_id stage, microbatch_id m) {
-        return [this, stage, m](value_fault::place where, int layer, const scalar* values, std::int64_t elements) {
-            watch_.look({where, layer, index_of(stage), data_of(m)}, values, elements);
-        };
-    }
-    template <class Task>
-    void forward(std::size_t i, stage_id stage, microbatch_id m, const detail::prepared_instruction& mine, Task& task,
-                 bool again) {
-        now_->runner.feed(stage, m, mine, task);
-        const conditions known = now_->runner.conditions_for(stage, m, task);
-        if (watch_.on()) { return now_->runner.forward(stage, m, mine, now_->skips, known, again, looking(stage, m)); }
-        compute(i, mine, known, [&] { now_->runner.forward(stage, m, mine, now_->skips, known, again); });
-    }
-
-    template <class Task>
-    void perform(std::size_t i, const op::forward& f, const detail::prepared_instruction& mine, Task& task) {
-        forward(i, f.stage, f.microbatch, mine, task, false);
-    }
-    template <class Task>
-    void perform(std::size_t i, const op::recompute& f, const detail::prepared_instruction& mine, Task& task) {
-        forward(i, f.stage, f.microbatch, mine, task, true);
-    }
-    template <class Task>
-    void perform(std::size_t i, const op::backward_input& b, const detail::prepared_instruction& mine, Task& task) {
-        now_->runner.loss(b.stage, b.microbatch, mine, task);
-        const conditions known = now_->runner.conditions_for(b.stage, b.microbatch, task);
-        if (watch_.on()) {
-            return now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known,
-                                               looking(b.stage, b.microbatch));
-        }
-        compute(i, mine, known,
-                [&] { now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known); });
-    }
-    template <class Task>
-    void perform(std::size_t i, const op::backward_weight& w, const detail::prepared_instruction& mine, Task& task) {
-        const conditions known = now_->runner.conditions_for(w.stage, w.microbatch, task);
-        compute(i, mine, known, [&] { now_->runner.backward_weight(w.stage, w.microbatch, mine, now_->skips, known); });
-    }
-    template <class Task>
-    void perform(std::size_t, const op::send& out, detail::prepared_instruction& mine, Task&) {
-        aim(mine);
-        transport_.post_send(peer(out.peer), out.message, mine.parts);
-    }
-    template <class Task>
-    void perform(std::size_t, const op::recv& in, detail::prepared_instruction& mine, Task&) {
-        aim(mine);
-        transport_.post_recv(peer(in.peer), in.message, mine.parts);
-    }
-    template <class Task>
-    void perform(std::size_t, const op::stash& s, const detail::prepared_instruction& mine, Task&) {
-        const buffer_id tensor{buffer_kind::activation, model().edge(index_of(s.edge)).from, s.microbatch};
-        now_->skips.stash(s.edge, s.microbatch, now_->runner.tensor(mine, tensor));
-    }
-    template <class Task>
-    void perform(std::size_t, const op::encode& e, const detail::prepared_instruction& mine, Task& task) {
-        if constexpr (encodes<Task>) { now_->frozen.encode(e, mine, task); }
-    }
-    template <class Task>
-    void perform(std::size_t, const op::keep& k, const detail::prepared_instruction& mine, Task&) {
-        now_->frozen.keep(k, mine, math_);
-    }
-    template <class Task>
-    void perform(std::size_t, const op::release& r, const detail::prepared_instruction& mine, Task&) {
-        if (r.buffer.kind == buffer_kind::activation) {
-            for (const int e : model().edges_from(model().stage_of_layer(r.buffer.index))) {
-                if (model().edge(e).from == r.buffer.index) { now_->skips.drop(edge_id{e}, r.buffer.microbatch); }
-            }
-        }
-        now_->memory.release(mine.place_of(r.buffer));
-    }
-    template <class Task>
-    void perform(std::size_t i, const op::all_reduce& sum, const detail::prepared_instruction&, Task&) {
-        if (trace_.on()) { trace_.begin_reduction(static_cast<std::int32_t>(i)); }
-        sums_.start(sum.stage, when_summed());
-    }
-    template <class Task>
-    void perform(std::size_t, const op::optimizer_step&, const detail::prepared_instruction&, Task& task) {
-        sums_.finish(when_summed());
-        task.optimize();
-    }
-
-    void aim(detail::prepared_instruction& mine) const {
-        for (std::size_t part = 0; part != mine.parts.size(); ++part) {
-            mine.parts[part].data = now_->memory.address(mine.part_places[part]);
-        }
-    }
-
     B& math_;
     any_transport transport_;
     replica_place place_;
@@ -390,10 +239,7 @@ private:
     detail::frozen_rooms results_{};
     parameter_set parameters_;
     std::vector<std::unique_ptr<detail::ready_step<Model, B>>> steps_; ///< by extent
-    detail::replica_sum<B> sums_;
-    basic_trace<typename space::clock> trace_;
-    value_watch<B> watch_;
-    detail::ready_step<Model, B>* now_; ///< of the extent that is selected
+    detail::instruction_runner<Model, B> runner_;
 };
 
 } // namespace pulse

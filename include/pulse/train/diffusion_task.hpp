@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +17,12 @@
 #include <pulse/train/random.hpp>
 
 namespace pulse::train {
+
+/// Of which samples a loss is that weights are judged by.
+struct evaluation {
+    int timestep{};          ///< at which all samples are
+    std::uint64_t samples{}; ///< those at global positions from this one on have no part in it
+};
 
 /// What a step of denoising training consists of.
 struct diffusion_options {
@@ -37,6 +44,8 @@ struct diffusion_options {
     /// Where the data have samples of several sizes: elements of the greatest, so that no two positions share noise; 0:
     /// all have as many as the data say.
     std::int64_t greatest_elements{};
+    /// Steps are not to train but to be evaluated: times are not drawn, and every sample weighs the same.
+    std::optional<evaluation> evaluated{};
 };
 
 namespace detail {
@@ -56,6 +65,10 @@ inline void require_in_range(const diffusion_options& o, const noise_schedule& s
         throw input_error{"diffusion_task: an image has " + std::to_string(elements) + " elements, the model's input " +
                           std::to_string(o.model_elements)};
     }
+    if (o.evaluated && (o.evaluated->timestep < 0 || o.evaluated->timestep >= schedule.steps())) {
+        throw input_error{"diffusion_task: there is no timestep " + std::to_string(o.evaluated->timestep) +
+                          " to evaluate: the noise schedule has " + std::to_string(schedule.steps())};
+    }
     require_predictable(schedule, o.prediction);
 }
 
@@ -72,8 +85,18 @@ inline void require_answer(std::size_t answered, std::size_t channels) {
     return position * (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements) : elements);
 }
 
-/// Weight of a sample at time t in the loss.
-[[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_schedule& schedule, int t) noexcept {
+/// Timestep of the sample at a global position.
+[[nodiscard]] inline int time_at(const diffusion_options& o, const noise_schedule& schedule,
+                                 std::uint64_t position) noexcept {
+    if (o.evaluated) { return o.evaluated->timestep; }
+    const auto steps = static_cast<std::uint32_t>(schedule.steps());
+    return static_cast<int>(random_source{o.seed, random_stream::timesteps}.below(steps, position));
+}
+
+/// Weight of the sample at a global position, and at time t, in the loss.
+[[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_schedule& schedule,
+                                      std::uint64_t position, int t) noexcept {
+    if (o.evaluated) { return position < o.evaluated->samples ? 1.0 : 0.0; }
     return o.min_snr_gamma > 0 ? min_snr_weight(schedule, o.prediction, t, o.min_snr_gamma) : 1.0;
 }
 
@@ -129,6 +152,12 @@ public:
         for (std::vector<float>* one : {&image_, &noise_, &target_, &answer_}) { one->resize(data_.elements()); }
     }
 
+    /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
+    void evaluate_at(const evaluation& what) {
+        options_.evaluated = what;
+        detail::require_in_range(options_, schedule_, data_.elements());
+    }
+
     template <class Work>
     [[nodiscard]] const float* timesteps(const Work& at) const {
         return times_.data() + first_of(at.microbatch);
@@ -169,7 +198,7 @@ public:
             const auto place_of = [&](std::size_t e) { return first + e / channels * answered + e % channels; };
             for (std::size_t e = 0; e != answer_.size(); ++e) { answer_[e] = prediction[place_of(e)]; }
             *at.loss += mean_squared_error<float>(answer_, target_, step_elements, answer_,
-                                                  detail::weight_at(options_, schedule_, t));
+                                                  detail::weight_at(options_, schedule_, sample, t));
             if (answered != channels) { std::ranges::fill(gradient.subspan(first, of_sample), 0.0F); }
             for (std::size_t e = 0; e != answer_.size(); ++e) { gradient[place_of(e)] = answer_[e]; }
         });
@@ -184,10 +213,7 @@ private:
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }
-    [[nodiscard]] int time_of(std::uint64_t position) const {
-        return static_cast<int>(random_source{options_.seed, random_stream::timesteps}.below(
-            static_cast<std::uint32_t>(schedule_.steps()), position));
-    }
+    [[nodiscard]] int time_of(std::uint64_t position) const { return detail::time_at(options_, schedule_, position); }
     template <class Body>
     void for_each_sample(int microbatch, Body body) {
         for (std::size_t i = 0; i != static_cast<std::size_t>(options_.microbatch_size); ++i) {

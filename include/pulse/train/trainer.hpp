@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -76,6 +77,24 @@ public:
         ++steps_;
         samples_ += step_samples();
         return outcome_;
+    }
+
+    /// The loss of the samples of one step, those from global position `first` of the task's data on, with the weights
+    /// as they are: forward passes alone, between steps, which change nothing. It is the same on every rank. Frozen
+    /// tasks of the plan do not run: the task has what the model reads. Throws as the task does.
+    template <class Task>
+    [[nodiscard]] double evaluate(Task& data, std::uint64_t first) {
+        require_task<Task, Model, B>();
+        select(data, first);
+        begin(data, first, 1.0);
+        step_task<Task> adapted{*this, data, first};
+        executor_.evaluate(adapted);
+        optimizer_.memory().wait();
+        std::vector<double> shares(losses_.size() * static_cast<std::size_t>(executor_.place().replicas()));
+        const std::size_t mine = static_cast<std::size_t>(executor_.place().replica) * losses_.size();
+        space::template download<double>(losses_.data(), std::span{shares}.subspan(mine, losses_.size()));
+        ranks_.sum(shares);
+        return std::accumulate(shares.begin(), shares.end(), 0.0);
     }
 
     /// Writes a checkpoint, a shard from every rank, below `place`: a folder that all ranks see, or a
@@ -174,21 +193,23 @@ private:
     struct step_task {
         trainer& of;
         Task& data;
-        bool stop;
+        std::uint64_t first; ///< of the step's samples
+        bool stop{};
 
-        [[nodiscard]] auto timesteps(int m) { return data.timesteps(of.work_of(m)); }
-        [[nodiscard]] auto text(int m) { return data.text(of.work_of(m)); }
-        [[nodiscard]] auto facts(int m) { return data.facts(of.work_of(m)); }
+        [[nodiscard]] work<B> work_of(int m) const noexcept { return of.work_of(m, first); }
+        [[nodiscard]] auto timesteps(int m) { return data.timesteps(work_of(m)); }
+        [[nodiscard]] auto text(int m) { return data.text(work_of(m)); }
+        [[nodiscard]] auto facts(int m) { return data.facts(work_of(m)); }
         void input(int m, scalar* x) requires rules::template plain_input<Task> {
-            data.input(of.work_of(m), {x, of.now().input});
+            data.input(work_of(m), {x, of.now().input});
         }
         void input(int m, scalar* x, const scalar* prediction) requires rules::template conditioned_input<Task> {
             const std::size_t n = of.now().output;
-            data.input(of.work_of(m), {x, of.now().input}, {prediction, prediction == nullptr ? 0 : n});
+            data.input(work_of(m), {x, of.now().input}, {prediction, prediction == nullptr ? 0 : n});
         }
         void loss(int m, const scalar* y, scalar* dy) {
             const std::size_t n = of.now().output;
-            data.loss(of.work_of(m), std::span<const scalar>{y, n}, std::span<scalar>{dy, n});
+            data.loss(work_of(m), std::span<const scalar>{y, n}, std::span<scalar>{dy, n});
             if constexpr (updates::scales_loss && !rules::template begins_scaled<Task>) {
                 of.math_.scale(static_cast<std::int64_t>(n), static_cast<float>(of.optimizer_.loss_scale()), dy, dy);
             }
@@ -206,31 +227,35 @@ private:
             static_cast<std::uint64_t>(executor_.place().replica) * losses_.size() + static_cast<std::uint64_t>(m);
         return before * static_cast<std::uint64_t>(batch_);
     }
-    [[nodiscard]] work<B> work_of(int m) noexcept {
-        return {
-            m,     batch_, samples_ + samples_before(m), static_cast<std::int64_t>(step_samples()), losses_.data() + m,
-            &math_};
+    [[nodiscard]] work<B> work_of(int m, std::uint64_t first) noexcept {
+        return {m,     batch_, first + samples_before(m), static_cast<std::int64_t>(step_samples()), losses_.data() + m,
+                &math_};
     }
 
     template <class Task>
     void run(Task& data, bool stop) {
-        select(data);
+        select(data, samples_);
         if (std::exchange(records_, false)) { executor_.record(executor_.instructions().instructions.size()); }
-        optimizer_.memory().clear(std::span<double>{losses_.data(), losses_.size()});
-        if constexpr (rules::template begins_scaled<Task>) {
-            data.begin(samples_, optimizer_.loss_scale());
-        } else if constexpr (rules::template begins<Task>) {
-            data.begin(samples_);
-        }
-        step_task<Task> adapted{*this, data, stop};
+        begin(data, samples_, optimizer_.loss_scale());
+        step_task<Task> adapted{*this, data, samples_, stop};
         executor_.step(adapted);
     }
-    /// The extent of the next step.
+    /// Tells the task of the step whose samples begin at `first`, of which there are no losses yet.
     template <class Task>
-    void select(Task& data) {
+    void begin(Task& data, std::uint64_t first, [[maybe_unused]] double loss_scale) {
+        optimizer_.memory().clear(std::span<double>{losses_.data(), losses_.size()});
+        if constexpr (rules::template begins_scaled<Task>) {
+            data.begin(first, loss_scale);
+        } else if constexpr (rules::template begins<Task>) {
+            data.begin(first);
+        }
+    }
+    /// The extent of the step whose samples begin at `first`.
+    template <class Task>
+    void select(Task& data, std::uint64_t first) {
         std::size_t which = 0;
         if constexpr (rules::template chooses_extent<Task>) {
-            which = data.extent_at(samples_);
+            which = data.extent_at(first);
         } else if (elements_.size() > 1) {
             throw input_error{"pulse: the plan has several extents, and the task of this run has no extent_at(sample)"};
         }

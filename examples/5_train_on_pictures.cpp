@@ -26,7 +26,7 @@ int main(int argc, char** argv) try {
     pulse::pictures<net> pictures{options};
     const auto weights = pulse::diffusers::open_backbone<net>(folder);
     const auto scheduler = pulse::diffusers::read_scheduler(folder / "scheduler");
-    const auto noise = pulse::train::schedule_of(scheduler);
+    const auto noise = pulse::train::process_of(scheduler);
     pulse::diffusers::require_exportable<net>(folder, out / "model");
     const auto plan = pulse::plan_for<net, backend>(
         {.devices = 2, .global_batch = 8, .device = pulse::cpu_core, .seconds = 0}, options);

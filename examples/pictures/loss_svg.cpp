@@ -27,6 +27,12 @@ std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
     for (const double loss : losses) {
         if (std::isfinite(loss)) { finite.push_back(loss); }
     }
+    std::vector<std::pair<double, double>> validation;
+    for (const auto& point : plot.validation) {
+        if (!std::isfinite(point.second)) { continue; }
+        validation.push_back(point);
+        finite.push_back(point.second);
+    }
     if (finite.empty()) {
         svg.text((left + right) / 2, (top + bottom) / 2, "no steps", {.size = 14, .anchor = "middle"});
         return svg.str();
@@ -51,8 +57,13 @@ std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
         high *= 1.15;
     }
     const auto scaled = [&](double value) { return logarithmic ? std::log(value) : value; };
-    const auto first = static_cast<double>(plot.first_step);
-    const double last = first + static_cast<double>(losses.size()) - 1;
+    const auto first_trained = static_cast<double>(plot.first_step);
+    double first = first_trained;
+    double last = first + static_cast<double>(losses.size()) - 1;
+    for (const auto& point : validation) {
+        first = std::min(first, point.first);
+        last = std::max(last, point.first);
+    }
     const auto x_of = [&](double step) { return left + (right - left) * (step - first) / std::max(1.0, last - first); };
     const auto y_of = [&](double value) {
         return bottom - (bottom - top) * (scaled(value) - scaled(low)) / (scaled(high) - scaled(low));
@@ -118,24 +129,32 @@ std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
             }
         }
         mean = sum / mass;
-        const double x = x_of(first + static_cast<double>(i));
+        const double x = x_of(first_trained + static_cast<double>(i));
         raw.emplace_back(x, y_of(here));
         smooth.emplace_back(x, y_of(mean));
     }
     draw();
     if (smooth.size() > 1) {
         svg.polyline(smooth, "#0550ae", 2.2);
-    } else {
+    } else if (!smooth.empty()) {
         svg.rectangle(smooth[0].first - 3, smooth[0].second - 3, 6, 6, "#0550ae", "none", 3);
     }
-    int places = 0;
-    if (const double final_value = std::abs(mean); final_value > 0) {
-        places = std::clamp(3 - static_cast<int>(std::floor(std::log10(final_value))), 0, 9);
-    }
+    const auto four_digits = [](double value) {
+        const double size = std::abs(value);
+        return svg_number(value, size > 0 ? std::clamp(3 - static_cast<int>(std::floor(std::log10(size))), 0, 9) : 0);
+    };
     svg.line(right - 252, top + 12, right - 228, top + 12, "#0969da", 1);
     svg.text(right - 222, top + 16, "each step", {.colour = "#57606a"});
     svg.line(right - 154, top + 12, right - 130, top + 12, "#0550ae", 2.2);
-    svg.text(right - 124, top + 16, "smoothed: " + svg_number(mean, places), {.colour = "#57606a"});
+    svg.text(right - 124, top + 16, "smoothed: " + four_digits(mean), {.colour = "#57606a"});
+    if (validation.empty()) { return svg.str(); }
+    for (auto& point : validation) {
+        point = {x_of(point.first), y_of(point.second)};
+        svg.rectangle(point.first - 3, point.second - 3, 6, 6, "#bc4c00", "none", 3);
+    }
+    if (validation.size() > 1) { svg.polyline(validation, "#bc4c00", 1.6); }
+    svg.line(right - 154, top + 30, right - 130, top + 30, "#bc4c00", 1.6);
+    svg.text(right - 124, top + 34, "validation: " + four_digits(finite.back()), {.colour = "#57606a"});
     return svg.str();
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace pictures {
 
@@ -12,10 +13,12 @@ struct loss_plot {
     std::string_view title = "Training loss";
     std::string_view y_label = "loss";
     std::size_t first_step = 1;
+    /// A second curve, of steps and losses: that of what is not trained on.
+    std::span<const std::pair<double, double>> validation{};
 };
 
 /// A picture of the loss of each step: the raw values, pale, and their smoothed course, on a logarithmic axis when they
-/// span more than a factor of 8. Values that are not finite leave a gap.
+/// span more than a factor of 8; and of the losses of validation. Values that are not finite leave a gap.
 [[nodiscard]] std::string loss_svg(std::span<const double> losses, const loss_plot& plot = {});
 
 } // namespace pictures

@@ -1,6 +1,8 @@
 #include "argument_rules.hpp"
 
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -69,9 +71,68 @@ void take_apart(arguments& a) {
     }
 }
 
+/// The scheduler of a run without a folder.
+void set_objective(arguments& a) {
+    pulse::train::scheduler_settings& to = a.scheduler;
+    if (to.betas == pulse::train::beta_shape::scaled_linear) {
+        to.beta_start = 0.00085;
+        to.beta_end = 0.012;
+    }
+    if (a.objective == objective_kind::flow) {
+        to.flow.emplace();
+        to.flow->by_size = a.flow_shift == "size";
+        if (!to.flow->by_size) { to.flow->shift = std::strtod(a.flow_shift.c_str(), nullptr); }
+    } else if (a.objective == objective_kind::edm) {
+        to.edm.emplace().sigma_data = a.sigma_data;
+    } else {
+        to.prediction = static_cast<pulse::train::prediction_type>(a.objective);
+    }
+}
+
+/// What is for noise by betas, or for flow, and was said of a run that has other noise.
+void refuse_beside_objective(const CLI::App& app, const arguments& a) {
+    const auto refuse = [&](const char* name, const char* why) {
+        if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": " + why}; }
+    };
+    if (a.scheduler.flow || a.scheduler.edm) {
+        for (const char* name : {"--noise", "--zero-snr", "--min-snr"}) {
+            refuse(name, "it is for noise by betas, which flow and EDM do not have");
+        }
+        refuse("--sampler", "flow and EDM are drawn by Euler's method");
+    }
+    if (!a.scheduler.edm) { refuse("--sigma-data", "it is for --prediction edm"); }
+    if (a.scheduler.flow) { return; }
+    for (const char* name : {"--flow-shift", "--flow-times"}) { refuse(name, "it is for --prediction flow"); }
+}
+
+/// Reads --validate, a folder or a share, and looks at what goes with it.
+void read_validation(const CLI::App& app, const std::string& text, arguments& a) {
+    if (text.empty()) {
+        for (const char* name : {"--validate-every", "--validate-times", "--keep-best"}) {
+            if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": it is for --validate"}; }
+        }
+        return;
+    }
+    double share = 0;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), share);
+    const bool is_number = failed == std::errc{} && end == text.data() + text.size();
+    std::error_code unused;
+    if (!is_number || std::filesystem::is_directory(text, unused)) {
+        a.validation_data = text;
+    } else if (share > 0 && share < 1) {
+        a.pictures.held_out = share;
+    } else {
+        throw pulse::input_error{"--validate: a share is between 0 and 1, and not " + text};
+    }
+    if (!a.buckets.empty()) { throw pulse::input_error{"--validate: it is of one size, and --buckets has several"}; }
+    if (a.steps == 0 && a.resume.empty()) {
+        throw pulse::input_error{"--validate: it is for steps, and --steps 0 has none"};
+    }
+}
+
 } // namespace
 
-void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments& a) {
+void apply_rules(const CLI::App& app, const std::string& prompt_file, const std::string& validation, arguments& a) {
     take_apart(a);
     const bool on_cuda = a.backend == backend_kind::cuda;
     if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
@@ -153,6 +214,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             }
         }
     }
+    read_validation(app, validation, a);
     const bool encodes_once = a.encode == encode_when::once;
     if (encodes_once == a.cache.empty()) {
         throw pulse::input_error{encodes_once ? "--encode once: it needs --cache, a folder"
@@ -175,7 +237,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
         throw pulse::input_error{"--caption-column: with --captions class, names of folders are captions"};
     }
     if (!a.from.empty()) {
-        for (const char* name : {"--prediction", "--noise", "--zero-snr"}) {
+        for (const char* name : {"--prediction", "--noise", "--zero-snr", "--flow-shift", "--sigma-data"}) {
             if (app.count(name) > 0) {
                 throw pulse::input_error{std::string{name} + ": the scheduler of --from decides it"};
             }
@@ -187,10 +249,12 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
             throw pulse::input_error{(a.config_of.empty() ? "--from: " : "--config-of: ") + std::string{e.what()}};
         }
         if (app.count("--model") == 0) { a.model = model_of_folder(a); }
-    } else if (a.scheduler.betas == pulse::train::beta_shape::scaled_linear) {
-        a.scheduler.beta_start = 0.00085;
-        a.scheduler.beta_end = 0.012;
+        a.objective = objective_of(a.scheduler);
+    } else {
+        set_objective(a);
     }
+    if (a.scheduler.flow) { a.scheduler.flow->times = a.flow_times; }
+    refuse_beside_objective(app, a);
     if (a.scheduler.zero_terminal_snr && a.scheduler.prediction == pulse::train::prediction_type::epsilon) {
         throw pulse::input_error{
             "--zero-snr: where all is noise, --prediction epsilon says nothing about the image; v and sample "
@@ -231,6 +295,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments&
                         .size = "--size",
                         .buckets = "--buckets",
                         .resample_positions = "--resample-positions",
+                        .held_out = "--validate",
                         .networks = "--from",
                         .cache = "--cache",
                         .skip_bad_pictures = "--on-bad-picture skip",

@@ -10,8 +10,8 @@ class App;
 
 namespace pulse_train {
 
-/// Fills in what follows from other arguments, and reads the prompts of a file and the noise of --from. Throws
-/// input_error naming an argument that does not go with the others.
-void apply_rules(const CLI::App& app, const std::string& prompt_file, arguments& a);
+/// Fills in what follows from other arguments: reads the prompts of a file, what --validate says, and how --from adds
+/// noise. Throws input_error naming an argument that does not go with the others.
+void apply_rules(const CLI::App& app, const std::string& prompt_file, const std::string& validation, arguments& a);
 
 } // namespace pulse_train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -113,6 +114,12 @@ private:
 
 } // namespace
 
+objective_kind objective_of(const pulse::train::scheduler_settings& scheduler) {
+    if (scheduler.flow) { return objective_kind::flow; }
+    if (scheduler.edm) { return objective_kind::edm; }
+    return static_cast<objective_kind>(scheduler.prediction);
+}
+
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
     CLI::App app{
@@ -142,9 +149,13 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choices<pulse::schedule_method> methods;
     for (const pulse::method_rule& rule : pulse::method_rules) { methods[std::string{rule.name}] = rule.method; }
     const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
-    const choices<pulse::train::prediction_type> predictions{{"epsilon", pulse::train::prediction_type::epsilon},
-                                                             {"v", pulse::train::prediction_type::velocity},
-                                                             {"sample", pulse::train::prediction_type::sample}};
+    const choices<objective_kind> objectives{{"epsilon", objective_kind::epsilon},
+                                             {"v", objective_kind::velocity},
+                                             {"sample", objective_kind::sample},
+                                             {"flow", objective_kind::flow},
+                                             {"edm", objective_kind::edm}};
+    const choices<pulse::train::time_density> densities{{"uniform", pulse::train::time_density::uniform},
+                                                        {"logit-normal", pulse::train::time_density::logit_normal}};
     const choices<pulse::train::beta_shape> noises{{"linear", pulse::train::beta_shape::linear},
                                                    {"scaled-linear", pulse::train::beta_shape::scaled_linear},
                                                    {"cosine", pulse::train::beta_shape::squared_cosine},
@@ -165,7 +176,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     const auto any_seed = number(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(), "from 0 to 2^64 - 1");
 
     const auto file_or_folder = [&](const char* name, std::string& value, const char* what, const char* meaning) {
-        app.add_option(name, value, meaning)->type_name(what);
+        return app.add_option(name, value, meaning)->type_name(what);
     };
     common_arguments common;
     const auto value = [&](const char* name, auto& held, const CLI::Validator& check, const char* meaning) {
@@ -246,6 +257,19 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "What is done about a picture without a caption: it gets an empty one, or it is left out");
     choice("--on-bad-picture", a.pictures.on_bad_picture, bad_pictures, "stop",
            "What is done about a picture that cannot be read: another takes the place of one that is skipped");
+    std::string validation;
+    file_or_folder(
+        "--validate", validation, "DIR or SHARE",
+        "What is not trained on but judges the weights: a folder with pictures as in --data, or "
+        "t10k-images-idx3-ubyte, or a share of the pictures of --data, such as 0.05, which are held out. "
+        "The loss of all of them is taken at the same noise each time, before the first step of a run that is not "
+        "resumed, every --validate-every steps, and behind the last unless the run is stopped")
+        ->default_str("none");
+    value("--validate-every", a.validate_every, count, "Steps between validations; 0: there are none between");
+    value("--validate-times", a.validate_times, whole(1, 64),
+          "At how many timesteps, as far from each other, the loss of a validation is taken");
+    choice("--keep-best", a.keep_best, answers, "no",
+           "Whether the checkpoint with the least loss of validation is kept, in the folder best");
     file_or_folder("--out", a.out, "DIR", "Folder for everything that the run leaves");
     file_or_folder(
         "--resume", a.resume, "PATH",
@@ -263,7 +287,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.add_flag("--init", a.init,
                  "Begin with weights by --seed; those of --from, if it has any, are not read; without --from, but with "
                  "--steps 0 and --export: write a folder of such weights for --model, with its frozen networks and the "
-                 "noise of --prediction, --noise and --zero-snr");
+                 "noise of --prediction and what goes with it");
     file_or_folder(
         "--tokenizer", a.tokenizer, "DIR",
         "Folder with the files of the tokenizer that a new folder gets (vocab.json and merges.txt, vocab.txt, "
@@ -408,8 +432,24 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
            "Kept beside the value of a weight in --precision bf16: a master weight, what rounding left over in bf16, "
            "or nothing: values are rounded up or down by chance");
-    choice("--prediction", a.scheduler.prediction, predictions, "v",
-           "What the network says: the noise, v, or the image without noise");
+    choice(
+        "--prediction", a.objective, objectives, "v",
+        "What the network says: the noise, v, or the image without noise; flow: the way from the image to the noise, "
+        "as in rectified flow; edm: what the preconditioning of Karras et al. leaves to it");
+    const auto is_shift = [](std::string& text) {
+        double by = 0;
+        const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), by);
+        const bool good = failed == std::errc{} && end == text.data() + text.size() && by >= 1e-3 && by <= 1e3;
+        return good || text == "size" ? std::string{}
+                                      : "'" + text + "' is neither a number from 0.001 to 1000 nor 'size'";
+    };
+    value("--flow-shift", a.flow_shift, CLI::Validator{is_shift, ""},
+          "How far the times of flow are moved to where more is noise: a number, 1 for not at all, or 'size': by the "
+          "size of pictures")
+        ->type_name("NUMBER or size");
+    value("--sigma-data", a.sigma_data, number(1e-3, 1e3, "from 0.001 to 1000"),
+          "Standard deviation of images for edm; latents, which are scaled, have about 1");
+    choice("--flow-times", a.flow_times, densities, "logit-normal", "How the times of flow are spread in training");
     choice("--noise", a.scheduler.betas, noises, "cosine",
            "Noise schedule: betas of DDPM, of Stable Diffusion, along a squared cosine or along a sigmoid");
     choice("--zero-snr", a.scheduler.zero_terminal_snr, answers, "no",
@@ -421,7 +461,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     if (!read_arguments(app, "pulse_train", argc, argv, exit_code)) { return std::nullopt; }
     try {
-        apply_rules(app, prompt_file, a);
+        apply_rules(app, prompt_file, validation, a);
     } catch (const pulse::input_error& e) { return refuse("pulse_train", e.what(), exit_code); }
     a.export_type = export_halves ? pulse::io::f16 : pulse::io::f32;
     plan.sharded_optimizer =

@@ -13,6 +13,7 @@
 #include <pulse/launch/identity.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/train/draw_images.hpp>
+#include <pulse/train/flow.hpp>
 #include <pulse/train/learning_rate.hpp>
 #include <pulse/train/scheduler_settings.hpp>
 #include <pulse/tune/plan_request.hpp>
@@ -37,6 +38,11 @@ enum class precision_kind : std::uint8_t { bf16, fp16, tf32, fp32 };
 
 /// Says for --data that the samples are made up.
 inline constexpr const char* synthetic_data = "synthetic";
+
+/// What the network answers, and with that how noise is added: by betas, but for flow and EDM.
+enum class objective_kind : std::uint8_t { epsilon, velocity, sample, flow, edm };
+/// That of a scheduler.
+[[nodiscard]] objective_kind objective_of(const pulse::train::scheduler_settings& scheduler);
 
 /// In a step of all replicas.
 inline constexpr int most_samples = 1 << 20;
@@ -110,8 +116,19 @@ struct arguments {
     pulse::train::scheduler_settings scheduler{.betas = pulse::train::beta_shape::squared_cosine,
                                                .prediction = pulse::train::prediction_type::velocity,
                                                .spacing = pulse::train::timestep_spacing::trailing};
+    objective_kind objective{objective_kind::velocity}; ///< that of `scheduler`, in one word
+    std::string flow_shift{"1"};
+    double sigma_data{0.5};
+    pulse::train::time_density flow_times{pulse::train::time_density::logit_normal};
     double min_snr_gamma{};
     double noise_offset{};
+    /// A folder of pictures that are not trained on but judge the weights, or the share of --data that is held out for
+    /// that, which `pictures` has too; neither: nothing does.
+    std::string validation_data{};
+    std::int64_t validate_every{};
+    int validate_times{4};
+    bool keep_best{};
+    [[nodiscard]] bool validates() const noexcept { return !validation_data.empty() || pictures.held_out > 0; }
     std::int64_t checkpoint_every{};
     int keep{2};
     int sample{64};

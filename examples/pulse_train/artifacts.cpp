@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -105,9 +107,14 @@ void open_folder(const run_inputs& in) {
 }
 
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {
+    std::vector<std::pair<double, double>> validation;
+    for (const validation_loss& one : results.validation) {
+        validation.emplace_back(static_cast<double>(one.step), one.loss);
+    }
     pulse::io::write_file(in.file("loss.svg"),
                           pictures::loss_svg(results.losses, {.first_step = static_cast<std::size_t>(
-                                                                  results.last_step - results.steps_run + 1)}));
+                                                                  results.last_step - results.steps_run + 1),
+                                                              .validation = validation}));
     const std::string title = in.plan.model.str() + " on " + std::to_string(in.ranks()) + " ranks, " +
                               std::string{pulse::name_of(in.plan.cut.kind)} + " placement: one training step";
     pulse::io::write_file(in.file("timeline.svg"), pictures::timeline_svg(results.events, {.title = title}));
@@ -135,6 +142,13 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
                                      {"steps", summary.extents[e].steps},
                                      {"step_us", in.plan_of(e).predicted.step_us},
                                      {"measured_step_us", summary.extents[e].measured_step_us}});
+    }
+    for (const validation_loss& one : results.validation) {
+        nlohmann::ordered_json at_time;
+        for (std::size_t k = 0; k != one.at_time.size(); ++k) {
+            at_time[std::to_string(in.validation_times()[k])] = one.at_time[k];
+        }
+        report["validation"].push_back({{"step", one.step}, {"loss", one.loss}, {"at", at_time}});
     }
     pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");
 }
@@ -245,11 +259,13 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
     std::puts("\nwritten:");
     for (const char* name :
          {samples_name, pictures_name, drawn_name, "loss.svg", metrics_name, tensorboard_name, "timeline.svg",
-          "trace.json", checkpoints_name, checkpoint_name, "plan.json", "report.json"}) {
+          "trace.json", checkpoints_name, best_name, checkpoint_name, "plan.json", "report.json"}) {
         const bool drawn = name == std::string_view{samples_name};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
-        if (name == std::string_view{drawn_name} && !std::filesystem::exists(in.file(name))) { continue; }
+        if (name == std::string_view{best_name} && !in.args.keep_best) { continue; }
+        const bool sometimes = name == std::string_view{drawn_name} || name == std::string_view{best_name};
+        if (sometimes && !std::filesystem::exists(in.file(name))) { continue; }
         const bool metric = name == std::string_view{metrics_name} || name == std::string_view{tensorboard_name};
         if (metric && !has_metrics) { continue; }
         std::printf("  %s\n", in.file(name).c_str());

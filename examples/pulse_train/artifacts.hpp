@@ -12,6 +12,9 @@ namespace pulse_train {
 
 inline constexpr const char* checkpoint_name = "checkpoint.safetensors";
 inline constexpr const char* checkpoints_name = "checkpoints";
+inline constexpr const char* best_name = "best";
+inline constexpr const char* best_note_name = "best.json";
+inline constexpr const char* validation_name = "validation";
 inline constexpr const char* samples_name = "samples.png";
 inline constexpr const char* pictures_name = "pictures";
 inline constexpr const char* drawn_name = "drawn";

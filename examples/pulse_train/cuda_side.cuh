@@ -26,6 +26,7 @@
 #include <pulse/profile/measure.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/measure_links.hpp>
+#include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/task.hpp>
 
 #include "rank_collectives.hpp"
@@ -108,6 +109,7 @@ public:
                                         pulse::cuda::stream_of(of_rank), in.conditions_of(of_rank.rank())} {}
 
         void begin(std::uint64_t position, double loss_scale) { steps_.begin(position, loss_scale); }
+        void evaluate_at(const pulse::train::evaluation& what) { steps_.evaluate_at(what); }
 
         [[nodiscard]] const float* timesteps(const pulse::work<math>& at) const noexcept {
             return steps_.timesteps(at);

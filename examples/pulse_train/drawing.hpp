@@ -12,6 +12,7 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/guidance.hpp>
+#include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/sampler.hpp>
 
 #include "rank_results.hpp"
@@ -31,18 +32,22 @@ template <class Predict>
 void draw_batch(const run_inputs& in, int first, int count, std::span<float> images, Predict&& predict) {
     const auto samples = static_cast<std::size_t>(count);
     const auto number = static_cast<std::uint64_t>(first);
-    if (in.args.sampler == pulse::train::sampler_kind::ddim && in.args.from.empty()) {
-        pulse::train::ddim_sample(*in.noise,
+    const pulse::train::noise_schedule* const betas = in.noise->betas();
+    if (betas != nullptr && in.args.sampler == pulse::train::sampler_kind::ddim && in.args.from.empty()) {
+        pulse::train::ddim_sample(*betas,
                                   {.steps = in.args.sample_steps,
                                    .prediction = in.args.scheduler.prediction,
                                    .seed = in.args.seed,
                                    .first_sample = number},
                                   samples, images, predict);
     } else {
-        pulse::train::draw_images(
-            in.args.scheduler,
-            {.kind = in.args.sampler, .steps = in.args.sample_steps, .seed = in.args.seed, .first_sample = number},
-            samples, images, predict);
+        pulse::train::draw_images(in.args.scheduler,
+                                  {.kind = in.args.sampler,
+                                   .steps = in.args.sample_steps,
+                                   .seed = in.args.seed,
+                                   .first_sample = number,
+                                   .pixels = std::int64_t{in.shape.height} * in.shape.width},
+                                  samples, images, predict);
     }
 }
 
@@ -102,7 +107,7 @@ template <class Model, class Side>
             space::upload(values.facts(), to.facts.data());
         };
         const auto predict_by = [&](const conditions_there& known) {
-            return [&](std::span<const float> noisy, std::span<const int> t, std::span<float> answer) {
+            return [&](std::span<const float> noisy, std::span<const float> t, std::span<float> answer) {
                 const auto n = static_cast<int>(t.size());
                 if (in.stop->load()) { throw stopped{}; }
                 std::copy(t.begin(), t.end(), times.begin());

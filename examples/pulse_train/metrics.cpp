@@ -58,6 +58,13 @@ void metrics::open(std::int64_t first_step) {
     events_.emplace(folder_ / tensorboard_name, kept);
 }
 
+void metrics::write_line(std::int64_t step, const nlohmann::ordered_json& line,
+                         const std::vector<std::pair<std::string, double>>& numbers) {
+    lines_ << line.dump() << "\n" << std::flush;
+    if (!lines_) { throw pulse::input_error{(folder_ / metrics_name).string() + " cannot be written"}; }
+    events_->add_numbers(step, numbers);
+}
+
 void metrics::step_done(const step_metrics& made) {
     attempt([&] {
         open(made.step);
@@ -70,9 +77,21 @@ void metrics::step_done(const step_metrics& made) {
         nlohmann::ordered_json line{{"step", made.step}};
         for (const auto& [name, value] : numbers) { line[name] = value; }
         if (made.skipped) { line["skipped"] = true; }
-        lines_ << line.dump() << "\n" << std::flush;
-        if (!lines_) { throw pulse::input_error{(folder_ / metrics_name).string() + " cannot be written"}; }
-        events_->add_numbers(made.step, numbers);
+        write_line(made.step, line, numbers);
+    });
+}
+
+void metrics::validated(const validation_loss& made, const std::vector<int>& times) {
+    attempt([&] {
+        open(made.step + 1); // where none was made, steps begin behind it
+        std::vector<std::pair<std::string, double>> numbers{{"validation_loss", made.loss}};
+        nlohmann::ordered_json line{{"step", made.step}, {"validation_loss", made.loss}};
+        for (std::size_t i = 0; i != times.size(); ++i) {
+            const std::string time = std::to_string(times[i]);
+            line["validation_loss_at"][time] = made.at_time[i];
+            numbers.emplace_back("validation_loss_at/" + time, made.at_time[i]);
+        }
+        write_line(made.step, line, numbers);
     });
 }
 

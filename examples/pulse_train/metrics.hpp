@@ -4,9 +4,14 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "event_file.hpp"
+#include "rank_results.hpp"
 
 namespace pulse_train {
 
@@ -33,6 +38,8 @@ public:
         folder_{std::move(folder)}, every_{every}, goes_on_{goes_on} {}
 
     void step_done(const step_metrics& made);
+    /// `times`: of which timesteps the losses are.
+    void validated(const validation_loss& made, const std::vector<int>& times);
     /// `file`, a PNG, was drawn after a step of this run.
     void drawn(std::int64_t step, const std::filesystem::path& file);
     /// Whether all that there was is written.
@@ -40,6 +47,8 @@ public:
 
 private:
     void open(std::int64_t first_step);
+    void write_line(std::int64_t step, const nlohmann::ordered_json& line,
+                    const std::vector<std::pair<std::string, double>>& numbers);
     template <class Write>
     void attempt(const Write& write);
 

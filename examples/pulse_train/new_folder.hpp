@@ -148,8 +148,8 @@ private:
         }
     }
     void finish() {
-        index_.components.push_back({"scheduler", "diffusers", "DDIMScheduler"});
         pulse::train::scheduler_settings noise = args_.scheduler;
+        index_.components.push_back({"scheduler", "diffusers", pulse::diffusers::class_of(noise)});
         // No range bounds the values of latents; diffusers warns of other settings than these.
         if constexpr (pulse::frozen::has_autoencoder<frozen>) {
             noise.clip_sample = false;

@@ -57,6 +57,12 @@ void progress::step_done(std::int64_t step, double loss, double samples_per_s) {
     draw(text, static_cast<double>(step - first_) / static_cast<double>(last_ - first_));
 }
 
+void progress::say(const std::string& line) {
+    std::printf("%s%s\n", drawn_ ? "\r\033[K" : "", line.c_str());
+    std::fflush(stdout);
+    drawn_ = false;
+}
+
 void progress::draw(std::string text, double done) {
     // A line that wraps cannot be renewed, so the bar takes what the text leaves, and the last column stays free.
     constexpr std::size_t widest = 24;

@@ -15,6 +15,8 @@ public:
     progress& operator=(const progress&) = delete;
 
     void step_done(std::int64_t step, double loss, double samples_per_s);
+    /// A line that stays.
+    void say(const std::string& line);
 
 private:
     using clock = std::chrono::steady_clock;

@@ -23,6 +23,7 @@ public:
         add(text.data(), text.size());
     }
     void operator()(const pictures::timeline_event& e) { fields(*this, e); }
+    void operator()(const validation_loss& v) { fields(*this, v); }
     template <class T>
     void operator()(const std::vector<T>& values) {
         (*this)(values.size());
@@ -36,7 +37,15 @@ public:
             add(value.data(), value.size() * sizeof(float));
         }
     }
+    template <class Self, class Loss>
+        requires std::is_same_v<std::remove_const_t<Loss>, validation_loss>
+    static void fields(Self& self, Loss& v) {
+        self(v.step);
+        self(v.loss);
+        self(v.at_time);
+    }
     template <class Self, class Event>
+        requires std::is_same_v<std::remove_const_t<Event>, pictures::timeline_event>
     static void fields(Self& self, Event& e) {
         self(e.rank);
         self(e.lane);
@@ -72,6 +81,7 @@ public:
         take(text.data(), text.size());
     }
     void operator()(pictures::timeline_event& e) { writer::fields(*this, e); }
+    void operator()(validation_loss& v) { writer::fields(*this, v); }
     template <class T>
     void operator()(std::vector<T>& values) {
         values.resize(count(1));
@@ -120,6 +130,7 @@ void fields(Self& self, Results& r) {
     self(r.last_step);
     self(r.losses);
     self(r.step_seconds);
+    self(r.validation);
 }
 
 } // namespace
@@ -154,6 +165,7 @@ run_results joined(std::vector<rank_results> of_ranks) {
         if (one.rank == 0) {
             all.losses = std::move(one.losses);
             all.step_seconds = std::move(one.step_seconds);
+            all.validation = std::move(one.validation);
             all.steps_run = one.steps_run;
             all.last_step = one.last_step;
         }

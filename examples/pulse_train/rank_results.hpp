@@ -12,6 +12,13 @@
 
 namespace pulse_train {
 
+/// What the weights that a step left came to on what is not trained on.
+struct validation_loss {
+    std::int64_t step{};
+    double loss{};                 ///< the mean over timesteps
+    std::vector<double> at_time{}; ///< at each of them
+};
+
 /// What one rank leaves for the report of its run: a plain value that the rank makes alone.
 struct rank_results {
     int rank{};
@@ -29,6 +36,7 @@ struct rank_results {
     /// Of every step; only rank 0 has them, which are the same for all.
     std::vector<double> losses{};
     std::vector<double> step_seconds{};
+    std::vector<validation_loss> validation{};
 };
 
 /// The same as bytes, which a rank of the same program reads again. Throws error when they are none.
@@ -40,6 +48,7 @@ struct run_results {
     std::vector<pictures::timeline_event> events{};
     std::vector<double> losses{};
     std::vector<double> step_seconds{};
+    std::vector<validation_loss> validation{};
     std::vector<std::int64_t> planned_bytes{}; ///< of each rank, as measured_bytes
     std::vector<std::int64_t> measured_bytes{};
     double busy_us{};

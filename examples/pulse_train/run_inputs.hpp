@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/trainer_options.hpp>
 
 #include "arguments.hpp"
@@ -57,7 +58,10 @@ struct run_inputs {
     const pulse::train::image_dataset* images{};
     const made_up_conditions* conditions{};          ///< of images; null where the model reads none
     const pulse::frozen::picture_source* pictures{}; ///< captioned ones, instead of images
-    const pulse::train::noise_schedule* noise{};
+    /// The same run on what it is validated by, which is `evaluated`; null: it is not.
+    const run_inputs* validation{};
+    std::optional<pulse::train::evaluation> evaluated{};
+    const pulse::train::noise_process* noise{};
     /// What the backbone's weights are at first; null: numbers by the seed.
     const pulse::diffusers::weights* start{};
     /// What must be equal in a run that continues this one.
@@ -84,15 +88,25 @@ struct run_inputs {
                 .config = config,
                 .same_config = false}; // require_same_config has compared them
     }
+    /// Noise of validation is the same in runs of all seeds.
     [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
-        return {.seed = args.seed,
+        return {.seed = evaluated ? 0 : args.seed,
                 .prediction = args.scheduler.prediction,
                 .min_snr_gamma = args.min_snr_gamma,
-                .noise_offset = args.noise_offset,
+                .noise_offset = evaluated ? 0 : args.noise_offset,
                 .microbatch_size = plan.microbatch_size,
                 .microbatches = plan.microbatches,
                 .replicas = plan.data_degree,
-                .replica = place_of(rank).replica};
+                .replica = place_of(rank).replica,
+                .evaluated = evaluated};
+    }
+    /// The middle of each of so many equal parts of the noise schedule.
+    [[nodiscard]] std::vector<int> validation_times() const {
+        std::vector<int> times;
+        for (int k = 0; k != args.validate_times; ++k) {
+            times.push_back((2 * k + 1) * noise->steps() / (2 * args.validate_times));
+        }
+        return times;
     }
     /// Whether the rank runs the first stage, which reads what is known of samples.
     [[nodiscard]] bool runs_first_stage(int rank) const {

@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 #include <pulse/checkpoint/folder.hpp>
@@ -38,7 +37,7 @@
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/dataset.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/sampler.hpp>
 #include <pulse/train/scheduler_settings.hpp>
 #include <pulse/tune/extent_plans.hpp>
@@ -46,8 +45,10 @@
 #include "arguments.hpp"
 #include "artifacts.hpp"
 #include "by_prompt.hpp"
+#include "captioned.hpp"
 #include "data_changes.hpp"
 #include "drawing.hpp"
+#include "images.hpp"
 #include "measuring.hpp"
 #include "metrics.hpp"
 #include "new_folder.hpp"
@@ -66,49 +67,6 @@ template <class Model>
         diffusers::require_fit(diffusers::config_of(Model::config), folder / diffusers::backbone_folder(Model::config));
         return {};
     } catch (const pulse::input_error& e) { return e.what(); }
-}
-
-/// The captioned pictures of a model that reads some.
-template <class Model>
-using captioned = std::conditional_t<pulse::frozen::networks_of<Model>::known, pulse::pictures<Model>, std::monostate>;
-
-/// Opens those of --data; the rank that leads says what is read. Throws input_error naming the option or the file.
-template <class Model, class Side>
-void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
-    const arguments& a = in.args;
-    if constexpr (pulse::frozen::networks_of<Model>::known) {
-        if (a.from.empty()) {
-            throw pulse::input_error{
-                "--data: pictures and captions are encoded by networks of --from, which is not given; '" +
-                std::string{synthetic_data} + "' data need none"};
-        }
-        if (pulse::pictures<Model>::row.classes() != 0 && !a.said_of_captions.empty()) {
-            throw pulse::input_error{"--data: " + a.said_of_captions + " is for captions, which " + a.model +
-                                     " does not read: folders are its classes"};
-        }
-        to.emplace(a.pictures);
-        in.extents.clear();
-        for (const pulse::frozen::picture_extents& one : to->sizes()) { in.extents.push_back({one.latents}); }
-        if (a.encode != encode_when::once) {
-            using task = pulse::pictures_task<Model, typename Side::math>;
-            in.kept.beside_first_stage = task::first_stage_bytes(to->sizes());
-            in.kept.beside_last_stage = task::last_stage_bytes(to->sizes());
-        }
-        tell_unread(a, to->unread());
-        in.pictures = &to->source();
-        if (a.processes == nullptr || a.processes->rank() == 0) {
-            for (const std::string& line : in.pictures->report()) { std::puts(line.c_str()); }
-            if (const std::string lengths = to->caption_lengths(); !lengths.empty()) {
-                std::printf("captions: %s\n", lengths.c_str());
-            }
-            std::fflush(stdout);
-            if (!a.plan_only) { std::printf("pictures: %s\n", in.pictures->check().c_str()); }
-        }
-        if (!a.cache.empty()) { to->open_cache(); }
-    } else {
-        throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
-                                 "' data have"};
-    }
 }
 
 /// Makes the plan of the run (make_plan): with frozen tasks where these are asked for, or nothing else is and there is
@@ -147,31 +105,6 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
     make_plan(in, known, blank);
 }
 
-/// Encodes into --cache what it does not have; rank 0 says what that took. Collective. Throws input_error where ranks
-/// do not see what others have written.
-template <class Model, class Side>
-void fill_cache(const Side& side, const run_inputs& in, pulse::pictures<Model>& pictures) {
-    const arguments& a = in.args;
-    const auto samples = static_cast<std::uint64_t>(a.steps) * static_cast<std::uint64_t>(in.plan.microbatch_size) *
-                         static_cast<std::uint64_t>(in.plan.microbatches);
-    side.run_ranks(in, [&](const pulse::any_transport& among) {
-        using clock = std::chrono::steady_clock;
-        const auto begin = clock::now();
-        using task = pulse::pictures_task<Model, typename Side::math>;
-        const auto took = pictures.template fill_cache<typename task::frozen_backend>(among);
-        if (!among.leads()) { return; }
-        if (took.bytes == 0) {
-            std::printf("--cache %s has all pictures and captions\n", a.cache.c_str());
-            return;
-        }
-        const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-        std::printf("encoded %.0f pictures and %.0f captions, %.1f MiB, in %.1f s; ",
-                    static_cast<double>(took.pictures), static_cast<double>(took.captions),
-                    static_cast<double>(took.bytes) / (1 << 20), seconds);
-        std::printf("before each step it would take %.1f s of this run\n", took.each_step_seconds(samples));
-    });
-}
-
 /// Draws what the arguments ask for and writes it into a folder. Whether there is something now.
 template <class Model, class Side>
 bool draw(const Side& side, const run_inputs& in, const run_results& results, const std::filesystem::path& folder) {
@@ -198,14 +131,14 @@ bool draw(const Side& side, const run_inputs& in, const run_results& results, co
 inline void tell_other_drawing(const arguments& a) {
     if (a.from.empty()) { return; }
     const auto asked = pulse::diffusers::read_drawing(std::filesystem::path{a.from} / "scheduler");
-    const bool solver = a.sampler == pulse::train::sampler_kind::dpm_solver;
-    if (asked.class_name == (solver ? "DPMSolverMultistepScheduler" : "DDIMScheduler") && asked.others.empty()) {
-        return;
-    }
+    const bool betas = !a.scheduler.flow && !a.scheduler.edm;
+    const bool solver = betas && a.sampler == pulse::train::sampler_kind::dpm_solver;
+    const std::string drawn_by = solver ? "DPMSolverMultistepScheduler" : pulse::diffusers::class_of(a.scheduler);
+    if (asked.class_name == drawn_by && asked.others.empty()) { return; }
     std::string text = asked.class_name;
     for (const std::string& other : asked.others) { text += ", " + other; }
-    std::printf("drawing by --sampler %s, where the folder's scheduler asks for %s\n", solver ? "dpm++" : "ddim",
-                text.c_str());
+    std::printf("drawing by %s, where the folder's scheduler asks for %s\n",
+                betas ? (solver ? "--sampler dpm++" : "--sampler ddim") : "Euler's method", text.c_str());
 }
 
 /// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
@@ -317,7 +250,11 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     if (leads) { require_drawable<Model>(side, a, sizes); }
     std::optional<made_up_conditions> conditions;
     if (!wanted.empty()) { conditions.emplace(wanted, shape, a.seed); }
-    const pulse::train::noise_schedule noise = pulse::train::schedule_of(a.scheduler);
+    const pulse::train::noise_process noise = pulse::train::process_of(a.scheduler);
+    if (a.validates() && a.validate_times > noise.steps()) {
+        throw pulse::input_error{"--validate-times: the noise schedule has " + std::to_string(noise.steps()) +
+                                 " timesteps"};
+    }
     run_inputs in{.args = a,
                   .shape = shape,
                   .sizes = sizes,
@@ -334,13 +271,33 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     in.kept = pulse::kept_by<Model, typename Side::math>(false, a.optimizer);
     std::optional<pulse::train::image_dataset> images;
     std::optional<captioned<Model>> pictures;
+    std::optional<pulse::train::image_dataset> validation_images;
+    std::optional<captioned<Model>> validation_pictures;
     if (wanted.empty() || a.data == synthetic_data) {
         images.emplace(load_images(a, shape));
         in.images = &*images;
+        if (a.validates()) { validation_images.emplace(load_validation(a, shape, *images)); }
     } else {
         open_captioned<Model, Side>(in, pictures);
+        if constexpr (pulse::frozen::networks_of<Model>::known) {
+            if (a.validates()) { open_validation<Model>(in, *pictures, validation_pictures); }
+        }
     }
-    if (a.processes != nullptr) { pulse::launch::agree(*a.processes, {{"images", text_of_data(in)}}); }
+    const auto of_validation = [&] {
+        run_inputs of = in;
+        if (validation_images) { of.images = &*validation_images; }
+        if constexpr (pulse::frozen::networks_of<Model>::known) {
+            if (validation_pictures) { of.pictures = &validation_pictures->source(); }
+        }
+        of.evaluated = pulse::train::evaluation{.samples = of.pictures != nullptr ? of.pictures->pictures().epoch()
+                                                                                  : of.images->size()};
+        return of;
+    };
+    if (a.processes != nullptr) {
+        pulse::launch::agree(*a.processes,
+                             {{"images", text_of_data(in)},
+                              {"images of --validate", a.validates() ? text_of_data(of_validation()) : ""}});
+    }
     if (!a.resume.empty()) { in.resume_from = pulse::train::find_checkpoint(a.resume); }
     measurements known;
     if (leads) {
@@ -370,32 +327,44 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     if constexpr (pulse::frozen::networks_of<Model>::known) {
         if (pictures && !a.cache.empty()) { fill_cache<Model>(side, in, *pictures); }
     }
+    std::optional<run_inputs> validation;
+    if (a.validates()) { in.validation = &validation.emplace(of_validation()); }
+    if constexpr (pulse::frozen::networks_of<Model>::known) {
+        if (validation_pictures) { fill_cache<Model>(side, *validation, *validation_pictures); }
+    }
 
     metrics log{a.out, a.log_every, goes_on_in_its_folder(in)};
     const run_results results = [&] {
-        const run_moments during{.ready =
-                                     [&] {
-                                         open_folder(in);
-                                         keep_listing(in);
-                                     },
-                                 .drawing =
-                                     [&](const run_results& so_far) {
-                                         const auto folder = drawing_folder(in, so_far.last_step);
-                                         if (!draw<Model>(side, in, so_far, folder)) { return; }
-                                         log.drawn(so_far.last_step, folder / samples_name);
-                                     },
-                                 .step_done = [&](const step_metrics& made) { log.step_done(made); }};
+        const run_moments during{
+            .ready =
+                [&] {
+                    open_folder(in);
+                    keep_listing(in);
+                },
+            .drawing =
+                [&](const run_results& so_far) {
+                    const auto folder = drawing_folder(in, so_far.last_step);
+                    if (!draw<Model>(side, in, so_far, folder)) { return; }
+                    log.drawn(so_far.last_step, folder / samples_name);
+                },
+            .step_done = [&](const step_metrics& made) { log.step_done(made); },
+            .validated = [&](const validation_loss& made) { log.validated(made, in.validation_times()); }};
         if constexpr (pulse::frozen::networks_of<Model>::known) {
             if (pictures) {
                 const pulse::planned made = in.planned();
-                return train<Model>(side, in, during, [&](const pulse::any_transport& among) {
-                    return pulse::pictures_task<Model, typename Side::math>{
-                        *pictures, among, made, noise, in.task_options(among.rank()), in.samples_of_run()};
+                return train<Model>(side, in, during, [&](const pulse::any_transport& among, const run_inputs& of) {
+                    return pulse::pictures_task<Model, typename Side::math>{of.evaluated ? *validation_pictures
+                                                                                         : *pictures,
+                                                                            among,
+                                                                            made,
+                                                                            noise,
+                                                                            of.task_options(among.rank()),
+                                                                            in.samples_of_run()};
                 });
             }
         }
-        return train<Model>(side, in, during, [&](const pulse::any_transport& among) {
-            return typename Side::task{in, among};
+        return train<Model>(side, in, during, [&](const pulse::any_transport& among, const run_inputs& of) {
+            return typename Side::task{of, among};
         });
     }();
     if (in.pictures != nullptr && !in.pictures->damaged().empty()) { a.pictures.warn(in.pictures->damaged()); }

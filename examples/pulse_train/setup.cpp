@@ -41,9 +41,7 @@
 #include "../glpk_search.hpp"
 #include "artifacts.hpp"
 #include "data_changes.hpp"
-#include "idx.hpp"
 #include "measuring.hpp"
-#include "synthetic.hpp"
 
 namespace pulse_train {
 
@@ -108,8 +106,23 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
     }
 }
 
-/// The name of the noise schedule; betas of a folder's own stand for themselves.
+/// The name of the noise schedule; betas of a folder's own stand for themselves, as do the numbers of flow and EDM.
 [[nodiscard]] std::string text_of_noise(const arguments& a) {
+    if (a.scheduler.flow) {
+        const pulse::train::rectified_flow& flow = *a.scheduler.flow;
+        const std::string shift = flow.by_size ? "by size from " + pulse::exact_text(flow.base_shift) + " at " +
+                                                     std::to_string(flow.base_image_seq_len) + " to " +
+                                                     pulse::exact_text(flow.max_shift) + " at " +
+                                                     std::to_string(flow.max_image_seq_len)
+                                               : pulse::exact_text(flow.shift);
+        const bool uniform = flow.times == pulse::train::time_density::uniform;
+        return "flow of " + std::to_string(flow.train_steps) + ", shift " + shift + ", times " +
+               (uniform ? "uniform" : "logit-normal");
+    }
+    if (a.scheduler.edm) {
+        const pulse::train::edm_noise& edm = *a.scheduler.edm;
+        return "sigma_data " + pulse::exact_text(edm.sigma_data) + (edm.velocity ? ", v" : "");
+    }
     const std::vector<double>& betas = a.scheduler.trained_betas;
     if (betas.empty()) { return std::map<std::string, std::string>(a.common.begin(), a.common.end()).at("--noise"); }
     pulse::fingerprint all;
@@ -140,35 +153,12 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
                                                     {"zero_snr", "no"},
                                                     {"min_snr", "0"},
                                                     {"noise_offset", "0"},
+                                                    {"held_out", "0"},
                                                     {"learning_rate_schedule", "constant"}});
     return config;
 }
 
 } // namespace
-
-pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
-    if (!a.said_of_pictures.empty()) {
-        throw pulse::input_error{a.said_of_pictures +
-                                 ": it is for captioned pictures, on which this run does not train"};
-    }
-    if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
-    idx_images images = read_idx_images(find_idx(a.data, "train-images-idx3-ubyte"));
-    if (wanted.channels != 1 || images.rows != wanted.height || images.columns != wanted.width) {
-        const auto text = [](auto height, auto width, auto channels) {
-            return std::to_string(height) + "x" + std::to_string(width) + "x" + std::to_string(channels);
-        };
-        throw pulse::input_error{"--data: images of " + text(images.rows, images.columns, 1) + " do not fit " +
-                                 a.model + ", which takes " + text(wanted.height, wanted.width, wanted.channels)};
-    }
-    return {images.rows, images.columns, 1, std::move(images.pixels), {.seed = a.seed}};
-}
-
-std::string text_of_data(const run_inputs& in) {
-    if (in.pictures != nullptr) { return in.pictures->text(); }
-    const auto pixels = in.images->pixels();
-    const std::string_view bytes{reinterpret_cast<const char*>(pixels.data()), pixels.size_bytes()};
-    return std::to_string(in.images->size()) + " (" + pulse::fingerprint{}.add(bytes).text() + ")";
-}
 
 void read_plan(run_inputs& in) {
     if (in.args.plan_file.empty()) { return; }
@@ -391,6 +381,7 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
             {"clip", pulse::exact_text(a.clip_norm)},
             {"ema", pulse::exact_text(a.average_decay)},
             {"seed", std::to_string(a.seed)},
+            {"held_out", pulse::exact_text(a.pictures.held_out)},
             {"microbatch_size", std::to_string(in.plan.microbatch_size)},
             {"microbatches", std::to_string(in.plan.microbatches)},
             {"replicas", std::to_string(in.plan.data_degree)}};
@@ -404,9 +395,18 @@ pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
     return {.folder = in.file(checkpoints_name), .keep = in.args.keep, .plan = sum};
 }
 
+pulse::train::checkpoint_place best_of(const run_inputs& in) {
+    pulse::train::checkpoint_place place = checkpoints_of(in);
+    place.folder = in.file(best_name);
+    place.keep = 1;
+    return place;
+}
+
 void require_same_config(const run_inputs& in) {
     const auto before = config_at(in.resume_from);
+    const bool trains = pulse::train::checkpoint_reader{in.resume_from}.state().step < in.args.steps;
     for (const auto& [key, value] : in.config) {
+        if (key == "learning_rate_schedule" && !trains) { continue; } // which has no step left to rate
         const auto found = before.find(key);
         if (found != before.end() && key == "images" && same_images(in, found->second)) { continue; }
         if (found == before.end() || found->second != value) {

@@ -7,7 +7,6 @@
 #include <pulse/checkpoint/sharded.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
-#include <pulse/train/dataset.hpp>
 #include <pulse/tune/extent_plans.hpp>
 
 #include "arguments.hpp"
@@ -15,12 +14,6 @@
 #include "run_inputs.hpp"
 
 namespace pulse_train {
-
-/// The images that the arguments name. Throws input_error when they are not there or not of that shape.
-[[nodiscard]] pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted);
-
-/// How many images or pictures there are, and a checksum of them.
-[[nodiscard]] std::string text_of_data(const run_inputs& in);
 
 struct measurements;
 
@@ -63,6 +56,9 @@ void share_plan(run_inputs& in, rank_collectives& among);
 
 /// Where the run's checkpoints go.
 [[nodiscard]] pulse::train::checkpoint_place checkpoints_of(const run_inputs& in);
+
+/// Where the one with the least loss of validation goes.
+[[nodiscard]] pulse::train::checkpoint_place best_of(const run_inputs& in);
 
 /// Throws input_error when the run to be continued was another one.
 void require_same_config(const run_inputs& in);

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +26,8 @@
 #include <pulse/train/trainer.hpp>
 
 #include "artifacts.hpp"
+#include "best_checkpoint.hpp"
+#include "images.hpp"
 #include "metrics.hpp"
 #include "pipeline_folder.hpp"
 #include "progress.hpp"
@@ -42,9 +47,12 @@ struct run_moments {
     std::function<void(const run_results&)> drawing{};
     /// Called after each step.
     std::function<void(const step_metrics&)> step_done{};
+    /// Called after each validation.
+    std::function<void(const validation_loss&)> validated{};
 };
 
-/// One rank's part of a training run on a side (see host_side), with the data that a task has: make_task(transport).
+/// One rank's part of a training run on a side (see host_side), with the data that a task has: make_task(transport, in)
+/// for what is trained on, and for what it is validated by, which in.validation says.
 template <class Model, class Side, class MakeTask>
 class training_rank {
 public:
@@ -53,7 +61,8 @@ public:
     training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during,
                   const MakeTask& make_task) :
         in_{in},
-        during_{during}, transport_{among}, trainer_{among, in.planned(), in.training()}, task_(make_task(among)) {
+        during_{during}, transport_{among}, trainer_{among, in.planned(), in.training()}, task_(make_task(among, in)) {
+        if (in.validation != nullptr) { validation_.reset(new task(make_task(among, *in.validation))); }
         if (!in.args.resume.empty()) {
             resume();
         } else if (in.start != nullptr) {
@@ -68,8 +77,10 @@ public:
         const auto rate = in_.training().learning_rate;
         const bool scaled = in_.args.precision == precision_kind::fp16;
         std::optional<progress> shown;
-        if (rank() == 0) { shown.emplace(first, in_.args.steps, in_.args.time_limit_s); }
         start_ = clock::now();
+        find_best(first);
+        if (first == 0) { validate(shown); }
+        if (rank() == 0) { shown.emplace(first, in_.args.steps, in_.args.time_limit_s); }
         pulse::traffic_count before;
         for (bool stop = false; trainer_.steps() < in_.args.steps && !stop;) {
             // The fifth step is a warm one; the first is kept in case that no more follow.
@@ -98,9 +109,15 @@ public:
                                    .loss_scale = scaled ? std::optional{done.loss_scale} : std::nullopt,
                                    .skipped = done.skipped});
             }
-            if (in_.args.checkpoint_every > 0 && trainer_.steps() % in_.args.checkpoint_every == 0) { save(); }
-            const bool draws = in_.args.sample_every > 0 && trainer_.steps() % in_.args.sample_every == 0;
-            if (draws && !stop && trainer_.steps() < in_.args.steps) { draw(); }
+            const auto is_due = [&](std::int64_t every) { return every > 0 && trainer_.steps() % every == 0; };
+            const bool ends = trainer_.steps() >= in_.args.steps;
+            // A run does not validate again what it goes on from, so that a checkpoint comes behind the validation of its
+            // step; but the last one waits for nothing.
+            if (is_due(in_.args.validate_every) && !ends && !stop) { validate(shown); }
+            if (is_due(in_.args.checkpoint_every) || ends || stop) { save(); }
+            if (ends && !stop) { validate(shown); }
+            const bool draws = is_due(in_.args.sample_every);
+            if (draws && !stop && !ends) { draw(); }
         }
         shown.reset();
         finish(first);
@@ -109,6 +126,7 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
+    using task = std::invoke_result_t<const MakeTask&, const pulse::any_transport&, const run_inputs&>;
 
     [[nodiscard]] static double seconds_since(clock::time_point t) {
         return std::chrono::duration<double>(clock::now() - t).count();
@@ -144,9 +162,67 @@ private:
     void save() {
         const auto saved = trainer_.save(checkpoints_of(in_));
         saved_ = {trainer_.steps(), saved.folder};
+        tell_not_removed(saved);
+    }
+    void tell_not_removed(const pulse::train::saved_checkpoint& saved) const {
         if (rank() == 0 && !saved.not_removed.empty()) {
             std::fprintf(stderr, "pulse_train: %s\n", saved.not_removed.c_str());
         }
+    }
+
+    /// The best step of the steps before, which rank 0 reads for all.
+    void find_best(std::int64_t first) {
+        if (!in_.args.keep_best || in_.validation == nullptr) { return; }
+        if (rank() == 0) {
+            std::string measure = text_of_data(*in_.validation);
+            for (const int time : in_.validation_times()) { measure += ", " + std::to_string(time); }
+            best_.emplace(in_.args.out, measure, goes_on_in_its_folder(in_), first);
+        }
+        double least = rank() == 0 && std::isfinite(best_->loss()) ? best_->loss() : 0.0; // which no loss is
+        transport_.sum({&least, 1});
+        if (least != 0) { least_loss_ = least; }
+    }
+    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less. A signal
+    /// ends it without a result.
+    void validate(std::optional<progress>& shown) {
+        if (in_.validation == nullptr) { return; }
+        const std::uint64_t samples = in_.validation->evaluated->samples;
+        const std::vector<int> times = in_.validation_times();
+        validation_loss made{.step = trainer_.steps(), .at_time = std::vector<double>(times.size())};
+        const std::uint64_t of_step = trainer_.step_samples();
+        for (std::uint64_t first = 0; first < samples; first += of_step) {
+            double stops = in_.stop->load() ? 1 : 0;
+            transport_.sum({&stops, 1});
+            if (stops != 0) { return; }
+            for (std::size_t k = 0; k != times.size(); ++k) {
+                validation_->evaluate_at({times[k], samples});
+                made.at_time[k] += trainer_.evaluate(*validation_, first);
+            }
+        }
+        for (double& loss : made.at_time) {
+            loss *= static_cast<double>(of_step) / static_cast<double>(samples);
+            made.loss += loss / static_cast<double>(times.size());
+        }
+        if (rank() == 0) {
+            shown ? shown->say(text_of(made, times)) : static_cast<void>(std::puts(text_of(made, times).c_str()));
+            during_.validated(made);
+            mine_.validation.push_back(made);
+        }
+        if (!in_.args.keep_best || !(made.loss < least_loss_)) { return; }
+        least_loss_ = made.loss;
+        tell_not_removed(trainer_.save(best_of(in_)));
+        if (rank() == 0) { best_->note(made.step, made.loss); }
+    }
+    [[nodiscard]] static std::string text_of(const validation_loss& made, const std::vector<int>& times) {
+        char text[64];
+        std::snprintf(text, sizeof text, "validation after step %lld: loss %.4f", static_cast<long long>(made.step),
+                      made.loss);
+        std::string all = text;
+        for (std::size_t k = 0; k != times.size(); ++k) {
+            std::snprintf(text, sizeof text, "%s%.4f at %d", k == 0 ? ": " : ", ", made.at_time[k], times[k]);
+            all += text;
+        }
+        return all;
     }
 
     void keep_trace(const pulse::traffic_count& before) {
@@ -227,7 +303,10 @@ private:
     const run_moments& during_;
     pulse::any_transport transport_;
     pulse::trainer<Model, math> trainer_;
-    std::invoke_result_t<const MakeTask&, const pulse::any_transport&> task_;
+    task task_;
+    std::unique_ptr<task> validation_{};
+    std::optional<best_checkpoint> best_{}; ///< of rank 0, where it is kept
+    double least_loss_{std::numeric_limits<double>::infinity()};
     std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     rank_results mine_{};
     std::int64_t origin_ns_{};

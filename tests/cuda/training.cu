@@ -57,7 +57,7 @@ struct task_step {
 };
 
 template <class Precision>
-task_step device_step(const train::image_dataset& data, const train::noise_schedule& schedule,
+task_step device_step(const train::image_dataset& data, const train::noise_process& schedule,
                       const train::diffusion_options& options, std::uint64_t position, double answer,
                       double loss_scale = 1) {
     using scalar = typename Precision::scalar;
@@ -93,7 +93,7 @@ task_step device_step(const train::image_dataset& data, const train::noise_sched
     return result;
 }
 
-task_step host_step(const train::image_dataset& data, const train::noise_schedule& schedule,
+task_step host_step(const train::image_dataset& data, const train::noise_process& schedule,
                     const train::diffusion_options& options, std::uint64_t position, double answer) {
     train::diffusion_task task(data, schedule, options);
     std::vector<double> losses(static_cast<std::size_t>(options.microbatches));
@@ -377,16 +377,21 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
     using scalar = typename Precision::scalar;
     const double scale = Precision::scales_loss ? 4096 : 1;
     struct objective {
-        train::noise_schedule schedule;
+        train::noise_process schedule;
         train::prediction_type type;
     };
     const auto linear = train::noise_schedule::linear();
     const objective objectives[] = {{linear, train::prediction_type::epsilon},
                                     {linear, train::prediction_type::velocity},
                                     {linear.with_zero_terminal_snr(), train::prediction_type::velocity},
-                                    {linear, train::prediction_type::sample}};
+                                    {linear, train::prediction_type::sample},
+                                    {train::rectified_flow{.shift = 3}, train::prediction_type::velocity},
+                                    {train::edm_noise{}, train::prediction_type::velocity}};
     for (const auto& [schedule, type] : objectives) {
+        // EDM's factors are up to 1 / sigma_data.
+        const double stretch = schedule.betas() != nullptr ? 1 : 2;
         for (const double gamma : {0.0, 5.0}) {
+            if (gamma > 0 && schedule.betas() == nullptr) { continue; }
             const train::image_dataset data = images(6, 4, 1);
             const train::diffusion_options step{.seed = 5,
                                                 .prediction = type,
@@ -401,7 +406,7 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
             CHECK(found.times == want.times);
             REQUIRE(found.x.size() == want.x.size());
             // the noise by its transform, the mixture of both sides by three roundings of floats
-            const double slack = 6.8 * 0x1p-20 + 6 * 0x1p-23 * 8;
+            const double slack = stretch * (6.8 * 0x1p-20 + 6 * 0x1p-23 * 8);
             for (std::size_t i = 0; i < want.x.size(); ++i) {
                 CHECK(std::abs(found.x[i] - want.x[i]) <=
                       slack + rounding_error<scalar> * std::abs(want.x[i]) + half_step);

@@ -90,7 +90,7 @@ TEST_CASE("pictures that would all be held out are refused") {
     for (const picture_part part : {picture_part::held_out, picture_part::trained_on}) {
         picture_index one = pictures_called({"a.png"});
         CHECK_THROWS_WITH_AS(keep_part(one, 0.1, part),
-                             "'folder': of 1 pictures, 1 to be held out leave none to train on", pulse::input_error);
+                             "'folder' has 1 pictures; with 1 held out, none are left to train on", pulse::input_error);
         picture_index two = pictures_called({"a.png", "b.png"});
         CHECK_THROWS_AS(keep_part(two, 0.99, part), pulse::input_error);
     }

@@ -32,6 +32,42 @@ TEST_CASE("what is written of a scheduler is read") {
     }
 }
 
+TEST_CASE("flow and EDM are read as they are written, and as they are published") {
+    for (const bool by_size : {false, true}) {
+        const scheduler_settings flow{.flow = train::rectified_flow{.train_steps = 500,
+                                                                    .shift = 3.25,
+                                                                    .by_size = by_size,
+                                                                    .base_shift = 0.25,
+                                                                    .max_shift = 1.5,
+                                                                    .base_image_seq_len = 16,
+                                                                    .max_image_seq_len = 99}};
+        CHECK(parse_scheduler(print_scheduler(flow), "f") == flow);
+        const scheduler_settings edm{.edm = train::edm_noise{.train_steps = 300,
+                                                             .sigma_min = 0.01,
+                                                             .sigma_max = 50,
+                                                             .sigma_data = 1,
+                                                             .rho = 5,
+                                                             .velocity = by_size}};
+        CHECK(parse_scheduler(print_scheduler(edm), "f") == edm);
+    }
+    CHECK(parse_scheduler(R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.29.0.dev0",
+                              "num_train_timesteps": 1000, "shift": 3.0})",
+                          "f") == scheduler_settings{.flow = train::rectified_flow{.shift = 3}}); // Stable Diffusion 3
+    CHECK(parse_scheduler(R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "base_image_seq_len": 256,
+                              "base_shift": 0.5, "invert_sigmas": false, "max_image_seq_len": 4096, "max_shift": 1.15,
+                              "num_train_timesteps": 1000, "shift": 3.0, "shift_terminal": null,
+                              "time_shift_type": "exponential", "use_beta_sigmas": false,
+                              "use_dynamic_shifting": true})",
+                          "f") == scheduler_settings{.flow = train::rectified_flow{.shift = 3, .by_size = true}});
+    CHECK(parse_scheduler(R"({"_class_name": "EDMDPMSolverMultistepScheduler", "algorithm_type": "dpmsolver++",
+                              "dynamic_thresholding_ratio": 0.995, "euler_at_final": false,
+                              "final_sigmas_type": "zero", "lower_order_final": true, "num_train_timesteps": 1000,
+                              "prediction_type": "epsilon", "rho": 7.0, "sample_max_value": 1.0, "sigma_data": 0.5,
+                              "sigma_max": 80.0, "sigma_min": 0.002, "solver_order": 2, "solver_type": "midpoint",
+                              "thresholding": false})",
+                          "f") == scheduler_settings{.edm = train::edm_noise{}}); // Playground 2.5
+}
+
 TEST_CASE("published schedulers mean what diffusers makes of them") {
     const scheduler_settings sd15 = parse_scheduler(R"({
         "_class_name": "PNDMScheduler", "_diffusers_version": "0.6.0", "beta_end": 0.012,
@@ -87,6 +123,12 @@ TEST_CASE("a scheduler that asks for another way of drawing trains, and is told 
     CHECK(asked(solver, "lower_order_final", false) == "lower_order_final false");
     CHECK(asked(solver, "flow_shift", 1.0).empty());
     CHECK(asked("DDIMScheduler", "a_key_of_tomorrow", nullptr).empty());
+    const char* const flow = "FlowMatchEulerDiscreteScheduler";
+    CHECK(asked(flow, "use_dynamic_shifting", true).empty());
+    CHECK(asked(flow, "shift_terminal", 0.1) == "shift_terminal 0.1");
+    CHECK(asked(flow, "stochastic_sampling", true) == "stochastic_sampling true");
+    CHECK(asked("EDMEulerScheduler", "sigma_schedule", "karras").empty());
+    CHECK(asked("EDMEulerScheduler", "sigma_schedule", "exponential") == "sigma_schedule \"exponential\"");
 }
 
 TEST_CASE("a scheduler that pulse is not is refused by its key") {
@@ -101,9 +143,25 @@ TEST_CASE("a scheduler that pulse is not is refused by its key") {
     CHECK(why("use_lu_lambdas", false) == "no refusal");
     CHECK(
         mentions(why("_class_name", "KarrasVeScheduler"), {"f: _class_name is 'KarrasVeScheduler'", "DDIMScheduler"}));
-    for (const char* const name : {"FlowMatchEulerDiscreteScheduler", "EDMEulerScheduler"}) {
-        CHECK(mentions(why("_class_name", name), {"f: _class_name is '", name, "adds noise", "DDIMScheduler"}));
-    }
+    const auto why_not = [](const scheduler_settings& of, const char* key, const nlohmann::json& value) {
+        nlohmann::json file = nlohmann::json::parse(print_scheduler(of));
+        file[key] = value;
+        return refusal_of([&] { static_cast<void>(parse_scheduler(file.dump(), "f")); });
+    };
+    const scheduler_settings flow{.flow = train::rectified_flow{}};
+    const scheduler_settings edm{.edm = train::edm_noise{}};
+    CHECK(why_not(flow, "use_karras_sigmas", true) == "no refusal");
+    CHECK(why_not(flow, "time_shift_type", "linear") == "no refusal");
+    CHECK(mentions(why_not({.flow = train::rectified_flow{.by_size = true}}, "time_shift_type", "linear"),
+                   {"f: time_shift_type is \"linear\"", "exponentially"}));
+    CHECK(mentions(why_not(flow, "invert_sigmas", true), {"f: invert_sigmas is true; pulse does not know this key"}));
+    CHECK(mentions(why_not(flow, "shift", 0), {"f: rectified flow: shift must be above 0"}));
+    CHECK(mentions(why_not(flow, "max_image_seq_len", 256), {"f: rectified flow: base_image_seq_len must be below"}));
+    CHECK(mentions(why_not(flow, "beta_start", 0.1), {"f: beta_start is 0.1; pulse does not know this key"}));
+    CHECK(mentions(why_not(edm, "sigma_data", 0), {"f: EDM: sigma_data must be above 0"}));
+    CHECK(mentions(why_not(edm, "sigma_min", 90), {"f: EDM: sigma_min must be above 0 and below sigma_max"}));
+    CHECK(mentions(why_not(edm, "prediction_type", "sample"), {"f: prediction_type is 'sample'", "v_prediction"}));
+    CHECK(mentions(why_not(edm, "num_train_timesteps", 0), {"f: EDM: num_train_timesteps must be"}));
     CHECK(mentions(why("use_flow_sigmas", true), {"f: use_flow_sigmas is true", "flow matching"}));
     const char* const euler = R"({"_class_name": "EulerDiscreteScheduler", "timestep_type": "continuous"})";
     CHECK(mentions(refusal_of([&] { static_cast<void>(parse_scheduler(euler, "f")); }),

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -145,6 +146,17 @@ TEST_CASE("a loss curve is drawn for any losses") {
         }
     }
     CHECK(points == 1000);
+
+    // Validation is a curve beside, of finite values, also where no step or but one has a loss.
+    const std::vector<std::pair<double, double>> judged{{0, 2}, {250, nan}, {300, 0.5}, {500, 0.25}};
+    for (const auto& losses : runs) {
+        const std::string both = loss_svg(losses, {.validation = judged});
+        CHECK(well_formed(both));
+        CHECK(both.find("nan") == std::string::npos);
+        CHECK(both.find("validation: 0.25") != std::string::npos);
+        CHECK(count(both, "#bc4c00") == 5); // three points, their line, and that of the legend
+    }
+    CHECK(svg.find("validation") == std::string::npos);
 }
 
 TEST_CASE("a timeline shows every event of every rank, and what cannot be drawn is left out") {

@@ -167,9 +167,10 @@ def hunyuan_conditions(pipeline, caption, picture, seen):
             "image_rotary_emb": rotary}
 
 
-def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8):
+def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8, seed=SEED, at=None, level=None):
     """The mean over a step's samples, by PyTorch; what chance decides is drawn here. seen_at(position) gives height and width in which
-    a picture is seen, and its number; latents have at most `most` pixels."""
+    a picture is seen, and its number; latents have at most `most` pixels. `at`: the timestep of all samples; level(at): what
+    is not by betas, the factors of image and noise, the time that the backbone reads, and the factors of both in its answer."""
     import numpy
     import torch
     from PIL import Image
@@ -178,7 +179,7 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
     losses = []
     with torch.no_grad():
         for position in positions:
-            seen, index = seen_at(position) if seen_at else ((16, 16), chance.index_at(SEED, position, len(captions)))
+            seen, index = seen_at(position) if seen_at else ((16, 16), chance.index_at(seed, position, len(captions)))
             pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
             picture = pixels.shape[:2]
             top, left = ((whole - part) // 2 for whole, part in zip(picture, seen))
@@ -187,14 +188,17 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
             moments = pipeline.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
 
             def drawn(stream):
-                normals = chance.normals(SEED, stream, 4 * most * position, 4 * height * width)
+                normals = chance.normals(seed, stream, 4 * most * position, 4 * height * width)
                 return torch.tensor(normals).view(1, height, width, 4).permute(0, 3, 1, 2)
 
             latents = pipeline.vae.config.scaling_factor * (moments.mean + moments.std * drawn(chance.POSTERIOR))
-            time = chance.below(SEED, chance.TIMESTEPS, len(levels), position)
+            time = chance.below(seed, chance.TIMESTEPS, len(levels), position) if at is None else at
             signal, noise = levels[time].sqrt(), (1 - levels[time]).sqrt()
+            of_image, of_noise = -noise, signal
+            if level:
+                signal, noise, time, of_image, of_noise = level(time)
             noisy = signal * latents + noise * drawn(chance.NOISE)
             backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
             answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], picture, seen)).sample[:, :4]
-            losses.append(float((answer - (signal * drawn(chance.NOISE) - noise * latents)).square().mean()))
+            losses.append(float((answer - (of_noise * drawn(chance.NOISE) + of_image * latents)).square().mean()))
     return sum(losses) / len(losses)

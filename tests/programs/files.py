@@ -19,9 +19,8 @@ def idx_bytes(count=256, rows=28, columns=28, magic=0x803, seed=1):
     return struct.pack(">IIII", magic, count, rows, columns) + bytes(pixels)
 
 
-def write_images(folder, content, packed=False):
+def write_images(folder, content, packed=False, name="train-images-idx3-ubyte"):
     folder.mkdir(parents=True, exist_ok=True)
-    name = "train-images-idx3-ubyte"
     (folder / (name + ".gz" if packed else name)).write_bytes(gzip.compress(content, mtime=0) if packed else content)
     return folder
 

@@ -41,7 +41,7 @@ OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export
            "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
-           "--data-changed")
+           "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times", "--sigma-data")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -294,6 +294,8 @@ class Law(Case):
         seen = [usual]
         for options in ("--seed 2", "--lr 0.01", "--prediction epsilon", "--prediction sample", "--noise linear",
                         "--noise scaled-linear", "--zero-snr yes", "--min-snr 5", "--noise-offset 0.1",
+                        "--prediction flow", "--prediction flow --flow-shift 3", "--prediction flow --flow-shift size",
+                        "--prediction flow --flow-times uniform", "--prediction edm", "--prediction edm --sigma-data 1",
                         "--lr-schedule linear", "--lr-schedule cosine", "--clip 0.001"):
             losses = report(self.train("--steps", 2, *options.split()))["loss"]
             self.assertNotIn(losses, seen, options)
@@ -315,6 +317,19 @@ class Law(Case):
                                      ("--steps", 5, ["learning_rate_schedule cosine over 4 steps,", "5"])):
             other = itertools.chain(*(usual | {option: value}).items())
             self.refuses("--resume", half, *other, names=names)
+        for words in ("--prediction flow --flow-shift 3", "--prediction edm"):
+            with self.subTest(words):
+                words = ("--steps", 4, "--noise-offset", 0.1, *words.split())
+                alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words, sample=2)
+                half = alone / "checkpoints" / "step-00000002"
+                other = self.train("--ranks", 3, "--resume", half, *words, sample=2)
+                self.same_tensors(other, alone)
+                self.assertEqual((other / "samples.png").read_bytes(), (alone / "samples.png").read_bytes())
+        for change in (("--flow-shift", 2), ("--flow-times", "uniform")):
+            self.refuses("--resume", self.flow(), "--steps", 2, "--prediction", "flow", *change, names=["--resume", "noise flow of 1000"])
+
+    def flow(self):
+        return self.train("--steps", 1, "--prediction", "flow") / "checkpoints"
 
 
 class Resume(Case):
@@ -795,6 +810,14 @@ class Errors(Case):
     def test_epsilon_of_noise_alone(self):
         self.refuses("--zero-snr", "yes", "--prediction", "epsilon", names=["--zero-snr", "--prediction epsilon"])
 
+    def test_flow_and_edm_have_no_betas(self):
+        for objective in ("flow", "edm"):
+            for option, value in (("--noise", "linear"), ("--zero-snr", "yes"), ("--min-snr", 5), ("--sampler", "dpm++")):
+                self.refuses("--prediction", objective, option, value, names=[option, "flow and EDM"])
+        for option, value in (("--flow-shift", 3), ("--flow-times", "uniform")):
+            self.refuses("--prediction", "edm", option, value, names=[option, "--prediction flow"])
+        self.refuses("--prediction", "flow", "--sigma-data", 1, names=["--sigma-data", "--prediction edm"])
+
     def test_impossible_pipelines(self):
         self.refuses("--ranks", 64, names=["64"])
         self.refuses("--ranks", 24, "--placement", "folded", names=["24 devices", "46 layers"])
@@ -816,6 +839,8 @@ class Errors(Case):
                  "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--lr-schedule": ["step"],
                  "--optimizer": ["sgd"], "--weights": ["bf16"],
                  "--sampler": ["euler"],
+                 "--sigma-data": ["0", "nan"], "--flow-shift": ["0", "-1", "x", "2x", "inf"], "--flow-times": ["normal"],
+                 "--validate-every": ["-1"], "--validate-times": ["0", "65"], "--keep-best": ["2"],
                  "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"], "--precision": ["fp8"],
                  "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"], "--pipeline": ["0", "65"], "--replicas": ["0"],
                  "--plan-time": ["-1", "nan"], "--memory-limit": ["0", "1e9"], "--shard-optimizer": ["maybe"]}

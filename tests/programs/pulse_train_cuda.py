@@ -182,6 +182,21 @@ class Cuda(unittest.TestCase):
             self.assertEqual("pulse.config.loss_scale" in ours.metadata, precision == "fp16")
             self.check_report(half)
 
+    def test_validation_is_the_hosts_and_the_same_bits_on_any_ranks(self):
+        options = ("--validate", 0.006, "--validate-times", 2, "--validate-every", 1)
+        (host, *_) = report(trained("--ranks", 1, *options, steps=1))["validation"]
+        for precision in PRECISIONS:
+            with self.subTest(precision):
+                one, two = (trained(*ranks, *options, *on(precision), steps=2)
+                            for ranks in (("--ranks", 1), ("--ranks", 2, "--gpus", "0,0")))
+                found = report(one)["validation"]
+                self.assertEqual([each["step"] for each in found], [0, 1, 2])
+                self.assertEqual(report(two)["validation"], found)
+                self.assertEqual(Safetensors(checkpoint(one)).tensors, Safetensors(checkpoint(two)).tensors)
+                for time, want in host["at"].items():
+                    if precision in FOLLOWING:
+                        self.assertLess(abs(found[0]["at"][time] - want), self.bounds.loss(precision, 0, want, 0))
+
     def test_other_forms_of_the_optimizer(self):
         """Each has the bits of one rank on any pipeline, goes on from another, and takes the memory that is planned, less the less it
         keeps. In so few steps losses are near those of master weights: to within the roundings of the weights."""
@@ -244,12 +259,15 @@ class Cuda(unittest.TestCase):
         self.assertTrue((back / "samples.png").exists())
 
     def test_objectives_are_the_hosts(self):
-        options = ("--ranks", 1, "--prediction", "sample", "--noise", "scaled-linear", "--zero-snr", "yes", "--noise-offset", 0.2)
-        (wanted,), (usual,) = report(trained(*options, steps=1))["loss"], report(trained("--ranks", 1, steps=1))["loss"]
-        (found,) = report(trained(*options, *on(FOLLOWING[-1]), steps=1))["loss"]
-        bound = self.bounds.loss(FOLLOWING[-1], 0, wanted, 0)
-        self.assertLess(abs(found - wanted), bound)
-        self.assertGreater(abs(usual - wanted), bound)
+        (usual,) = report(trained("--ranks", 1, steps=1))["loss"]
+        for objective in ("sample --noise scaled-linear --zero-snr yes", "flow --flow-shift size", "edm"):
+            with self.subTest(objective):
+                options = ("--ranks", 1, "--noise-offset", 0.2, "--prediction", *objective.split())
+                (wanted,) = report(trained(*options, steps=1))["loss"]
+                (found,) = report(trained(*options, *on(FOLLOWING[-1]), steps=1))["loss"]
+                bound = self.bounds.loss(FOLLOWING[-1], 0, wanted, 0)
+                self.assertLess(abs(found - wanted), bound)
+                self.assertGreater(abs(usual - wanted), bound)
 
     def test_a_device_that_is_not_there_is_refused(self):
         out = ROOM / "refused"
@@ -334,6 +352,15 @@ class Encoded(unittest.TestCase):
                     self.assertEqual(report(out)["loss"], report(each)["loss"][-len(report(out)["loss"]):])
                     self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(each)).tensors)
                     self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+
+    def test_validation_reads_what_was_encoded_once(self):
+        options = ("--validate", 0.25, "--validate-times", 2)
+        each, ahead = (self.learn(*how, *options, *on(PRECISIONS[0]))
+                       for how in (("--ranks", 1, "--encode", "each-step"), ("--ranks", 2, "--gpus", "0,0", "--encode", "bubbles")))
+        self.assertEqual([one["step"] for one in report(each)["validation"]], [0, 1])
+        self.assertEqual(report(ahead)["validation"], report(each)["validation"])
+        self.assertEqual(report(ahead)["loss"], report(each)["loss"])
+        self.assertEqual(report(ahead)["planned_peak_bytes"], report(ahead)["measured_peak_bytes"])
 
     def test_steps_of_three_sizes(self):
         """The first is the host's; all are the bits of one rank, on any pipeline, resumed, in the memory that is planned."""

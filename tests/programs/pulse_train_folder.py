@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import pathlib
 import random
 import shutil
@@ -495,6 +496,45 @@ class Losses(Case):
                 counts = [sum(seen_at(4 * step)[0] == size for step in range(10)) for size in sizes]
                 self.assertEqual([one["steps"] for one in made["extents"]], counts)
 
+    def test_validation_is_that_of_the_backbone_at_each_timestep(self):
+        data, judged = write_pictures(), write_pictures(CAPTIONS[:7])
+        for folder, model, pipeline, conditions in ((FROM, "sd_tiny", PIPELINE, sd_conditions),
+                                                    (SDXL, "sdxl_tiny", SDXL_PIPELINE, sdxl_conditions)):
+            with self.subTest(model):
+                out = self.train("--from", folder, "--seed", SEED, "--steps", 1, "--validate", judged, "--validate-times", 3,
+                                 model=model, data=data)
+                found = report(out)["validation"][0]["at"]
+                self.assertEqual(list(found), ["166", "500", "833"])
+                for time, loss in found.items():
+                    expected = expected_loss(judged, CAPTIONS[:7], range(7), pipeline, conditions, seed=0, at=int(time))
+                    self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
+
+    def test_flow_and_edm(self):
+        """By the formulas of rectified flow, shifted by 3, and of table 1 of Karras et al."""
+        data, judged = write_pictures(), write_pictures(CAPTIONS[:5])
+
+        def flow(t):
+            s = 3 * (t + 1) / 1000 / (1 + 2 * (t + 1) / 1000)
+            return 1 - s, s, 1000 * s, -1, 1
+
+        def edm(t):
+            sigma = (80 ** (1 / 7) + (999 - t) / 1000 * (0.002 ** (1 / 7) - 80 ** (1 / 7))) ** 7
+            whole = (sigma**2 + 0.25) ** 0.5
+            c_skip, c_out = 0.25 / whole**2, 0.5 * sigma / whole
+            return 1 / whole, sigma / whole, math.log(sigma) / 4, (1 - c_skip) / c_out, -c_skip * sigma / c_out
+
+        for scheduler, level in (({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}, flow),
+                                 ({"_class_name": "EDMEulerScheduler"}, edm)):
+            with self.subTest(scheduler):
+                folder = changed()
+                (folder / "scheduler/scheduler_config.json").write_text(json.dumps(scheduler))
+                out = self.train("--from", folder, "--seed", SEED, "--steps", 2, "--validate", judged, "--validate-times", 3, "--prompt",
+                                 "a cat", model="sd_tiny", data=data, sample=1)
+                for time, loss in report(out)["validation"][0]["at"].items():
+                    expected = expected_loss(judged, CAPTIONS[:5], range(5), seed=0, at=int(time), level=level)
+                    self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
+                self.assertTrue((out / "pictures/0000.png").exists())
+
     def compare(self, out, data, pipeline, conditions):
         for step, loss in enumerate(report(out)["loss"]):
             expected = expected_loss(data, CAPTIONS, range(8 * step, 8 * step + 8), pipeline, conditions)
@@ -690,6 +730,19 @@ class NewFolders(Case):
         for model, folder in self.folders.items():
             out = self.train("--from", folder, *options, model=model, data=data.get(model) or write_pictures())
             self.assertTrue(all(0.1 < loss < 10 for loss in report(out)["loss"]), f"{model}: {report(out)['loss']}")
+
+    def test_flow_and_edm(self):
+        import diffusers
+
+        for objective, name in (("flow", "FlowMatchEulerDiscrete"), ("edm", "EDMEuler")):
+            folder = self.make("sd_tiny", "--prediction", objective, *(("--flow-shift", 3) if objective == "flow" else ()))
+            known = getattr(diffusers, f"{name}Scheduler", None) # which versions before 0.29 do not have
+            if known:
+                read = known.from_pretrained(folder / "scheduler").config
+                self.assertEqual(read.shift if objective == "flow" else read.sigma_data, 3 if objective == "flow" else 0.5)
+            index = json.loads((folder / "model_index.json").read_text())
+            self.assertEqual(index["scheduler"], ["diffusers", f"{name}Scheduler"])
+            self.train("--from", folder, "--steps", 1, model="sd_tiny", data=write_pictures())
 
     def test_types_shards_and_noise(self):
         folder = self.make("sd_tiny", "--export-type", "fp16", "--export-shard", 20000, "--noise", "scaled-linear", "--prediction",

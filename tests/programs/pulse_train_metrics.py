@@ -108,6 +108,20 @@ class Metrics(unittest.TestCase):
         self.assertEqual([line["loss"] for line in lines(out)], self.losses[:2])
         self.same_in_tensorboard(out)
 
+    def test_validation_is_a_curve_beside(self):
+        out, _ = run("--validate", 0.01, "--validate-every", 4, "--validate-times", 2)
+        made = [line for line in lines(out) if "validation_loss" in line]
+        self.assertEqual([line["step"] for line in made], [0, 4, STEPS])
+        self.assertEqual([line["step"] for line in lines(out) if "loss" in line], list(range(1, STEPS + 1)))
+        read = shown(out)
+        wanted = {"validation_loss": [line["validation_loss"] for line in made]}
+        for time in ("250", "750"):
+            wanted["validation_loss_at/" + time] = [line["validation_loss_at"][time] for line in made]
+        self.assertEqual(sorted(read.Tags()["scalars"]), sorted((*NUMBERS, *wanted)))
+        for name, values in wanted.items():
+            self.assertEqual([(event.step, event.value) for event in read.Scalars(name)],
+                             list(zip((0, 4, STEPS), map(rounded, values))), name)
+
     def test_some_steps(self):
         out, _ = run("--log-every", 3)
         self.assertEqual([(line["step"], line["loss"]) for line in lines(out)],

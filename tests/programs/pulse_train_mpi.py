@@ -137,6 +137,15 @@ class Training(Case):
         self.assertEqual(other["bytes_per_step"]["skip"], 0)
         self.assertEqual(set(path.name for path in threads.iterdir()), set(path.name for path in processes.iterdir()))
 
+    def test_validation(self):
+        judged = ("--validate", 0.03, "--validate-times", 2, "--validate-every", 1, "--keep-best", "yes")
+        threads, processes = on_threads(*judged), self.trained(*judged)
+        self.same(processes, threads)
+        one, other = (json.loads((out / "report.json").read_text())["validation"] for out in (threads, processes))
+        self.assertEqual([each["step"] for each in one], list(range(STEPS + 1)))
+        self.assertEqual(one, other)
+        self.assertEqual((threads / "best.json").read_text(), (processes / "best.json").read_text())
+
     def test_two_replicas(self):
         threads = on_threads("--replicas", 2, "--microbatches", 2)
         processes = self.trained("--replicas", 2, "--microbatches", 2)

@@ -176,8 +176,13 @@ class Training(Case):
 
     def test_a_pipeline_of_two(self):
         """Whose plan is made from links that it measures."""
-        processes = self.trained("--plan-time", 0, "--placement", "folded", ranks=2)
-        self.same(processes, on_threads(ranks=2))
+        judged = ("--validate", 0.006, "--validate-times", 2, "--validate-every", 1)
+        processes = self.trained("--plan-time", 0, "--placement", "folded", *judged, ranks=2)
+        threads = on_threads(*judged, ranks=2)
+        self.same(processes, threads)
+        one, other = (json.loads((out / "report.json").read_text())["validation"] for out in (threads, processes))
+        self.assertEqual([each["step"] for each in one], list(range(STEPS + 1)))
+        self.assertEqual(one, other)
 
     @unittest.skipUnless(EMULATED, "the cards of this machine are alike")
     def test_cards_of_two_kinds(self):

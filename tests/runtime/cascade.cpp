@@ -117,7 +117,7 @@ cascade_run run_cascade(const plan& planned, const cost_table& costs, std::uint6
             one.step(transport, s);
             other.step(transport, s);
         }
-        const std::lock_guard lock{mutex};
+        std::unique_lock lock{mutex};
         for (const auto& [part, kept] : {std::pair{&one.parameters, &result.first.weights},
                                          std::pair{&other.parameters, &result.second.weights}}) {
             for (const auto& block : part->blocks()) {
@@ -133,6 +133,16 @@ cascade_run run_cascade(const plan& planned, const cost_table& costs, std::uint6
                                    rank.parameters().bytes() + one.optimizer.bytes() + other.optimizer.bytes();
         if (rank.memory().live_bytes() != 0) { throw error{"a step left buffers alive"}; }
         if (tasks.optimized != steps) { throw error{"optimize was not called once a step"}; }
+
+        // Of the weights as they are now, in any memory.
+        lock.unlock();
+        poison(rank.memory());
+        rank.evaluate(tasks);
+        const auto evaluated = std::pair{one.task.losses, other.task.losses};
+        rank.step(tasks);
+        if (evaluated != std::pair{one.task.losses, other.task.losses}) {
+            throw error{"an evaluation has other losses than the step that follows"};
+        }
     });
     return result;
 }

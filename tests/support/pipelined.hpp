@@ -188,7 +188,7 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
             const auto drawn = task.data.frozen_parameters(block.layer, block.size);
             if (!std::equal(kept.begin(), kept.end(), drawn.begin())) { throw error{"a step changed frozen weights"}; }
         }
-        const std::lock_guard lock{mutex};
+        std::unique_lock lock{mutex};
         for (const auto& block : rank.parameters().blocks()) {
             const auto g = rank.parameters().gradients_of(block.layer);
             result.gradients[block.layer] = {g.begin(), g.end()};
@@ -207,6 +207,14 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
         result.most_skips_held = std::max(result.most_skips_held, rank.skips().most_held());
         if (rank.memory().live_bytes() != 0) { throw error{"a step left buffers alive"}; }
         if (task.optimized != steps) { throw error{"optimize was not called once a step"}; }
+
+        // An evaluation reads nothing that its own passes have not written, and has the losses of the step.
+        lock.unlock();
+        const std::vector<double> losses = std::exchange(task.losses, std::vector<double>(task.losses.size()));
+        poison(rank.memory());
+        rank.evaluate(task);
+        if (task.losses != losses) { throw error{"an evaluation has other losses than the step"}; }
+        if (rank.memory().live_bytes() != 0) { throw error{"an evaluation left buffers alive"}; }
     });
     return result;
 }

@@ -223,7 +223,7 @@ TEST_CASE(
                 const std::uint64_t sample = position + static_cast<std::uint64_t>(2 * m + s);
                 data.batch(sample, image);
                 random_source{5, random_stream::noise}.fill_normal(sample * elements, noise);
-                q_sample<float>(schedule, time, image, noise, want);
+                add_noise<float>(schedule.at(time, prediction_type::epsilon), image, noise, want);
                 CHECK(std::equal(want.begin(), want.end(), x.begin() + s * std::ptrdiff_t{elements}));
             }
         }
@@ -254,6 +254,92 @@ TEST_CASE(
     CHECK_THROWS_WITH_AS(task.evaluate_at({.timestep = 1000, .samples = 1}),
                          "diffusion_task: there is no timestep 1000 to evaluate: the noise schedule has 1000",
                          input_error);
+}
+
+TEST_CASE("times of flow and EDM are spread as they should be, and are functions of seed and position") {
+    constexpr std::uint64_t samples = 20'000;
+    const auto moments_of = [&](const noise_process& process, const auto& number_of) {
+        double sum = 0;
+        double squares = 0;
+        for (std::uint64_t position = 0; position != samples; ++position) {
+            const noise_level level = process.drawn(3, position, prediction_type::epsilon, 64);
+            CHECK(level.sigma == process.drawn(3, position, prediction_type::epsilon, 64).sigma);
+            const double number = number_of(level);
+            sum += number;
+            squares += number * number;
+        }
+        const double mean = sum / samples;
+        return std::pair{mean, std::sqrt(squares / samples - mean * mean)};
+    };
+    const auto logit = [](const noise_level& level) { return std::log(level.sigma / level.signal); };
+    for (const double shift : {1.0, 3.0}) {
+        // A shift adds its logarithm to the logit.
+        const auto [mean, deviation] =
+            moments_of(rectified_flow{.shift = shift, .time_mean = 0.5, .time_deviation = 2}, logit);
+        CHECK(mean == doctest::Approx(0.5 + std::log(shift)).epsilon(0.05).scale(1));
+        CHECK(deviation == doctest::Approx(2).epsilon(0.03));
+    }
+    const auto [middle, width] = moments_of(rectified_flow{.times = time_density::uniform},
+                                            [](const noise_level& level) { return level.sigma; });
+    CHECK(middle == doctest::Approx(0.5).epsilon(0.02));
+    CHECK(width == doctest::Approx(1 / std::sqrt(12)).epsilon(0.02));
+    const auto [log_mean, log_deviation] = moments_of(edm_noise{.sigma_data = 2}, [](const noise_level& level) {
+        CHECK(level.time == doctest::Approx(std::log(level.sigma / level.signal) / 4));
+        return std::log(level.sigma / level.signal);
+    });
+    CHECK(log_mean == doctest::Approx(-1.2).epsilon(0.03));
+    CHECK(log_deviation == doctest::Approx(1.2).epsilon(0.03));
+
+    const rectified_flow by_size{.shift = 9, .by_size = true};
+    CHECK(by_size.shift_of(4 * 256) == doctest::Approx(std::exp(0.5)));
+    CHECK(by_size.shift_of(4 * 4096) == doctest::Approx(std::exp(1.15)));
+    CHECK_THROWS_WITH_AS(noise_process{rectified_flow{.shift = 0}}, "rectified flow: shift must be above 0",
+                         input_error);
+    CHECK_THROWS_WITH_AS(noise_process{edm_noise{.sigma_min = 90}},
+                         "EDM: sigma_min must be above 0 and below sigma_max", input_error);
+}
+
+TEST_CASE("the input and the loss of flow and EDM are their formulas") {
+    const image_dataset data = images();
+    const auto check = [&](const noise_process& process, const auto& formula) {
+        diffusion_task task{data, process, {.seed = 5, .microbatch_size = 2}};
+        task.begin(70);
+        double loss = 0;
+        const microbatch_of at{0, &loss};
+        std::vector<float> x(elements * 2);
+        task.input(at, x);
+        const std::vector<float> answer(x.size(), 0.25F);
+        std::vector<float> gradient(x.size());
+        task.loss(at, answer, gradient);
+        double want = 0;
+        for (std::size_t s = 0; s != 2; ++s) {
+            std::vector<float> image(elements);
+            std::vector<float> noise(elements);
+            data.batch(70 + s, image);
+            random_source{5, random_stream::noise}.fill_normal((70 + s) * elements, noise);
+            for (std::size_t e = 0; e != elements; ++e) {
+                const auto time = static_cast<double>(task.timesteps(at)[s]);
+                const auto [seen, target] = formula(time, static_cast<double>(image[e]), static_cast<double>(noise[e]));
+                CHECK(static_cast<double>(x[s * elements + e]) == doctest::Approx(seen).epsilon(1e-4).scale(1));
+                want += std::pow(0.25 - target, 2) / (2 * elements);
+                CHECK(static_cast<double>(gradient[s * elements + e]) ==
+                      doctest::Approx((0.25 - target) / elements).epsilon(1e-4).scale(1));
+            }
+        }
+        CHECK(loss == doctest::Approx(want).epsilon(1e-4));
+    };
+    check(rectified_flow{.shift = 2}, [](double time, double image, double noise) {
+        return std::pair{(1 - time / 1000) * image + time / 1000 * noise, noise - image};
+    });
+    check(edm_noise{}, [](double time, double image, double noise) {
+        // Table 1 of Karras et al., whose weight of the error of D is 1 / c_out^2.
+        const double sigma = std::exp(4 * time);
+        const double whole = sigma * sigma + 0.25;
+        const double noisy = image + sigma * noise;
+        return std::pair{noisy / std::sqrt(whole), (image - 0.25 / whole * noisy) / (0.5 * sigma / std::sqrt(whole))};
+    });
+    CHECK_THROWS_WITH_AS((diffusion_task{data, rectified_flow{}, {.min_snr_gamma = 5}}),
+                         "diffusion_task: min_snr_gamma is for a noise schedule of betas", input_error);
 }
 
 TEST_CASE("offset noise is one more normal number for all of a channel, in the input and in what is predicted") {

@@ -57,6 +57,82 @@ TEST_CASE("a perfect network's image is recovered, by every sampler, spacing and
     }
 }
 
+TEST_CASE(
+    "a perfect network's image is recovered from flow and EDM, and a Gaussian's flow is followed to the first order") {
+    std::vector<float> image(17);
+    random_source{9, 9}.fill_normal(0, image);
+    const scheduler_settings all[]{{.flow = rectified_flow{}},
+                                   {.flow = rectified_flow{.shift = 3}},
+                                   {.flow = rectified_flow{.by_size = true}},
+                                   {.edm = edm_noise{}},
+                                   {.edm = edm_noise{.sigma_data = 1, .velocity = true}}};
+    for (const scheduler_settings& settings : all) {
+        for (const int steps : {1, 2, 10, 50}) {
+            const auto levels =
+                settings.flow ? sampling_levels(*settings.flow, steps, 2048) : sampling_levels(*settings.edm, steps);
+            std::size_t step = 0;
+            std::vector<float> out(3 * image.size());
+            draw_images(settings, {.steps = steps, .seed = 4, .pixels = 2048}, 3, out,
+                        [&](std::span<const float> x, std::span<const float> times, std::span<float> answer) {
+                            const noise_level level = levels.at(step++);
+                            CHECK(times[2] == static_cast<float>(level.time));
+                            std::vector<float> noise(x.size());
+                            std::vector<float> x0;
+                            for (int k = 0; k != 3; ++k) { x0.insert(x0.end(), image.begin(), image.end()); }
+                            for (std::size_t i = 0; i != x.size(); ++i) {
+                                noise[i] =
+                                    (x[i] - static_cast<float>(level.signal) * x0[i]) / static_cast<float>(level.sigma);
+                            }
+                            training_target<float>(level, x0, noise, answer);
+                        });
+            CHECK(step == static_cast<std::size_t>(steps));
+            for (std::size_t i = 0; i != out.size(); ++i) {
+                CHECK(out[i] == doctest::Approx(image[i % image.size()]).epsilon(0.002).scale(1));
+            }
+        }
+        // Of images from N(0, v) the flow takes a sample of noise to sqrt(v) of it.
+        constexpr double variance = 0.3;
+        const auto error_of = [&](int steps) {
+            const auto levels =
+                settings.flow ? sampling_levels(*settings.flow, steps, 2048) : sampling_levels(*settings.edm, steps);
+            std::size_t step = 0;
+            std::vector<float> start;
+            std::vector<float> out(100);
+            draw_images(settings, {.steps = steps, .pixels = 2048}, 1, out,
+                        [&](std::span<const float> x, std::span<const float>, std::span<float> answer) {
+                            const noise_level l = levels.at(step++);
+                            if (start.empty()) { start.assign(x.begin(), x.end()); }
+                            const double of_x = l.signal * l.signal * variance + l.sigma * l.sigma;
+                            const double x0 = l.signal * variance / of_x;
+                            const double eps = l.sigma / of_x;
+                            for (std::size_t i = 0; i != x.size(); ++i) {
+                                answer[i] = static_cast<float>(l.target_image * x0 + l.target_noise * eps) * x[i];
+                            }
+                        });
+            double sum = 0;
+            const noise_level first = levels.front();
+            const double of_start = std::sqrt(first.signal * first.signal * variance + first.sigma * first.sigma);
+            for (std::size_t i = 0; i != out.size(); ++i) {
+                sum += std::pow(
+                    static_cast<double>(out[i]) - std::sqrt(variance) / of_start * static_cast<double>(start[i]), 2);
+            }
+            return std::sqrt(sum / 100);
+        };
+        CHECK(error_of(100) / error_of(200) == doctest::Approx(2).epsilon(0.1));
+    }
+    std::vector<float> out(10);
+    const auto nothing = [](std::span<const float>, std::span<const float>, std::span<float>) {};
+    for (const scheduler_settings& settings : all) {
+        for (const int steps : {0, 1001}) {
+            CHECK_THROWS_AS(draw_images(settings, {.steps = steps, .pixels = 64}, 2, out, nothing), pulse::input_error);
+        }
+    }
+    CHECK_THROWS_AS(draw_images({.flow = rectified_flow{}, .edm = edm_noise{}}, {}, 2, out, nothing),
+                    pulse::input_error);
+    CHECK_THROWS_WITH_AS(draw_images({.flow = rectified_flow{.by_size = true}}, {}, 2, out, nothing),
+                         "sampler: a flow that is shifted by size needs the pixels of an image", pulse::input_error);
+}
+
 TEST_CASE("where a stride is whole, both ways to DDIM are one") {
     const scheduler_settings settings{
         .betas = beta_shape::squared_cosine, .spacing = timestep_spacing::trailing, .clip_sample = false};
@@ -80,7 +156,7 @@ TEST_CASE("the last step of DDIM may end at the noise of time 0") {
     std::vector<float> x;
     std::vector<float> out(8);
     draw_images(settings, {.steps = 10}, 1, out,
-                [&](std::span<const float> images, std::span<const int>, std::span<float> answer) {
+                [&](std::span<const float> images, std::span<const float>, std::span<float> answer) {
                     x.assign(images.begin(), images.end());
                     std::fill(answer.begin(), answer.end(), 0.5F);
                 });
@@ -107,7 +183,7 @@ TEST_CASE("DPM-Solver follows the flow of a Gaussian to the second order, DDIM t
         double sum = 0;
         std::vector<float> out(100);
         draw_images(settings, {.kind = kind, .steps = steps}, 1, out,
-                    [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+                    [&](std::span<const float> x, std::span<const float> times, std::span<float> answer) {
                         if (start.empty()) { start.assign(x.begin(), x.end()); }
                         for (std::size_t i = 0; times[0] == 499 && i != 100; ++i) {
                             const double exact = deviation(499) / deviation(999) * static_cast<double>(start[i]);
@@ -142,15 +218,15 @@ TEST_CASE("an image depends on its number and the seed, not on its neighbours, f
 
 TEST_CASE("guidance goes from one answer through the other") {
     int asked = 0;
-    const auto wanted = [](std::span<const float> x, std::span<const int>, std::span<float> answer) {
+    const auto wanted = [](std::span<const float> x, std::span<const float>, std::span<float> answer) {
         std::transform(x.begin(), x.end(), answer.begin(), [](float v) { return 2 * v; });
     };
-    const auto other = [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+    const auto other = [&](std::span<const float> x, std::span<const float> times, std::span<float> answer) {
         ++asked;
         std::transform(x.begin(), x.end(), answer.begin(), [&](float v) { return v + static_cast<float>(times[0]); });
     };
     const std::vector<float> x{1, -2, 0.5};
-    const std::vector<int> times{8};
+    const std::vector<float> times{8};
     const auto answer_at = [&](double scale) {
         std::vector<float> answer(3);
         guided both{scale, wanted, other};
@@ -167,7 +243,7 @@ TEST_CASE("guidance goes from one answer through the other") {
 
 TEST_CASE("settings and options out of range are refused") {
     std::vector<float> out(10);
-    const auto nothing = [](std::span<const float>, std::span<const int>, std::span<float>) {};
+    const auto nothing = [](std::span<const float>, std::span<const float>, std::span<float>) {};
     const auto draw = [&](const scheduler_settings& settings, const drawing_options& options, std::size_t samples = 2) {
         draw_images(settings, options, samples, out, nothing);
     };

@@ -15,12 +15,13 @@ struct knows_the_image {
     train::prediction_type type;
     std::vector<float> image;
 
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
+    void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) const {
         const std::size_t size = image.size();
         std::vector<float> noise(size);
         for (std::size_t n = 0; n != times.size(); ++n) {
-            train::noise_of<float>(schedule, times[n], x.subspan(n * size, size), image, noise);
-            train::training_target<float>(schedule, type, times[n], image, noise, answer.subspan(n * size, size));
+            const int t = static_cast<int>(times[n]);
+            train::noise_of<float>(schedule, t, x.subspan(n * size, size), image, noise);
+            train::training_target<float>(schedule.at(t, type), image, noise, answer.subspan(n * size, size));
         }
     }
 };
@@ -30,8 +31,8 @@ struct knows_the_gaussian {
     train::noise_schedule schedule;
     double variance;
 
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) const {
-        const double bar = schedule.alpha_cumprod(times[0]);
+    void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) const {
+        const double bar = schedule.alpha_cumprod(static_cast<int>(times[0]));
         const double factor = std::sqrt(1 - bar) / (bar * variance + 1 - bar);
         for (std::size_t i = 0; i != x.size(); ++i) {
             answer[i] = static_cast<float>(factor * static_cast<double>(x[i]));

@@ -95,14 +95,14 @@ TEST_CASE("min-SNR weights: the x0 loss capped at gamma, whatever the network pr
             const auto x0 = random_values<double>(engine, 20);
             const auto noise = random_values<double>(engine, 20);
             std::vector<double> x_t(20);
-            q_sample<double>(schedule, t, x0, noise, x_t);
+            add_noise<double>(schedule.at(t, prediction_type::epsilon), x0, noise, x_t);
             for (const double gamma : {1.0, 5.0, 20.0}) {
                 for (const auto type : {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample}) {
                     if (type == prediction_type::epsilon && snr == 0) { continue; }
                     std::vector<double> target(20);
                     std::vector<double> unused(20);
                     std::vector<double> image(20);
-                    training_target<double>(schedule, type, t, x0, noise, target);
+                    training_target<double>(schedule.at(t, type), x0, noise, target);
                     auto answer = random_values<double>(engine, 20);
                     for (std::size_t i = 0; i != 20; ++i) { answer[i] += target[i]; }
                     predicted_x0<double>(schedule, type, t, x_t, answer, image);

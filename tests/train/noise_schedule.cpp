@@ -100,7 +100,7 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
         for (int step = 0; step < schedule.steps(); step += 1 + schedule.steps() / 13) {
             const int t = schedule.steps() - 1 - step;
             std::vector<T> x_t(n);
-            q_sample<T>(schedule, t, x0, noise, x_t);
+            add_noise<T>(schedule.at(t, prediction_type::epsilon), x0, noise, x_t);
             for (std::size_t i = 0; i != n; ++i) {
                 const double expected =
                     schedule.signal(t) * static_cast<double>(x0[i]) + schedule.sigma(t) * static_cast<double>(noise[i]);
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
                 std::vector<T> image(n);
                 std::vector<T> found_noise(n);
                 std::vector<T> again(n);
-                training_target<T>(schedule, type, t, x0, noise, answer);
+                training_target<T>(schedule.at(t, type), x0, noise, answer);
                 predicted_x0<T>(schedule, type, t, x_t, answer, image);
                 predicted_noise<T>(schedule, type, t, x_t, answer, found_noise);
                 noise_of<T>(schedule, t, x_t, x0, again);
@@ -134,7 +134,7 @@ TEST_CASE("v is the derivative of x_t with respect to the angle of signal and no
     const auto noise = normals<double>(6, 8);
     std::vector<double> v(8);
     for (const int t : {3, 400, 900}) {
-        training_target<double>(schedule, prediction_type::velocity, t, x0, noise, v);
+        training_target<double>(schedule.at(t, prediction_type::velocity), x0, noise, v);
         const double angle = std::atan2(schedule.sigma(t), schedule.signal(t));
         const double h = 1e-5;
         for (std::size_t i = 0; i != 8; ++i) {
@@ -178,9 +178,9 @@ TEST_CASE("zero terminal SNR leaves nothing of the image at the last step, and t
         const std::vector<double> image{0.5, -0.25};
         const std::vector<double> noise{1.5, -2};
         std::vector<double> out(2);
-        q_sample<double>(after, last, image, noise, out);
+        add_noise<double>(after.at(last, prediction_type::epsilon), image, noise, out);
         CHECK(out == noise);
-        training_target<double>(after, prediction_type::velocity, last, image, noise, out);
+        training_target<double>(after.at(last, prediction_type::velocity), image, noise, out);
         CHECK(out == std::vector{-0.5, 0.25});
     }
     CHECK_THROWS_AS(static_cast<void>(noise_schedule::linear(1).with_zero_terminal_snr()), pulse::input_error);

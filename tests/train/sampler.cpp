@@ -107,7 +107,7 @@ TEST_CASE("clipping keeps images in range whatever the network says") {
     const auto schedule = noise_schedule::linear();
     std::vector<float> out(256);
     ddim_sample(schedule, {.steps = 20, .seed = 1}, 4, out,
-                [](std::span<const float> x, std::span<const int>, std::span<float> answer) {
+                [](std::span<const float> x, std::span<const float>, std::span<float> answer) {
                     for (std::size_t i = 0; i != x.size(); ++i) { answer[i] = -3 * x[i]; }
                 });
     for (const float x : out) { CHECK(std::abs(x) <= 1.0F); }
@@ -116,7 +116,7 @@ TEST_CASE("clipping keeps images in range whatever the network says") {
 TEST_CASE("sizes and options out of range are refused") {
     const auto schedule = noise_schedule::linear();
     std::vector<float> out(10);
-    const auto nothing = [](std::span<const float>, std::span<const int>, std::span<float>) {};
+    const auto nothing = [](std::span<const float>, std::span<const float>, std::span<float>) {};
     CHECK_THROWS_AS(ddim_sample(schedule, {}, 3, out, nothing), pulse::input_error);
     CHECK_THROWS_AS(ddim_sample(schedule, {}, 0, out, nothing), pulse::input_error);
     CHECK_THROWS_AS(ddim_sample(schedule, {.eta = 1.5}, 2, out, nothing), pulse::input_error);

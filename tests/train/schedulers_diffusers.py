@@ -2,9 +2,9 @@
 
     schedulers_diffusers.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
 Ends with 77 when a package is missing. Each line of FOLDER/cases is a JSON object: class, steps and config.
-FOLDER/start holds the noise, and an image, as float32. FOLDER/out gets, for each case, alphas_cumprod; of each time in
-TIMES add_noise and get_velocity of image and noise; then time and images of each step, and the images at the end: all
-float32.
+FOLDER/start holds the noise, and an image, as float32. FOLDER/out gets, for each case with betas, alphas_cumprod; of each
+time in TIMES what the network sees of image and noise, and v; of flow and EDM the time that it reads, what it sees, and what
+it should answer; then time and what it sees in each step, and the images at the end: all float32.
 """
 
 import json
@@ -32,18 +32,41 @@ def network(x, t):
     return 0.7 * torch.tanh(x) + 0.2 * torch.sin(3 * x + 0.01 * float(t))
 
 
+def levels_by_betas(scheduler):
+    # DPM-Solver changes this table for its own steps, and has no get_velocity
+    table = diffusers.DDIMScheduler.from_config(scheduler.config)
+    yield table.alphas_cumprod
+    for t in map(torch.tensor, TIMES):
+        yield from (table.add_noise(image, noise, t), table.get_velocity(image, noise, t))
+
+
+def levels_of_flow(scheduler):
+    """What diffusers' train_dreambooth_lora_sd3.py makes of them, and answers with."""
+    for t in TIMES:
+        time = scheduler.timesteps[999 - t]
+        yield from (time[None], scheduler.scale_noise(image, time[None], noise), noise - image)
+
+
+def levels_of_edm(scheduler):
+    """What train_dreambooth_lora_sdxl.py has for EDM; the answer by table 1 of Karras et al."""
+    data, sign = scheduler.config.sigma_data, -1 if scheduler.config.prediction_type == "v_prediction" else 1
+    for t in TIMES:
+        sigma = scheduler.sigmas[999 - t].double()
+        noisy = image.double() + sigma * noise.double()
+        c_skip, c_out = data**2 / (sigma**2 + data**2), sign * sigma * data / (sigma**2 + data**2).sqrt()
+        yield from (scheduler.timesteps[999 - t][None], scheduler.precondition_inputs(noisy, sigma), (image - c_skip * noisy) / c_out)
+
+
 with open(FOLDER / "out", "wb") as out:
     for line in (FOLDER / "cases").read_text().splitlines():
         case = json.loads(line)
         scheduler = getattr(diffusers, case["class"])(**case["config"])
-        # DPM-Solver changes this table for its own steps, and has no get_velocity
-        table = diffusers.DDIMScheduler.from_config(scheduler.config)
-        values = [table.alphas_cumprod]
-        for t in map(torch.tensor, TIMES):
-            values += [table.add_noise(image, noise, t), table.get_velocity(image, noise, t)]
-        x = noise
-        scheduler.set_timesteps(case["steps"])
+        flow, edm = case["class"].startswith("Flow"), case["class"].startswith("EDM")
+        values = list((levels_of_flow if flow else levels_of_edm if edm else levels_by_betas)(scheduler))
+        x = noise * scheduler.init_noise_sigma if edm else noise
+        scheduler.set_timesteps(case["steps"], **case.get("steps_by", {}))
         for t in scheduler.timesteps:
-            values += [t[None].float(), x]
-            x = scheduler.step(network(x, t), t, x).prev_sample
+            seen = scheduler.scale_model_input(x, t) if edm else x
+            values += [t[None].float(), seen]
+            x = scheduler.step(network(seen, t), t, x).prev_sample
         out.write(torch.cat([*values, x]).float().numpy().tobytes())

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,7 +85,7 @@ std::string line_of(const sampling_case& one) {
     return line + "}}\n";
 }
 
-void network(std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+void network(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
     for (std::size_t i = 0; i != x.size(); ++i) {
         const auto t = static_cast<float>(0.01 * times[0]);
         answer[i] = 0.7F * std::tanh(x[i]) + 0.2F * std::sin(3.0F * x[i] + t);
@@ -121,31 +123,54 @@ double difference(std::span<const float> one, std::span<const float> other) {
     return worst;
 }
 
-} // namespace
-
-TEST_CASE("noise, targets and both samplers equal diffusers' schedulers") {
-    const pulse::test::scratch folder{};
-    const auto cases = all_cases();
-    std::vector<float> noise(picture_size);
-    std::vector<float> image(picture_size);
-    random_source{0, random_stream::sample_start}.fill_normal(0, noise);
-    random_source{0, random_stream::synthetic_images}.fill_normal(0, image);
+/// What schedulers_diffusers.py makes of the cases, from that noise and image; empty where there is no diffusers.
+std::optional<reader> by_diffusers(const pulse::test::scratch& folder, const std::string& lines, const char* packages,
+                                   std::span<const float> noise, std::span<const float> image) {
     {
-        std::ofstream lines{folder.path / "cases"};
-        for (const auto& one : cases) { lines << line_of(one); }
+        std::ofstream{folder.path / "cases"} << lines;
         std::ofstream start{folder.path / "start", std::ios::binary};
         for (const auto& values : {noise, image}) {
             start.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * picture_size));
         }
     }
     const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_SCHEDULERS_SCRIPT "' '" +
-                                folder.path.string() + "' '" PULSE_TEST_PYTHON_PACKAGES "'";
+                                folder.path.string() + "' '" + packages + "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) { return pulse::test::skip("no python3 with torch and diffusers"); }
+    if (WEXITSTATUS(status) == 77) {
+        pulse::test::skip("no python3 with torch and diffusers");
+        return {};
+    }
     REQUIRE(WEXITSTATUS(status) == 0);
+    return reader{std::ifstream{folder.path / "out", std::ios::binary}};
+}
+std::vector<float> drawn(random_stream stream) {
+    std::vector<float> values(picture_size);
+    random_source{0, stream}.fill_normal(0, values);
+    return values;
+}
 
-    reader expected{std::ifstream{folder.path / "out", std::ios::binary}};
+/// A network that looks at what diffusers has shown it.
+auto watched(reader& expected, double time_error) {
+    return [&expected, time_error](std::span<const float> x, std::span<const float> times, std::span<float> answer) {
+        CHECK(std::abs(times[0] - expected.next(1)[0]) <= time_error);
+        CHECK(psnr(x, expected.next(picture_size)) > least_psnr);
+        network(x, times, answer);
+    };
+}
+
+} // namespace
+
+TEST_CASE("noise, targets and samplers equal diffusers' schedulers") {
+    const pulse::test::scratch folder{};
+    const auto cases = all_cases();
+    const std::vector<float> noise = drawn(random_stream::sample_start);
+    const std::vector<float> image = drawn(random_stream::synthetic_images);
+    std::string lines;
+    for (const auto& one : cases) { lines += line_of(one); }
+    auto found = by_diffusers(folder, lines, PULSE_TEST_PYTHON_PACKAGES, noise, image);
+    if (!found) { return; }
+    reader& expected = *found;
     for (const auto& one : cases) {
         CAPTURE(line_of(one));
         const noise_schedule schedule = schedule_of(one.settings);
@@ -158,17 +183,88 @@ TEST_CASE("noise, targets and both samplers equal diffusers' schedulers") {
         CHECK(worst < 1e-5);
         std::vector<float> made(picture_size);
         for (const int t : {0, 1, 400, 998, 999}) {
-            q_sample<float>(schedule, t, image, noise, made);
+            add_noise<float>(schedule.at(t, prediction_type::epsilon), image, noise, made);
             CHECK(difference(made, expected.next(picture_size)) < 1e-5);
-            training_target<float>(schedule, prediction_type::velocity, t, image, noise, made);
+            training_target<float>(schedule.at(t, prediction_type::velocity), image, noise, made);
             CHECK(difference(made, expected.next(picture_size)) < 1e-5);
         }
-        const auto predict = [&](std::span<const float> x, std::span<const int> times, std::span<float> answer) {
-            CHECK(static_cast<float>(times[0]) == expected.next(1)[0]);
-            CHECK(psnr(x, expected.next(picture_size)) > least_psnr);
-            network(x, times, answer);
-        };
-        draw_images(one.settings, {.kind = one.kind, .steps = one.steps}, 1, made, predict);
+        draw_images(one.settings, {.kind = one.kind, .steps = one.steps}, 1, made, watched(expected, 0));
+        CHECK(psnr(made, expected.next(picture_size)) > least_psnr);
+    }
+    CHECK(expected.file.peek() == std::ifstream::traits_type::eof());
+}
+
+TEST_CASE("flow and EDM equal diffusers' schedulers") {
+    const pulse::test::scratch folder{};
+    const std::vector<float> noise = drawn(random_stream::sample_start);
+    const std::vector<float> image = drawn(random_stream::synthetic_images);
+    struct other_case {
+        scheduler_settings settings{};
+        int steps{};
+        std::int64_t pixels{};
+        std::string line{};
+    };
+    std::vector<other_case> cases;
+    for (const int steps : {1, 7, 30}) {
+        const std::string of_steps = R"(", "steps": )" + std::to_string(steps);
+        for (const double shift : {1.0, 3.0}) {
+            cases.push_back({{.flow = rectified_flow{.shift = shift}},
+                             steps,
+                             0,
+                             R"({"class": "FlowMatchEulerDiscreteScheduler)" + of_steps + R"(, "config": {"shift": )" +
+                                 std::to_string(shift) + "}}\n"});
+        }
+        for (const std::int64_t pixels : {1024, 16384, 65536}) {
+            // as calculate_shift() of the pipelines has it
+            const double mu = 0.5 + (1.15 - 0.5) / (4096 - 256) * (static_cast<double>(pixels) / 4 - 256);
+            cases.push_back({{.flow = rectified_flow{.shift = 3, .by_size = true}},
+                             steps,
+                             pixels,
+                             R"({"class": "FlowMatchEulerDiscreteScheduler)" + of_steps + R"(, "steps_by": {"mu": )" +
+                                 std::to_string(mu) + R"(}, "config": {"shift": 3, "use_dynamic_shifting": true}})" +
+                                 "\n"});
+        }
+        for (const double data : {0.5, 1.0}) {
+            for (const bool velocity : {false, true}) {
+                cases.push_back({{.edm = edm_noise{.sigma_max = 40, .sigma_data = data, .velocity = velocity}},
+                                 steps,
+                                 0,
+                                 R"({"class": "EDMEulerScheduler)" + of_steps +
+                                     R"(, "config": {"sigma_max": 40, "sigma_data": )" + std::to_string(data) +
+                                     R"(, "prediction_type": ")" + (velocity ? "v_prediction" : "epsilon") + "\"}}\n"});
+            }
+        }
+    }
+    std::string lines;
+    for (const auto& one : cases) { lines += one.line; }
+    auto found = by_diffusers(folder, lines, PULSE_TEST_PYTHON_NEWEST_PACKAGES, noise, image);
+    if (!found) { return; }
+    reader& expected = *found;
+    for (const auto& one : cases) {
+        CAPTURE(one.line);
+        const noise_process process = process_of(one.settings);
+        CHECK(process.steps() == 1000);
+        std::vector<float> made(picture_size);
+        for (const int t : {0, 1, 400, 998, 999}) {
+            CAPTURE(t);
+            // The scheduler shifts by size only when it draws.
+            rectified_flow unshifted{};
+            const noise_level level = one.pixels != 0 ? unshifted.at(t, 0) : process.at(t, prediction_type::epsilon, 0);
+            CHECK(level.time == doctest::Approx(static_cast<double>(expected.next(1)[0])).epsilon(1e-5));
+            add_noise<float>(level, image, noise, made);
+            CHECK(difference(made, expected.next(picture_size)) < 2e-5);
+            training_target<float>(level, image, noise, made);
+            const auto wanted = expected.next(picture_size);
+            CHECK(psnr(made, wanted) > least_psnr);
+            std::vector<float> x0(picture_size);
+            std::vector<float> eps(picture_size);
+            std::vector<float> x(picture_size);
+            add_noise<float>(level, image, noise, x);
+            read_answer<float>(level, x, made, x0, eps);
+            CHECK(psnr(x0, image) > 60); // next to nothing is left of one of both at the ends
+            CHECK(psnr(eps, noise) > 60);
+        }
+        draw_images(one.settings, {.steps = one.steps, .pixels = one.pixels}, 1, made, watched(expected, 2e-4));
         CHECK(psnr(made, expected.next(picture_size)) > least_psnr);
     }
     CHECK(expected.file.peek() == std::ifstream::traits_type::eof());

@@ -19,7 +19,8 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/loss.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/noise_level.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/random.hpp>
 
 namespace pulse::cuda {
@@ -37,11 +38,10 @@ public:
 
     /// All work goes into `stream`, which must be the backend's. The images must outlive it. Throws input_error naming
     /// the option that is out of range, or when the images are not of the model's size.
-    diffusion_task(const Images& images, const train::noise_schedule& schedule, const train::diffusion_options& options,
+    diffusion_task(const Images& images, const train::noise_process& noise, const train::diffusion_options& options,
                    cudaStream_t stream, train::condition_source conditions = {}) :
         images_{images},
-        schedule_{schedule}, options_{checked(images, schedule, options)}, key_{options.seed,
-                                                                                train::random_stream::noise},
+        process_{noise}, options_{checked(images, noise, options)}, key_{options.seed, train::random_stream::noise},
         stream_{stream}, table_{samples_of_replica()}, times_{samples_of_replica()}, host_table_{samples_of_replica()},
         host_times_{samples_of_replica()}, conditions_{std::move(conditions), options_.microbatch_size,
                                                        options_.microbatches},
@@ -56,7 +56,7 @@ public:
         on_ = {stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
 
-    diffusion_task(const Images&&, const train::noise_schedule&, const train::diffusion_options&, cudaStream_t,
+    diffusion_task(const Images&&, const train::noise_process&, const train::diffusion_options&, cudaStream_t,
                    train::condition_source = {}) = delete;
 
     /// Samples that one step consumes, of all replicas.
@@ -73,27 +73,23 @@ public:
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         uploaded_.synchronize();
         const std::size_t elements = images_.data().elements();
+        const std::size_t pixels = elements / static_cast<std::size_t>(images_.layout().channels);
         const double step_elements = static_cast<double>(samples_of_step() * elements);
         const std::uint64_t first = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != samples_of_replica(); ++i) {
             const std::uint64_t at = first + i;
-            const int t = time_of(at);
+            const train::noise_level level = train::detail::level_at(options_, process_, at, pixels);
             diffusion_sample& sample = host_table_.data()[i];
             sample.noise_index = train::detail::noise_at(options_, at, elements);
-            sample.loss_factor = train::detail::weight_at(options_, schedule_, at, t) / step_elements;
+            sample.loss_factor = train::detail::weight_at(options_, process_, at, level) / step_elements;
             sample.gradient_factor = static_cast<float>(2.0 * sample.loss_factor * loss_scale);
-            sample.signal = static_cast<float>(schedule_.signal(t));
-            sample.sigma = static_cast<float>(schedule_.sigma(t));
-            // The target is linear in both: its factors are the targets of one without the other.
-            const float zero = 0.0F;
-            const float one = 1.0F;
-            train::training_target<float>(schedule_, options_.prediction, t, {&zero, 1}, {&one, 1},
-                                          {&sample.target_noise, 1});
-            train::training_target<float>(schedule_, options_.prediction, t, {&one, 1}, {&zero, 1},
-                                          {&sample.target_image, 1});
+            sample.signal = static_cast<float>(level.signal);
+            sample.sigma = static_cast<float>(level.sigma);
+            sample.target_noise = static_cast<float>(level.target_noise);
+            sample.target_image = static_cast<float>(level.target_image);
             sample.image = images_.data().index_at(at);
             sample.flipped = images_.data().flipped_at(at) ? 1U : 0U;
-            host_times_.data()[i] = static_cast<float>(t);
+            host_times_.data()[i] = static_cast<float>(level.time);
             if (offsets_.size() != 0) {
                 const auto channels = static_cast<std::size_t>(images_.layout().channels);
                 train::detail::fill_noise_offsets(options_, at, {host_offsets_.data() + i * channels, channels});
@@ -115,7 +111,7 @@ public:
     /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
     void evaluate_at(const train::evaluation& what) {
         options_.evaluated = what;
-        train::detail::require_in_range(options_, schedule_, images_.data().elements());
+        train::detail::require_in_range(options_, process_, images_.data().elements());
     }
 
     /// On the device; the same address in every step.
@@ -156,12 +152,12 @@ public:
 
 private:
     [[nodiscard]] static const train::diffusion_options& checked(const Images& images,
-                                                                 const train::noise_schedule& schedule,
+                                                                 const train::noise_process& noise,
                                                                  const train::diffusion_options& o) {
         if (o.microbatch_size < 1 || o.microbatch_size > 65535) {
             throw input_error{"diffusion_task: microbatch_size must be 1 to 65535"};
         }
-        train::detail::require_in_range(o, schedule, images.data().elements());
+        train::detail::require_in_range(o, noise, images.data().elements());
         return o;
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
@@ -171,12 +167,9 @@ private:
         if (offsets_.size() == 0) { return nullptr; }
         return offsets_.data() + first_of(microbatch) * static_cast<std::size_t>(images_.layout().channels);
     }
-    [[nodiscard]] int time_of(std::uint64_t position) const {
-        return train::detail::time_at(options_, schedule_, position);
-    }
 
     const Images& images_;
-    train::noise_schedule schedule_;
+    train::noise_process process_;
     train::diffusion_options options_;
     random_key key_;
     cudaStream_t stream_;

@@ -14,7 +14,7 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/latent_task.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/noise_process.hpp>
 
 namespace pulse::train {
 
@@ -29,7 +29,7 @@ public:
     using frozen_backend =
         cuda::backend<std::conditional_t<std::is_same_v<Precision, cuda::fp16>, cuda::tf32, Precision>>;
 
-    latent_task(latents& of_step, const noise_schedule& noise, const diffusion_options& options,
+    latent_task(latents& of_step, const noise_process& noise, const diffusion_options& options,
                 const any_transport& of_rank, condition_source conditions) :
         base{of_step, noise, options, cuda::stream_of(of_rank), std::move(conditions)},
         latents_{of_step}, stream_{cuda::stream_of(of_rank)} {}

@@ -18,6 +18,12 @@ namespace pulse::data {
 /// Which of a folder's pictures there are, where a share of them is held out of training, for weights to be judged by.
 enum class picture_part : std::uint8_t { trained_on, held_out };
 
+/// Each picture stands once in an epoch, whatever the name of its folder asks for.
+inline void see_each_once(picture_index& index) noexcept {
+    for (picture_entry& entry : index.entries) { entry.repeats = 1; }
+    index.repeats.clear();
+}
+
 /// Leaves one part of an index: `share` of its pictures are held out, at least one, and each stands once in them.
 ///
 /// Names alone decide which: a picture that is added or removed moves few others from one part to the other, all seeds
@@ -37,8 +43,8 @@ inline void keep_part(picture_index& index, double share, picture_part part) {
     auto held = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(share * static_cast<double>(all))));
     while (held < all && rank[order[held]] == rank[order[held - 1]]) { ++held; }
     if (held >= all) {
-        throw input_error("'" + index.folder.string() + "': of " + std::to_string(all) + " pictures, " +
-                          std::to_string(held) + " to be held out leave none to train on");
+        throw input_error("'" + index.folder.string() + "' has " + std::to_string(all) + " pictures; with " +
+                          std::to_string(held) + " held out, none are left to train on");
     }
     const auto border = order.begin() + static_cast<std::ptrdiff_t>(held);
     part == picture_part::held_out ? order.erase(border, order.end()) : order.erase(order.begin(), border);
@@ -46,9 +52,7 @@ inline void keep_part(picture_index& index, double share, picture_part part) {
     std::vector<picture_entry> kept;
     for (const std::size_t i : order) { kept.push_back(std::move(index.entries[i])); }
     index.entries = std::move(kept);
-    if (part == picture_part::trained_on) { return; }
-    for (picture_entry& entry : index.entries) { entry.repeats = 1; }
-    index.repeats.clear();
+    if (part == picture_part::held_out) { see_each_once(index); }
 }
 
 } // namespace pulse::data

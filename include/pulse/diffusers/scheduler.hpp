@@ -10,19 +10,22 @@
 
 namespace pulse::diffusers {
 
-/// What a scheduler_config.json says, of every class of diffusers that adds noise by betas, whose defaults stand for
-/// keys that it has not.
+/// What a scheduler_config.json says, of every class of diffusers that adds noise by betas, by rectified flow
+/// (FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler) or as EDM does (EDMEulerScheduler,
+/// EDMDPMSolverMultistepScheduler), whose defaults stand for keys that it has not.
 ///
-/// Keys that only concern drawing are taken as they are (drawing_of). Throws input_error naming `source` and the key: a
-/// class that adds noise otherwise (flow matching, EDM), a value that schedule_of() refuses, or a key that is not known
-/// and is neither false nor null.
+/// Keys that only concern drawing are taken as they are (drawing_of). Throws input_error naming `source` and the key:
+/// another class, a value that process_of() refuses, or a key that is not known and is neither false nor null.
 [[nodiscard]] PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, std::string_view source);
 
-/// The text of a scheduler_config.json: that of a DDIMScheduler.
+/// The text of a scheduler_config.json: that of a DDIMScheduler, FlowMatchEulerDiscreteScheduler or EDMEulerScheduler.
 [[nodiscard]] PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settings);
 
 /// Reads `folder`/scheduler_config.json; DIR/scheduler in a diffusers folder.
 [[nodiscard]] PULSE_INLINE train::scheduler_settings read_scheduler(const std::filesystem::path& folder);
+
+/// The class of that text.
+[[nodiscard]] PULSE_INLINE std::string class_of(const train::scheduler_settings& settings);
 
 /// How a scheduler_config.json asks for pictures to be drawn.
 struct scheduler_drawing {

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,9 @@
 #include <pulse/io/atomic_file.hpp>
 #include <pulse/io/json_field.hpp>
 #include <pulse/io/parse_json.hpp>
+#include <pulse/train/edm.hpp>
+#include <pulse/train/flow.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/scheduler_settings.hpp>
 
@@ -65,11 +69,9 @@ inline constexpr std::array<scheduler_class, 21> scheduler_classes{
         return text.starts_with(one.name) && std::string_view{text}.substr(one.name.size()) == "Scheduler";
     });
     if (found != scheduler_classes.end()) { return *found; }
-    name.fail("is '" + io::printable(text) + "', which " +
-              (text.find("Flow") != std::string::npos  ? "adds noise by flow matching"
-               : text.find("EDM") != std::string::npos ? "adds noise as EDM does"
-                                                       : "is none of those that add noise by betas") +
-              "; pulse trains with those of diffusers that have betas, such as DDIMScheduler");
+    name.fail("is '" + io::printable(text) +
+              "', which is none of those of diffusers that add noise by betas, such as DDIMScheduler, by flow matching "
+              "or as EDM does");
 }
 
 /// Keys that decide nothing but how pictures are drawn, in any class of any version of diffusers.
@@ -98,6 +100,7 @@ inline constexpr std::array drawing_keys{"algorithm_type",
                                          "solver_order",
                                          "solver_p",
                                          "solver_type",
+                                         "stochastic_sampling",
                                          "steps_offset",
                                          "tau_func",
                                          "tensor_format",
@@ -118,6 +121,68 @@ inline constexpr std::array training_keys{
     "num_train_timesteps",   "beta_schedule",   "beta_start",    "beta_end",
     "trained_betas",         "prediction_type", "timestep_type", "use_flow_sigmas",
     "rescale_betas_zero_snr"};
+
+/// Reads keys of a scheduler into values that stand where a file has none.
+struct scheduler_keys {
+    const io::json_field& root;
+
+    void operator()(const char* name, double& value) const {
+        if (root.has(name)) { value = root[name].number(); }
+    }
+    void operator()(const char* name, int& value) const {
+        if (root.has(name)) { value = root[name].small_integer(); }
+    }
+    void operator()(const char* name, bool& value) const {
+        if (root.has(name)) { value = root[name].boolean(); }
+    }
+};
+
+/// Throws input_error naming a key that is neither known nor off.
+inline void require_known(const nlohmann::json& config, std::span<const char* const> keys, const auto& refuse) {
+    for (const auto& [key, value] : config.items()) {
+        const auto is_key = [&name = key](const char* known) { return known == name; };
+        const bool known = std::ranges::any_of(keys, is_key) || std::ranges::any_of(drawing_keys, is_key);
+        if (key.starts_with('_') || known || value == false) { continue; }
+        refuse(key, "does not know this key, which may change the noise");
+    }
+}
+
+[[nodiscard]] inline train::rectified_flow read_flow(const io::json_field& root, const nlohmann::json& config,
+                                                     const auto& refuse) {
+    constexpr std::array keys{"num_train_timesteps", "shift", "base_shift", "max_shift", "base_image_seq_len",
+                              "max_image_seq_len"};
+    require_known(config, keys, refuse);
+    train::rectified_flow flow;
+    const scheduler_keys take{root};
+    take("num_train_timesteps", flow.train_steps);
+    take("shift", flow.shift);
+    take("use_dynamic_shifting", flow.by_size);
+    take("base_shift", flow.base_shift);
+    take("max_shift", flow.max_shift);
+    take("base_image_seq_len", flow.base_image_seq_len);
+    take("max_image_seq_len", flow.max_image_seq_len);
+    if (flow.by_size && root.has("time_shift_type") && root["time_shift_type"].text() != "exponential") {
+        refuse("time_shift_type", "shifts exponentially alone");
+    }
+    return flow;
+}
+[[nodiscard]] inline train::edm_noise read_edm(const io::json_field& root, const nlohmann::json& config,
+                                               const auto& refuse) {
+    constexpr std::array keys{"num_train_timesteps", "sigma_min", "sigma_max",      "sigma_data",
+                              "sigma_schedule",      "rho",       "prediction_type"};
+    require_known(config, keys, refuse);
+    train::edm_noise edm;
+    const scheduler_keys take{root};
+    take("num_train_timesteps", edm.train_steps);
+    take("sigma_min", edm.sigma_min);
+    take("sigma_max", edm.sigma_max);
+    take("sigma_data", edm.sigma_data);
+    take("rho", edm.rho);
+    if (root.has("prediction_type")) {
+        edm.velocity = root["prediction_type"].one_of<bool>({{"epsilon", false}, {"v_prediction", true}});
+    }
+    return edm;
+}
 
 /// A key and its value as messages have them.
 [[nodiscard]] inline std::string shown_key(const std::string& key, const nlohmann::json& value, const char* between) {
@@ -158,17 +223,24 @@ inline constexpr std::array training_keys{
 PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, std::string_view source) {
     const nlohmann::json json = detail::scheduler_json(text, source);
     const io::json_field root{json, {source, "the scheduler", "a scheduler's config"}};
-    const detail::scheduler_class& kind = detail::scheduler_class_of(root["_class_name"]);
     const auto refuse = [&](const std::string& key, const char* why) {
         throw input_error(std::string{source} + ": " + detail::shown_key(key, json[key], " is ") + "; pulse " + why);
     };
-    for (const auto& [key, value] : json.items()) {
-        const auto is_key = [&name = key](const char* known) { return known == name; };
-        const bool known =
-            std::ranges::any_of(detail::drawing_keys, is_key) || std::ranges::any_of(detail::training_keys, is_key);
-        if (key.starts_with('_') || known || value == false) { continue; }
-        refuse(key, "does not know this key, which may change the noise");
+    const auto checked = [&](const train::scheduler_settings& read) {
+        try {
+            static_cast<void>(train::process_of(read));
+        } catch (const input_error& why) { throw input_error(std::string{source} + ": " + why.what()); }
+        return read;
+    };
+    const std::string asked = root["_class_name"].text();
+    if (asked == "FlowMatchEulerDiscreteScheduler" || asked == "FlowMatchHeunDiscreteScheduler") {
+        return checked({.flow = detail::read_flow(root, json, refuse)});
     }
+    if (asked == "EDMEulerScheduler" || asked == "EDMDPMSolverMultistepScheduler") {
+        return checked({.edm = detail::read_edm(root, json, refuse)});
+    }
+    const detail::scheduler_class& kind = detail::scheduler_class_of(root["_class_name"]);
+    detail::require_known(json, detail::training_keys, refuse);
     if (root.has("use_flow_sigmas") && root["use_flow_sigmas"].boolean()) {
         refuse("use_flow_sigmas", "does not train by flow matching");
     }
@@ -188,21 +260,20 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
     const auto take = [&](const char* name, auto& value, const auto& get) {
         if (root.has(name)) { value = get(root[name]); }
     };
-    const auto number = [](const io::json_field& field) { return field.number(); };
-    const auto boolean = [](const io::json_field& field) { return field.boolean(); };
-    take("num_train_timesteps", read.train_steps, [](const io::json_field& field) { return field.small_integer(); });
+    const detail::scheduler_keys take_plain{root};
+    take_plain("num_train_timesteps", read.train_steps);
     take("beta_schedule", read.betas, [](const io::json_field& field) {
         return field.one_of<train::beta_shape>({{"linear", train::beta_shape::linear},
                                                 {"scaled_linear", train::beta_shape::scaled_linear},
                                                 {"squaredcos_cap_v2", train::beta_shape::squared_cosine},
                                                 {"sigmoid", train::beta_shape::sigmoid}});
     });
-    take("beta_start", read.beta_start, number);
-    take("beta_end", read.beta_end, number);
+    take_plain("beta_start", read.beta_start);
+    take_plain("beta_end", read.beta_end);
     if (root.has("trained_betas")) {
         for (const io::json_field& beta : root["trained_betas"].list()) { read.trained_betas.push_back(beta.number()); }
     }
-    take("rescale_betas_zero_snr", read.zero_terminal_snr, boolean);
+    take_plain("rescale_betas_zero_snr", read.zero_terminal_snr);
     take("prediction_type", read.prediction, [](const io::json_field& field) {
         return field.one_of<train::prediction_type>({{"epsilon", train::prediction_type::epsilon},
                                                      {"v_prediction", train::prediction_type::velocity},
@@ -213,17 +284,18 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
                                                       {"trailing", train::timestep_spacing::trailing},
                                                       {"linspace", train::timestep_spacing::linspace}});
     });
-    take("steps_offset", read.steps_offset, [](const io::json_field& field) { return field.small_integer(); });
+    take_plain("steps_offset", read.steps_offset);
     // Of other classes these keys are left over from another scheduler, and not read.
-    if (kind.reads_alpha) { take("set_alpha_to_one", read.set_alpha_to_one, boolean); }
+    if (kind.reads_alpha) { take_plain("set_alpha_to_one", read.set_alpha_to_one); }
     if (kind.clips) {
-        take("clip_sample", read.clip_sample, boolean);
-        take("clip_sample_range", read.clip_sample_range, number);
+        take_plain("clip_sample", read.clip_sample);
+        take_plain("clip_sample_range", read.clip_sample_range);
     }
-    try {
-        static_cast<void>(train::schedule_of(read));
-    } catch (const input_error& why) { throw input_error(std::string{source} + ": " + why.what()); }
-    return read;
+    return checked(read);
+}
+
+PULSE_INLINE std::string class_of(const train::scheduler_settings& settings) {
+    return settings.flow ? "FlowMatchEulerDiscreteScheduler" : settings.edm ? "EDMEulerScheduler" : "DDIMScheduler";
 }
 
 PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settings) {
@@ -231,7 +303,28 @@ PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settin
     constexpr std::array predictions{"epsilon", "v_prediction", "sample"};
     constexpr std::array spacings{"leading", "trailing", "linspace"};
     nlohmann::ordered_json out;
-    out["_class_name"] = "DDIMScheduler";
+    out["_class_name"] = class_of(settings);
+    if (settings.flow) {
+        const train::rectified_flow& flow = *settings.flow;
+        out["num_train_timesteps"] = flow.train_steps;
+        out["shift"] = flow.shift;
+        out["use_dynamic_shifting"] = flow.by_size;
+        out["base_shift"] = flow.base_shift;
+        out["max_shift"] = flow.max_shift;
+        out["base_image_seq_len"] = flow.base_image_seq_len;
+        out["max_image_seq_len"] = flow.max_image_seq_len;
+        return out.dump(2) + "\n";
+    }
+    if (settings.edm) {
+        const train::edm_noise& edm = *settings.edm;
+        out["num_train_timesteps"] = edm.train_steps;
+        out["sigma_min"] = edm.sigma_min;
+        out["sigma_max"] = edm.sigma_max;
+        out["sigma_data"] = edm.sigma_data;
+        out["rho"] = edm.rho;
+        out["prediction_type"] = edm.velocity ? "v_prediction" : "epsilon";
+        return out.dump(2) + "\n";
+    }
     out["num_train_timesteps"] = settings.train_steps;
     out["beta_start"] = settings.beta_start;
     out["beta_end"] = settings.beta_end;
@@ -260,11 +353,14 @@ PULSE_INLINE scheduler_drawing drawing_of(std::string_view text, std::string_vie
     scheduler_drawing found{.class_name = root["_class_name"].text()};
     const nlohmann::json usual = detail::usual_solver();
     const bool solver = found.class_name == "DPMSolverMultistepScheduler";
+    const bool flow = found.class_name.starts_with("FlowMatch");
     for (const auto& [key, value] : json.items()) {
         // What follows from others' files, such as the solver's keys in one of DDIM, is not read by the class.
         const bool off = value.is_null() || value == false;
-        const bool differs = usual.contains(key) ? solver && usual[key] != value
-                                                 : !off && (key == "thresholding" || key.starts_with("use_"));
+        const bool other_way = key == "thresholding" || key == "stochastic_sampling" || key == "shift_terminal" ||
+                               (key == "sigma_schedule" && value != "karras") ||
+                               (key.starts_with("use_") && !(flow && key == "use_dynamic_shifting"));
+        const bool differs = usual.contains(key) ? solver && usual[key] != value : !off && other_way;
         if (differs) { found.others.push_back(detail::shown_key(key, value, " ")); }
     }
     return found;

@@ -21,6 +21,7 @@ struct pictures_words {
     std::string size{"size"};
     std::string buckets{"buckets"};
     std::string resample_positions{"resample_positions"};
+    std::string held_out{"held_out"};
     std::string networks{"networks"};
     std::string cache{"cache"};
     std::string skip_bad_pictures{"on_bad_picture = skip"};
@@ -33,8 +34,8 @@ struct pictures_words {
 struct pictures_options {
     std::filesystem::path data{};      ///< a folder of pictures, as data::open_pictures reads it
     diffusers::model_files networks{}; ///< a pipeline with the frozen networks of the model
-    /// Share of the pictures that are held out of training, for the weights to be judged by; 0: none. Which part of them
-    /// these are.
+    /// Share of the pictures that are held out of training, for the weights to be judged by; 0: none. Which part these
+    /// are: of what is held out, a whole folder too, each picture is seen once in an epoch.
     double held_out{};
     data::picture_part part{data::picture_part::trained_on};
     /// Where what they make is kept, so that each picture and caption is encoded once; empty: it is encoded for each

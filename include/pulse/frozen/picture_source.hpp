@@ -258,7 +258,15 @@ private:
                                   " goes on without"};
             } catch (const data::caption_field_error& e) { throw input_error{e.what() + column_hint(o)}; }
         }();
-        if (o.held_out > 0) { data::keep_part(index, o.held_out, o.part); }
+        if (o.held_out > 0) {
+            try {
+                data::keep_part(index, o.held_out, o.part);
+            } catch (const input_error& e) {
+                throw input_error{std::string{e.what()} + ": " + o.words.held_out + " is too great"};
+            }
+        } else if (o.part == data::picture_part::held_out) {
+            data::see_each_once(index);
+        }
         const auto found = static_cast<int>(index.classes.size());
         const std::string folder = '\'' + o.data.string() + "' has ";
         if (view.classes != 0 && found == 0) {

@@ -29,7 +29,7 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/latent_task.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/task.hpp>
 
 namespace pulse {
@@ -77,7 +77,7 @@ public:
     /// Samples from global position `end` on, behind the last step, are not encoded ahead. Collective where there is a
     /// cache, which is filled. Throws input_error naming the field and the file.
     pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,
-                  const train::noise_schedule& noise, train::diffusion_options options,
+                  const train::noise_process& noise, train::diffusion_options options,
                   std::uint64_t end = std::numeric_limits<std::uint64_t>::max()) :
         pictures_task{from,
                       of_rank,
@@ -181,7 +181,7 @@ public:
 
 private:
     pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,
-                  const train::noise_schedule& noise, train::diffusion_options options, std::uint64_t end,
+                  const train::noise_process& noise, train::diffusion_options options, std::uint64_t end,
                   const replica_place& place) :
         from_{from},
         in_bubbles_{!made.plan.frozen_tasks.empty() && !options.evaluated}, end_{end}, networks_{from, of_rank,

@@ -13,7 +13,7 @@ namespace pulse::detail {
     return kind == message_kind::boundary || kind == message_kind::skip || kind == message_kind::prediction;
 }
 
-/// Whether an evaluation, which makes the forward passes of a step and their losses alone, runs an instruction. Of a
+/// Whether an evaluation, which makes only the forward passes of a step and their losses, runs an instruction. Of a
 /// backward pass that begins with a loss it computes that, and no more. A stage is recomputed for the loss that reads
 /// its output, or for the forward passes that read its skips.
 [[nodiscard]] inline bool is_of_forward_passes(const instruction& what, const step_model& model) noexcept {

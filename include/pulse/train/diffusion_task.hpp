@@ -13,12 +13,14 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/loss.hpp>
+#include <pulse/train/noise_level.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/random.hpp>
 
 namespace pulse::train {
 
-/// Of which samples a loss is that weights are judged by.
+/// At which timestep, and by which samples, weights are judged.
 struct evaluation {
     int timestep{};          ///< at which all samples are
     std::uint64_t samples{}; ///< those at global positions from this one on have no part in it
@@ -27,7 +29,7 @@ struct evaluation {
 /// What a step of denoising training consists of.
 struct diffusion_options {
     std::uint64_t seed{};
-    prediction_type prediction{prediction_type::velocity};
+    prediction_type prediction{prediction_type::velocity}; ///< of a noise schedule of betas
     /// Min-SNR weighting of the loss; 0 leaves every sample its weight of 1.
     double min_snr_gamma{};
     /// Offset noise: to a sample's noise, each channel adds one normal number of its own, times this.
@@ -52,7 +54,7 @@ namespace detail {
 
 /// Throws input_error naming the option that is out of range, or when images of `elements` elements are not of the
 /// model's size.
-inline void require_in_range(const diffusion_options& o, const noise_schedule& schedule, std::size_t elements) {
+inline void require_in_range(const diffusion_options& o, const noise_process& noise, std::size_t elements) {
     if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
     if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
     if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
@@ -65,11 +67,12 @@ inline void require_in_range(const diffusion_options& o, const noise_schedule& s
         throw input_error{"diffusion_task: an image has " + std::to_string(elements) + " elements, the model's input " +
                           std::to_string(o.model_elements)};
     }
-    if (o.evaluated && (o.evaluated->timestep < 0 || o.evaluated->timestep >= schedule.steps())) {
+    if (o.evaluated && (o.evaluated->timestep < 0 || o.evaluated->timestep >= noise.steps())) {
         throw input_error{"diffusion_task: there is no timestep " + std::to_string(o.evaluated->timestep) +
-                          " to evaluate: the noise schedule has " + std::to_string(schedule.steps())};
+                          " to evaluate: the noise schedule has " + std::to_string(noise.steps())};
     }
-    require_predictable(schedule, o.prediction);
+    if (noise.betas() != nullptr) { return require_predictable(*noise.betas(), o.prediction); }
+    if (o.min_snr_gamma > 0) { throw input_error{"diffusion_task: min_snr_gamma is for a noise schedule of betas"}; }
 }
 
 /// Throws input_error where a model answers with fewer channels than its images have.
@@ -85,19 +88,20 @@ inline void require_answer(std::size_t answered, std::size_t channels) {
     return position * (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements) : elements);
 }
 
-/// Timestep of the sample at a global position.
-[[nodiscard]] inline int time_at(const diffusion_options& o, const noise_schedule& schedule,
-                                 std::uint64_t position) noexcept {
-    if (o.evaluated) { return o.evaluated->timestep; }
-    const auto steps = static_cast<std::uint32_t>(schedule.steps());
-    return static_cast<int>(random_source{o.seed, random_stream::timesteps}.below(steps, position));
+/// How noisy the sample of so many pixels at a global position is.
+[[nodiscard]] inline noise_level level_at(const diffusion_options& o, const noise_process& noise,
+                                          std::uint64_t position, std::size_t pixels) {
+    const auto count = static_cast<std::int64_t>(pixels);
+    if (o.evaluated) { return noise.at(o.evaluated->timestep, o.prediction, count); }
+    return noise.drawn(o.seed, position, o.prediction, count);
 }
 
-/// Weight of the sample at a global position, and at time t, in the loss.
-[[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_schedule& schedule,
-                                      std::uint64_t position, int t) noexcept {
+/// Weight of the sample at a global position, and at that level, in the loss.
+[[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_process& noise, std::uint64_t position,
+                                      const noise_level& level) noexcept {
     if (o.evaluated) { return position < o.evaluated->samples ? 1.0 : 0.0; }
-    return o.min_snr_gamma > 0 ? min_snr_weight(schedule, o.prediction, t, o.min_snr_gamma) : 1.0;
+    if (!(o.min_snr_gamma > 0)) { return 1.0; }
+    return min_snr_weight(*noise.betas(), o.prediction, static_cast<int>(level.time), o.min_snr_gamma);
 }
 
 /// What offset noise adds to each channel's noise in the sample at a global position.
@@ -126,15 +130,15 @@ class diffusion_task {
 public:
     /// The data must outlive it. Throws input_error naming the option that is out of range, or when the images are not
     /// of the model's size.
-    diffusion_task(const Data& data, const noise_schedule& schedule, const diffusion_options& options,
+    diffusion_task(const Data& data, const noise_process& noise, const diffusion_options& options,
                    condition_source conditions = {}) :
         data_{data},
-        schedule_{schedule}, options_{checked(data, schedule, options)},
+        process_{noise}, options_{checked(data, noise, options)},
         times_(samples_of_replica()), conditions_{std::move(conditions), options.microbatch_size, options.microbatches},
         image_(data.elements()), noise_(data.elements()), target_(data.elements()), answer_(data.elements()),
         offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
 
-    diffusion_task(const Data&&, const noise_schedule&, const diffusion_options&, condition_source = {}) = delete;
+    diffusion_task(const Data&&, const noise_process&, const diffusion_options&, condition_source = {}) = delete;
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -147,7 +151,9 @@ public:
     /// The next step trains on the samples from global position `position`.
     void begin(std::uint64_t position) {
         position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
-        for (std::size_t i = 0; i != times_.size(); ++i) { times_[i] = static_cast<float>(time_of(position_ + i)); }
+        for (std::size_t i = 0; i != times_.size(); ++i) {
+            times_[i] = static_cast<float>(level_of(position_ + i).time);
+        }
         conditions_.begin(position_);
         for (std::vector<float>* one : {&image_, &noise_, &target_, &answer_}) { one->resize(data_.elements()); }
     }
@@ -155,7 +161,7 @@ public:
     /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
     void evaluate_at(const evaluation& what) {
         options_.evaluated = what;
-        detail::require_in_range(options_, schedule_, data_.elements());
+        detail::require_in_range(options_, process_, data_.elements());
     }
 
     template <class Work>
@@ -176,7 +182,7 @@ public:
     void input(const Work& at, std::span<float> x) {
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
-            q_sample<float>(schedule_, time_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
+            add_noise<float>(level_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
         });
     }
 
@@ -192,28 +198,31 @@ public:
         detail::require_answer(answered, channels);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
-            const int t = time_of(sample);
-            training_target<float>(schedule_, options_.prediction, t, image_, noise_, target_);
+            const noise_level level = level_of(sample);
+            training_target<float>(level, image_, noise_, target_);
             const std::size_t first = offset / channels * answered;
             const auto place_of = [&](std::size_t e) { return first + e / channels * answered + e % channels; };
             for (std::size_t e = 0; e != answer_.size(); ++e) { answer_[e] = prediction[place_of(e)]; }
             *at.loss += mean_squared_error<float>(answer_, target_, step_elements, answer_,
-                                                  detail::weight_at(options_, schedule_, sample, t));
+                                                  detail::weight_at(options_, process_, sample, level));
             if (answered != channels) { std::ranges::fill(gradient.subspan(first, of_sample), 0.0F); }
             for (std::size_t e = 0; e != answer_.size(); ++e) { gradient[place_of(e)] = answer_[e]; }
         });
     }
 
 private:
-    [[nodiscard]] static const diffusion_options& checked(const Data& data, const noise_schedule& schedule,
+    [[nodiscard]] static const diffusion_options& checked(const Data& data, const noise_process& noise,
                                                           const diffusion_options& o) {
-        detail::require_in_range(o, schedule, data.elements());
+        detail::require_in_range(o, noise, data.elements());
         return o;
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }
-    [[nodiscard]] int time_of(std::uint64_t position) const { return detail::time_at(options_, schedule_, position); }
+    [[nodiscard]] noise_level level_of(std::uint64_t position) const {
+        return detail::level_at(options_, process_, position,
+                                data_.elements() / static_cast<std::size_t>(data_.channels()));
+    }
     template <class Body>
     void for_each_sample(int microbatch, Body body) {
         for (std::size_t i = 0; i != static_cast<std::size_t>(options_.microbatch_size); ++i) {
@@ -230,7 +239,7 @@ private:
     }
 
     const Data& data_;
-    noise_schedule schedule_;
+    noise_process process_;
     diffusion_options options_;
     std::uint64_t position_{};
     std::vector<float> times_;

@@ -10,13 +10,17 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/train/edm.hpp>
+#include <pulse/train/flow.hpp>
+#include <pulse/train/noise_level.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/sampler.hpp>
 #include <pulse/train/scheduler_settings.hpp>
 
 namespace pulse::train {
 
-/// How images come out of noise.
+/// How images come out of noise that is added by betas; by flow and by EDM they do with Euler's method, as diffusers'
+/// FlowMatchEulerDiscreteScheduler and EDMEulerScheduler have it.
 enum class sampler_kind : std::uint8_t {
     ddim,      ///< diffusers' DDIMScheduler, eta 0
     dpm_solver ///< diffusers' DPMSolverMultistepScheduler, DPM-Solver++(2M) by midpoints, the last step of order 1
@@ -28,7 +32,41 @@ struct drawing_options {
     int steps = 50;
     std::uint64_t seed = 0;
     std::uint64_t first_sample = 0; ///< number of the first image: image k depends on k alone
+    std::int64_t pixels = 0;        ///< of an image, which a flow that is shifted by size needs
 };
+
+/// The levels that diffusers' FlowMatchEulerDiscreteScheduler and EDMEulerScheduler visit. Throws input_error when
+/// `count` is not in 1 to their training times.
+[[nodiscard]] inline std::vector<noise_level> sampling_levels(const rectified_flow& flow, int count,
+                                                              std::int64_t pixels) {
+    if (count < 1 || count > flow.train_steps) {
+        throw input_error("sampler: steps must be 1 to " + std::to_string(flow.train_steps) + ", not " +
+                          std::to_string(count));
+    }
+    if (flow.by_size && pixels <= 0) {
+        throw input_error("sampler: a flow that is shifted by size needs the pixels of an image");
+    }
+    // Of a flow that is not shifted by size, the last one is shifted before it is again with all others.
+    const double first = 1.0 / flow.train_steps;
+    const double last = flow.by_size ? first : flow.shifted(first, pixels);
+    std::vector<noise_level> levels;
+    for (int i = 0; i != count; ++i) {
+        const double u = 1 + (last - 1) * (count == 1 ? 0.0 : i / (count - 1.0));
+        levels.push_back(flow.at(flow.shifted(u, pixels)));
+    }
+    return levels;
+}
+[[nodiscard]] inline std::vector<noise_level> sampling_levels(const edm_noise& edm, int count) {
+    if (count < 1 || count > edm.train_steps) {
+        throw input_error("sampler: steps must be 1 to " + std::to_string(edm.train_steps) + ", not " +
+                          std::to_string(count));
+    }
+    std::vector<noise_level> levels;
+    for (int i = 0; i != count; ++i) {
+        levels.push_back(edm.of(edm.strength_at(count == 1 ? 0.0 : i / (count - 1.0))));
+    }
+    return levels;
+}
 
 /// The steps that diffusers' scheduler takes with the settings.
 ///
@@ -88,11 +126,11 @@ void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::
     std::vector<float> answer(elements);
     std::vector<float> x0(elements);
     std::vector<float> x0_before(elements);
-    std::vector<int> batch_times(samples);
+    std::vector<float> batch_times(samples);
     double step_before = 0.0;
     for (std::size_t i = 0; i != steps.size(); ++i) {
-        std::fill(batch_times.begin(), batch_times.end(), steps[i].time);
-        predict(std::span<const float>{images}, std::span<const int>{batch_times}, std::span<float>{answer});
+        std::fill(batch_times.begin(), batch_times.end(), static_cast<float>(steps[i].time));
+        predict(std::span<const float>{images}, std::span<const float>{batch_times}, std::span<float>{answer});
         const double bar = bar_at(steps[i].time);
         predicted_x0<float>(std::sqrt(bar), std::sqrt(1.0 - bar), type, images, answer, x0);
         if (i + 1 == steps.size()) {
@@ -121,6 +159,16 @@ void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::
 template <predictor Predict>
 void draw_images(const scheduler_settings& settings, const drawing_options& options, std::size_t samples,
                  std::span<float> images, Predict&& predict) {
+    if (settings.flow || settings.edm) {
+        static_cast<void>(process_of(settings));
+        const auto levels = settings.flow ? sampling_levels(*settings.flow, options.steps, options.pixels)
+                                          : sampling_levels(*settings.edm, options.steps);
+        detail::start_images(options.seed, options.first_sample, samples, images);
+        // EDM begins with noise beside which the image is not 0.
+        const double first = settings.edm ? std::hypot(settings.edm->sigma_max, 1.0) * levels.front().signal : 1.0;
+        for (float& value : images) { value *= static_cast<float>(first); }
+        return detail::euler_walk(levels, samples, images, predict);
+    }
     const noise_schedule schedule = schedule_of(settings);
     const auto steps = sampling_steps(settings, options.kind, options.steps);
     detail::start_images(options.seed, options.first_sample, samples, images);

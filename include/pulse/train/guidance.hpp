@@ -19,7 +19,7 @@ public:
     guided(double scale, Wanted wanted, Other other) :
         scale_{static_cast<float>(scale)}, wanted_{std::move(wanted)}, other_{std::move(other)} {}
 
-    void operator()(std::span<const float> x, std::span<const int> times, std::span<float> answer) {
+    void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
         wanted_(x, times, answer);
         if (scale_ == 1.0F) { return; }
         from_.resize(answer.size());

@@ -12,7 +12,7 @@
 #include <pulse/runtime/space.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/diffusion_task.hpp>
-#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/noise_process.hpp>
 
 namespace pulse::train {
 
@@ -54,7 +54,7 @@ public:
     using latents = latents_of_step;
     using frozen_backend = B;
 
-    latent_task(latents& of_step, const noise_schedule& noise, const diffusion_options& options, const any_transport&,
+    latent_task(latents& of_step, const noise_process& noise, const diffusion_options& options, const any_transport&,
                 condition_source conditions) :
         diffusion_task{of_step, noise, options, std::move(conditions)} {}
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/train/noise_level.hpp>
 
 namespace pulse::train {
 
@@ -111,6 +112,18 @@ public:
     [[nodiscard]] double sigma(int t) const noexcept { return std::sqrt(1.0 - alpha_cumprod(t)); }
     /// Signal-to-noise ratio a_t^2 / s_t^2; t >= 0.
     [[nodiscard]] double snr(int t) const noexcept { return alpha_cumprod(t) / (1.0 - alpha_cumprod(t)); }
+    /// The level of time t for a network that answers so.
+    [[nodiscard]] noise_level at(int t, prediction_type type) const noexcept {
+        noise_level level{.signal = signal(t), .sigma = sigma(t), .time = static_cast<double>(t)};
+        if (type == prediction_type::velocity) {
+            level.target_image = -level.sigma;
+            level.target_noise = level.signal;
+        } else if (type == prediction_type::sample) {
+            level.target_image = 1;
+            level.target_noise = 0;
+        }
+        return level;
+    }
     [[nodiscard]] bool has_zero_terminal_snr() const noexcept { return alphas_cumprod_.back() == 0.0; }
 
 private:
@@ -128,38 +141,6 @@ inline void require_predictable(const noise_schedule& schedule, prediction_type 
     if (type == prediction_type::epsilon && schedule.has_zero_terminal_snr()) {
         throw input_error("noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "
                           "nothing about its image: predict v or the sample");
-    }
-}
-
-namespace detail {
-
-/// out = p x + q y, element by element; `out` may be x or y.
-template <std::floating_point T>
-void combine(double p, const T* x, double q, const T* y, std::span<T> out) noexcept {
-    const T p_t = static_cast<T>(p);
-    const T q_t = static_cast<T>(q);
-    for (std::size_t i = 0; i != out.size(); ++i) { out[i] = p_t * x[i] + q_t * y[i]; }
-}
-
-} // namespace detail
-
-/// x_t = a_t x0 + s_t noise for one sample; the spans have equal sizes.
-template <std::floating_point T>
-void q_sample(const noise_schedule& schedule, int t, std::span<const T> x0, std::span<const T> noise,
-              std::span<T> x_t) noexcept {
-    detail::combine(schedule.signal(t), x0.data(), schedule.sigma(t), noise.data(), x_t);
-}
-
-/// What the network should answer for one sample: the noise, v = a_t noise - s_t x0, or x0.
-template <std::floating_point T>
-void training_target(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x0,
-                     std::span<const T> noise, std::span<T> target) noexcept {
-    switch (type) {
-    case prediction_type::epsilon: std::copy(noise.begin(), noise.end(), target.begin()); break;
-    case prediction_type::velocity:
-        detail::combine(schedule.signal(t), noise.data(), -schedule.sigma(t), x0.data(), target);
-        break;
-    case prediction_type::sample: std::copy(x0.begin(), x0.end(), target.begin()); break;
     }
 }
 

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/train/noise_level.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/random.hpp>
 
 namespace pulse::train {
 
-/// A network as the sampler sees it: predict(x_t of all samples, time of each sample, answer of all samples).
+/// A network as the sampler sees it: predict(x of all samples, time of each sample, answer of all samples).
 template <class Predict>
-concept predictor = std::invocable<Predict&, std::span<const float>, std::span<const int>, std::span<float>>;
+concept predictor = std::invocable<Predict&, std::span<const float>, std::span<const float>, std::span<float>>;
 
 /// How images are drawn.
 struct ddim_options {
@@ -80,10 +81,10 @@ void ddim_walk(const noise_schedule& schedule, const ddim_options& options, cons
     std::vector<float> answer(elements);
     std::vector<float> x0(elements);
     std::vector<float> noise(elements);
-    std::vector<int> batch_times(samples);
+    std::vector<float> batch_times(samples);
     for (const auto [t, next] : steps) {
-        std::fill(batch_times.begin(), batch_times.end(), t);
-        predict(std::span<const float>{images}, std::span<const int>{batch_times}, std::span<float>{answer});
+        std::fill(batch_times.begin(), batch_times.end(), static_cast<float>(t));
+        predict(std::span<const float>{images}, std::span<const float>{batch_times}, std::span<float>{answer});
 
         const std::span<const float> x_t{images};
         predicted_x0<float>(schedule, options.prediction, t, x_t, answer, x0);
@@ -111,6 +112,22 @@ void ddim_walk(const noise_schedule& schedule, const ddim_options& options, cons
             const auto factor = static_cast<float>(fresh);
             for (std::size_t e = 0; e != elements; ++e) { images[e] += factor * answer[e]; }
         }
+    }
+}
+
+/// Takes images from level to level with Euler's method, until no noise is left: the image and the noise that an answer
+/// implies are mixed anew at the next one.
+template <predictor Predict>
+void euler_walk(std::span<const noise_level> levels, std::size_t samples, std::span<float> images, Predict& predict) {
+    std::vector<float> answer(images.size());
+    std::vector<float> x0(images.size());
+    std::vector<float> noise(images.size());
+    std::vector<float> batch_times(samples);
+    for (std::size_t i = 0; i != levels.size(); ++i) {
+        std::fill(batch_times.begin(), batch_times.end(), static_cast<float>(levels[i].time));
+        predict(std::span<const float>{images}, std::span<const float>{batch_times}, std::span<float>{answer});
+        read_answer<float>(levels[i], images, answer, x0, noise);
+        add_noise<float>(i + 1 == levels.size() ? noise_level{} : levels[i + 1], x0, noise, images);
     }
 }
 

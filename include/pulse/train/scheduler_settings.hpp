@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/train/edm.hpp>
+#include <pulse/train/flow.hpp>
+#include <pulse/train/noise_process.hpp>
 #include <pulse/train/noise_schedule.hpp>
 
 namespace pulse::train {
@@ -42,17 +46,21 @@ struct scheduler_settings {
     bool set_alpha_to_one{true};                         ///< DDIM ends at a clean image, not at that of time 0
     bool clip_sample{true};                              ///< DDIM keeps its estimates of the image in a range
     double clip_sample_range{1.0};                       ///< which is from -this to this
+    /// How noise is added instead of by betas: one of both, or none.
+    std::optional<rectified_flow> flow{};
+    std::optional<edm_noise> edm{};
 
     [[nodiscard]] constexpr bool operator==(const scheduler_settings&) const = default;
 };
 
-/// The noise that the settings stand for. Throws input_error naming the key that is out of range, and on epsilon with
-/// zero terminal SNR.
+/// The betas that the settings stand for. Throws input_error naming the key that is out of range, on epsilon with zero
+/// terminal SNR, and where noise is added otherwise.
 [[nodiscard]] inline noise_schedule schedule_of(const scheduler_settings& settings) {
     constexpr int most_steps = 1'000'000;
     const auto require = [](bool holds, const std::string& text) {
         if (!holds) { throw input_error("scheduler settings: " + text); }
     };
+    require(!settings.flow && !settings.edm, "noise is not added by betas");
     require(settings.train_steps >= 1 && settings.train_steps <= most_steps, "num_train_timesteps must be 1 to " +
                                                                                  std::to_string(most_steps) + ", not " +
                                                                                  std::to_string(settings.train_steps));
@@ -79,6 +87,14 @@ struct scheduler_settings {
     noise_schedule schedule = settings.zero_terminal_snr ? plain().with_zero_terminal_snr() : plain();
     require_predictable(schedule, settings.prediction);
     return schedule;
+}
+
+/// How the settings add noise. Throws input_error as schedule_of, and naming what of flow or EDM is out of range.
+[[nodiscard]] inline noise_process process_of(const scheduler_settings& settings) {
+    if (settings.flow && settings.edm) { throw input_error("scheduler settings: they have both flow and EDM"); }
+    if (settings.flow) { return *settings.flow; }
+    if (settings.edm) { return *settings.edm; }
+    return schedule_of(settings);
 }
 
 } // namespace pulse::train

@@ -80,8 +80,9 @@ public:
     }
 
     /// The loss of the samples of one step, those from global position `first` of the task's data on, with the weights
-    /// as they are: forward passes alone, between steps, which change nothing. It is the same on every rank. Frozen
-    /// tasks of the plan do not run: the task has what the model reads. Throws as the task does.
+    /// as they are: forward passes alone, between steps, which change nothing but, where the plan has several extents,
+    /// which is selected. It is the same on every rank. Frozen tasks of the plan do not run: the task has what the
+    /// model reads. Throws as the task does.
     template <class Task>
     [[nodiscard]] double evaluate(Task& data, std::uint64_t first) {
         require_task<Task, Model, B>();

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <span>
+
+namespace pulse::train {
+
+/// How noisy a sample is, x = signal x0 + sigma eps, what the network is told of that, and what it is asked for then.
+struct noise_level {
+    double signal{1};
+    double sigma{};
+    double time{}; ///< as the network reads it
+    /// Its answer should be target_image x0 + target_noise eps, which must tell more than x does.
+    double target_image{};
+    double target_noise{1};
+};
+
+namespace detail {
+
+/// out = p x + q y, element by element; `out` may be x or y.
+template <std::floating_point T>
+void combine(double p, const T* x, double q, const T* y, std::span<T> out) noexcept {
+    const T p_t = static_cast<T>(p);
+    const T q_t = static_cast<T>(q);
+    for (std::size_t i = 0; i != out.size(); ++i) { out[i] = p_t * x[i] + q_t * y[i]; }
+}
+
+} // namespace detail
+
+/// x of one sample at that level; the spans have equal sizes, here and below.
+template <std::floating_point T>
+void add_noise(const noise_level& at, std::span<const T> x0, std::span<const T> noise, std::span<T> x) noexcept {
+    detail::combine(at.signal, x0.data(), at.sigma, noise.data(), x);
+}
+/// What the network should answer for it.
+template <std::floating_point T>
+void training_target(const noise_level& at, std::span<const T> x0, std::span<const T> noise,
+                     std::span<T> target) noexcept {
+    detail::combine(at.target_noise, noise.data(), at.target_image, x0.data(), target);
+}
+/// The image and the noise that an answer to x implies.
+template <std::floating_point T>
+void read_answer(const noise_level& at, std::span<const T> x, std::span<const T> answer, std::span<T> x0,
+                 std::span<T> noise) noexcept {
+    const double both = at.signal * at.target_noise - at.sigma * at.target_image;
+    detail::combine(at.target_noise / both, x.data(), -at.sigma / both, answer.data(), x0);
+    detail::combine(at.signal / both, answer.data(), -at.target_image / both, x.data(), noise);
+}
+
+} // namespace pulse::train

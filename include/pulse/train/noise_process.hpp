@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <pulse/train/edm.hpp>
+#include <pulse/train/flow.hpp>
+#include <pulse/train/noise_level.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/random.hpp>
+
+namespace pulse::train {
+
+/// How noise is added to what a network is trained on: by a schedule of betas, by rectified flow, or as EDM does.
+class noise_process {
+public:
+    // What it is made of stands for it.
+    noise_process(noise_schedule by_betas) : how_{std::move(by_betas)} {}              // NOLINT
+    noise_process(const rectified_flow& flow) : how_{flow} { require_in_range(flow); } // NOLINT
+    noise_process(const edm_noise& edm) : how_{edm} { require_in_range(edm); }         // NOLINT
+
+    /// Timesteps: 0 has the least noise.
+    [[nodiscard]] int steps() const noexcept {
+        return std::visit(
+            [](const auto& how) {
+                if constexpr (requires { how.train_steps; }) {
+                    return how.train_steps;
+                } else {
+                    return how.steps();
+                }
+            },
+            how_);
+    }
+    /// The betas; null where noise is added otherwise.
+    [[nodiscard]] const noise_schedule* betas() const noexcept { return std::get_if<noise_schedule>(&how_); }
+    /// The level of a timestep, for samples of so many pixels. `type`: what the network answers, where there are betas;
+    /// flow and EDM say that themselves.
+    [[nodiscard]] noise_level at(int t, prediction_type type, std::int64_t pixels) const {
+        if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->at(t, pixels); }
+        if (const auto* edm = std::get_if<edm_noise>(&how_)) { return edm->at(t); }
+        return betas()->at(t, type);
+    }
+    /// The level of the training sample at a global position, a function of that and of the seed.
+    [[nodiscard]] noise_level drawn(std::uint64_t seed, std::uint64_t position, prediction_type type,
+                                    std::int64_t pixels) const {
+        if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->drawn(seed, position, pixels); }
+        if (const auto* edm = std::get_if<edm_noise>(&how_)) { return edm->drawn(seed, position); }
+        const auto count = static_cast<std::uint32_t>(steps());
+        return betas()->at(static_cast<int>(random_source{seed, random_stream::timesteps}.below(count, position)),
+                           type);
+    }
+
+private:
+    std::variant<noise_schedule, rectified_flow, edm_noise> how_;
+};
+
+} // namespace pulse::train

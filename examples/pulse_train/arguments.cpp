@@ -380,6 +380,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                   .slack = "--slack",
                   .sharded_optimizer = "--shard-optimizer",
                   .schedule = "--schedule",
+                  .self_conditioning = "--self-conditioning",
                   .seconds = "--plan-time"};
     auto shard_optimizer = sharding::no;
     value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
@@ -454,6 +455,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Noise schedule: betas of DDPM, of Stable Diffusion, along a squared cosine or along a sigmoid");
     choice("--zero-snr", a.scheduler.zero_terminal_snr, answers, "no",
            "Whether the noise schedule is rescaled so that nothing of the image is left at its end");
+    common.add("--self-conditioning", plan.self_conditioning);
+    app.add_flag("--self-conditioning", plan.self_conditioning,
+                 "Train a model that reads twice as many channels as it answers with: the others are what it has "
+                 "predicted of the image, in a preview that half of a step's microbatches have, else zeros");
     value("--min-snr", a.min_snr_gamma, not_negative,
           "Weigh a sample's loss by its signal-to-noise ratio up to this, as min-SNR does; 0: all weigh the same");
     value("--noise-offset", a.noise_offset, not_negative, "Standard deviation of noise that a channel has in common");

@@ -17,12 +17,13 @@ best_checkpoint::best_checkpoint(const std::filesystem::path& folder, std::strin
     path_{folder / best_note_name},
     measure_{std::move(measure)} {
     std::error_code unused;
-    if (!goes_on || !std::filesystem::exists(path_, unused)) { return; }
+    if (!goes_on) { std::filesystem::remove(path_, unused); } // that of another run
+    if (!std::filesystem::exists(path_, unused)) { return; }
     const auto read = nlohmann::json::parse(pulse::io::read_file(path_), nullptr, false);
     const bool is_note = read.is_object() && read.contains("step") && read["step"].is_number_integer() &&
                          read.contains("validation_loss") && read["validation_loss"].is_number();
     if (!is_note) { throw pulse::input_error{path_.string() + ": it does not say a step and its validation_loss"}; }
-    if (read["step"].get<std::int64_t>() > first || read.value("of", measure_) != measure_) { return; }
+    if (read["step"].get<std::int64_t>() > first || read.value("of", "") != measure_) { return; }
     loss_ = read["validation_loss"].get<double>();
 }
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pulse/runtime/backend_on.hpp>
@@ -14,6 +16,7 @@
 #include <pulse/train/guidance.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/sampler.hpp>
+#include <pulse/train/self_conditioned.hpp>
 
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
@@ -27,9 +30,21 @@ struct image_conditions {
     double guidance{1};
 };
 
+template <class Predict>
+inline constexpr bool is_self_conditioned = false;
+template <class Inner>
+inline constexpr bool is_self_conditioned<pulse::train::self_conditioned<Inner>> = true;
+
 /// Draws `count` images from number `first` on with a predictor, as the arguments say.
 template <class Predict>
 void draw_batch(const run_inputs& in, int first, int count, std::span<float> images, Predict&& predict) {
+    if constexpr (!is_self_conditioned<std::remove_cvref_t<Predict>>) {
+        if (in.args.planning.self_conditioning) {
+            return draw_batch(in, first, count, images,
+                              pulse::train::self_conditioned{*in.noise, in.args.scheduler.prediction, in.shape.channels,
+                                                             std::forward<Predict>(predict)});
+        }
+    }
     const auto samples = static_cast<std::size_t>(count);
     const auto number = static_cast<std::uint64_t>(first);
     const pulse::train::noise_schedule* const betas = in.noise->betas();
@@ -65,6 +80,7 @@ template <class Model, class Side>
     const auto channels = static_cast<std::size_t>(in.shape.channels);
     constexpr auto answered = static_cast<std::size_t>(last_layer::output::dims[0]);
     const std::size_t answers = elements / channels * answered;
+    const std::size_t read = elements * (in.args.planning.self_conditioning ? 2 : 1);
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
@@ -86,7 +102,7 @@ template <class Model, class Side>
         }
         backend.weights_changed();
         std::vector<float> times(room);
-        typename space::template array<scalar> x(room * elements);
+        typename space::template array<scalar> x(room * read);
         typename space::template array<scalar> y(room * answers);
         typename space::template array<float> times_there(room);
         struct conditions_there {

@@ -98,6 +98,7 @@ struct run_inputs {
                 .microbatches = plan.microbatches,
                 .replicas = plan.data_degree,
                 .replica = place_of(rank).replica,
+                .self_conditioned = args.planning.self_conditioning,
                 .evaluated = evaluated};
     }
     /// The middle of each of so many equal parts of the noise schedule.

@@ -227,6 +227,26 @@ template <class Model>
     }
 }
 
+/// Channels of what a model is trained on: those that it reads or, where it reads its own prediction beside them, half
+/// of them. Throws input_error where it reads anything else besides.
+template <class Model>
+[[nodiscard]] int image_channels(const arguments& a) {
+    constexpr int read = Model::template layer_at<0>::input::dims[0];
+    constexpr int answered = Model::template layer_at<Model::layer_count - 1>::output::dims[0];
+    const std::string counted =
+        a.model + " reads " + std::to_string(read) + " channels and answers with " + std::to_string(answered);
+    if (a.planning.self_conditioning) {
+        if (read == 2 * answered) { return answered; }
+        throw pulse::input_error{"--self-conditioning: " + counted + ", which is not half of them"};
+    }
+    if (answered < read && !a.plan_only) {
+        throw pulse::input_error{"--model: " + counted + "; what the others are, " +
+                                 (read == 2 * answered ? "--self-conditioning may say, or a task of your own"
+                                                       : "this program does not know, and a task of your own may")};
+    }
+    return read;
+}
+
 /// The whole job for one backbone on one side (see host_side).
 template <class Model, class Side>
 void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
@@ -237,13 +257,7 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
     }
-    constexpr int channels = Model::template layer_at<0>::input::dims[0];
-    constexpr int answered = Model::template layer_at<Model::layer_count - 1>::output::dims[0];
-    if (answered < channels && !a.plan_only) {
-        throw pulse::input_error{"--model: " + a.model + " reads " + std::to_string(channels) +
-                                 " channels and answers with " + std::to_string(answered) +
-                                 "; what the others are, this program does not know, and a task of your own may"};
-    }
+    const int channels = image_channels<Model>(a);
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     const pulse::frozen::picture_extents sizes = sizes_of<Model>(a);
     const sample_shape shape{channels, sizes.latents.height, sizes.latents.width};

@@ -154,6 +154,7 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
                                                     {"min_snr", "0"},
                                                     {"noise_offset", "0"},
                                                     {"held_out", "0"},
+                                                    {"self_conditioning", "no"},
                                                     {"learning_rate_schedule", "constant"}});
     return config;
 }
@@ -272,6 +273,11 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
             throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
                                      model.str()};
         }
+        if ((in.plan.previews > 0) != a.planning.self_conditioning) {
+            throw pulse::input_error{a.plan_file + ": previews: there are " + std::to_string(in.plan.previews) +
+                                     ", and --self-conditioning is " +
+                                     (a.planning.self_conditioning ? "given" : "not given")};
+        }
         in.kept.sharded = a.planning.sharded_optimizer == true;
         if (from.frozen.empty()) {
             const auto clear = [](pulse::plan& made) {
@@ -382,6 +388,7 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
             {"ema", pulse::exact_text(a.average_decay)},
             {"seed", std::to_string(a.seed)},
             {"held_out", pulse::exact_text(a.pictures.held_out)},
+            {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
             {"microbatch_size", std::to_string(in.plan.microbatch_size)},
             {"microbatches", std::to_string(in.plan.microbatches)},
             {"replicas", std::to_string(in.plan.data_degree)}};

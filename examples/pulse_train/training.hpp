@@ -113,7 +113,7 @@ public:
             const bool ends = trainer_.steps() >= in_.args.steps;
             // A run does not validate again what it goes on from, so that a checkpoint comes behind the validation of its
             // step; but the last one waits for nothing.
-            if (is_due(in_.args.validate_every) && !ends && !stop) { validate(shown); }
+            if (is_due(in_.args.validate_every) && !ends && !stop) { stop = !validate(shown); }
             if (is_due(in_.args.checkpoint_every) || ends || stop) { save(); }
             if (ends && !stop) { validate(shown); }
             const bool draws = is_due(in_.args.sample_every);
@@ -182,18 +182,18 @@ private:
         transport_.sum({&least, 1});
         if (least != 0) { least_loss_ = least; }
     }
-    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less. A signal
-    /// ends it without a result.
-    void validate(std::optional<progress>& shown) {
-        if (in_.validation == nullptr) { return; }
+    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less. Whether that
+    /// was not stopped before there was a result.
+    bool validate(std::optional<progress>& shown) {
+        if (in_.validation == nullptr) { return true; }
         const std::uint64_t samples = in_.validation->evaluated->samples;
         const std::vector<int> times = in_.validation_times();
         validation_loss made{.step = trainer_.steps(), .at_time = std::vector<double>(times.size())};
         const std::uint64_t of_step = trainer_.step_samples();
         for (std::uint64_t first = 0; first < samples; first += of_step) {
-            double stops = in_.stop->load() ? 1 : 0;
+            double stops = asks_to_stop() ? 1 : 0;
             transport_.sum({&stops, 1});
-            if (stops != 0) { return; }
+            if (stops != 0) { return false; }
             for (std::size_t k = 0; k != times.size(); ++k) {
                 validation_->evaluate_at({times[k], samples});
                 made.at_time[k] += trainer_.evaluate(*validation_, first);
@@ -208,10 +208,11 @@ private:
             during_.validated(made);
             mine_.validation.push_back(made);
         }
-        if (!in_.args.keep_best || !(made.loss < least_loss_)) { return; }
+        if (!in_.args.keep_best || !(made.loss < least_loss_)) { return true; }
         least_loss_ = made.loss;
         tell_not_removed(trainer_.save(best_of(in_)));
         if (rank() == 0) { best_->note(made.step, made.loss); }
+        return true;
     }
     [[nodiscard]] static std::string text_of(const validation_loss& made, const std::vector<int>& times) {
         char text[64];

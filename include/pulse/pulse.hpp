@@ -44,6 +44,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/sampler.hpp>
 #include <pulse/train/scheduler_settings.hpp>
+#include <pulse/train/self_conditioned.hpp>
 #include <pulse/train/task.hpp>
 #include <pulse/train/trainer.hpp>
 // IWYU pragma: end_exports

@@ -426,6 +426,47 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
     }
 }
 
+TEST_CASE_TEMPLATE("what a self-conditioned model reads on a device is the host's", Precision, cuda::bf16, cuda::fp32) {
+    using scalar = typename Precision::scalar;
+    const train::image_dataset data = images(6, 4, 1);
+    const train::noise_process processes[]{train::noise_schedule::cosine(), train::rectified_flow{}};
+    for (const train::noise_process& process : processes) {
+        for (const std::size_t answered : {4, 5}) {
+            const train::diffusion_options step{
+                .seed = 5, .noise_offset = 0.1, .microbatch_size = 3, .self_conditioned = true};
+            train::diffusion_task want(data, process, step);
+            const cuda::device_images there(data);
+            const cuda::stream stream;
+            cuda::diffusion_task<Precision> found(there, process, step, stream.get());
+            want.begin(70);
+            found.begin(70);
+            const std::size_t n = 3 * data.elements();
+            std::vector<double> answer(n / 4 * answered);
+            for (std::size_t i = 0; i != answer.size(); ++i) { answer[i] = 0.125 * static_cast<double>(i % 13) - 0.75; }
+            const std::vector<float> answer_there(answer.begin(), answer.end());
+            const device_array<scalar> y(answer);
+            const microbatch_of at{0, nullptr};
+            for (const bool previewed : {false, true}) {
+                std::vector<float> x(2 * n);
+                const device_array<scalar> x_there(2 * n);
+                if (previewed) {
+                    want.input(at, x, answer_there);
+                    found.input(at, std::span{x_there.data(), 2 * n}, std::span<const scalar>{y.data(), answer.size()});
+                } else {
+                    want.input(at, x);
+                    found.input(at, std::span{x_there.data(), 2 * n});
+                }
+                const std::vector<double> mine = x_there.download(stream.get());
+                const double slack = 4 * (6.8 * 0x1p-20 + 6 * 0x1p-23 * 8);
+                for (std::size_t i = 0; i != x.size(); ++i) {
+                    const auto there_is = static_cast<double>(x[i]);
+                    CHECK(std::abs(mine[i] - there_is) <= slack + rounding_error<scalar> * std::abs(there_is));
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in scalars", Precision, cuda::bf16,
                    cuda::fp32) {
     using scalar = typename Precision::scalar;

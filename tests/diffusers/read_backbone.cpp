@@ -146,6 +146,9 @@ TEST_CASE("networks of a folder are read where its backbone reads what they give
     auto other = std::get<unet_config>(backbone);
     other.in_channels = 9;
     CHECK(!read_networks(folder, other));
+    // Of eight, four are what the model predicts.
+    other.in_channels = 8;
+    CHECK(read_networks(folder, other));
     other.in_channels = 4;
     other.cross_attention_dim = 16;
     CHECK(!read_networks(folder, other));

@@ -342,6 +342,57 @@ TEST_CASE("the input and the loss of flow and EDM are their formulas") {
                          "diffusion_task: min_snr_gamma is for a noise schedule of betas", input_error);
 }
 
+TEST_CASE("a self-conditioned model reads what it predicted of the image beside the input") {
+    constexpr std::size_t channels = 2;
+    const image_dataset data{4, 2, channels, std::vector<std::uint8_t>(3 * elements, 90), {}};
+    const noise_process processes[]{noise_schedule::linear(), rectified_flow{}, edm_noise{}};
+    for (const noise_process& process : processes) {
+        for (const std::size_t answered : {channels, channels + 1}) {
+            diffusion_options options{.seed = 5, .prediction = prediction_type::velocity, .microbatch_size = 2};
+            diffusion_task plain{data, process, options};
+            options.self_conditioned = true;
+            options.model_elements = 2 * elements;
+            diffusion_task task{data, process, options};
+            plain.begin(30);
+            task.begin(30);
+            double loss = 0;
+            const microbatch_of at{0, &loss};
+            std::vector<float> noisy(2 * elements);
+            plain.input(at, noisy);
+            std::vector<float> answer(2 * elements / channels * answered);
+            random_source{1, 1}.fill_normal(0, answer);
+            const auto check = [&](std::span<const float> prediction) {
+                std::vector<float> x(4 * elements);
+                task.input(at, x, prediction);
+                std::vector<float> without(x.size());
+                task.input(at, without);
+                CHECK((without == x) == prediction.empty());
+                for (std::size_t e = 0; e != noisy.size(); ++e) {
+                    const std::size_t pixel = e / channels;
+                    const std::size_t c = e % channels;
+                    const std::uint64_t sample = 30 + e / elements;
+                    const noise_level level = process.drawn(5, sample, options.prediction, elements / channels);
+                    CHECK(x[2 * channels * pixel + c] == noisy[e]);
+                    double image = 0;
+                    if (!prediction.empty()) {
+                        // of a x0 + s eps = x and p x0 + q eps = answer
+                        const double both = level.signal * level.target_noise - level.sigma * level.target_image;
+                        image = (level.target_noise * static_cast<double>(noisy[e]) -
+                                 level.sigma * static_cast<double>(prediction[pixel * answered + c])) /
+                                both;
+                    }
+                    CHECK(static_cast<double>(x[2 * channels * pixel + channels + c]) ==
+                          doctest::Approx(std::clamp(image, -8.0, 8.0)).epsilon(1e-4).scale(1));
+                }
+            };
+            check({});
+            check(answer);
+            CHECK_THROWS_WITH_AS(plain.input(at, noisy, answer),
+                                 "diffusion_task: the plan has previews, and self_conditioned is not set", input_error);
+        }
+    }
+}
+
 TEST_CASE("offset noise is one more normal number for all of a channel, in the input and in what is predicted") {
     constexpr std::size_t channels = 2;
     constexpr std::size_t pixels = elements / channels;

@@ -11,6 +11,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/guidance.hpp>
+#include <pulse/train/self_conditioned.hpp>
 
 #include "known_networks.hpp"
 
@@ -131,6 +132,38 @@ TEST_CASE(
                     pulse::input_error);
     CHECK_THROWS_WITH_AS(draw_images({.flow = rectified_flow{.by_size = true}}, {}, 2, out, nothing),
                          "sampler: a flow that is shifted by size needs the pixels of an image", pulse::input_error);
+}
+
+TEST_CASE("a self-conditioned network is shown what it predicted in the step before, and zeros at first") {
+    constexpr std::size_t channels = 2;
+    constexpr std::size_t each = 6;
+    const scheduler_settings all[]{{.prediction = prediction_type::velocity, .clip_sample = false},
+                                   {.flow = rectified_flow{.shift = 3}},
+                                   {.edm = edm_noise{}}};
+    for (const scheduler_settings& settings : all) {
+        const noise_process process = process_of(settings);
+        std::vector<float> before(2 * each);
+        int asked = 0;
+        const auto inner = [&](std::span<const float> x, std::span<const float> times, std::span<float> answer) {
+            REQUIRE(x.size() == 2 * answer.size());
+            std::vector<float> noisy(answer.size());
+            for (std::size_t e = 0; e != answer.size(); ++e) {
+                const std::size_t place = e / channels * 2 * channels + e % channels;
+                noisy[e] = x[place];
+                CHECK(x[place + channels] == std::clamp(before[e], -8.0F, 8.0F));
+                answer[e] = std::sin(x[place] + 0.5F * x[place + channels]);
+            }
+            std::vector<float> noise(answer.size());
+            const noise_level level = process.at_time(static_cast<double>(times[0]), settings.prediction);
+            CHECK(level.time == doctest::Approx(static_cast<double>(times[0])));
+            read_answer<float>(level, noisy, std::span<const float>{answer}, before, noise);
+            ++asked;
+        };
+        std::vector<float> out(2 * each);
+        draw_images(settings, {.steps = 5, .seed = 1}, 2, out,
+                    self_conditioned{process, settings.prediction, static_cast<int>(channels), inner});
+        CHECK(asked == 5);
+    }
 }
 
 TEST_CASE("where a stride is whole, both ways to DDIM are one") {

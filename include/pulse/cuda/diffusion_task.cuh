@@ -128,11 +128,23 @@ public:
         return facts_.data() + conditions_.facts_at(at.microbatch);
     }
 
-    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
+    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images, or for twice as
+    /// many channels where the model is self-conditioned.
     template <class Work>
     void input(const Work& at, std::span<scalar> x) {
+        if (options_.self_conditioned) { return input(at, x, {}); }
         q_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
                          table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, x.data());
+    }
+
+    /// The same with what the model has answered in a preview; empty: there was none.
+    template <class Work>
+    void input(const Work& at, std::span<scalar> x, std::span<const scalar> prediction) {
+        train::detail::require_self_conditioned(options_);
+        self_conditioned_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
+                                        table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_,
+                                        answered_by(prediction.size()),
+                                        prediction.empty() ? nullptr : prediction.data(), x.data());
     }
 
     /// *at.loss becomes the microbatch's share of the step's mean squared error; writes its gradient; `prediction` and
@@ -141,9 +153,7 @@ public:
     template <class Work>
     void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
         const image_layout& layout = images_.layout();
-        const auto pixels = static_cast<std::size_t>(layout.elements() / layout.channels);
-        const auto answered =
-            static_cast<int>(prediction.size() / (static_cast<std::size_t>(options_.microbatch_size) * pixels));
+        const int answered = answered_by(prediction.size());
         train::detail::require_answer(static_cast<std::size_t>(answered), static_cast<std::size_t>(layout.channels));
         diffusion_loss<scalar>(on_, layout, options_.microbatch_size, images_.pixels(),
                                table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, answered,
@@ -162,6 +172,12 @@ private:
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
+    }
+    /// Channels of the model's answer, of which a microbatch has so many elements.
+    [[nodiscard]] int answered_by(std::size_t elements) const noexcept {
+        const image_layout& layout = images_.layout();
+        const auto pixels = static_cast<std::size_t>(layout.elements() / layout.channels);
+        return static_cast<int>(elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels));
     }
     [[nodiscard]] const float* offsets_of(int microbatch) const noexcept {
         if (offsets_.size() == 0) { return nullptr; }

@@ -43,7 +43,9 @@ struct backbone_input {
     int classes{};
 };
 [[nodiscard]] inline backbone_input input_of(const unet_config& c) {
-    backbone_input in{.channels = c.in_channels, .size = c.sample_size, .pooled = c.pooled()};
+    // A self-conditioned one reads what it predicts beside the sample.
+    const bool twice = c.in_channels == 2 * c.out_channels;
+    backbone_input in{.channels = twice ? c.out_channels : c.in_channels, .size = c.sample_size, .pooled = c.pooled()};
     if (c.reads_text()) { in.states.push_back({c.context_tokens, c.text_features()}); }
     return in;
 }

@@ -56,8 +56,13 @@ private:
     using captioned_picture = frozen::captioned_picture;
     using picture_facts = frozen::picture_facts;
     static constexpr frozen::sample_row row = pictures<Model>::row;
-    static_assert(posterior::elements_of(extent_of<Model>()) ==
-                      static_cast<std::size_t>(Model::template layer_at<0>::input::elements),
+    static constexpr auto read_elements = static_cast<std::size_t>(Model::template layer_at<0>::input::elements);
+    /// The model reads twice what the autoencoder gives.
+    static constexpr bool is_self_conditioned =
+        read_elements == 2 * posterior::elements_of(extent_of<Model>()) &&
+        2 * Model::template layer_at<Model::layer_count - 1>::output::elements ==
+            Model::template layer_at<0>::input::elements;
+    static_assert(is_self_conditioned || read_elements == posterior::elements_of(extent_of<Model>()),
                   "the autoencoder gives what the backbone reads");
 
 public:
@@ -170,6 +175,9 @@ public:
     [[nodiscard]] auto text(const work<B>& at) const { return steps_.text(at); }
     [[nodiscard]] auto facts(const work<B>& at) const { return steps_.facts(at); }
     void input(const work<B>& at, std::span<typename B::scalar> x) { begun().input(at, x); }
+    void input(const work<B>& at, std::span<typename B::scalar> x, std::span<const typename B::scalar> prediction) {
+        begun().input(at, x, prediction);
+    }
     void loss(const work<B>& at, std::span<const typename B::scalar> y, std::span<typename B::scalar> dy) {
         begun().loss(at, y, dy);
     }
@@ -196,6 +204,10 @@ private:
         const pictures_words& words = from.options().words;
         frozen::require_extents<Model>(made, from.sizes(), from.has_buckets() ? words.buckets : words.size);
         from.set_step(steps_.samples_of_step());
+        if ((made.plan.previews > 0) != is_self_conditioned) {
+            throw input_error{"pulse: a plan has previews for a self-conditioned model, and for no other: " +
+                              Model::config.name.str() + " is " + (is_self_conditioned ? "one" : "none")};
+        }
         if (in_bubbles_ && !from.options().cache.empty()) {
             throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
         }
@@ -215,6 +227,7 @@ private:
     [[nodiscard]] static train::diffusion_options of_plan(train::diffusion_options options, const plan& made,
                                                           int replica, std::size_t greatest_elements) {
         options.greatest_elements = static_cast<std::int64_t>(greatest_elements);
+        options.self_conditioned = is_self_conditioned;
         options.microbatch_size = made.microbatch_size;
         options.microbatches = made.microbatches;
         options.replicas = made.data_degree;

@@ -46,6 +46,9 @@ struct diffusion_options {
     /// Where the data have samples of several sizes: elements of the greatest, so that no two positions share noise; 0:
     /// all have as many as the data say.
     std::int64_t greatest_elements{};
+    /// The model also reads an image, behind the channels of each pixel: what it has predicted of it in a preview, else
+    /// zeros. Source: Chen, Zhang and Hinton, "Analog bits" (arXiv 2208.04202), section 3.2.
+    bool self_conditioned{};
     /// Steps are not to train but to be evaluated: times are not drawn, and every sample weighs the same.
     std::optional<evaluation> evaluated{};
 };
@@ -63,8 +66,10 @@ inline void require_in_range(const diffusion_options& o, const noise_process& no
     }
     if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
     if (!(o.noise_offset >= 0)) { throw input_error{"diffusion_task: noise_offset must be at least 0"}; }
-    if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(elements)) {
-        throw input_error{"diffusion_task: an image has " + std::to_string(elements) + " elements, the model's input " +
+    const std::size_t read = elements * (o.self_conditioned ? 2 : 1);
+    if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(read)) {
+        const std::string what = o.self_conditioned ? "an image and what is predicted of it have " : "an image has ";
+        throw input_error{"diffusion_task: " + what + std::to_string(read) + " elements, the model's input " +
                           std::to_string(o.model_elements)};
     }
     if (o.evaluated && (o.evaluated->timestep < 0 || o.evaluated->timestep >= noise.steps())) {
@@ -80,6 +85,13 @@ inline void require_answer(std::size_t answered, std::size_t channels) {
     if (answered < channels) {
         throw input_error{"diffusion_task: an image has " + std::to_string(channels) +
                           " channels, the model's answer " + std::to_string(answered)};
+    }
+}
+
+/// Throws input_error where a plan has previews, whose predictions the task's model does not read.
+inline void require_self_conditioned(const diffusion_options& o) {
+    if (!o.self_conditioned) {
+        throw input_error{"diffusion_task: the plan has previews, and self_conditioned is not set"};
     }
 }
 
@@ -177,12 +189,35 @@ public:
         return conditions_.facts().data() + conditions_.facts_at(at.microbatch);
     }
 
-    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images.
+    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images, or for twice as
+    /// many channels where the model is self-conditioned.
     template <class Work>
     void input(const Work& at, std::span<float> x) {
+        if (options_.self_conditioned) { return input(at, x, {}); }
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             add_noise<float>(level_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
+        });
+    }
+    /// The same with what the model has answered in a preview; empty: there was none.
+    template <class Work>
+    void input(const Work& at, std::span<float> x, std::span<const float> prediction) {
+        detail::require_self_conditioned(options_);
+        const auto channels = static_cast<std::size_t>(data_.channels());
+        const std::size_t answered = answered_by(prediction.size());
+        for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
+            draw(sample);
+            const noise_level level = level_of(sample);
+            add_noise<float>(level, image_, noise_, target_);
+            std::ranges::fill(image_, 0.0F);
+            if (!prediction.empty()) {
+                const std::size_t first = offset / channels * answered;
+                for (std::size_t e = 0; e != answer_.size(); ++e) {
+                    answer_[e] = prediction[first + e / channels * answered + e % channels];
+                }
+                read_answer<float>(level, target_, answer_, image_, noise_);
+            }
+            detail::put_beside<float>(channels, target_, image_, x.subspan(2 * offset, 2 * data_.elements()));
         });
     }
 
@@ -194,7 +229,7 @@ public:
         const auto step_elements = static_cast<std::int64_t>(samples_of_step() * data_.elements());
         const auto channels = static_cast<std::size_t>(data_.channels());
         const std::size_t of_sample = prediction.size() / static_cast<std::size_t>(options_.microbatch_size);
-        const std::size_t answered = of_sample / (data_.elements() / channels);
+        const std::size_t answered = answered_by(prediction.size());
         detail::require_answer(answered, channels);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
@@ -219,9 +254,15 @@ private:
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }
+    [[nodiscard]] std::size_t pixels() const noexcept {
+        return data_.elements() / static_cast<std::size_t>(data_.channels());
+    }
+    /// Channels of the model's answer, of which a microbatch has so many elements.
+    [[nodiscard]] std::size_t answered_by(std::size_t elements) const noexcept {
+        return elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels());
+    }
     [[nodiscard]] noise_level level_of(std::uint64_t position) const {
-        return detail::level_at(options_, process_, position,
-                                data_.elements() / static_cast<std::size_t>(data_.channels()));
+        return detail::level_at(options_, process_, position, pixels());
     }
     template <class Body>
     void for_each_sample(int microbatch, Body body) {

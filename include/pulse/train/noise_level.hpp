@@ -27,6 +27,20 @@ void combine(double p, const T* x, double q, const T* y, std::span<T> out) noexc
     for (std::size_t i = 0; i != out.size(); ++i) { out[i] = p_t * x[i] + q_t * y[i]; }
 }
 
+/// What a self-conditioned model is shown of an image is from -this to this: where next to all is noise, an answer may
+/// imply anything.
+inline constexpr float most_implied = 8.0F;
+
+/// out = the channels of each pixel of x, and behind them those of the image that an answer implies.
+template <std::floating_point T>
+void put_beside(std::size_t channels, std::span<const T> x, std::span<const T> implied, std::span<T> out) noexcept {
+    for (std::size_t e = 0; e != x.size(); ++e) {
+        const std::size_t place = e + e / channels * channels;
+        out[place] = x[e];
+        out[place + channels] = std::clamp(implied[e], static_cast<T>(-most_implied), static_cast<T>(most_implied));
+    }
+}
+
 } // namespace detail
 
 /// x of one sample at that level; the spans have equal sizes, here and below.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -41,6 +42,12 @@ public:
         if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->at(t, pixels); }
         if (const auto* edm = std::get_if<edm_noise>(&how_)) { return edm->at(t); }
         return betas()->at(t, type);
+    }
+    /// The level of which the network reads this time.
+    [[nodiscard]] noise_level at_time(double time, prediction_type type) const {
+        if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->at(time / flow->train_steps); }
+        if (const auto* edm = std::get_if<edm_noise>(&how_)) { return edm->of(std::exp(4 * time)); }
+        return betas()->at(static_cast<int>(time), type);
     }
     /// The level of the training sample at a global position, a function of that and of the seed.
     [[nodiscard]] noise_level drawn(std::uint64_t seed, std::uint64_t position, prediction_type type,

@@ -17,6 +17,7 @@ struct sd15;
 struct sd21;
 struct sd_fmnist;
 struct sd_tiny;
+struct sd_self_tiny;
 struct sdxl;
 struct sdxl_tiny;
 struct hunyuan_dit_v11;
@@ -116,6 +117,8 @@ inline constexpr encode::autoencoder_config tiny_pictures{.name = "tiny_pictures
 struct tiny_clip : encode::clip_text<tiny_text> {};
 template <>
 struct networks_of<sd_tiny> : folder_networks<tiny_pictures, text_component<tiny_clip>> {};
+template <>
+struct networks_of<sd_self_tiny> : networks_of<sd_tiny> {};
 
 inline constexpr encode::clip_text_config fmnist_text{.name = "fmnist_text",
                                                       .vocab_size = 640,

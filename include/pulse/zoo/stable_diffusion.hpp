@@ -60,4 +60,19 @@ struct sd_tiny : unet<unet_config{.name = "sd_tiny",
                                   .context_tokens = 7,
                                   .transformer_head_dim = 8}> {};
 
+/// The same, which also reads what it has predicted of the latents: a self-conditioned one.
+struct sd_self_tiny : unet<unet_config{.name = "sd_self_tiny",
+                                       .sample_size = 8,
+                                       .in_channels = 8,
+                                       .out_channels = 4,
+                                       .block_out_channels = {8, 16},
+                                       .layers_per_block = 1,
+                                       .mid_block_attention = false,
+                                       .norm_num_groups = 4,
+                                       .transformer_layers_per_block = {1},
+                                       .mid_block_transformer_layers = 1,
+                                       .cross_attention_dim = 24,
+                                       .context_tokens = 7,
+                                       .transformer_head_dim = 8}> {};
+
 } // namespace pulse

@@ -10,6 +10,7 @@
 #include <pulse/cuda/kernels/random.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
+#include <pulse/train/noise_level.hpp>
 
 namespace pulse::cuda {
 
@@ -148,6 +149,58 @@ void q_sample(const queue& on, const image_layout& layout, int batch, const Stor
         launch(q_sample_kernel<T, 1, Stored>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples,
                offsets, key, x_t);
     }
+}
+
+/// What a self-conditioned model reads of each pixel: the channels of x_t, and those of the image that `answer`, of
+/// `answered` channels, implies; null: zeros.
+template <class T>
+struct write_self_conditioned {
+    T* x_t;
+    const T* answer;
+    int channels;
+    int answered;
+    diffusion_sample sample;
+
+    __device__ void operator()(int first, const float* x, const float* noise) {
+        const float noisy = sample.signal * x[0] + sample.sigma * noise[0];
+        const std::int64_t pixel = first / channels;
+        const int channel = first % channels;
+        float image = 0.0f;
+        if (answer != nullptr) {
+            const float both = sample.signal * sample.target_noise - sample.sigma * sample.target_image;
+            const float said = to_float(answer[pixel * answered + channel]);
+            constexpr float most = train::detail::most_implied;
+            image = fminf(fmaxf(sample.target_noise / both * noisy - sample.sigma / both * said, -most), most);
+        }
+        x_t[2 * pixel * channels + channel] = from_float<T>(noisy);
+        x_t[(2 * pixel + 1) * channels + channel] = from_float<T>(image);
+    }
+};
+
+template <class T, class Stored>
+__global__ void __launch_bounds__(diffusion_threads)
+    self_conditioned_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
+                            const float* offsets, random_key key, int answered, const T* answer, T* x_t) {
+    const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (first >= layout.elements()) { return; }
+    const diffusion_sample sample = samples[blockIdx.y];
+    const std::int64_t pixels = layout.elements() / layout.channels;
+    const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * pixels;
+    write_self_conditioned<T> write{x_t + 2 * at * layout.channels,
+                                    answer == nullptr ? nullptr : answer + at * answered, layout.channels, answered,
+                                    sample};
+    with_image_and_noise<1>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+}
+
+/// As q_sample, [batch][height][width][2 channels], with what a preview has answered behind the channels of each pixel.
+template <class T, class Stored>
+void self_conditioned_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
+                             const diffusion_sample* samples, const float* offsets, const random_key& key, int answered,
+                             const T* answer, T* x_t) {
+    const dim3 grid(static_cast<unsigned>((layout.elements() + diffusion_threads - 1) / diffusion_threads),
+                    static_cast<unsigned>(batch));
+    launch(self_conditioned_kernel<T, Stored>, grid, diffusion_threads, 0, on.stream, layout, images, samples, offsets,
+           key, answered, answer, x_t);
 }
 
 /// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0.

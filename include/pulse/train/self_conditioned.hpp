@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pulse/train/noise_level.hpp>
+#include <pulse/train/noise_process.hpp>
+#include <pulse/train/noise_schedule.hpp>
+#include <pulse/train/sampler.hpp>
+
+namespace pulse::train {
+
+/// A network that also reads what it has predicted of the images in the step before, as a sampler sees it: `inner` is
+/// asked with that behind the `channels` of each pixel, zeros at first. One draws one batch of images.
+///
+/// Source: Chen, Zhang and Hinton, "Analog bits" (arXiv 2208.04202), algorithm 2.
+template <predictor Inner>
+class self_conditioned {
+public:
+    /// `type`: what the network answers, where there are betas.
+    self_conditioned(noise_process noise, prediction_type type, int channels, Inner inner) :
+        noise_{std::move(noise)}, type_{type}, channels_{static_cast<std::size_t>(channels)}, inner_{std::move(inner)} {
+    }
+
+    void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
+        predicted_.resize(x.size());
+        beside_.resize(2 * x.size());
+        rest_.resize(x.size());
+        detail::put_beside<float>(channels_, x, predicted_, beside_);
+        inner_(std::span<const float>{beside_}, times, answer);
+        const std::size_t each = x.size() / times.size();
+        for (std::size_t n = 0; n != times.size(); ++n) {
+            const auto of = [&](auto all) { return all.subspan(n * each, each); };
+            read_answer<float>(noise_.at_time(static_cast<double>(times[n]), type_), of(x),
+                               std::span<const float>{of(answer)}, of(std::span{predicted_}), of(std::span{rest_}));
+        }
+    }
+
+private:
+    noise_process noise_;
+    prediction_type type_;
+    std::size_t channels_;
+    Inner inner_;
+    std::vector<float> predicted_{};
+    std::vector<float> beside_{};
+    std::vector<float> rest_{}; ///< noise that nobody reads
+};
+
+} // namespace pulse::train

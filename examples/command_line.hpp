@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -53,14 +54,21 @@ template <class T>
     return {replace, ""};
 }
 
+/// The decimal number that a text is, all of it; none where it is not one of type T.
+template <class T>
+[[nodiscard]] std::optional<T> number_in(std::string_view text) {
+    T value{};
+    const char* const end = text.data() + text.size();
+    const auto [stop, fault] = std::from_chars(text.data(), end, value);
+    return fault == std::errc{} && stop == end ? std::optional{value} : std::nullopt;
+}
+
 /// Accepts decimal numbers of type T from `low` to `high`, so neither overflow nor NaN; `range` says the same in words.
 template <class T>
 [[nodiscard]] CLI::Validator number(T low, T high, const std::string& range) {
     const auto check = [=](std::string& text) -> std::string {
-        T value{};
-        const char* const end = text.data() + text.size();
-        const auto [stop, fault] = std::from_chars(text.data(), end, value);
-        if (fault == std::errc{} && stop == end && value >= low && value <= high) { return {}; }
+        const std::optional<T> value = number_in<T>(text);
+        if (value && *value >= low && *value <= high) { return {}; }
         return "'" + text + "' is no " + (std::is_integral_v<T> ? "whole " : "") + "number " + range;
     };
     return {check, range};
@@ -72,14 +80,9 @@ template <class T>
 
 /// Height and width of what is written as HEIGHTxWIDTH, or as one number for both; none of what is neither.
 [[nodiscard]] inline pulse::extent extent_in(std::string_view text) {
-    const auto number_in = [](std::string_view digits) {
-        int value = 0;
-        const char* const end = digits.data() + digits.size();
-        const auto [stop, fault] = std::from_chars(digits.data(), end, value);
-        return fault == std::errc{} && stop == end && value > 0 ? value : 0;
-    };
+    const auto side_in = [](std::string_view digits) { return std::max(0, number_in<int>(digits).value_or(0)); };
     const std::size_t at = text.find('x');
-    const pulse::extent read{number_in(text.substr(0, at)), number_in(at == text.npos ? text : text.substr(at + 1))};
+    const pulse::extent read{side_in(text.substr(0, at)), side_in(at == text.npos ? text : text.substr(at + 1))};
     return read.height == 0 || read.width == 0 ? pulse::extent{} : read;
 }
 /// Accepts what extent_in reads.

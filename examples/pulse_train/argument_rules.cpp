@@ -1,10 +1,9 @@
 #include "argument_rules.hpp"
 
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -79,9 +78,8 @@ void set_objective(arguments& a) {
         to.beta_end = 0.012;
     }
     if (a.objective == objective_kind::flow) {
-        to.flow.emplace();
-        to.flow->by_size = a.flow_shift == "size";
-        if (!to.flow->by_size) { to.flow->shift = std::strtod(a.flow_shift.c_str(), nullptr); }
+        const std::optional<double> shift = pulse_examples::number_in<double>(a.flow_shift);
+        to.flow = {.shift = shift.value_or(1), .by_size = !shift};
     } else if (a.objective == objective_kind::edm) {
         to.edm.emplace().sigma_data = a.sigma_data;
     } else {
@@ -113,14 +111,12 @@ void read_validation(const CLI::App& app, const std::string& text, arguments& a)
         }
         return;
     }
-    double share = 0;
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), share);
-    const bool is_number = failed == std::errc{} && end == text.data() + text.size();
+    const std::optional<double> share = pulse_examples::number_in<double>(text);
     std::error_code unused;
-    if (!is_number || std::filesystem::is_directory(text, unused)) {
+    if (!share || std::filesystem::is_directory(text, unused)) {
         a.validation_data = text;
-    } else if (share > 0 && share < 1) {
-        a.pictures.held_out = share;
+    } else if (*share > 0 && *share < 1) {
+        a.pictures.held_out = *share;
     } else {
         throw pulse::input_error{"--validate: a share is between 0 and 1, and not " + text};
     }

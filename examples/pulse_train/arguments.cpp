@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -438,9 +437,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "What the network says: the noise, v, or the image without noise; flow: the way from the image to the noise, "
         "as in rectified flow; edm: what the preconditioning of Karras et al. leaves to it");
     const auto is_shift = [](std::string& text) {
-        double by = 0;
-        const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), by);
-        const bool good = failed == std::errc{} && end == text.data() + text.size() && by >= 1e-3 && by <= 1e3;
+        const double by = pulse_examples::number_in<double>(text).value_or(0);
+        const bool good = by >= 1e-3 && by <= 1e3;
         return good || text == "size" ? std::string{}
                                       : "'" + text + "' is neither a number from 0.001 to 1000 nor 'size'";
     };

@@ -143,11 +143,10 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
                                      {"step_us", in.plan_of(e).predicted.step_us},
                                      {"measured_step_us", summary.extents[e].measured_step_us}});
     }
+    const std::vector<int> times = in.validation_times();
     for (const validation_loss& one : results.validation) {
         nlohmann::ordered_json at_time;
-        for (std::size_t k = 0; k != one.at_time.size(); ++k) {
-            at_time[std::to_string(in.validation_times()[k])] = one.at_time[k];
-        }
+        for (std::size_t k = 0; k != one.at_time.size(); ++k) { at_time[std::to_string(times[k])] = one.at_time[k]; }
         report["validation"].push_back({{"step", one.step}, {"loss", one.loss}, {"at", at_time}});
     }
     pulse::io::write_file(in.file("report.json"), report.dump(2) + "\n");

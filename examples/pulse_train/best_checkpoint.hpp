@@ -12,8 +12,8 @@ namespace pulse_train {
 class best_checkpoint {
 public:
     /// In the run's folder. Of one that goes on there after `first` steps, what the note says of steps up to those
-    /// counts, unless it went by another `measure`: what is validated by. Throws input_error naming a note that cannot be
-    /// read.
+    /// counts, unless it went by another `measure`: what is validated by. Throws input_error naming a note that cannot
+    /// be read.
     best_checkpoint(const std::filesystem::path& folder, std::string measure, bool goes_on, std::int64_t first);
 
     /// None as yet: infinity.

@@ -111,13 +111,12 @@ public:
             }
             const auto is_due = [&](std::int64_t every) { return every > 0 && trainer_.steps() % every == 0; };
             const bool ends = trainer_.steps() >= in_.args.steps;
-            // A run does not validate again what it goes on from, so that a checkpoint comes behind the validation of its
+            // A run does not validate again what it goes on from, so a checkpoint comes behind the validation of its
             // step; but the last one waits for nothing.
             if (is_due(in_.args.validate_every) && !ends && !stop) { stop = !validate(shown); }
             if (is_due(in_.args.checkpoint_every) || ends || stop) { save(); }
             if (ends && !stop) { validate(shown); }
-            const bool draws = is_due(in_.args.sample_every);
-            if (draws && !stop && !ends) { draw(); }
+            if (is_due(in_.args.sample_every) && !stop && !ends) { draw(); }
         }
         shown.reset();
         finish(first);
@@ -182,8 +181,8 @@ private:
         transport_.sum({&least, 1});
         if (least != 0) { least_loss_ = least; }
     }
-    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less. Whether that
-    /// was not stopped before there was a result.
+    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less. Whether
+    /// that was not stopped before there was a result.
     bool validate(std::optional<progress>& shown) {
         if (in_.validation == nullptr) { return true; }
         const std::uint64_t samples = in_.validation->evaluated->samples;
@@ -204,7 +203,12 @@ private:
             made.loss += loss / static_cast<double>(times.size());
         }
         if (rank() == 0) {
-            shown ? shown->say(text_of(made, times)) : static_cast<void>(std::puts(text_of(made, times).c_str()));
+            const std::string text = text_of(made, times);
+            if (shown) {
+                shown->say(text);
+            } else {
+                std::puts(text.c_str());
+            }
             during_.validated(made);
             mine_.validation.push_back(made);
         }

@@ -53,8 +53,8 @@ set(flow_train core tensor model nn runtime io plan)
 set(flow_train_saving checkpoint/reader checkpoint/sharded)
 set(flow_checkpoint core model runtime io plan)
 # Folders of other tools. Nothing but frozen includes it.
-set(flow_diffusers core model nn runtime/parameters io checkpoint train/edm train/flow train/noise_process train/noise_schedule
-    train/scheduler_settings
+set(flow_diffusers core model nn runtime/parameters io checkpoint train/edm train/flow train/noise_process
+    train/noise_schedule train/scheduler_settings
     encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text encode/t5_text)
 # Pictures are drawn by position, as the images of train/ are. Nothing but frozen includes it.
 set(flow_data core io model/extent train/dataset train/random)

@@ -143,7 +143,7 @@ public:
         train::detail::require_self_conditioned(options_);
         self_conditioned_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
                                         table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_,
-                                        answered_by(prediction.size()),
+                                        prediction.empty() ? 0 : answered_by(prediction.size()),
                                         prediction.empty() ? nullptr : prediction.data(), x.data());
     }
 
@@ -154,7 +154,6 @@ public:
     void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
         const image_layout& layout = images_.layout();
         const int answered = answered_by(prediction.size());
-        train::detail::require_answer(static_cast<std::size_t>(answered), static_cast<std::size_t>(layout.channels));
         diffusion_loss<scalar>(on_, layout, options_.microbatch_size, images_.pixels(),
                                table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, answered,
                                prediction.data(), gradient.data(), at.loss);
@@ -173,11 +172,14 @@ private:
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }
-    /// Channels of the model's answer, of which a microbatch has so many elements.
-    [[nodiscard]] int answered_by(std::size_t elements) const noexcept {
+    /// Channels of the model's answer, of which a microbatch has so many elements. Throws input_error where these are
+    /// fewer than those of the images.
+    [[nodiscard]] int answered_by(std::size_t elements) const {
         const image_layout& layout = images_.layout();
         const auto pixels = static_cast<std::size_t>(layout.elements() / layout.channels);
-        return static_cast<int>(elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels));
+        const std::size_t answered = elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels);
+        train::detail::require_answer(answered, static_cast<std::size_t>(layout.channels));
+        return static_cast<int>(answered);
     }
     [[nodiscard]] const float* offsets_of(int microbatch) const noexcept {
         if (offsets_.size() == 0) { return nullptr; }

@@ -203,21 +203,19 @@ public:
     template <class Work>
     void input(const Work& at, std::span<float> x, std::span<const float> prediction) {
         detail::require_self_conditioned(options_);
-        const auto channels = static_cast<std::size_t>(data_.channels());
-        const std::size_t answered = answered_by(prediction.size());
+        const std::size_t answered = prediction.empty() ? 0 : answered_by(prediction.size());
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             const noise_level level = level_of(sample);
             add_noise<float>(level, image_, noise_, target_);
             std::ranges::fill(image_, 0.0F);
             if (!prediction.empty()) {
-                const std::size_t first = offset / channels * answered;
-                for (std::size_t e = 0; e != answer_.size(); ++e) {
-                    answer_[e] = prediction[first + e / channels * answered + e % channels];
-                }
+                for_each_answer(offset, answered,
+                                [&](std::size_t e, std::size_t place) { answer_[e] = prediction[place]; });
                 read_answer<float>(level, target_, answer_, image_, noise_);
             }
-            detail::put_beside<float>(channels, target_, image_, x.subspan(2 * offset, 2 * data_.elements()));
+            detail::put_beside<float>(static_cast<std::size_t>(data_.channels()), target_, image_,
+                                      x.subspan(2 * offset, 2 * data_.elements()));
         });
     }
 
@@ -230,18 +228,18 @@ public:
         const auto channels = static_cast<std::size_t>(data_.channels());
         const std::size_t of_sample = prediction.size() / static_cast<std::size_t>(options_.microbatch_size);
         const std::size_t answered = answered_by(prediction.size());
-        detail::require_answer(answered, channels);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             const noise_level level = level_of(sample);
             training_target<float>(level, image_, noise_, target_);
-            const std::size_t first = offset / channels * answered;
-            const auto place_of = [&](std::size_t e) { return first + e / channels * answered + e % channels; };
-            for (std::size_t e = 0; e != answer_.size(); ++e) { answer_[e] = prediction[place_of(e)]; }
+            for_each_answer(offset, answered,
+                            [&](std::size_t e, std::size_t place) { answer_[e] = prediction[place]; });
             *at.loss += mean_squared_error<float>(answer_, target_, step_elements, answer_,
                                                   detail::weight_at(options_, process_, sample, level));
-            if (answered != channels) { std::ranges::fill(gradient.subspan(first, of_sample), 0.0F); }
-            for (std::size_t e = 0; e != answer_.size(); ++e) { gradient[place_of(e)] = answer_[e]; }
+            if (answered != channels) {
+                std::ranges::fill(gradient.subspan(offset / channels * answered, of_sample), 0.0F);
+            }
+            for_each_answer(offset, answered, [&](std::size_t e, std::size_t place) { gradient[place] = answer_[e]; });
         });
     }
 
@@ -257,9 +255,19 @@ private:
     [[nodiscard]] std::size_t pixels() const noexcept {
         return data_.elements() / static_cast<std::size_t>(data_.channels());
     }
-    /// Channels of the model's answer, of which a microbatch has so many elements.
-    [[nodiscard]] std::size_t answered_by(std::size_t elements) const noexcept {
-        return elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels());
+    /// Channels of the model's answer, of which a microbatch has so many elements. Throws input_error where these are
+    /// fewer than those of the images.
+    [[nodiscard]] std::size_t answered_by(std::size_t elements) const {
+        const std::size_t answered = elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels());
+        detail::require_answer(answered, static_cast<std::size_t>(data_.channels()));
+        return answered;
+    }
+    /// Calls body(element of an image, its place in answers) for the sample whose images begin at `offset`.
+    template <class Body>
+    void for_each_answer(std::size_t offset, std::size_t answered, const Body& body) const {
+        const auto channels = static_cast<std::size_t>(data_.channels());
+        const std::size_t first = offset / channels * answered;
+        for (std::size_t e = 0; e != data_.elements(); ++e) { body(e, first + e / channels * answered + e % channels); }
     }
     [[nodiscard]] noise_level level_of(std::uint64_t position) const {
         return detail::level_at(options_, process_, position, pixels());

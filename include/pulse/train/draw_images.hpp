@@ -39,10 +39,7 @@ struct drawing_options {
 /// `count` is not in 1 to their training times.
 [[nodiscard]] inline std::vector<noise_level> sampling_levels(const rectified_flow& flow, int count,
                                                               std::int64_t pixels) {
-    if (count < 1 || count > flow.train_steps) {
-        throw input_error("sampler: steps must be 1 to " + std::to_string(flow.train_steps) + ", not " +
-                          std::to_string(count));
-    }
+    detail::require_steps(count, flow.train_steps);
     if (flow.by_size && pixels <= 0) {
         throw input_error("sampler: a flow that is shifted by size needs the pixels of an image");
     }
@@ -57,10 +54,7 @@ struct drawing_options {
     return levels;
 }
 [[nodiscard]] inline std::vector<noise_level> sampling_levels(const edm_noise& edm, int count) {
-    if (count < 1 || count > edm.train_steps) {
-        throw input_error("sampler: steps must be 1 to " + std::to_string(edm.train_steps) + ", not " +
-                          std::to_string(count));
-    }
+    detail::require_steps(count, edm.train_steps);
     std::vector<noise_level> levels;
     for (int i = 0; i != count; ++i) {
         levels.push_back(edm.of(edm.strength_at(count == 1 ? 0.0 : i / (count - 1.0))));

@@ -38,15 +38,24 @@ struct sampling_step {
     [[nodiscard]] constexpr bool operator==(const sampling_step&) const = default;
 };
 
+namespace detail {
+
+/// Throws input_error unless `count` steps are 1 to all of those of training.
+inline void require_steps(int count, int total) {
+    if (count < 1 || count > total) {
+        throw input_error("sampler: steps must be 1 to " + std::to_string(total) + ", not " + std::to_string(count));
+    }
+}
+
+} // namespace detail
+
 /// Times visited, falling, evenly spaced and beginning at the last one.
 ///
 /// The "trailing" spacing of Lin et al. (arXiv 2305.08891): it starts where the noise is strongest. Throws input_error
 /// when `count` is not in 1 to the schedule's steps.
 [[nodiscard]] inline std::vector<int> ddim_timesteps(const noise_schedule& schedule, int count) {
     const int total = schedule.steps();
-    if (count < 1 || count > total) {
-        throw input_error("sampler: steps must be 1 to " + std::to_string(total) + ", not " + std::to_string(count));
-    }
+    detail::require_steps(count, total);
     std::vector<int> times(static_cast<std::size_t>(count));
     const double stride = static_cast<double>(total) / static_cast<double>(count);
     for (int i = 0; i != count; ++i) {

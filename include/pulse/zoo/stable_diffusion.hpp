@@ -1,5 +1,6 @@
 #pragma once
 
+#include <pulse/core/label.hpp>
 #include <pulse/nn/unet.hpp>
 
 namespace pulse {
@@ -60,19 +61,18 @@ struct sd_tiny : unet<unet_config{.name = "sd_tiny",
                                   .context_tokens = 7,
                                   .transformer_head_dim = 8}> {};
 
-/// The same, which also reads what it has predicted of the latents: a self-conditioned one.
-struct sd_self_tiny : unet<unet_config{.name = "sd_self_tiny",
-                                       .sample_size = 8,
-                                       .in_channels = 8,
-                                       .out_channels = 4,
-                                       .block_out_channels = {8, 16},
-                                       .layers_per_block = 1,
-                                       .mid_block_attention = false,
-                                       .norm_num_groups = 4,
-                                       .transformer_layers_per_block = {1},
-                                       .mid_block_transformer_layers = 1,
-                                       .cross_attention_dim = 24,
-                                       .context_tokens = 7,
-                                       .transformer_head_dim = 8}> {};
+namespace detail {
+
+/// The same backbone under another name, which also reads what it has predicted of the sample.
+[[nodiscard]] consteval unet_config self_conditioned(unet_config of, label name) {
+    of.name = name;
+    of.in_channels = 2 * of.out_channels;
+    return of;
+}
+
+} // namespace detail
+
+/// The smallest self-conditioned one, for tests.
+struct sd_self_tiny : unet<detail::self_conditioned(sd_tiny::config, "sd_self_tiny")> {};
 
 } // namespace pulse

@@ -1,10 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -19,13 +17,16 @@
 
 #include <attention_kernels.hpp>
 #include <attention_oracle.hpp>
+#include <attention_trial.hpp>
 #include <device_array.hpp>
 #include <drawn_shapes.hpp>
 
 namespace pulse::cuda {
 
-template attention_launches<bf16::scalar> attention_launches_of<bf16>(attention_engine, const attention_shape&);
-template attention_launches<fp32::scalar> attention_launches_of<fp32>(attention_engine, const attention_shape&);
+template attention_launches<bf16::scalar> attention_launches_of<bf16>(attention_engine, const attention_shape&,
+                                                                      std::size_t);
+template attention_launches<fp32::scalar> attention_launches_of<fp32>(attention_engine, const attention_shape&,
+                                                                      std::size_t);
 
 } // namespace pulse::cuda
 
@@ -36,129 +37,35 @@ using namespace pulse::test;
 
 namespace {
 
-/// Which policies are tested with all their kernels; of the others, whose kernels differ in an instruction, some are,
-/// for the sake of compile time.
-template <class P>
-inline constexpr bool runs_by_policy = std::is_same_v<P, cuda::bf16> || std::is_same_v<P, cuda::fp32>;
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-/// Operands and results of a case on the device; they begin `shift` numbers behind an aligned place.
-template <class T>
-class device_case {
-public:
-    explicit device_case(const attention_case& c, std::size_t shift) :
-        c_(c), shift_(shift), q_(shifted(c.q)), k_(shifted(c.k)), v_(shifted(c.v)), dout_(shifted(c.dout)),
-        saved_(shifted(c.o)), saved_lse_(c.lse), o_(shift + c.queries()), dq_(shift + c.queries()),
-        dk_(shift + c.keys()), dv_(shift + c.keys()), lse_(c.rows()) {}
-
-    /// Calls forward(q, k, v, o, lse) and backward(q, k, v, o, lse, dout, dq, dk, dv) over poisoned results.
-    template <class Forward, class Backward>
-    void run(const device_queue& queue, Forward forward, Backward backward) {
-        for (device_array<T>* array : results()) { array->poison(); }
-        lse_.poison();
-        forward(at(q_), at(k_), at(v_), at(o_), lse_.data());
-        backward(at(q_), at(k_), at(v_), at(saved_), saved_lse_.data(), at(dout_), at(dq_), at(dk_), at(dv_));
-        queue.synchronize();
-    }
-    /// The results' bits.
-    [[nodiscard]] std::vector<std::vector<T>> bits() {
-        std::vector<std::vector<T>> all;
-        for (const device_array<T>* array : results()) {
-            const std::vector<T> raw = array->raw();
-            all.emplace_back(raw.begin() + static_cast<std::ptrdiff_t>(shift_), raw.end());
-        }
-        return all;
-    }
-    void compare() {
-        CHECK(worst_of(lse_.download(), c_.lse, c_.lse_bound) < 1.0);
-        CHECK(worst_of(behind(o_), c_.o, c_.o_bound) < 1.0);
-        CHECK(worst_of(behind(dq_), c_.dq, c_.dq_bound) < 1.0);
-        CHECK(worst_of(behind(dk_), c_.dk, c_.dk_bound) < 1.0);
-        CHECK(worst_of(behind(dv_), c_.dv, c_.dv_bound) < 1.0);
-        for (const device_array<T>* array : results()) { CHECK(array->intact()); }
-        CHECK(lse_.intact());
-    }
-
-private:
-    [[nodiscard]] std::vector<device_array<T>*> results() { return {&o_, &dq_, &dk_, &dv_}; }
-    [[nodiscard]] T* at(const device_array<T>& array) const { return array.data() + shift_; }
-    [[nodiscard]] std::vector<double> shifted(const std::vector<double>& values) const {
-        std::vector<double> all(shift_, 0.0);
-        all.insert(all.end(), values.begin(), values.end());
-        return all;
-    }
-    [[nodiscard]] std::vector<double> behind(const device_array<T>& array) const {
-        const std::vector<double> values = array.download();
-        return {values.begin() + static_cast<std::ptrdiff_t>(shift_), values.end()};
-    }
-
-    const attention_case& c_;
-    std::size_t shift_;
-    device_array<T> q_, k_, v_, dout_, saved_;
-    device_array<float> saved_lse_;
-    device_array<T> o_, dq_, dk_, dv_;
-    device_array<float> lse_;
-};
-
-/// Runs both passes twice and compares. By the given kernels, or by those that the policy chooses.
-template <class P>
-void check(const attention_case& c, std::size_t shift = 0,
-           const cuda::attention_launches<typename P::scalar>* by = nullptr) {
-    using T = typename P::scalar;
-    const attention_shape& s = c.shape;
-    CAPTURE(P::name);
-    CAPTURE(s.tokens);
-    CAPTURE(s.keys());
-    CAPTURE(s.heads);
-    CAPTURE(s.head_size);
-    CAPTURE(c.batch);
-    std::size_t scratch = 0;
-    if constexpr (runs_by_policy<P>) {
-        scratch = cuda::attention_backward_scratch_bytes<P>(s, c.batch);
-    } else {
-        scratch = cuda::attention_backward_scratch_bytes_by(*by, s, c.batch);
-    }
-    const device_queue queue(scratch);
-    device_case<T> on_device(c, shift);
-    std::vector<std::vector<T>> first;
-    for (int turn = 0; turn != 2; ++turn) {
-        if constexpr (runs_by_policy<P>) {
-            on_device.run(
-                queue, [&](auto... a) { cuda::attention<P>(queue.on(), s, c.batch, a...); },
-                [&](auto... a) { cuda::attention_backward<P>(queue.on(), s, c.batch, a...); });
-        } else {
-            on_device.run(
-                queue, [&](auto... a) { cuda::attention_by<T>(*by, queue.on(), s, c.batch, a...); },
-                [&](auto... a) { cuda::attention_backward_by<T>(*by, queue.on(), s, c.batch, a...); });
-        }
-        if (turn == 0) { first = on_device.bits(); }
-    }
-    const std::vector<std::vector<T>> second = on_device.bits();
-    for (std::size_t i = 0; i != first.size(); ++i) { CHECK(same_bits(first[i], second[i])); }
-    on_device.compare();
-}
-
+/// On the kernels that the policy chooses, which are those of an engine. Of policies whose kernels differ from another's
+/// in an instruction some kernels are tested, for the sake of compile time: by check_by.
 template <class P>
 void check(const attention_shape& s, int batch, std::uint32_t seed, attention_engine engine, double sharpness = 1.0,
            std::size_t shift = 0) {
     CHECK(cuda::own_attention_engine<P>(s, batch) == engine);
     attention_case c = draw_attention<typename P::scalar>(s, batch, seed, sharpness);
     solve_attention<P>(c);
-    check<P>(c, shift);
+    check_by_policy<P>(c, shift);
 }
 
-/// On the tensor-core kernels of one head size.
+/// On the tensor-core kernels of one head size, with tiles for so much shared memory as the device has, or less.
 template <class P, int HeadSize>
-void check_by(const attention_shape& s, int batch, std::uint32_t seed, double sharpness = 1.0) {
+void check_by(const attention_shape& s, int batch, std::uint32_t seed, double sharpness = 1.0,
+              std::size_t shared_bytes = cuda::most_dynamic_shared_bytes()) {
     CHECK(cuda::own_attention_engine<P>(s, batch) == attention_engine::tensor_cores);
     attention_case c = draw_attention<typename P::scalar>(s, batch, seed, sharpness);
     solve_attention<P>(c);
-    const auto by = cuda::tensor_core_attention<P, HeadSize>::all;
-    check<P>(c, 0, &by);
+    check_by_launches<P>(c, shared_bytes < cuda::large_shared_bytes
+                                ? cuda::tensor_core_attention<P, HeadSize, cuda::small_shared_bytes>::all
+                                : cuda::tensor_core_attention<P, HeadSize>::all);
+}
+
+/// On the kernels of a device of little shared memory, whatever this one has.
+template <class P>
+void check_small(const attention_shape& s, std::uint32_t seed, attention_engine engine) {
+    attention_case c = draw_attention<typename P::scalar>(s, 1, seed);
+    solve_attention<P>(c);
+    check_by_launches<P>(c, cuda::attention_launches_of<P>(engine, s, cuda::small_shared_bytes));
 }
 
 /// Scores of all keys are near +-2^17, and differ by multiples of 1/8; every one is exact in float.
@@ -244,12 +151,45 @@ TEST_CASE("scores may be sharp, tiny or far from zero") {
     check<cuda::bf16>({18, 1, 64, 70}, 1, 500, attention_engine::tensor_cores, 6.0);
     check_by<cuda::fp16, 64>({18, 1, 64, 70}, 1, 501, 1e-3);
     check<cuda::fp32>({18, 1, 64, 70}, 1, 502, attention_engine::fma, 6.0);
-    check<cuda::bf16>(far_scores<cuda::bf16>(503));
-    check<cuda::fp32>(far_scores<cuda::fp32>(504));
-    const auto halves = cuda::tensor_core_attention<cuda::fp16, 64>::all;
-    check<cuda::fp16>(far_scores<cuda::fp16>(505), 0, &halves);
-    const auto rounded_floats = cuda::tensor_core_attention<cuda::tf32, 88>::all;
-    check<cuda::tf32>(far_scores<cuda::tf32>(506), 0, &rounded_floats);
+    check_by_policy<cuda::bf16>(far_scores<cuda::bf16>(503));
+    check_by_policy<cuda::fp32>(far_scores<cuda::fp32>(504));
+    check_by_launches<cuda::fp16>(far_scores<cuda::fp16>(505), cuda::tensor_core_attention<cuda::fp16, 64>::all);
+    check_by_launches<cuda::tf32>(far_scores<cuda::tf32>(506), cuda::tensor_core_attention<cuda::tf32, 88>::all);
+}
+
+TEST_CASE("devices of little shared memory have smaller tiles where the usual ones do not fit") {
+    constexpr auto cores = attention_engine::tensor_cores;
+    constexpr auto fma = attention_engine::fma;
+    check_small<cuda::bf16>({70, 1, 256, 50}, 800, cores);
+    check_small<cuda::bf16>({34, 1, 250, 50}, 801, fma);
+    check_small<cuda::fp32>({34, 1, 128, 50}, 802, fma);
+    check_small<cuda::fp32>({34, 1, 256, 50}, 803, fma);
+    check_by<cuda::tf32, 160>({34, 1, 160, 50}, 1, 804, 1.0, cuda::small_shared_bytes);
+}
+
+TEST_CASE("tiles fit, and depend on the device only where the usual ones do not") {
+    using kernel = cuda::attention_kernel;
+    constexpr std::size_t unlimited = std::size_t{1} << 30;
+    for (const kernel which : {kernel::forward, kernel::backward_keys, kernel::backward_queries}) {
+        for (int size = 8; size <= 256; size += 8) {
+            CAPTURE(size);
+            for (const std::size_t has : {cuda::small_shared_bytes, cuda::large_shared_bytes}) {
+                for (const int bytes : {2, 4}) {
+                    if (bytes == 4 && size > cuda::most_tensor_core_head_size<cuda::tf32>) { continue; }
+                    const cuda::attention_tiling usual = cuda::attention_tiling_of(which, size, bytes, unlimited);
+                    const cuda::attention_tiling t = cuda::attention_tiling_of(which, size, bytes, has);
+                    CHECK(cuda::attention_shared_bytes(which, size, bytes, t) <= has);
+                    CHECK((t == usual) == (cuda::attention_shared_bytes(which, size, bytes, usual) <= has));
+                    CHECK((t == usual || has == cuda::small_shared_bytes));
+                }
+                const cuda::fma_tiling usual = cuda::fma_tiling_of(which, size, unlimited);
+                const cuda::fma_tiling t = cuda::fma_tiling_of(which, size, has);
+                CHECK(cuda::fma_shared_bytes(which, size, t) <= has);
+                CHECK((t == usual) == (cuda::fma_shared_bytes(which, size, usual) <= has));
+                CHECK((t == usual || has == cuda::small_shared_bytes));
+            }
+        }
+    }
 }
 
 TEST_CASE("attention refuses shapes that it has no kernel for, and names what is wrong") {

@@ -8,6 +8,7 @@
 #include <pulse/cuda/attention_engine.cuh>
 #include <pulse/cuda/kernels/attention_launches.cuh>
 #include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/launch_limits.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/runtime/backend.hpp>
@@ -15,8 +16,8 @@
 namespace pulse::cuda {
 
 /// Into how many parts the queries are cut where gradients of keys and values are summed: the blocks of few keys do not
-/// fill a device, those of several parts do. It depends on the shape alone, so that every device sums in the same
-/// order.
+/// fill a device, those of several parts do. It depends on the shape and the tiles alone, so that devices with the same
+/// tiles sum in the same order.
 template <class T>
 [[nodiscard]] int attention_parts(const attention_shape& s, int batch, const attention_launches<T>& by) {
     constexpr std::int64_t enough_blocks = 264; // two for each multiprocessor of an H100
@@ -31,14 +32,22 @@ template <class T>
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
 }
 
-/// The kernels that an engine of pulse's own has for a shape.
-template <class P>
-[[nodiscard]] attention_launches<typename P::scalar> attention_launches_of(attention_engine engine,
-                                                                           const attention_shape& s) {
+/// The kernels that an engine of pulse's own has for heads of a size, with tiles for `Shared` bytes of shared memory.
+template <class P, std::size_t Shared>
+[[nodiscard]] attention_launches<typename P::scalar> attention_launches_within(attention_engine engine, int head_size) {
     if constexpr (has_tensor_core<P>) {
-        if (engine == attention_engine::tensor_cores) { return tensor_core_attention_for<P>(s.head_size); }
+        if (engine == attention_engine::tensor_cores) { return tensor_core_attention_for<P, Shared>(head_size); }
     }
-    return fma_attention_for<typename P::scalar>(s.head_size);
+    return fma_attention_for<typename P::scalar, Shared>(head_size);
+}
+
+/// The kernels that an engine of pulse's own has for a shape, where a block may have shared_bytes of shared memory: as
+/// many as the current device lets it have.
+template <class P>
+[[nodiscard]] attention_launches<typename P::scalar> attention_launches_of(
+    attention_engine engine, const attention_shape& s, std::size_t shared_bytes = most_dynamic_shared_bytes()) {
+    return shared_bytes < large_shared_bytes ? attention_launches_within<P, small_shared_bytes>(engine, s.head_size)
+                                             : attention_launches_within<P, large_shared_bytes>(engine, s.head_size);
 }
 
 /// Attention by the given kernels; see attention.

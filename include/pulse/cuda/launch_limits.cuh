@@ -20,6 +20,15 @@ inline constexpr std::size_t plain_shared_bytes = 48 * 1024;
 /// Blocks of a grid in y, and in z.
 inline constexpr unsigned most_grid_rows = 65535;
 
+/// Dynamic shared memory that a kernel may be allowed on the current device.
+[[nodiscard]] inline std::size_t most_dynamic_shared_bytes() {
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    int bytes = 0;
+    check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+    return static_cast<std::size_t>(bytes);
+}
+
 /// Allows `kernel` that much dynamic shared memory on the current device, once; throws cuda_error where the device has
 /// less.
 inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::source_location where) {

@@ -12,6 +12,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/kernels/column_sums.cuh>
 #include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/launch_limits.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
 
@@ -189,6 +190,10 @@ TEST_CASE("a kernel has 48 KiB of shared memory, and more where the device has i
     CHECK_THROWS_AS(launch(227 * 1024 + 1), cuda::cuda_error);
     launch(160 * 1024);
     emulated_cuda::set_shared_bytes_limit(99 * 1024);
+    CHECK(cuda::most_dynamic_shared_bytes() == 99 * 1024);
+    CHECK(cudaFuncSetAttribute(name, cudaFuncAttributeMaxDynamicSharedMemorySize, 99 * 1024 + 1) ==
+          cudaErrorInvalidValue);
+    static_cast<void>(cudaGetLastError());
     CHECK_THROWS_AS(launch(160 * 1024), cuda::cuda_error);
     CHECK_THROWS_AS(launch(100 * 1024), cuda::cuda_error);
     launch(99 * 1024);

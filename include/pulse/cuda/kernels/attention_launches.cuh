@@ -9,40 +9,13 @@
 #include <pulse/cuda/kernels/attention_fma.cuh>
 #include <pulse/cuda/kernels/attention_forward.cuh>
 #include <pulse/cuda/kernels/attention_operands.cuh>
+#include <pulse/cuda/kernels/attention_tile.cuh>
+#include <pulse/cuda/kernels/attention_tilings.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 
 namespace pulse::cuda {
-
-/// Shared memory that a block may have on every device that pulse is built for; the least is that of sm_80.
-inline constexpr std::size_t most_shared_bytes = 163 * 1024;
-
-/// How one pass is cut into tiles: a warp has 16 row_tiles rows and goes through the others by `columns`.
-struct attention_tiling {
-    int row_tiles{};
-    int columns{};
-};
-
-/// Tiles of the passes over heads of up to HeadSize numbers of `Bytes` bytes. More rows for each warp mean fewer
-/// reads of shared memory; registers set the limit, and where they allow it two blocks share a multiprocessor.
-template <int HeadSize, int Bytes>
-struct attention_tilings {
-    static constexpr int warps = 4;
-    static constexpr attention_tiling forward = Bytes == 4        ? attention_tiling{1, 32}
-                                                : HeadSize <= 88  ? attention_tiling{2, 64}
-                                                : HeadSize <= 160 ? attention_tiling{2, 32}
-                                                                  : attention_tiling{1, 32};
-    static constexpr attention_tiling keys = Bytes == 4       ? attention_tiling{1, 16}
-                                             : HeadSize <= 64 ? attention_tiling{2, 32}
-                                             : HeadSize <= 88 ? attention_tiling{1, 64}
-                                                              : attention_tiling{1, 32};
-    static constexpr attention_tiling queries = Bytes == 4       ? attention_tiling{1, HeadSize <= 88 ? 32 : 16}
-                                                : HeadSize <= 88 ? attention_tiling{2, 32}
-                                                                 : attention_tiling{1, 32};
-    /// Whether registers hold the gradients of keys and values at once.
-    static constexpr bool keys_and_values = HeadSize <= 160;
-};
 
 /// The kernels of one way to compute attention, behind functions of the host.
 template <class T>
@@ -61,111 +34,114 @@ template <class T>
             static_cast<unsigned>(batch)};
 }
 
-/// Launches on tensor cores.
-template <class P, int HeadSize>
+/// Launches on tensor cores where a block may have `Shared` bytes of shared memory.
+template <class P, int HeadSize, std::size_t Shared = large_shared_bytes>
 struct tensor_core_attention {
     using tile = head_tile<P, HeadSize>;
     using scalar = typename tile::scalar;
-    using tilings = attention_tilings<HeadSize, sizeof(scalar)>;
-    static constexpr int warps = tilings::warps;
+    using kernel = attention_kernel;
+    static constexpr int size = sizeof(scalar);
+    static constexpr attention_tiling of_forward = attention_tiling_of(kernel::forward, HeadSize, size, Shared);
+    static constexpr attention_tiling of_keys = attention_tiling_of(kernel::backward_keys, HeadSize, size, Shared);
+    static constexpr attention_tiling of_queries =
+        attention_tiling_of(kernel::backward_queries, HeadSize, size, Shared);
+
+    static_assert(size * tile::stride == attention_row_bytes(HeadSize, size));
 
     static void forward(const queue& on, int batch, const attention_operands<scalar>& a) {
-        constexpr attention_tiling t = tilings::forward;
-        constexpr int rows = warps * t.row_tiles * 16;
-        constexpr std::size_t bytes = sizeof(scalar) * tile::stride * (rows + 4 * t.columns);
-        static_assert(bytes <= most_shared_bytes);
-        launch(attention_forward<tile, warps, t.row_tiles, t.columns>, attention_grid(a.tokens, rows, 1, a, batch),
-               dim3(warps * 32), bytes, on.stream, a);
+        constexpr attention_tiling t = of_forward;
+        constexpr std::size_t bytes = attention_shared_bytes(kernel::forward, HeadSize, size, t);
+        static_assert(bytes <= Shared);
+        launch(attention_forward<tile, t.warps, t.row_tiles, t.columns>,
+               attention_grid(a.tokens, t.rows(), 1, a, batch), dim3(t.threads()), bytes, on.stream, a);
     }
 
     static void backward(const queue& on, int batch, const attention_operands<scalar>& a,
                          const attention_gradients<scalar>& g) {
-        if constexpr (tilings::keys_and_values) {
+        if constexpr (HeadSize <= 160) { // registers hold the gradients of keys and values at once
             backward_keys<true, true>(on, batch, a, g);
         } else {
             backward_keys<true, false>(on, batch, a, g);
             backward_keys<false, true>(on, batch, a, g);
         }
-        constexpr attention_tiling t = tilings::queries;
-        constexpr int rows = warps * t.row_tiles * 16;
-        constexpr std::size_t bytes = sizeof(scalar) * tile::stride * (2 * rows + 4 * t.columns);
-        static_assert(bytes <= most_shared_bytes);
-        launch(attention_backward_queries<tile, warps, t.row_tiles, t.columns>,
-               attention_grid(a.tokens, rows, 1, a, batch), dim3(warps * 32), bytes, on.stream, a, g);
+        constexpr attention_tiling t = of_queries;
+        constexpr std::size_t bytes = attention_shared_bytes(kernel::backward_queries, HeadSize, size, t);
+        static_assert(bytes <= Shared);
+        launch(attention_backward_queries<tile, t.warps, t.row_tiles, t.columns>,
+               attention_grid(a.tokens, t.rows(), 1, a, batch), dim3(t.threads()), bytes, on.stream, a, g);
     }
 
-    static constexpr attention_launches<scalar> all{&forward, &backward, warps* tilings::keys.row_tiles * 16,
-                                                    tilings::keys.columns};
+    static constexpr attention_launches<scalar> all{&forward, &backward, of_keys.rows(), of_keys.columns};
 
 private:
     template <bool Keys, bool Values>
     static void backward_keys(const queue& on, int batch, const attention_operands<scalar>& a,
                               const attention_gradients<scalar>& g) {
-        constexpr attention_tiling t = tilings::keys;
-        constexpr int rows = warps * t.row_tiles * 16;
-        constexpr std::size_t bytes =
-            sizeof(scalar) * tile::stride * (2 * rows + 4 * t.columns) + sizeof(float) * 4 * t.columns;
-        static_assert(bytes <= most_shared_bytes);
-        launch(attention_backward_keys<tile, warps, t.row_tiles, t.columns, Keys, Values>,
-               attention_grid(a.keys, rows, g.parts, a, batch), dim3(warps * 32), bytes, on.stream, a, g);
+        constexpr attention_tiling t = of_keys;
+        constexpr std::size_t bytes = attention_shared_bytes(kernel::backward_keys, HeadSize, size, t);
+        static_assert(bytes <= Shared);
+        launch(attention_backward_keys<tile, t.warps, t.row_tiles, t.columns, Keys, Values>,
+               attention_grid(a.keys, t.rows(), g.parts, a, batch), dim3(t.threads()), bytes, on.stream, a, g);
     }
 };
 
-/// Launches without tensor cores.
-template <class T, class Tile>
+/// Launches without tensor cores where a block may have `Shared` bytes of shared memory.
+template <class T, int HeadSize, std::size_t Shared>
 struct fma_attention {
+    using kernel = attention_kernel;
+    static constexpr fma_tiling of_forward = fma_tiling_of(kernel::forward, HeadSize, Shared);
+    static constexpr fma_tiling of_backward = fma_tiling_of(kernel::backward_keys, HeadSize, Shared);
+    using forward_tile = fma_tile<HeadSize, of_forward.rows_each, of_forward.columns_each>;
+    using backward_tile = fma_tile<HeadSize, of_backward.rows_each, of_backward.columns_each>;
+
     static void forward(const queue& on, int batch, const attention_operands<T>& a) {
-        constexpr std::size_t bytes = bytes_of(1, 2);
-        static_assert(bytes <= most_shared_bytes);
-        launch(attention_fma_forward<T, Tile>, attention_grid(a.tokens, Tile::rows, 1, a, batch), dim3(fma_threads),
-               bytes, on.stream, a);
+        constexpr std::size_t bytes = fma_shared_bytes(kernel::forward, HeadSize, of_forward);
+        static_assert(bytes <= Shared);
+        launch(attention_fma_forward<T, forward_tile>, attention_grid(a.tokens, forward_tile::rows, 1, a, batch),
+               dim3(fma_threads), bytes, on.stream, a);
     }
     static void backward(const queue& on, int batch, const attention_operands<T>& a, const attention_gradients<T>& g) {
-        constexpr std::size_t bytes = bytes_of(2, 2);
-        static_assert(bytes <= most_shared_bytes);
-        launch(attention_fma_backward_keys<T, Tile>, attention_grid(a.keys, Tile::rows, g.parts, a, batch),
+        using tile = backward_tile;
+        constexpr std::size_t bytes = fma_shared_bytes(kernel::backward_keys, HeadSize, of_backward);
+        static_assert(bytes <= Shared);
+        launch(attention_fma_backward_keys<T, tile>, attention_grid(a.keys, tile::rows, g.parts, a, batch),
                dim3(fma_threads), bytes, on.stream, a, g);
-        launch(attention_fma_backward_queries<T, Tile>, attention_grid(a.tokens, Tile::rows, 1, a, batch),
+        launch(attention_fma_backward_queries<T, tile>, attention_grid(a.tokens, tile::rows, 1, a, batch),
                dim3(fma_threads), bytes, on.stream, a, g);
     }
 
-    static constexpr attention_launches<T> all{&forward, &backward, Tile::rows, Tile::columns};
-
-private:
-    [[nodiscard]] static constexpr std::size_t bytes_of(int row_tiles, int column_tiles) {
-        return sizeof(float) *
-               (static_cast<std::size_t>(Tile::stride) * (row_tiles * Tile::rows + column_tiles * Tile::columns) +
-                static_cast<std::size_t>(Tile::weights_stride) * Tile::rows);
-    }
+    static constexpr attention_launches<T> all{&forward, &backward, backward_tile::rows, backward_tile::columns};
 };
 
 /// The launches for a head size of up to most_fma_head_size. 16-bit scalars come here only where the tensor cores
 /// cannot take them, and make do with the tiles of the greatest heads.
-template <class T>
+template <class T, std::size_t Shared>
 [[nodiscard]] attention_launches<T> fma_attention_for([[maybe_unused]] int head_size) {
     if constexpr (sizeof(T) == 4) {
-        if (head_size <= 64) { return fma_attention<T, fma_tile<64, 4, 4>>::all; }
-        if (head_size <= 128) { return fma_attention<T, fma_tile<128, 4, 2>>::all; }
+        if (head_size <= 64) { return fma_attention<T, 64, Shared>::all; }
+        if (head_size <= 128) { return fma_attention<T, 128, Shared>::all; }
     }
-    return fma_attention<T, fma_tile<most_fma_head_size, 2, 2>>::all;
+    return fma_attention<T, most_fma_head_size, Shared>::all;
 }
 
 /// The launches for a multiple of 8 of up to most_tensor_core_head_size: those of the next size that has kernels of its
 /// own, where numbers beyond the head are zeros. 16-bit scalars have one for every head size of the zoo.
-template <class P>
+template <class P, std::size_t Shared>
 [[nodiscard]] attention_launches<typename P::scalar> tensor_core_attention_for(int head_size) {
     if constexpr (sizeof(typename P::scalar) == 2) {
-        if (head_size <= 40) { return tensor_core_attention<P, 40>::all; }
-        if (head_size <= 64) { return tensor_core_attention<P, 64>::all; }
-        if (head_size <= 72) { return tensor_core_attention<P, 72>::all; }
-        if (head_size <= 80) { return tensor_core_attention<P, 80>::all; }
-        if (head_size <= 88) { return tensor_core_attention<P, 88>::all; }
-        if (head_size <= 128) { return tensor_core_attention<P, 128>::all; }
-        return head_size <= 160 ? tensor_core_attention<P, 160>::all : tensor_core_attention<P, 256>::all;
+        if (head_size <= 40) { return tensor_core_attention<P, 40, Shared>::all; }
+        if (head_size <= 64) { return tensor_core_attention<P, 64, Shared>::all; }
+        if (head_size <= 72) { return tensor_core_attention<P, 72, Shared>::all; }
+        if (head_size <= 80) { return tensor_core_attention<P, 80, Shared>::all; }
+        if (head_size <= 88) { return tensor_core_attention<P, 88, Shared>::all; }
+        if (head_size <= 128) { return tensor_core_attention<P, 128, Shared>::all; }
+        return head_size <= 160 ? tensor_core_attention<P, 160, Shared>::all
+                                : tensor_core_attention<P, 256, Shared>::all;
     } else {
-        if (head_size <= 64) { return tensor_core_attention<P, 64>::all; }
-        if (head_size <= 88) { return tensor_core_attention<P, 88>::all; }
-        return head_size <= 128 ? tensor_core_attention<P, 128>::all : tensor_core_attention<P, 160>::all;
+        if (head_size <= 64) { return tensor_core_attention<P, 64, Shared>::all; }
+        if (head_size <= 88) { return tensor_core_attention<P, 88, Shared>::all; }
+        return head_size <= 128 ? tensor_core_attention<P, 128, Shared>::all
+                                : tensor_core_attention<P, 160, Shared>::all;
     }
 }
 

@@ -4,13 +4,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/cudnn/engines.cuh>
+#include <pulse/cuda/event.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/scratch.cuh>
@@ -18,6 +21,8 @@
 #include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/stream_clock.cuh>
 #include <pulse/runtime/trace.hpp>
+
+#include <support/stderr_text.hpp>
 
 #include <device_array.hpp>
 
@@ -49,6 +54,24 @@ struct machine {
                          pulse::op::forward{pulse::stage_id{0}, pulse::microbatch_id{1}}};
     return made;
 }
+
+/// While it lives, a stream is captured for nothing.
+struct another_capture {
+    explicit another_capture(const cuda::stream& on) : on_{on.get()} {
+        cuda::check(cudaStreamBeginCapture(on_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    }
+    another_capture(const another_capture&) = delete;
+    another_capture& operator=(const another_capture&) = delete;
+    ~another_capture() {
+        cudaGraph_t graph = nullptr;
+        static_cast<void>(cudaStreamEndCapture(on_, &graph)); // it may have been ended
+        if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
+        static_cast<void>(cudaGetLastError());
+    }
+
+private:
+    cudaStream_t on_;
+};
 
 struct bench {
     machine math{};
@@ -122,15 +145,19 @@ TEST_CASE("an error while work is captured leaves the stream usable") {
     bench b;
     const device_array<int> x(std::vector<int>{0});
     b.run(0, x.data(), 1);
-    const auto fails = [&] {
-        b.graphs.run(
-            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
-            [&] {
-                cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 5);
-                throw pulse::error{"no more"};
-            });
-    };
-    CHECK_THROWS_WITH_AS(fails(), "no more", pulse::error);
+    const cuda::stream side;
+    for (const bool forked : {false, true}) {
+        const auto fails = [&] {
+            b.graphs.run(
+                0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+                [&] {
+                    if (forked) { side.wait(b.math.own); }
+                    cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 5);
+                    throw pulse::error{"no more"};
+                });
+        };
+        CHECK_THROWS_WITH_AS(fails(), "no more", pulse::error);
+    }
     b.run(0, x.data(), 1);
     b.run(0, x.data(), 1);
     CHECK(x.download(b.math.stream())[0] == 7); // what was captured with the error never ran
@@ -193,6 +220,69 @@ TEST_CASE("work whose capture a library ends is started as it is from then on, a
         CHECK(b.graphs.captured() == 1);
         CHECK(b.graphs.given_up() == 1);
     }
+}
+
+TEST_CASE("however CUDA refuses or ends a capture, its work is started as it is from then on, and named once") {
+    const cuda::stream side;
+    cuda::event of_before;
+    of_before.record(side.get());
+    const device_array<int> y(std::vector<int>{1});
+    struct way {
+        const char* says;
+        std::function<void(const cuda::stream&)> go;
+    };
+    const way ways[] = {
+        {"cudaErrorStreamCaptureUnsupported", [&](const cuda::stream& on) { on.synchronize(); }},
+        {"cudaErrorStreamCaptureInvalidated",
+         [&](const cuda::stream& on) {
+             static_cast<void>(cudaStreamSynchronize(on.get()));
+             static_cast<void>(cudaGetLastError());
+         }},
+        {"cudaErrorStreamCaptureUnjoined",
+         [&](const cuda::stream& on) {
+             side.wait(on);
+             cuda::launch(double_and_add_kernel<int>, 1, 1, 0, side.get(), y.data(), 1);
+         }},
+        {"cudaErrorStreamCaptureIsolation", [&](const cuda::stream& on) { on.wait(of_before); }},
+        {"cudaErrorStreamCaptureMerge",
+         [&](const cuda::stream& on) {
+             const another_capture ends_with_this{side};
+             on.wait(side);
+         }},
+        {"cudaErrorCapturedEvent",
+         [&](const cuda::stream& on) {
+             cuda::event point;
+             point.record(on.get());
+             point.synchronize();
+         }},
+    };
+    for (const way& one : ways) {
+        CAPTURE(one.says);
+        const pulse::test::stderr_text said;
+        bench b;
+        const device_array<int> x(std::vector<int>{1});
+        int calls = 0;
+        for (int step = 0; step != 3; ++step) {
+            for (const std::size_t i : {0, 1}) {
+                b.graphs.run(
+                    i, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+                    [&] {
+                        ++calls;
+                        if (cuda::capture_of(b.math.stream()) != 0) { one.go(b.math.own); }
+                        cuda::launch(double_and_add_kernel<int>, 1, 1, 0, b.math.stream(), x.data(), 1);
+                    });
+            }
+        }
+        CHECK(calls == 8);
+        CHECK(x.download(b.math.stream())[0] == 127);
+        CHECK(b.graphs.captured() == 0);
+        CHECK(b.graphs.given_up() == 2);
+        CAPTURE(said.text());
+        CHECK(said.count("is started call by call") == 1);
+        CHECK(said.count(std::string{one.says} + ",") == 1);
+    }
+    side.synchronize();
+    CHECK(y.download()[0] == 1); // what was captured with an open branch never ran
 }
 
 TEST_CASE("a backend that replays no graphs has its work started anew each time") {

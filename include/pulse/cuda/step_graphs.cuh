@@ -22,11 +22,17 @@
 
 namespace pulse::cuda {
 
-/// There is no graph of some work: its capture was ended, as a library made a call that a graph cannot hold or another
-/// thread waited for the whole device, or the graph could not be made.
+/// There is no graph of some work: its capture was refused or ended, as a library made a call that a graph cannot hold,
+/// left a branch open or waited for work from outside, or another thread waited for the whole device; or the graph could
+/// not be made.
 struct capture_ended : error {
     using error::error;
 };
+
+/// Whether a call failed only because something is captured: nothing is wrong with the device or with the work itself.
+[[nodiscard]] constexpr bool is_of_capture(cudaError_t status) noexcept {
+    return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
+}
 
 /// Work that a stream was given while it was captured, to be started again as one thing.
 class captured_work {
@@ -37,23 +43,22 @@ public:
     template <class Work>
     captured_work(cudaStream_t stream, Work&& work) {
         const std::shared_lock nobody_waits_for_the_device{capture_guard()};
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         cudaGraph_t graph = nullptr;
         try {
             work();
         } catch (const std::exception& e) {
-            if (leave(stream) == cudaErrorStreamCaptureInvalidated) { throw capture_ended{e.what()}; }
+            const auto* const call = dynamic_cast<const cuda_error*>(&e);
+            const cudaError_t ended = leave(stream);
+            // what is thrown between a fork and its join leaves a branch open: that is not why it was thrown
+            const bool ended_before = is_of_capture(ended) && ended != cudaErrorStreamCaptureUnjoined;
+            if (ended_before || (call != nullptr && is_of_capture(call->code))) { throw capture_ended{e.what()}; }
             throw;
         } catch (...) {
             static_cast<void>(leave(stream));
             throw;
         }
-        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-        if (ended == cudaErrorStreamCaptureInvalidated) {
-            static_cast<void>(cudaGetLastError());
-            throw capture_ended{"a call that cannot be captured was made meanwhile"};
-        }
-        check(ended, "cudaStreamEndCapture");
+        require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
         const cudaError_t made = cudaGraphInstantiate(&handle_, graph, 0);
         static_cast<void>(cudaGraphDestroy(graph));
         if (made != cudaSuccess) {
@@ -75,6 +80,12 @@ public:
     void start(cudaStream_t stream) const { check(cudaGraphLaunch(handle_, stream), "cudaGraphLaunch"); }
 
 private:
+    /// Throws capture_ended where `call` fails because of what is captured, cuda_error where it fails otherwise.
+    static void require(cudaError_t status, const char* call) {
+        if (!is_of_capture(status)) { return check(status, call); }
+        static_cast<void>(cudaGetLastError());
+        throw capture_ended{std::string{call} + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status)};
+    }
     /// Ends a capture whose work is of no use, and says how it ended.
     static cudaError_t leave(cudaStream_t stream) noexcept {
         cudaGraph_t graph = nullptr;
@@ -93,9 +104,10 @@ private:
 ///
 /// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured; work that
 /// throws not_capturable all the same (its backend was used for something else in between) is started as it is and
-/// captured the next time. An instruction whose capture is ended by a library is started as it is from then on; the
-/// first of them is named on stderr. Where the backend has replays_graphs() and it is false, nothing is captured. Every
-/// instruction is a range on the timeline of a profiler, named by pass, stage and microbatch.
+/// captured the next time. An instruction whose capture is refused or ended, in whatever way, is started as it is from
+/// then on; the first of them is named on stderr, with the reason. Where the backend has replays_graphs() and it is
+/// false, nothing is captured. Every instruction is a range on the timeline of a profiler, named by pass, stage and
+/// microbatch.
 class step_graphs {
 public:
     /// For the instructions of a program; `math` has stream() and scratch_bytes().

@@ -1,11 +1,20 @@
 #include <doctest/doctest.h>
 
+#include <source_location>
+#include <string>
 #include <vector>
 
+#include <emulated/runtime.hpp>
+
+#include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/scratch.cuh>
+#include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream.cuh>
+
+#include <support/stderr_text.hpp>
 
 #include <device_array.hpp>
 
@@ -104,4 +113,40 @@ TEST_CASE("capturing refuses what CUDA refuses") {
         CHECK(cudaStreamEndCapture(main.get(), &made.graph) == cudaErrorStreamCaptureInvalidated);
     }
     static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("work is started call by call for every code that a capture or a call within it may end with") {
+    struct {
+        cuda::stream own{};
+        [[nodiscard]] cudaStream_t stream() const { return own.get(); }
+        [[nodiscard]] std::int64_t scratch_bytes() const { return 0; }
+    } math;
+    for (int code = cudaErrorStreamCaptureUnsupported; code <= cudaErrorStreamCaptureWrongThread; ++code) {
+        const auto how = static_cast<cudaError_t>(code);
+        for (const bool thrown : {false, true}) {
+            CAPTURE(cudaGetErrorName(how));
+            CAPTURE(thrown);
+            const pulse::test::stderr_text said;
+            cuda::step_graphs graphs{math, std::vector<std::string>{"one", "two"}};
+            const device_array<int> x(std::vector<int>{0});
+            for (int step = 0; step != 3; ++step) {
+                for (const std::size_t i : {0, 1}) {
+                    graphs.run(
+                        i, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+                        [&] {
+                            cuda::launch(add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data());
+                            if (cuda::capture_of(math.stream()) == 0) { return; }
+                            if (thrown) { throw cuda::cuda_error(how, "a call", std::source_location::current()); }
+                            CHECK(!emulated_cuda::end_captures(how));
+                        });
+                }
+            }
+            CHECK(x.download(math.stream())[0] == 6);
+            CHECK(graphs.given_up() == 2);
+            CAPTURE(said.text());
+            CHECK(said.count("pulse: one is started call by call") == 1);
+            CHECK(said.count("two") == 0);
+            CHECK(said.count(std::string{cudaGetErrorName(how)} + ",") == 1);
+        }
+    }
 }

@@ -64,7 +64,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t on, cudaStreamCaptureMode mode) 
 cudaError_t cudaStreamEndCapture(cudaStream_t on, cudaGraph_t* graph) {
     return api([&] {
         CUstream_st& stream = stream_of(on);
-        if (stream.capturing == nullptr || stream.capturing->origin != on) { refuse(cudaErrorIllegalState); }
+        if (stream.capturing == nullptr) { refuse(cudaErrorIllegalState); }
+        if (stream.capturing->origin != on) { refuse(cudaErrorStreamCaptureUnmatched); }
         const std::shared_ptr<capture> done = stream.capturing;
         const std::vector<std::size_t> last = std::move(stream.last);
         bool all = true;

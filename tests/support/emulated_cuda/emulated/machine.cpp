@@ -138,6 +138,13 @@ void require_not_captured(const CUstream_st& stream) {
     }
 }
 
+void require_not_captured(const CUevent_st& event) {
+    if (event.where.in != nullptr) {
+        event.where.in->broken = cudaErrorStreamCaptureInvalidated;
+        refuse(cudaErrorCapturedEvent);
+    }
+}
+
 void enqueue(CUstream_st& stream, operation run) {
     if (stream.capturing != nullptr) {
         if (stream.capturing->broken != cudaSuccess) { refuse(cudaErrorStreamCaptureInvalidated); }
@@ -210,9 +217,9 @@ cudaError_t drain_device() {
 
 void answer_queries(bool answers) { tells_what_is_done() = answers; }
 
-bool end_captures() {
+bool end_captures(cudaError_t how) {
     const std::scoped_lock lock(the().guard);
-    for (const auto& open : the().captures) { open->broken = cudaErrorStreamCaptureInvalidated; }
+    for (const auto& open : the().captures) { open->broken = how; }
     return the().captures.empty();
 }
 

@@ -187,6 +187,7 @@ void drain();
 /// Calls that capturing forbids, to the thread that captures or to all.
 void require_no_capture();
 void require_not_captured(const CUstream_st& stream);
+void require_not_captured(const CUevent_st& event);
 
 /// Puts work behind all that the stream has, or into its capture.
 void enqueue(CUstream_st& stream, operation run);

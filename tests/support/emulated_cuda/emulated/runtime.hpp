@@ -49,7 +49,8 @@ void answer_queries(bool answers);
 [[nodiscard]] cudaError_t drain_device();
 
 /// What a wait for the whole device does to captures: all end, of whatever thread and mode. Whether there were none.
-bool end_captures();
+/// cudaStreamEndCapture says `how`.
+bool end_captures(cudaError_t how = cudaErrorStreamCaptureInvalidated);
 
 inline constexpr std::size_t memory_bytes = std::size_t{8} << 30; ///< of the device
 inline constexpr int multiprocessors = 3; ///< few, so that loops over a grid that fills the device go round

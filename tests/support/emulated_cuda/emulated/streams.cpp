@@ -85,7 +85,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t event, unsigned) {
                 stream.capturing = where.in;
                 stream.capturing->streams.insert(on);
             } else if (stream.capturing != where.in) {
-                refuse(cudaErrorStreamCaptureIsolation);
+                stream.capturing->broken = where.in->broken = cudaErrorStreamCaptureInvalidated;
+                refuse(cudaErrorStreamCaptureMerge);
             }
             for (const std::size_t n : where.nodes) { stream.last.push_back(n); }
             return;
@@ -130,7 +131,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return api([&] {
         const CUevent_st& waited = event_of(event);
         if (!waited.recorded) { return; }
-        if (waited.where.in != nullptr) { refuse(cudaErrorStreamCaptureUnsupported); }
+        require_not_captured(waited);
         if (!waited.when->set) { ++the().waits; }
         run_mark(mark(waited.where));
     });
@@ -139,7 +140,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return api([&] {
         const CUevent_st& asked = event_of(event);
         if (!asked.recorded) { return; }
-        if (asked.where.in != nullptr) { refuse(cudaErrorStreamCaptureUnsupported); }
+        require_not_captured(asked);
         if (!asked.when->set) { run_next(stream_of(asked.where.stream)); }
         if (!asked.when->set || !tells_what_is_done()) { refuse(cudaErrorNotReady); }
     });

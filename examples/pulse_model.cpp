@@ -1,4 +1,5 @@
-// Writes the C++ type of the backbone of a diffusers folder: what a program includes to train it.
+// Writes the C++ type of the backbone of a diffusers folder, or of a ControlNet over it: what a program includes to
+// train it.
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -65,19 +66,34 @@ int main(int argc, char** argv) {
     std::string folder;
     std::string name;
     std::string out;
+    bool control = false;
+    int chunks = 1;
     CLI::App app{"Writes a C++ header with the type of the backbone that a diffusers folder's config.json describes."};
     app.add_option("folder", folder, "Diffusers folder, or that of its unet or transformer")
         ->type_name("DIR")
         ->required();
     app.add_option("--name", name, "Name of the type and of the model: an identifier")->required();
+    app.add_flag("--control", control, "Type of a ControlNet over the folder's UNet, instead of the UNet's own");
+    app.add_option("--caption-chunks", chunks,
+                   "How many pieces of 75 tokens a caption may have, each of which CLIP encodes by itself")
+        ->type_name("NUMBER");
     app.add_option("--out", out, "The header; without it, it is printed")->type_name("FILE");
     int exit_code = 0;
     if (!pulse_examples::read_arguments(app, "pulse_model", argc, argv, exit_code)) { return exit_code; }
     try {
         require_identifier(name);
-        const auto backbone = pulse::diffusers::read_backbone(folder, pulse::label{name});
-        const auto networks = networks_of(folder, backbone);
-        const std::string header = pulse::diffusers::print_header(backbone, networks);
+        auto backbone = pulse::diffusers::read_backbone(folder, pulse::label{name});
+        auto networks = networks_of(folder, backbone);
+        if (chunks != 1) {
+            try {
+                auto none = pulse::diffusers::network_configs{};
+                pulse::diffusers::read_long_captions(backbone, networks ? *networks : none, chunks);
+            } catch (const pulse::input_error& e) {
+                throw pulse::input_error{std::string{"--caption-chunks: "} + e.what()};
+            }
+        }
+        const std::string header = control ? pulse::diffusers::print_control_header(backbone, networks)
+                                           : pulse::diffusers::print_header(backbone, networks);
         if (out.empty()) {
             std::cout << header;
         } else {

@@ -1,5 +1,7 @@
 #include "argument_rules.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -162,7 +164,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
         throw pulse::input_error{"--guidance: it is for --prompt and --class"};
     }
     if (!a.from.empty() && app.count("--sample") == 0) {
-        a.sample = static_cast<int>(a.prompts.size() + a.classes.size());
+        a.sample = static_cast<int>(std::max(a.prompts.size() + a.classes.size(), a.control_pictures.size()));
     }
     if (a.makes_folder() && (a.steps != 0 || a.export_to.empty())) {
         throw pulse::input_error{
@@ -222,12 +224,28 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     if (encodes_once && a.pictures.shuffle_tags_behind) {
         throw pulse::input_error{"--shuffle-tags: each order is another caption, which --encode once cannot keep"};
     }
-    for (const char* name :
-         {"--buckets", "--encode", "--cache", "--crop", "--flip", "--caption-dropout", "--on-bad-picture"}) {
+    for (const char* name : {"--buckets", "--encode", "--cache", "--crop", "--flip", "--masked-loss",
+                             "--caption-dropout", "--on-bad-picture"}) {
         if (app.count(name) > 0) { a.said_of_pictures = name; }
     }
     for (const char* name : {"--captions", "--caption-column", "--on-missing-caption", "--shuffle-tags"}) {
         if (app.count(name) > 0) { a.said_of_captions = a.said_of_pictures = name; }
+    }
+    for (const char* name : {"--control-from", "--control-data", "--control-picture"}) {
+        if (app.count(name) > 0) { a.said_of_control = name; }
+    }
+    if (app.count("--control-data") > 0) { a.said_of_pictures = "--control-data"; }
+    if (!a.control_from.empty() && (!a.resume.empty() || a.init)) {
+        throw pulse::input_error{std::string{"--control-from: "} +
+                                 (a.init ? "a ControlNet is of no use over the weights by seed of --init"
+                                         : "--resume decides what the ControlNet goes on from")};
+    }
+    if (static_cast<std::size_t>(a.sample) < a.control_pictures.size() && a.draws_pictures()) {
+        throw pulse::input_error{"--control-picture: there are " + std::to_string(a.control_pictures.size()) +
+                                 ", more than the pictures of --sample"};
+    }
+    if (!a.control_pictures.empty() && !a.draws_pictures()) {
+        throw pulse::input_error{"--control-picture: it is for --prompt"};
     }
     if (a.pictures.captions.folders != pulse::data::folder_names::nothing && !a.pictures.captions.column.empty()) {
         throw pulse::input_error{"--caption-column: with --captions class, names of folders are captions"};
@@ -288,6 +306,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     a.pictures.threads = a.threads;
     a.pictures.warn = [](const std::string& line) { std::fprintf(stderr, "pulse_train: %s\n", line.c_str()); };
     a.pictures.words = {.data = "--data",
+                        .conditioning = "--control-data",
                         .size = "--size",
                         .buckets = "--buckets",
                         .resample_positions = "--resample-positions",

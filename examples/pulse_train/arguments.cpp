@@ -233,6 +233,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                          {"stop", pulse::data::bad_picture::stop}};
     choice("--crop", a.pictures.random_crop, crops, "centre", "Which part of a captioned picture is seen");
     choice("--flip", a.pictures.horizontal_flip, answers, "no", "Whether half of the captioned pictures are mirrored");
+    choice("--masked-loss", a.pictures.masked_loss, answers, "no",
+           "Whether errors in captioned pictures count by the alpha of the pixels under them: not where these are "
+           "transparent");
     value("--caption-dropout", a.pictures.caption_dropout, number(0.0, 1.0, "from 0 to 1"),
           "Probability that a picture is seen without its caption");
     value("--shuffle-tags", a.pictures.shuffle_tags_behind, whole(0, 1000),
@@ -283,6 +286,22 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "--config-of", a.config_of, "DIR",
         "Diffusers folder that says what such a file does not: configs, tokenizers and scheduler; weights in "
         "it are not read. Without it, the folder that the file is in");
+    file_or_folder(
+        "--control-from", a.control_from, "DIR",
+        "Folder of a ControlNet with whose weights the one of --model begins; without it, with those of the UNet of "
+        "--from, which stay as they are in either case");
+    std::string control_data;
+    file_or_folder(
+        "--control-data", control_data, "DIR",
+        "Folder with a conditioning image of the name of each picture of --data, for a ControlNet; without it, "
+        "metadata.jsonl or metadata.csv name them in conditioning_image, as they always do for a folder of --validate");
+    common.add("--control-picture", a.control_pictures);
+    app.add_option("--control-picture", a.control_pictures,
+                   "Conditioning image of a picture that is drawn; may be given several times, for one prompt after "
+                   "another")
+        ->type_name("FILE")
+        ->allow_extra_args(false)
+        ->default_str("");
     app.add_flag("--init", a.init,
                  "Begin with weights by --seed; those of --from, if it has any, are not read; without --from, but with "
                  "--steps 0 and --export: write a folder of such weights for --model, with its frozen networks and the "
@@ -306,7 +325,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
           "Steps between lines of metrics.jsonl, which TensorBoard shows too");
     value("--keep", a.keep, whole(0, 1000000), "Checkpoints that stay, the last ones; 0: all");
     value("--sample", a.sample, whole(0, 4096), "Images to draw at the end; 0: none")
-        ->default_str("64, or with --from one for each prompt or class");
+        ->default_str("64, or with --from one for each prompt or class, and each --control-picture");
     value("--sample-every", a.sample_every, count,
           "Steps between drawings before the end, which take the memory of one more pipeline; each goes into a folder "
           "of its "
@@ -464,6 +483,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     if (!read_arguments(app, "pulse_train", argc, argv, exit_code)) { return std::nullopt; }
     try {
+        a.pictures.conditioning = control_data;
         apply_rules(app, prompt_file, validation, a);
     } catch (const pulse::input_error& e) { return refuse("pulse_train", e.what(), exit_code); }
     a.export_type = export_halves ? pulse::io::f16 : pulse::io::f32;

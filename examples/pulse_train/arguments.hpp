@@ -69,6 +69,10 @@ struct arguments {
     std::string config_of{}; ///< that of a checkpoint of one file, as it is said
     /// The checkpoint of one file that has its weights; empty: they are in the folder.
     std::string from_file{};
+    /// A ControlNet's folder with which the branch begins; empty: it begins as the UNet of `from`.
+    std::string control_from{};
+    std::string said_of_control{};               ///< an option of ControlNets that was given; empty: none
+    std::vector<std::string> control_pictures{}; ///< files of the hints by which pictures are drawn, one after another
     [[nodiscard]] pulse::diffusers::model_files source() const { return {from, from_file}; }
     bool init{};
     /// Where the files of tokenizers are for a folder that is new: with `init` and without `from`.

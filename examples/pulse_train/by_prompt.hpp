@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/data/conditioning.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/frozen/caption_encoder.hpp>
@@ -15,6 +16,7 @@
 #include <pulse/frozen/folder.hpp>
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/sample_row.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
@@ -51,6 +53,7 @@ public:
             tell_unread(a, pulse::frozen::require_networks<frozen>(a.source()));
             side.run_workers(1, [&](const pulse::any_transport& alone) { encode(alone); });
         } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
+        if constexpr (pulse::reads_hint<Model>) { read_hints(); }
     }
 
     /// Of the pictures.
@@ -66,7 +69,13 @@ public:
                     std::ranges::copy(row.of(std::span{rows}.subspan(at, row.elements()), which), to.begin());
                 }};
         };
-        return {.wanted = of(rows_), .other = of(negative_), .guidance = args_.guidance};
+        image_conditions all{.wanted = of(rows_), .other = of(negative_), .guidance = args_.guidance};
+        if (hints_.empty()) { return all; }
+        all.wanted.hint_elements = hints_.front().size();
+        all.wanted.read_hint = [this](std::uint64_t image, std::span<float> to) {
+            std::ranges::copy(hints_[image % hints_.size()], to.begin());
+        };
+        return all;
     }
 
     /// Pictures of latents, one after another.
@@ -94,6 +103,18 @@ public:
     }
 
 private:
+    void read_hints() {
+        if (args_.control_pictures.empty()) {
+            throw pulse::input_error{"--control-picture: " + args_.model + " draws by a picture, and there is none"};
+        }
+        for (const std::string& file : args_.control_pictures) {
+            try {
+                hints_.push_back(pulse::data::read_conditioning(file, pulse::hint_extent<Model>()));
+            } catch (const pulse::input_error& e) {
+                throw pulse::input_error{std::string{"--control-picture: "} + e.what()};
+            }
+        }
+    }
     void encode(const pulse::any_transport& alone) {
         math on = pulse::backend_on<math>(alone, args_.threads);
         pulse::frozen::caption_encoder<Model, math> texts{args_.source(), on};
@@ -131,6 +152,7 @@ private:
     pulse::frozen::picture_extents sizes_;
     std::vector<float> rows_{}; ///< what the backbone reads of one prompt or class after another
     std::vector<float> negative_{};
+    std::vector<std::vector<float>> hints_{};
 };
 
 } // namespace pulse_train

@@ -78,6 +78,8 @@ void open_validation(const run_inputs& in, const pulse::pictures<Model>& trained
     if (!a.validation_data.empty()) {
         o.data = a.validation_data;
         o.held_out = 0;
+        o.conditioning.clear(); // images of the names of its pictures may be those of others
+        o.words.conditioning.clear();
     }
     o.part = pulse::data::picture_part::held_out;
     o.cache = in.file(validation_name);

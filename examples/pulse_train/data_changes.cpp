@@ -57,7 +57,7 @@ namespace {
     };
     say(added, " picture was added", " pictures were added");
     say(removed, " was removed", " were removed");
-    say(changed, " has another caption", " have other captions");
+    say(changed, " has another caption or conditioning image", " have other captions or conditioning images");
     return text.empty() ? "their order is another" : text;
 }
 

@@ -8,12 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/model/image.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/guidance.hpp>
+#include <pulse/train/initial_values.hpp>
 #include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/sampler.hpp>
 #include <pulse/train/self_conditioned.hpp>
@@ -81,6 +83,7 @@ template <class Model, class Side>
     constexpr auto answered = static_cast<std::size_t>(last_layer::output::dims[0]);
     const std::size_t answers = elements / channels * answered;
     const std::size_t read = elements * (in.args.planning.self_conditioning ? 2 : 1);
+    const std::size_t hint = by.wanted.hint_elements;
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
     std::vector<float> images(static_cast<std::size_t>(count) * elements);
@@ -100,9 +103,14 @@ template <class Model, class Side>
         for (const auto& block : model.parameters().blocks()) {
             put(results.averages.at(block.layer), model.parameters().values_of(block.layer).data());
         }
+        if constexpr (pulse::reads_hint<Model>) {
+            auto& locked = model.parameters();
+            in.start != nullptr ? pulse::train::read_frozen<Model>(locked, *in.start)
+                                : pulse::train::initialise_frozen<Model>(locked, in.args.seed);
+        }
         backend.weights_changed();
         std::vector<float> times(room);
-        typename space::template array<scalar> x(room * read);
+        typename space::template array<scalar> x(room * (read + hint));
         typename space::template array<scalar> y(room * answers);
         typename space::template array<float> times_there(room);
         struct conditions_there {
@@ -121,6 +129,8 @@ template <class Model, class Side>
             values.begin(static_cast<std::uint64_t>(at));
             put(values.text(), to.text.data());
             space::upload(values.facts(), to.facts.data());
+            put(values.hints(),
+                x.data() + static_cast<std::size_t>(n) * read); // where each of the batch's steps finds them
         };
         const auto predict_by = [&](const conditions_there& known) {
             return [&](std::span<const float> noisy, std::span<const float> t, std::span<float> answer) {

@@ -93,7 +93,8 @@ private:
             }
             try {
                 pulse::diffusers::require_contents(files);
-                static_cast<void>(pulse::frozen::read_fitting_tokenizer(files, network::tokens, network::vocabulary));
+                static_cast<void>(
+                    pulse::frozen::read_fitting_tokenizer(files, Component::chunks.length(), network::vocabulary));
             } catch (const pulse::input_error& e) { throw pulse::input_error{option + e.what()}; }
             found.push_back({{name, "transformers", tokenizer_class(network::config)}, files});
         });

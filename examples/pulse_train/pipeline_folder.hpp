@@ -14,9 +14,11 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/control.hpp>
 #include <pulse/diffusers/folder_writer.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/nn/initialise.hpp>
 
@@ -33,16 +35,19 @@ inline void tell_unread(const arguments& a, const std::vector<std::string>& unre
     }
 }
 
+/// `act()`, whose faults are those of an option.
+template <class Act>
+auto within(const char* option, const Act& act) {
+    try {
+        return act();
+    } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{option} + ": " + e.what()}; }
+}
+
 /// The weights with which --from begins, or null where it has none to give. Everything that the run reads or replaces
 /// at its end is looked at: throws input_error naming the option, the file and the key or the tensors.
 template <class Model>
 [[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_start(const arguments& a) {
     if (a.from.empty()) { return nullptr; }
-    const auto within = [](const char* option, const auto& act) {
-        try {
-            return act();
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{option} + ": " + e.what()}; }
-    };
     std::unique_ptr<const pulse::diffusers::weights> found = within("--from", [&] {
         namespace diffusers = pulse::diffusers;
         static_cast<void>(diffusers::read_pipeline(a.from));
@@ -52,12 +57,38 @@ template <class Model>
         return std::unique_ptr<diffusers::weights>{};
     });
     if (found != nullptr && !found->unread().empty()) {
-        tell_unread(a, {found->unread()}, a.export_to.empty() ? "" : "; --export is without them");
+        const bool exports = !a.export_to.empty() && !pulse::reads_hint<Model>;
+        tell_unread(a, {found->unread()}, exports ? "; --export is without them" : "");
     }
     if (!a.export_to.empty()) {
-        within("--export", [&] { pulse::diffusers::require_exportable<Model>(a.source(), a.export_to); });
+        within("--export", [&] {
+            if constexpr (pulse::reads_hint<Model>) {
+                pulse::diffusers::require_control_exportable<Model>(a.export_to);
+            } else {
+                pulse::diffusers::require_exportable<Model>(a.source(), a.export_to);
+            }
+        });
     }
     return found;
+}
+
+/// The weights of the ControlNet of --control-from, or null where there is none. Throws input_error likewise, and naming
+/// an option of ControlNets where the model is none.
+template <class Model>
+[[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_branch(const arguments& a) {
+    if constexpr (pulse::reads_hint<Model>) {
+        if (a.control_from.empty()) { return nullptr; }
+        auto found = within("--control-from", [&] {
+            return std::make_unique<pulse::diffusers::weights>(pulse::diffusers::open_control<Model>(a.control_from));
+        });
+        if (!found->unread().empty()) { tell_unread(a, {found->unread()}); }
+        return found;
+    } else {
+        if (!a.said_of_control.empty()) {
+            throw pulse::input_error{a.said_of_control + ": it is for ControlNets, and " + a.model + " is none"};
+        }
+        return nullptr;
+    }
 }
 
 /// What --export writes of numbers.
@@ -65,15 +96,15 @@ template <class Model>
     return {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)};
 }
 
-/// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(). `start` and `all`
-/// must outlive the result.
+/// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(), of which `start` may
+/// lack some. `start` and `all` must outlive the result.
 [[nodiscard]] inline pulse::diffusers::tensor_values first_values(const pulse::diffusers::weights* start,
                                                                   std::uint64_t seed,
                                                                   std::span<const pulse::parameter> all) {
     return [=](std::size_t tensor, const std::function<void(std::span<const float>)>& put) {
         const auto n = static_cast<std::size_t>(all[tensor].elements());
         std::vector<float> values(n);
-        if (start != nullptr) {
+        if (start != nullptr && start->tensors().contains(all[tensor].name.view())) {
             start->read(all[tensor], 0, values);
             return put(values);
         }

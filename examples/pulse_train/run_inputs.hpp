@@ -62,8 +62,10 @@ struct run_inputs {
     const run_inputs* validation{};
     std::optional<pulse::train::evaluation> evaluated{};
     const pulse::train::noise_process* noise{};
-    /// What the backbone's weights are at first; null: numbers by the seed.
+    /// What the backbone's weights are at first, or always where a ControlNet is trained; null: numbers by the seed.
     const pulse::diffusers::weights* start{};
+    const pulse::diffusers::weights* branch{}; ///< with which a ControlNet begins; null: as the backbone
+    pulse::extent hint{};                      ///< of hints, where the model reads any
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
     const std::atomic<bool>* stop{};
@@ -142,6 +144,9 @@ struct run_inputs {
     }
     [[nodiscard]] const pulse::cost_table& costs_of(std::size_t extent) const {
         return extent == 0 ? costs : others.at(extent - 1).costs;
+    }
+    [[nodiscard]] std::size_t hint_elements() const noexcept {
+        return 3 * static_cast<std::size_t>(hint.height) * static_cast<std::size_t>(hint.width);
     }
     /// What the rank's task reads of images: nothing unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;

@@ -17,6 +17,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/control.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/frozen/picture_extents.hpp>
@@ -24,6 +25,7 @@
 #include <pulse/launch/agree.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/model/resize.hpp>
@@ -59,9 +61,14 @@
 
 namespace pulse_train {
 
-/// Why the backbone of a diffusers folder is not Model; empty: it is.
+/// Why the backbone of a diffusers folder is not Model; empty: it is. What a folder does not say, --model does.
 template <class Model>
 [[nodiscard]] std::string why_not(const std::filesystem::path& folder) {
+    if constexpr (pulse::reads_hint<Model>) { return "a ControlNet is trained where --model names it"; }
+    bool in_chunks = false;
+    pulse::frozen::networks_of<Model>::each_text(
+        [&]<class Text>(const Text*) { in_chunks = in_chunks || Text::chunks.chunks != 1; });
+    if (in_chunks) { return "captions are read in chunks where --model names it"; }
     try {
         namespace diffusers = pulse::diffusers;
         diffusers::require_fit(diffusers::config_of(Model::config), folder / diffusers::backbone_folder(Model::config));
@@ -171,10 +178,15 @@ template <class Model, class Side>
 void use_untrained(const Side& side, run_inputs& in) {
     const arguments& a = in.args;
     const std::vector<pulse::parameter> all = pulse::diffusers::model_parameters<Model>();
-    const pulse::diffusers::tensor_values values = first_values(in.start, a.seed, all);
+    const pulse::diffusers::tensor_values values =
+        first_values(in.branch != nullptr ? in.branch : in.start, a.seed, all);
     make_folder(in);
     if (!a.export_to.empty()) {
-        pulse::diffusers::export_pipeline<Model>(a.source(), a.export_to, values, export_format(a));
+        if constexpr (pulse::reads_hint<Model>) {
+            pulse::diffusers::export_control<Model>(a.export_to, values, export_format(a));
+        } else {
+            pulse::diffusers::export_pipeline<Model>(a.source(), a.export_to, values, export_format(a));
+        }
     }
     if (a.sample == 0) { return; }
     in.plan.pipeline_degree = a.ranks;
@@ -231,7 +243,7 @@ template <class Model>
 /// of them. Throws input_error where it reads anything else besides.
 template <class Model>
 [[nodiscard]] int image_channels(const arguments& a) {
-    constexpr int read = Model::template layer_at<0>::input::dims[0];
+    constexpr int read = pulse::image_of<Model>::dims[0];
     constexpr int answered = Model::template layer_at<Model::layer_count - 1>::output::dims[0];
     const std::string counted =
         a.model + " reads " + std::to_string(read) + " channels and answers with " + std::to_string(answered);
@@ -253,11 +265,15 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
     constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
     const bool leads = a.processes == nullptr || a.processes->rank() == 0;
     if (a.makes_folder()) {
+        if constexpr (pulse::reads_hint<Model>) {
+            throw pulse::input_error{"--init: a folder is written for a UNet, and " + a.model + " is a ControlNet"};
+        }
         if (leads) { new_folder<Model>::write(a); }
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
     }
     const int channels = image_channels<Model>(a);
+    const std::unique_ptr<const pulse::diffusers::weights> branch = open_branch<Model>(a);
     const std::unique_ptr<const pulse::diffusers::weights> start = open_start<Model>(a);
     const pulse::frozen::picture_extents sizes = sizes_of<Model>(a);
     const sample_shape shape{channels, sizes.latents.height, sizes.latents.width};
@@ -276,6 +292,8 @@ void run_on(const Side& side, arguments a, const std::atomic<bool>& stop) {
                   .conditions = conditions ? &*conditions : nullptr,
                   .noise = &noise,
                   .start = start.get(),
+                  .branch = branch.get(),
+                  .hint = pulse::hint_extent<Model>(),
                   .stop = &stop};
     if (a.steps == 0 && !a.from.empty() && a.resume.empty() && !a.plan_only) {
         if (leads) { use_untrained<Model>(side, in); }

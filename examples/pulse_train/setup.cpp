@@ -106,6 +106,17 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
     }
 }
 
+/// A checksum of the first bytes of each tensor, as it is stored.
+[[nodiscard]] std::string text_of_weights(const pulse::diffusers::weights& of) {
+    pulse::fingerprint all;
+    for (const auto& [name, tensor] : of.tensors()) {
+        const auto bytes = tensor.bytes();
+        all.add(name).add(
+            std::string_view{reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 1024)});
+    }
+    return all.text();
+}
+
 /// The name of the noise schedule; betas of a folder's own stand for themselves, as do the numbers of flow and EDM.
 [[nodiscard]] std::string text_of_noise(const arguments& a) {
     if (a.scheduler.flow) {
@@ -374,24 +385,28 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
                   (a.pictures.size == pulse::extent{}
                        ? ""
                        : ", " + std::to_string(in.shape.height) + " x " + std::to_string(in.shape.width));
-    return {{"model", a.model},
-            {"images", images},
-            {"prediction", said.at("--prediction")},
-            {"noise", text_of_noise(a)},
-            {"zero_snr", said.at("--zero-snr")},
-            {"min_snr", pulse::exact_text(a.min_snr_gamma)},
-            {"noise_offset", pulse::exact_text(a.noise_offset)},
-            {"learning_rate", pulse::exact_text(a.learning_rate)},
-            {"learning_rate_schedule", rates},
-            {"warmup", std::to_string(a.warmup)},
-            {"clip", pulse::exact_text(a.clip_norm)},
-            {"ema", pulse::exact_text(a.average_decay)},
-            {"seed", std::to_string(a.seed)},
-            {"held_out", pulse::exact_text(a.pictures.held_out)},
-            {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
-            {"microbatch_size", std::to_string(in.plan.microbatch_size)},
-            {"microbatches", std::to_string(in.plan.microbatches)},
-            {"replicas", std::to_string(in.plan.data_degree)}};
+    std::map<std::string, std::string> all{{"model", a.model},
+                                           {"images", images},
+                                           {"prediction", said.at("--prediction")},
+                                           {"noise", text_of_noise(a)},
+                                           {"zero_snr", said.at("--zero-snr")},
+                                           {"min_snr", pulse::exact_text(a.min_snr_gamma)},
+                                           {"noise_offset", pulse::exact_text(a.noise_offset)},
+                                           {"learning_rate", pulse::exact_text(a.learning_rate)},
+                                           {"learning_rate_schedule", rates},
+                                           {"warmup", std::to_string(a.warmup)},
+                                           {"clip", pulse::exact_text(a.clip_norm)},
+                                           {"ema", pulse::exact_text(a.average_decay)},
+                                           {"seed", std::to_string(a.seed)},
+                                           {"held_out", pulse::exact_text(a.pictures.held_out)},
+                                           {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
+                                           {"microbatch_size", std::to_string(in.plan.microbatch_size)},
+                                           {"microbatches", std::to_string(in.plan.microbatches)},
+                                           {"replicas", std::to_string(in.plan.data_degree)}};
+    if (in.hint_elements() != 0) {
+        all["locked weights (--from)"] = in.start == nullptr ? "by seed" : text_of_weights(*in.start);
+    }
+    return all;
 }
 
 pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -98,19 +99,51 @@ pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uin
     return {shape.height, shape.width, shape.channels, std::move(pixels), {.seed = seed}};
 }
 
+void read_made_up_hint(const pulse::train::image_dataset& of, std::uint32_t image, const pulse::extent& hint,
+                       std::span<float> to) {
+    const auto channels = static_cast<std::size_t>(of.channels());
+    const std::size_t first = image * of.elements();
+    float* out = to.data();
+    for (int y = 0; y != hint.height; ++y) {
+        for (int x = 0; x != hint.width; ++x) {
+            const int pixel = y * of.height() / hint.height * of.width() + x * of.width() / hint.width;
+            const auto here = of.pixels().subspan(first + static_cast<std::size_t>(pixel) * channels, channels);
+            const auto sum = std::accumulate(here.begin(), here.end(), 0.0F);
+            out = std::fill_n(out, 3, sum / (255.0F * static_cast<float>(channels)));
+        }
+    }
+}
+
 pulse::train::condition_source run_inputs::conditions_of(int rank) const {
-    if (conditions == nullptr || !runs_first_stage(rank)) { return {}; }
-    return {conditions->wanted(),
-            [of = conditions, in = images](std::uint64_t position, std::size_t which, std::span<float> to) {
-                of->read(in->index_at(position), which, to);
-            }};
+    pulse::train::condition_source all;
+    if (!runs_first_stage(rank)) { return all; }
+    if (conditions != nullptr) {
+        all.wanted = conditions->wanted();
+        all.read = [of = conditions, in = images](std::uint64_t position, std::size_t which, std::span<float> to) {
+            of->read(in->index_at(position), which, to);
+        };
+    }
+    all.hint_elements = hint_elements();
+    all.read_hint = [in = images, size = hint](std::uint64_t position, std::span<float> to) {
+        read_made_up_hint(*in, in->index_at(position), size, to);
+    };
+    return all;
 }
 
 pulse::train::condition_source run_inputs::conditions_of_images() const {
-    if (conditions == nullptr) { return {}; }
-    return {conditions->wanted(), [of = conditions](std::uint64_t image, std::size_t which, std::span<float> to) {
-                of->read(static_cast<std::uint32_t>(image), which, to);
-            }};
+    pulse::train::condition_source all;
+    if (conditions != nullptr) {
+        all.wanted = conditions->wanted();
+        all.read = [of = conditions](std::uint64_t image, std::size_t which, std::span<float> to) {
+            of->read(static_cast<std::uint32_t>(image), which, to);
+        };
+    }
+    if (images == nullptr) { return all; }
+    all.hint_elements = hint_elements();
+    all.read_hint = [in = images, size = hint](std::uint64_t image, std::span<float> to) {
+        read_made_up_hint(*in, static_cast<std::uint32_t>(image % in->size()), size, to);
+    };
+    return all;
 }
 
 } // namespace pulse_train

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <pulse/model/condition.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/random.hpp>
 
@@ -38,5 +39,9 @@ private:
 /// Samples of any shape to train on where only the work matters: each channel of one has 4 x 4 areas of normal
 /// brightness by seed, so that there is something to learn.
 [[nodiscard]] pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uint64_t seed);
+
+/// The hint of an image of a set: how bright it is, 0 to 1, in each colour, enlarged to height and width of the hint.
+void read_made_up_hint(const pulse::train::image_dataset& of, std::uint32_t image, const pulse::extent& hint,
+                       std::span<float> to);
 
 } // namespace pulse_train

@@ -18,6 +18,8 @@
 
 #include <pulse/checkpoint/merged.hpp>
 #include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/control.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/trace.hpp>
@@ -63,8 +65,13 @@ public:
         in_{in},
         during_{during}, transport_{among}, trainer_{among, in.planned(), in.training()}, task_(make_task(among, in)) {
         if (in.validation != nullptr) { validation_.reset(new task(make_task(among, *in.validation))); }
+        if constexpr (pulse::reads_hint<Model>) {
+            if (in.start != nullptr) { trainer_.lock(*in.start); }
+        }
         if (!in.args.resume.empty()) {
             resume();
+        } else if constexpr (pulse::reads_hint<Model>) {
+            in.branch != nullptr ? trainer_.start(*in.branch) : trainer_.start_as_locked();
         } else if (in.start != nullptr) {
             trainer_.start(*in.start);
         }
@@ -276,13 +283,19 @@ private:
         if (in_.args.sample != 0) { keep_averages(mine_); }
         if (rank() == 0) {
             pulse::train::export_merged(saved_.second, in_.file(checkpoint_name));
-            if (!in_.args.export_to.empty()) {
-                pulse::diffusers::export_checkpoint<Model>(saved_.second, in_.args.source(), in_.args.export_to,
-                                                           in_.args.export_part, export_format(in_.args));
-            }
+            if (!in_.args.export_to.empty()) { export_checkpoint(); }
         }
         mine_.steps_run = trainer_.steps() - first;
         mine_.last_step = trainer_.steps();
+    }
+    void export_checkpoint() const {
+        const arguments& a = in_.args;
+        if constexpr (pulse::reads_hint<Model>) {
+            pulse::diffusers::export_control<Model>(saved_.second, a.export_to, a.export_part, export_format(a));
+        } else {
+            pulse::diffusers::export_checkpoint<Model>(saved_.second, a.source(), a.export_to, a.export_part,
+                                                       export_format(a));
+        }
     }
     void draw() {
         rank_results so_far;

@@ -59,11 +59,11 @@ struct task_step {
 template <class Precision>
 task_step device_step(const train::image_dataset& data, const train::noise_process& schedule,
                       const train::diffusion_options& options, std::uint64_t position, double answer,
-                      double loss_scale = 1) {
+                      double loss_scale = 1, const train::mask_source& masks = {}) {
     using scalar = typename Precision::scalar;
     const cuda::device_images there(data);
     const cuda::stream stream;
-    cuda::diffusion_task<Precision> task(there, schedule, options, stream.get());
+    cuda::diffusion_task<Precision> task(there, schedule, options, stream.get(), {}, masks);
     const device_array<double> losses(static_cast<std::size_t>(options.microbatches));
     const auto batch = static_cast<std::size_t>(options.microbatch_size);
     const std::size_t n = batch * data.elements();
@@ -94,8 +94,9 @@ task_step device_step(const train::image_dataset& data, const train::noise_proce
 }
 
 task_step host_step(const train::image_dataset& data, const train::noise_process& schedule,
-                    const train::diffusion_options& options, std::uint64_t position, double answer) {
-    train::diffusion_task task(data, schedule, options);
+                    const train::diffusion_options& options, std::uint64_t position, double answer,
+                    const train::mask_source& masks = {}) {
+    train::diffusion_task task(data, schedule, options, {}, masks);
     std::vector<double> losses(static_cast<std::size_t>(options.microbatches));
     task.begin(position);
     const auto batch = static_cast<std::size_t>(options.microbatch_size);
@@ -426,6 +427,44 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
     }
 }
 
+TEST_CASE_TEMPLATE("errors count on a device as on the host, by the mask of their pixel", Precision, cuda::bf16,
+                   cuda::fp16, cuda::fp32) {
+    using scalar = typename Precision::scalar;
+    const train::image_dataset data = images(6, 4, 1);
+    const train::noise_schedule schedule = train::noise_schedule::cosine();
+    const train::diffusion_options step{.seed = 5, .microbatch_size = 3, .microbatches = 2};
+    const auto device = [&](const train::mask_source& masks) {
+        return device_step<Precision>(data, schedule, step, 1000, 0.25, 64, masks);
+    };
+    const train::mask_source some = [](std::uint64_t position, std::span<float> to) {
+        REQUIRE(to.size() == 8 * 8);
+        for (std::size_t i = 0; i != to.size(); ++i) { to[i] = static_cast<float>((position * 5 + i * 3) % 8) / 7; }
+    };
+    const task_step want = host_step(data, schedule, step, 1000, 0.25, some);
+    const task_step found = device(some);
+    const double slack = 6.8 * 0x1p-20 + 6 * 0x1p-23 * 8; // as without masks, which are at most 1
+    const double per_unit = 2.0 * 64 / static_cast<double>(want.gradient.size());
+    for (std::size_t i = 0; i != want.gradient.size(); ++i) {
+        const double slope = 64 * want.gradient[i];
+        CHECK(std::abs(found.gradient[i] - slope) <=
+              per_unit * slack + (rounding_error<scalar> + 0x1p-22) * std::abs(slope) + half_step);
+    }
+    for (std::size_t m = 0; m != want.losses.size(); ++m) {
+        CHECK(found.losses[m] == doctest::Approx(want.losses[m]).epsilon(4 * slack));
+    }
+    const auto everywhere = [](float value) {
+        return [value](std::uint64_t, std::span<float> to) { std::ranges::fill(to, value); };
+    };
+    const task_step whole = device(everywhere(1));
+    const task_step without = device({});
+    CHECK(whole.losses == without.losses);
+    CHECK(whole.gradient == without.gradient);
+    CHECK(whole.losses != found.losses);
+    const task_step nothing = device(everywhere(0));
+    CHECK(nothing.losses == std::vector<double>(2));
+    CHECK(nothing.gradient == std::vector<double>(found.gradient.size()));
+}
+
 TEST_CASE_TEMPLATE("what a self-conditioned model reads on a device is the host's", Precision, cuda::bf16, cuda::fp32) {
     using scalar = typename Precision::scalar;
     const train::image_dataset data = images(6, 4, 1);
@@ -476,8 +515,14 @@ TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in s
     wanted.add({pulse::condition_kind::text_states, 3, 5});
     wanted.add({pulse::condition_kind::pooled_text, 1, 2});
     wanted.add({pulse::condition_kind::original_crop_target, 1, 6});
-    const train::condition_source source{wanted, [](std::uint64_t position, std::size_t which, std::span<float> to) {
+    constexpr std::size_t hint = 7;
+    const train::condition_source source{wanted,
+                                         [](std::uint64_t position, std::size_t which, std::span<float> to) {
                                              train::random_source{position, which}.fill_normal(0, to);
+                                         },
+                                         hint,
+                                         [](std::uint64_t position, std::span<float> to) {
+                                             train::random_source{position, 9}.fill_normal(0, to);
                                          }};
     const train::diffusion_options step{
         .seed = 5, .microbatch_size = 2, .microbatches = 2, .replicas = 2, .replica = 1};
@@ -499,6 +544,15 @@ TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in s
                 CHECK(cuda::to_float(text[i]) == cuda::to_float(cuda::from_float<scalar>(want.text(at)[i])));
             }
             CHECK(facts == std::vector<float>(want.facts(at), want.facts(at) + facts.size()));
+            const std::size_t n = 2 * data.elements();
+            std::vector<float> x(n + 2 * hint);
+            want.input(at, x);
+            const device_array<scalar> x_there(x.size());
+            found.input(at, std::span{x_there.data(), x.size()});
+            const std::vector<double> mine = x_there.download(stream.get());
+            for (std::size_t i = n; i != x.size(); ++i) {
+                CHECK(mine[i] == static_cast<double>(cuda::to_float(cuda::from_float<scalar>(x[i]))));
+            }
         }
     }
 }

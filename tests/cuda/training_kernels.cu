@@ -241,12 +241,16 @@ TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float)
             const device_array<cuda::diffusion_sample> samples(want.samples);
             const device_array<float> offset_values(want.offsets);
             const float* const offsets = with_offsets ? offset_values.data() : nullptr;
+            const bool with_masks = height > 5;
+            const std::vector<double> shares = rounded<float>(random_values(want.x0.size() / of_image, 5, 0, 1));
+            const device_array<float> mask_values(shares);
+            const float* const masks = with_masks ? mask_values.data() : nullptr;
             const device_array<T> prediction(answer);
             const device_array<T> gradient(answer.size());
             const device_array<double> loss(1);
             const device_queue queue(cuda::diffusion_loss_scratch_bytes(want.layout, batch));
-            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, noise_key,
-                                    answered, prediction.data(), gradient.data(), loss.data());
+            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, masks,
+                                    noise_key, answered, prediction.data(), gradient.data(), loss.data());
             const std::vector<double> slope = gradient.download(queue.stream());
             CHECK(gradient.intact());
             const std::size_t elements = want.x0.size() / batch;
@@ -258,11 +262,14 @@ TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float)
                                       static_cast<double>(sample.target_image) * want.x0[i];
                 const double difference = answer[place_of(i)] - target;
                 const double slack = 6.8 * normal_error + 4 * 0x1p-23 * 8; // of the target and the difference
-                const auto factor = static_cast<double>(sample.gradient_factor);
+                const double counts = with_masks ? shares[i / of_image] : 1.0;
+                const auto factor = counts * static_cast<double>(sample.gradient_factor);
+                const double rounding = rounding_error<T> + (with_masks ? 2 : 1) * 0x1p-23;
                 CHECK(std::abs(slope[place_of(i)] - factor * difference) <=
-                      factor * slack + (rounding_error<T> + 0x1p-23) * std::abs(factor * difference) + 0x1p-25);
-                sum += sample.loss_factor * difference * difference;
-                sum_tolerance += sample.loss_factor * (2 * std::abs(difference) + slack) * slack;
+                      factor * slack + rounding * std::abs(factor * difference) + 0x1p-25);
+                sum += counts * sample.loss_factor * difference * difference;
+                sum_tolerance += counts * sample.loss_factor * (2 * std::abs(difference) + slack) * slack +
+                                 (with_masks ? 0x1p-24 : 0) * counts * sample.loss_factor * difference * difference;
             }
             CHECK(std::abs(loss.download(queue.stream())[0] - sum) <= sum_tolerance + 1e-12 * sum);
             for (std::size_t i = 0; i < answer.size(); ++i) {
@@ -270,8 +277,8 @@ TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float)
             }
 
             // the gradient may take the prediction's place
-            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, noise_key,
-                                    answered, prediction.data(), prediction.data(), loss.data());
+            cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, masks,
+                                    noise_key, answered, prediction.data(), prediction.data(), loss.data());
             CHECK(prediction.download(queue.stream()) == slope);
         }
     }

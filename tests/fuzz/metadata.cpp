@@ -24,8 +24,9 @@ std::string quoted(const std::string& field) {
 // What begins with a brace is metadata.jsonl, with a bracket and then JSON that of one picture, and all else
 // metadata.csv.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    constexpr std::array<std::string_view, 10> fields{"file_name", "the object", "the caption", "text",   "caption",
-                                                      "prompt",    "a field",    "the row",     "quotes", "column"};
+    constexpr std::array<std::string_view, 11> fields{
+        "file_name", "the object", "the caption",        "text",   "caption", "prompt",
+        "a field",   "the row",    "conditioning_image", "quotes", "column"};
     if (size == 0) { return 0; }
     if (*data == '[') {
         return pulse_fuzz::feed(
@@ -40,9 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return pulse_fuzz::feed(
             data, size, [](const std::string& text) { return pulse::data::parse_metadata_csv(text, "input.json"); },
             [](const lines& all) {
-                std::string text = "file_name,text\r\n";
+                std::string text = "conditioning_image,file_name,text\r\n";
                 for (const auto& line : all) {
-                    text += quoted(line.file_name) + ',' + (line.text ? quoted(*line.text) : "") + "\r\n";
+                    text += quoted(line.conditioning_image.value_or("")) + ',' + quoted(line.file_name) + ',' +
+                            (line.text ? quoted(*line.text) : "") + "\r\n";
                 }
                 return text;
             },
@@ -55,6 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             for (const auto& line : all) {
                 nlohmann::json one{{"file_name", line.file_name}, {"text", nullptr}};
                 if (line.text) { one["text"] = *line.text; }
+                if (line.conditioning_image) { one["conditioning_image"] = *line.conditioning_image; }
                 text += one.dump() + '\n';
             }
             return text;

@@ -29,8 +29,8 @@ set(flow_nn core tensor model runtime/backend runtime/layer_frame)
 set(flow_zoo core tensor model nn)
 # What a backbone is trained beside, with its costs.
 set(flow_zoo_frozen_networks encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text
-    encode/known_text_encoders encode/t5_text)
-set(flow_zoo_frozen_graphs encode/text_facts profile/analytic_frozen profile/frozen_component)
+    encode/known_text_encoders encode/t5_text encode/text_chunks)
+set(flow_zoo_frozen_graphs encode/text_chunks encode/text_facts profile/analytic_frozen profile/frozen_component)
 set(flow_zoo_frozen_parts hardware/device profile/analytic_frozen profile/frozen_component)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
@@ -55,7 +55,8 @@ set(flow_checkpoint core model runtime io plan)
 # Folders of other tools. Nothing but frozen includes it.
 set(flow_diffusers core model nn runtime/parameters io checkpoint train/edm train/flow train/noise_process
     train/noise_schedule train/scheduler_settings
-    encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text encode/t5_text)
+    encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text encode/t5_text
+    encode/text_chunks)
 # Pictures are drawn by position, as the images of train/ are. Nothing but frozen includes it.
 set(flow_data core io model/extent train/dataset train/random)
 # From pictures to what a rank trains on, and its plan. A leaf: nothing outside includes it.

@@ -111,8 +111,8 @@ CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "
 SEED = 3
 
 
-def write_pictures(captions=CAPTIONS, widths=(16,)):
-    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides."""
+def write_pictures(captions=CAPTIONS, widths=(16,), alpha=False):
+    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides; with `alpha`, two of three have some."""
     import numpy
     from PIL import Image
 
@@ -121,7 +121,8 @@ def write_pictures(captions=CAPTIONS, widths=(16,)):
     source = numpy.random.default_rng(len(captions))
     lines = []
     for index, text in enumerate(captions):
-        pixels = source.integers(0, 256, (16, widths[index % len(widths)], 3), dtype=numpy.uint8)
+        channels = 4 if alpha and index % 3 else 3
+        pixels = source.integers(0, 256, (16, widths[index % len(widths)], channels), dtype=numpy.uint8)
         Image.fromarray(pixels).save(folder / f"{index}.png")
         lines.append(json.dumps({"file_name": f"{index}.png", "text": text}))
     (folder / "metadata.jsonl").write_text("\n".join(lines))
@@ -141,6 +142,25 @@ def write_classes(classes, widths=(16,)):
 def sd_conditions(pipeline, caption, _picture, _seen):
     ids = pipeline.tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt").input_ids
     return {"encoder_hidden_states": pipeline.text_encoder(ids)[0]}
+
+
+def long_conditions(pipeline, caption, _picture, _seen):
+    """Of two chunks, as kohya-ss/sd-scripts has them: those of a tokenizer whose texts are as long as both."""
+    import torch
+
+    inner = pipeline.tokenizer.model_max_length - 2
+    ids = pipeline.tokenizer(caption, padding="max_length", truncation=True, max_length=2 * inner + 2, return_tensors="pt").input_ids[0]
+    end, pad = pipeline.tokenizer.eos_token_id, pipeline.tokenizer.pad_token_id
+    chunks = []
+    for first in (1, 1 + inner):
+        chunk = torch.cat([ids[:1], ids[first:first + inner], ids[-1:]])
+        if pad != end and chunk[-2] not in (end, pad):
+            chunk[-1] = end
+        if chunk[1] == pad:
+            chunk[1] = end
+        chunks.append(chunk)
+    states = pipeline.text_encoder(torch.stack(chunks))[0]
+    return {"encoder_hidden_states": torch.cat([states[0, :-1], states[1, 1:]])[None]}
 
 
 def sdxl_conditions(pipeline, caption, picture, seen):
@@ -167,10 +187,12 @@ def hunyuan_conditions(pipeline, caption, picture, seen):
             "image_rotary_emb": rotary}
 
 
-def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8, seed=SEED, at=None, level=None):
+def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8, seed=SEED, at=None, level=None,
+                  masked=False):
     """The mean over a step's samples, by PyTorch; what chance decides is drawn here. seen_at(position) gives height and width in which
     a picture is seen, and its number; latents have at most `most` pixels. `at`: the timestep of all samples; level(at): what
-    is not by betas, the factors of image and noise, the time that the backbone reads, and the factors of both in its answer."""
+    is not by betas, the factors of image and noise, the time that the backbone reads, and the factors of both in its answer.
+    `masked`: errors count by the mean alpha of the pixels under them."""
     import numpy
     import torch
     from PIL import Image
@@ -180,10 +202,12 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
     with torch.no_grad():
         for position in positions:
             seen, index = seen_at(position) if seen_at else ((16, 16), chance.index_at(seed, position, len(captions)))
-            pixels = numpy.asarray(Image.open(data / f"{index}.png"), dtype=numpy.float32) / 127.5 - 1
-            picture = pixels.shape[:2]
+            stored = numpy.asarray(Image.open(data / f"{index}.png").convert("RGBA"), dtype=numpy.int32)
+            picture = stored.shape[:2]
             top, left = ((whole - part) // 2 for whole, part in zip(picture, seen))
-            pixels = pixels[top:, left:][:seen[0], :seen[1]]
+            stored = stored[top:, left:][:seen[0], :seen[1]]
+            colours, alpha = stored[..., :3], stored[..., 3:]
+            pixels = numpy.float32((colours * alpha + 255 * (255 - alpha) + 127) // 255) / 127.5 - 1
             height, width = seen[0] // 2, seen[1] // 2
             moments = pipeline.vae.encode(torch.tensor(pixels).permute(2, 0, 1)[None]).latent_dist
 
@@ -200,5 +224,9 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
             noisy = signal * latents + noise * drawn(chance.NOISE)
             backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
             answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], picture, seen)).sample[:, :4]
-            losses.append(float((answer - (of_noise * drawn(chance.NOISE) + of_image * latents)).square().mean()))
+            errors = (answer - (of_noise * drawn(chance.NOISE) + of_image * latents)).square()
+            if masked:
+                opaque = torch.tensor(numpy.float32(alpha[..., 0]) / 255)[None, None]
+                errors = errors * torch.nn.functional.interpolate(opaque, size=(height, width), mode="area")
+            losses.append(float(errors.mean()))
     return sum(losses) / len(losses)

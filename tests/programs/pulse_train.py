@@ -35,13 +35,14 @@ MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
              "report.json", "metrics.jsonl", "tensorboard"}
 OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
-           "--flip", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--shuffle-tags", "--on-bad-picture",
-           "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
+           "--flip", "--masked-loss", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--shuffle-tags",
+           "--on-bad-picture", "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
            "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
            "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
-           "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning")
+           "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from", "--control-data",
+           "--control-picture")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 

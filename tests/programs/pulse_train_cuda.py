@@ -32,7 +32,7 @@ import unittest
 import device_tests
 import tiny_pipeline
 from drawn_plans import scattered
-from files import Safetensors, png_bytes
+from files import Safetensors, png_bytes, write_png
 
 PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 del sys.argv[1:4]
@@ -404,6 +404,67 @@ class Encoded(unittest.TestCase):
     def test_training_ends_with_pictures(self):
         out = self.learn("--ranks", 1, "--prompt", "a cat", *on(PRECISIONS[0]), sample=1)
         self.assertEqual(json.loads((out / "pictures/metadata.jsonl").read_text())["text"], "a cat")
+
+
+class Controlled(unittest.TestCase):
+    """A ControlNet: locked weights and hints on a device."""
+
+    @classmethod
+    def setUpClass(cls):
+        if MODEL != "sd_tiny" or "bf16" not in PRECISIONS:
+            raise unittest.SkipTest("one run of these is enough")
+        probe = [PROGRAM, "--model", "controlnet_tiny", "--data", "synthetic", "--gpus", "1023", *on("bf16")]
+        if "does not train" in subprocess.run(probe, capture_output=True, text=True, timeout=PATIENCE).stderr:
+            raise unittest.SkipTest("no such model in this build")
+        cls.folder, cls.data = tiny_pipeline.write_captioned(cls.room(), cls.make_folder)
+        cls.hints = ROOM / "hints"
+        cls.hints.mkdir()
+        source = random.Random(4)
+        for picture in cls.data.glob("*.png"):
+            write_png(cls.hints / picture.name, 64, source.randbytes(3 * 64 * 64))
+
+    @staticmethod
+    def room():
+        made = ROOM / "controlled_data"
+        made.mkdir()
+        return made
+
+    @staticmethod
+    def make_folder(*options):
+        subprocess.run([str(word) for word in (PROGRAM, "--model", "sd_tiny", *options)], check=True, capture_output=True, timeout=PATIENCE)
+
+    @classmethod
+    def learn(cls, *options, steps=2, sample=0, where=on("bf16")):
+        out = ROOM / f"run{next(serial)}"
+        line = command("--from", cls.folder, "--control-data", cls.hints, "--flip", "yes", *options, *where, out=out, steps=steps,
+                       sample=sample, data=cls.data)
+        line[line.index("--model") + 1] = "controlnet_tiny"
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode != 0:
+            raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return out
+
+    def test_it_is_the_hosts_and_the_same_bits_on_every_pipeline(self):
+        host = self.learn("--ranks", 1, where=())
+        alone = self.learn("--ranks", 1, "--encode", "each-step")
+        for one, other in zip(report(host)["loss"], report(alone)["loss"], strict=True):
+            self.assertLess(abs(one - other), 0.03 * one)
+            self.assertNotEqual(one, other)
+        for how in (("--encode", "bubbles"), ("--encode", "once", "--cache", ROOM / "controlled_cache")):
+            out = self.learn("--ranks", 2, "--gpus", "0,0", *how)
+            self.assertEqual(report(out)["loss"], report(alone)["loss"])
+            self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(alone)).tensors)
+            self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+
+    def test_it_goes_on_and_draws(self):
+        hint = next(iter(sorted(self.hints.iterdir())))
+        half = self.learn("--ranks", 1, steps=1)
+        rest = self.learn("--ranks", 2, "--gpus", "0,0", "--resume", half / "checkpoints", "--prompt", "a cat", "--control-picture", hint,
+                          "--export", ROOM / "controlled_export", steps=2, sample=1)
+        whole = self.learn("--ranks", 1, steps=2)
+        self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(whole)).tensors)
+        self.assertTrue((rest / "pictures/0000.png").exists())
+        self.assertTrue((ROOM / "controlled_export/config.json").exists())
 
 
 if __name__ == "__main__":

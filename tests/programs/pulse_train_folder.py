@@ -15,7 +15,7 @@ import chance
 import tiny_pipeline
 from diffusers_folder import (
     CAPTIONS, FROM, MODEL, PIPELINE, SDXL, SDXL_PIPELINE, SEED, UNET, changed, expected_loss, files_of,
-    first_weights, hunyuan_conditions, sd_conditions, sdxl_conditions, with_weights, write_classes, write_pictures)
+    first_weights, hunyuan_conditions, long_conditions, sd_conditions, sdxl_conditions, with_weights, write_classes, write_pictures)
 from files import Safetensors
 from pulse_train import PROGRAM, ROOM, Case, command, fresh, report
 
@@ -457,6 +457,32 @@ class Losses(Case):
         self.compare(out, data, PIPELINE, sd_conditions)
         self.assertGreater(report(out)["captions_cut"], 0)
 
+    def test_long_captions(self):
+        captions = ["a red photo of a cat of red", *CAPTIONS]
+        data = write_pictures(captions)
+        options = ("--from", FROM, "--seed", SEED, "--steps", 2, "--lr", 1e-30)
+        out = self.train(*options, model="sd_long_tiny", data=data)
+        for step, loss in enumerate(report(out)["loss"]):
+            expected = expected_loss(data, captions, range(8 * step, 8 * step + 8), conditions=long_conditions)
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
+        self.assertEqual(report(out)["captions_cut"], 0)
+        self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles", f"--ranks 2 --encode once --cache {fresh()}"):
+            with self.subTest(how):
+                self.same_training(self.train(*options, *how.split(), model="sd_long_tiny", data=data), out)
+
+    def test_masked_loss(self):
+        """Errors count by the area mean of alpha, as in kohya's sd-scripts; so do those of validation."""
+        data, judged = write_pictures(widths=(16, 24, 19), alpha=True), write_pictures(CAPTIONS[:7], alpha=True)
+        options = ("--from", FROM, "--seed", SEED, "--steps", 2, "--lr", 1e-30)
+        out = self.train(*options, "--masked-loss", "yes", "--validate", judged, "--validate-times", 2, model="sd_tiny", data=data)
+        self.compare(out, data, PIPELINE, sd_conditions, masked=True)
+        for time, loss in report(out)["validation"][0]["at"].items():
+            expected = expected_loss(judged, CAPTIONS[:7], range(7), seed=0, at=int(time), masked=True)
+            self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
+        # without it, pictures are what they are on white
+        self.compare(self.train(*options, model="sd_tiny", data=data), data, PIPELINE, sd_conditions)
+
     def test_sdxl(self):
         data = write_pictures(widths=(16, 24, 19))
         out = self.train("--from", SDXL, "--seed", SEED, "--steps", 2, "--lr", 1e-30, model="sdxl_tiny", data=data)
@@ -535,9 +561,9 @@ class Losses(Case):
                     self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
                 self.assertTrue((out / "pictures/0000.png").exists())
 
-    def compare(self, out, data, pipeline, conditions):
+    def compare(self, out, data, pipeline, conditions, **how):
         for step, loss in enumerate(report(out)["loss"]):
-            expected = expected_loss(data, CAPTIONS, range(8 * step, 8 * step + 8), pipeline, conditions)
+            expected = expected_loss(data, CAPTIONS, range(8 * step, 8 * step + 8), pipeline, conditions, **how)
             self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
 
 
@@ -809,6 +835,13 @@ class RoundTrips(Case):
             self.assertEqual(made.stderr, "")
             self.assertIn("networks_of<pulse_models::mine>", made.stdout)
             self.assertEqual(made.stdout.count("struct mine"), 1 + texts)
+            clip = "clip_text" in made.stdout and "unet" in made.stdout
+            long = self.invoke([maker, folder, "--name", "mine", "--caption-chunks", 3], 0 if clip else 2)
+            if clip:
+                self.assertIn(".context_tokens = 17", long.stdout)
+                self.assertIn("mine_text_encoder, 3>", long.stdout)
+            else:
+                self.assertIn("--caption-chunks", long.stderr)
 
     def test_they_train_and_come_back(self):
         """Which model it is, the folder says."""

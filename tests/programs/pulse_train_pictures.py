@@ -84,6 +84,35 @@ class Pictures(Case):
         whole = self.learn("--steps", 3, *options, "--ranks", 2, "--encode", "each-step")
         self.same_tensors(rest, whole)
 
+    def test_masks_are_the_same_however_pictures_are_encoded(self):
+        data = write_pictures(widths=(16, 28, 10), alpha=True)
+
+        def learn(*options, **more):
+            return self.learn("--steps", 3, "--flip", "yes", "--masked-loss", "yes", *options, data=data, **more)
+
+        for chance_of, more in ((("--crop", "random"), {}),
+                                (("--buckets", "16:4:8-28"), {"size": ("--microbatch-size", 2, "--microbatches", 2)})):
+            before = learn("--ranks", 1, "--encode", "each-step", *chance_of, **more)
+            for how in ("--ranks 2 --encode bubbles", "--ranks 3 --placement sequential --encode each-step",
+                        "--ranks 3 --placement sequential --encode bubbles --recomputation stages"):
+                with self.subTest(how, chance_of=chance_of):
+                    out = learn(*how.split(), *chance_of, **more)
+                    self.same_training(before, out)
+                    self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        fixed = learn("--ranks", 1, "--encode", "each-step")
+        cache = fresh()
+        for ranks in (1, 2):
+            self.same_training(fixed, learn("--ranks", ranks, "--encode", "once", "--cache", cache))
+        plain = self.learn("--steps", 3, "--flip", "yes", "--ranks", 1, data=data)
+        self.assertLess(report(fixed)["loss"][0], report(plain)["loss"][0])
+        half = self.learn("--steps", 2, "--flip", "yes", "--masked-loss", "yes", "--ranks", 2, data=data) / "checkpoint.safetensors"
+        self.same_tensors(fixed, learn("--ranks", 1, "--resume", half))
+        self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--resume", half, names=["--resume", "masked loss"],
+                     model="sd_tiny", data=data)
+        # what is opaque counts wholly
+        runs = [self.learn("--steps", 2, "--ranks", 2, "--masked-loss", masked) for masked in ("yes", "no")]
+        self.assertEqual(*(report(run)["loss"] for run in runs))
+
     def test_pictures_of_any_size(self):
         """At rectangles: the bits of one rank however they are encoded, in the memory that is planned; and as they are drawn."""
         from PIL import Image
@@ -294,8 +323,8 @@ class Pictures(Case):
     def test_refusals(self):
         self.refuses(names=["--data", "--from"], **self.options)
         self.refuses("--from", FROM, names=["--data", "nowhere"], model="sd_tiny", data=ROOM / "nowhere")
-        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--caption-dropout", 0.1), ("--on-bad-picture", "skip"),
-                              ("--encode", "each-step"), ("--shuffle-tags", 1)):
+        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--masked-loss", "yes"), ("--caption-dropout", 0.1),
+                              ("--on-bad-picture", "skip"), ("--encode", "each-step"), ("--shuffle-tags", 1)):
             self.refuses("--from", FROM, option, value, names=[option, "captioned pictures"], **MODEL)
         for file, key, value in (("text_encoder/config.json", "hidden_act", "gelu"), ("vae/config.json", "layers_per_block", 2)):
             folder = changed()

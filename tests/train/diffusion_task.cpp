@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -100,10 +101,18 @@ TEST_CASE("what a model reads of samples is that of their positions, each condit
     diffusion_task task{data,
                         schedule,
                         {.seed = 5, .microbatch_size = 2, .microbatches = 3, .replicas = 2, .replica = 1},
-                        {wanted, [&](std::uint64_t position, std::size_t which, std::span<float> to) {
+                        {wanted,
+                         [&](std::uint64_t position, std::size_t which, std::span<float> to) {
                              for (std::size_t i = 0; i != to.size(); ++i) { to[i] = number(position, which, i); }
+                         },
+                         5,
+                         [&](std::uint64_t position, std::span<float> to) {
+                             for (std::size_t i = 0; i != to.size(); ++i) { to[i] = number(position, 9, i); }
                          }}};
+    diffusion_task without{
+        data, schedule, {.seed = 5, .microbatch_size = 2, .microbatches = 3, .replicas = 2, .replica = 1}};
     task.begin(1000);
+    without.begin(1000);
     for (int m = 0; m != 3; ++m) {
         const std::uint64_t first = 1000 + 6 + 2 * static_cast<std::uint64_t>(m);
         std::vector<float> text;
@@ -119,6 +128,15 @@ TEST_CASE("what a model reads of samples is that of their positions, each condit
         const microbatch_of at{m, nullptr};
         CHECK(std::vector<float>(task.text(at), task.text(at) + text.size()) == text);
         CHECK(std::vector<float>(task.facts(at), task.facts(at) + facts.size()) == facts);
+        // hints lie behind the images of the microbatch
+        std::vector<float> want(2 * data.elements());
+        without.input(at, want);
+        for (std::uint64_t position = first; position != first + 2; ++position) {
+            for (std::size_t i = 0; i != 5; ++i) { want.push_back(number(position, 9, i)); }
+        }
+        std::vector<float> x(want.size());
+        task.input(at, x);
+        CHECK(x == want);
     }
     CHECK(wanted.text_elements() == 7);
     CHECK(wanted.fact_elements() == 4);
@@ -152,6 +170,78 @@ TEST_CASE("channels of an answer that the image does not have are no part of the
     }
     CHECK_THROWS_WITH_AS(static_cast<void>(step(channels - 1)),
                          "diffusion_task: an image has 2 channels, the model's answer 1", input_error);
+}
+
+TEST_CASE("errors of a pixel count as its mask says, and the mean is over all elements") {
+    constexpr std::size_t channels = 2;
+    constexpr std::size_t pixels = elements / channels;
+    std::vector<std::uint8_t> bytes(3 * elements);
+    for (std::size_t i = 0; i != bytes.size(); ++i) { bytes[i] = static_cast<std::uint8_t>(i * 37 % 256); }
+    const image_dataset data{4, 2, channels, std::move(bytes), {}};
+    const auto share = [](std::uint64_t position, std::size_t pixel) {
+        return static_cast<float>((position * 5 + pixel * 3) % 8) / 7;
+    };
+    const auto everywhere = [](float value) {
+        return [value](std::uint64_t, std::span<float> to) { std::ranges::fill(to, value); };
+    };
+    struct step {
+        std::vector<double> losses;
+        std::vector<float> gradients;
+        [[nodiscard]] bool operator==(const step&) const = default;
+    };
+    for (const std::size_t answered : {channels, channels + 1}) {
+        const auto answer_at = [](std::size_t i) { return static_cast<float>(i % 7) / 4; };
+        const auto run = [&](const mask_source& masks) {
+            diffusion_task task{
+                data, rectified_flow{}, {.seed = 5, .microbatch_size = 2, .microbatches = 2}, {}, masks};
+            task.begin(70);
+            step all;
+            for (int m = 0; m != 2; ++m) {
+                std::vector<float> values(2 * pixels * answered);
+                for (std::size_t i = 0; i != values.size(); ++i) { values[i] = answer_at(i); }
+                task.loss(microbatch_of{m, &all.losses.emplace_back()}, values, values);
+                all.gradients.insert(all.gradients.end(), values.begin(), values.end());
+            }
+            return all;
+        };
+        const step found = run([&](std::uint64_t position, std::span<float> to) {
+            REQUIRE(to.size() == pixels);
+            for (std::size_t pixel = 0; pixel != pixels; ++pixel) { to[pixel] = share(position, pixel); }
+        });
+        for (std::size_t m = 0; m != 2; ++m) {
+            double want = 0;
+            for (std::size_t s = 0; s != 2; ++s) {
+                const std::uint64_t position = 70 + 2 * m + s;
+                std::vector<float> image(elements);
+                std::vector<float> noise(elements);
+                data.batch(position, image);
+                random_source{5, random_stream::noise}.fill_normal(position * elements, noise);
+                for (std::size_t pixel = 0; pixel != pixels; ++pixel) {
+                    for (std::size_t c = 0; c != answered; ++c) {
+                        const std::size_t place = (s * pixels + pixel) * answered + c;
+                        const float gradient = found.gradients[m * 2 * pixels * answered + place];
+                        if (c >= channels) {
+                            CHECK(gradient == 0);
+                            continue;
+                        }
+                        const std::size_t e = pixel * channels + c;
+                        const auto counts = static_cast<double>(share(position, pixel));
+                        const double error = static_cast<double>(answer_at(place)) - static_cast<double>(noise[e]) +
+                                             static_cast<double>(image[e]);
+                        want += counts * error * error / (4 * elements);
+                        CHECK(static_cast<double>(gradient) ==
+                              doctest::Approx(2 * counts * error / (4 * elements)).epsilon(1e-5).scale(1e-2));
+                    }
+                }
+            }
+            CHECK(found.losses[m] == doctest::Approx(want).epsilon(1e-6));
+        }
+        CHECK(run(everywhere(1)) == run({}));
+        CHECK(run(everywhere(1)) != found);
+        const step nothing = run(everywhere(0));
+        CHECK(nothing.losses == std::vector<double>(2));
+        CHECK(nothing.gradients == std::vector<float>(found.gradients.size()));
+    }
 }
 
 TEST_CASE("replicas share out the microbatches of a step, whose loss is the mean over all of them") {

@@ -30,7 +30,8 @@ namespace pulse::cuda {
 ///
 /// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
 /// Images are device_images, which stay on the device, so that what a step uploads is some 50 bytes a sample, and its
-/// text and facts; or device_latents. Nothing here waits for the device but begin(), for the upload of the step before.
+/// text, facts, hint and mask; or device_latents. Nothing here waits for the device but begin(), for the upload of the
+/// step before.
 template <class Precision = bf16, class Images = device_images>
 class diffusion_task {
 public:
@@ -39,14 +40,18 @@ public:
     /// All work goes into `stream`, which must be the backend's. The images must outlive it. Throws input_error naming
     /// the option that is out of range, or when the images are not of the model's size.
     diffusion_task(const Images& images, const train::noise_process& noise, const train::diffusion_options& options,
-                   cudaStream_t stream, train::condition_source conditions = {}) :
+                   cudaStream_t stream, train::condition_source conditions = {}, train::mask_source masks = {}) :
         images_{images},
         process_{noise}, options_{checked(images, noise, options)}, key_{options.seed, train::random_stream::noise},
         stream_{stream}, table_{samples_of_replica()}, times_{samples_of_replica()}, host_table_{samples_of_replica()},
         host_times_{samples_of_replica()}, conditions_{std::move(conditions), options_.microbatch_size,
                                                        options_.microbatches},
-        text_{conditions_.text().size()}, facts_{conditions_.facts().size()}, host_text_{text_.size()},
-        host_facts_{facts_.size()} {
+        text_{conditions_.text().size()}, facts_{conditions_.facts().size()}, hints_{conditions_.hints().size()},
+        host_text_{text_.size()}, host_facts_{facts_.size()}, host_hints_{hints_.size()}, read_mask_{std::move(masks)} {
+        if (read_mask_) {
+            masks_ = device_memory<float>{samples_of_replica() * pixels()};
+            host_masks_ = pinned_memory<float>{masks_.size()};
+        }
         if (options.noise_offset > 0) {
             const std::size_t offsets = samples_of_replica() * static_cast<std::size_t>(images.layout().channels);
             offsets_ = device_memory<float>{offsets};
@@ -57,7 +62,7 @@ public:
     }
 
     diffusion_task(const Images&&, const train::noise_process&, const train::diffusion_options&, cudaStream_t,
-                   train::condition_source = {}) = delete;
+                   train::condition_source = {}, train::mask_source = {}) = delete;
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -73,12 +78,11 @@ public:
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         uploaded_.synchronize();
         const std::size_t elements = images_.data().elements();
-        const std::size_t pixels = elements / static_cast<std::size_t>(images_.layout().channels);
         const double step_elements = static_cast<double>(samples_of_step() * elements);
         const std::uint64_t first = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != samples_of_replica(); ++i) {
             const std::uint64_t at = first + i;
-            const train::noise_level level = train::detail::level_at(options_, process_, at, pixels);
+            const train::noise_level level = train::detail::level_at(options_, process_, at, pixels());
             diffusion_sample& sample = host_table_.data()[i];
             sample.noise_index = train::detail::noise_at(options_, at, elements);
             sample.loss_factor = train::detail::weight_at(options_, process_, at, level) / step_elements;
@@ -100,11 +104,20 @@ public:
         if (offsets_.size() != 0) {
             copy_async<float>(offsets_.data(), host_offsets_.data(), offsets_.size(), stream_);
         }
+        if (read_mask_) {
+            const std::size_t each = pixels();
+            for (std::size_t i = 0; i != samples_of_replica(); ++i) {
+                read_mask_(first + i, {host_masks_.data() + i * each, each});
+            }
+            copy_async<float>(masks_.data(), host_masks_.data(), samples_of_replica() * each, stream_);
+        }
         conditions_.begin(first);
         std::transform(conditions_.text().begin(), conditions_.text().end(), host_text_.data(), from_float<scalar>);
         std::copy(conditions_.facts().begin(), conditions_.facts().end(), host_facts_.data());
+        std::transform(conditions_.hints().begin(), conditions_.hints().end(), host_hints_.data(), from_float<scalar>);
         copy_async<scalar>(text_.data(), host_text_.data(), text_.size(), stream_);
         copy_async<float>(facts_.data(), host_facts_.data(), facts_.size(), stream_);
+        copy_async<scalar>(hints_.data(), host_hints_.data(), hints_.size(), stream_);
         uploaded_.record(stream_);
     }
 
@@ -128,11 +141,12 @@ public:
         return facts_.data() + conditions_.facts_at(at.microbatch);
     }
 
-    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images, or for twice as
-    /// many channels where the model is self-conditioned.
+    /// x_t of every sample of the microbatch, channels last, and behind them their hints; `x` has room for
+    /// microbatch_size images, or for twice as many channels where the model is self-conditioned, and hints.
     template <class Work>
     void input(const Work& at, std::span<scalar> x) {
         if (options_.self_conditioned) { return input(at, x, {}); }
+        put_hints(at.microbatch, x);
         q_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
                          table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, x.data());
     }
@@ -141,6 +155,7 @@ public:
     template <class Work>
     void input(const Work& at, std::span<scalar> x, std::span<const scalar> prediction) {
         train::detail::require_self_conditioned(options_);
+        put_hints(at.microbatch, x);
         self_conditioned_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
                                         table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_,
                                         prediction.empty() ? 0 : answered_by(prediction.size()),
@@ -155,8 +170,9 @@ public:
         const image_layout& layout = images_.layout();
         const int answered = answered_by(prediction.size());
         diffusion_loss<scalar>(on_, layout, options_.microbatch_size, images_.pixels(),
-                               table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, answered,
-                               prediction.data(), gradient.data(), at.loss);
+                               table_.data() + first_of(at.microbatch), offsets_of(at.microbatch),
+                               read_mask_ ? masks_.data() + first_of(at.microbatch) * pixels() : nullptr, key_,
+                               answered, prediction.data(), gradient.data(), at.loss);
     }
 
 private:
@@ -172,14 +188,20 @@ private:
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }
+    /// Of an image.
+    [[nodiscard]] std::size_t pixels() const noexcept {
+        return static_cast<std::size_t>(images_.layout().elements() / images_.layout().channels);
+    }
     /// Channels of the model's answer, of which a microbatch has so many elements. Throws input_error where these are
     /// fewer than those of the images.
     [[nodiscard]] int answered_by(std::size_t elements) const {
-        const image_layout& layout = images_.layout();
-        const auto pixels = static_cast<std::size_t>(layout.elements() / layout.channels);
-        const std::size_t answered = elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels);
-        train::detail::require_answer(answered, static_cast<std::size_t>(layout.channels));
+        const std::size_t answered = elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels());
+        train::detail::require_answer(answered, static_cast<std::size_t>(images_.layout().channels));
         return static_cast<int>(answered);
+    }
+    void put_hints(int microbatch, std::span<scalar> x) const {
+        const std::size_t n = conditions_.hints_of_microbatch();
+        copy_async<scalar>(x.last(n).data(), hints_.data() + conditions_.hints_at(microbatch), n, stream_);
     }
     [[nodiscard]] const float* offsets_of(int microbatch) const noexcept {
         if (offsets_.size() == 0) { return nullptr; }
@@ -200,8 +222,13 @@ private:
     train::condition_values conditions_;
     device_memory<scalar> text_;
     device_memory<float> facts_;
+    device_memory<scalar> hints_;
     pinned_memory<scalar> host_text_;
     pinned_memory<float> host_facts_;
+    pinned_memory<scalar> host_hints_;
+    train::mask_source read_mask_;
+    device_memory<float> masks_{}; ///< of each sample's pixels; empty: none
+    pinned_memory<float> host_masks_{};
     event uploaded_{};
     device_memory<std::byte> scratch_{};
     queue on_{};

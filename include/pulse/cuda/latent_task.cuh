@@ -30,8 +30,8 @@ public:
         cuda::backend<std::conditional_t<std::is_same_v<Precision, cuda::fp16>, cuda::tf32, Precision>>;
 
     latent_task(latents& of_step, const noise_process& noise, const diffusion_options& options,
-                const any_transport& of_rank, condition_source conditions) :
-        base{of_step, noise, options, cuda::stream_of(of_rank), std::move(conditions)},
+                const any_transport& of_rank, condition_source conditions, mask_source masks = {}) :
+        base{of_step, noise, options, cuda::stream_of(of_rank), std::move(conditions), std::move(masks)},
         latents_{of_step}, stream_{cuda::stream_of(of_rank)} {}
 
     void begin(std::uint64_t position, double loss_scale = 1.0) {

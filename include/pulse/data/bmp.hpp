@@ -66,7 +66,8 @@ public:
 
     [[nodiscard]] picture_size size() const noexcept { return size_; }
 
-    void read(io::picture& out) {
+    void read(stored_picture& out, bool keeps_alpha) {
+        if (keeps_alpha && masks_[3] != 0) { out.alpha.resize(out.colours.pixels.size() / 3); }
         if (packing_ == runs_of_8 || packing_ == runs_of_4) { return read_runs(out); }
         const std::size_t needed = (std::size_t{size_.width} * bits_ + 7) / 8;
         const std::size_t stride = (needed + 3) / 4 * 4;
@@ -121,9 +122,10 @@ private:
         return value;
     }
     /// Rows are counted as they are stored: the lowest first, unless the header says otherwise.
-    void put(io::picture& out, std::size_t x, std::size_t y, std::uint32_t sample) const {
+    void put(stored_picture& out, std::size_t x, std::size_t y, std::uint32_t sample) const {
         const std::size_t row = from_top_ ? y : size_.height - 1 - y;
-        std::uint8_t* const to = out.pixels.data() + 3 * (row * size_.width + x);
+        const std::size_t pixel = row * size_.width + x;
+        std::uint8_t* const to = out.colours.pixels.data() + 3 * pixel;
         if (bits_ <= 8) {
             std::copy(colours_[sample].begin(), colours_[sample].end(), to);
             return;
@@ -134,10 +136,12 @@ private:
         };
         const unsigned alpha = masks_[3] == 0 ? 255U : part(3);
         for (std::size_t k = 0; k != 3; ++k) { to[k] = on_white(part(k), alpha); }
+        if (!out.alpha.empty()) { out.alpha[pixel] = static_cast<std::uint8_t>(alpha); }
     }
     /// Runs of equal samples, of 4 bits two in turn, samples as they are, and moves over what keeps colour 0.
-    void read_runs(io::picture& out) {
-        for (std::size_t i = 0; i != out.pixels.size(); ++i) { out.pixels[i] = colours_[0][i % 3]; }
+    void read_runs(stored_picture& out) {
+        std::vector<std::uint8_t>& pixels = out.colours.pixels;
+        for (std::size_t i = 0; i != pixels.size(); ++i) { pixels[i] = colours_[0][i % 3]; }
         std::size_t x = 0;
         std::size_t y = 0;
         const auto take = [&](std::uint8_t pair, std::size_t i) {
@@ -190,10 +194,11 @@ private:
 
 /// Decodes a BMP of Windows or OS/2: 1, 4, 8, 16, 24 and 32 bits, runs of 4 and 8, masks, alpha before white. Throws
 /// input_error when it is damaged, cut, too large or of another kind.
-[[nodiscard]] inline stored_picture decode_bmp(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+[[nodiscard]] inline stored_picture decode_bmp(std::span<const std::uint8_t> bytes, const picture_limits& limits,
+                                               bool keeps_alpha) {
     detail::bmp_reader reader{bytes};
     stored_picture result{detail::room_for(reader.size(), limits)};
-    reader.read(result.colours);
+    reader.read(result, keeps_alpha);
     return result;
 }
 

@@ -66,10 +66,10 @@ struct picture_sample {
 
 namespace detail {
 
-/// The smallest size of the same shape that covers the target, and the crop in it. Throws input_error for a picture so
-/// narrow that this size is absurd.
+/// The smallest size of the same shape that covers the target, and the crop in it, both enlarged `scale` times. Throws
+/// input_error for a picture so narrow that this size is absurd.
 [[nodiscard]] inline resized_part cover(int height, int width, const extent& target, bool random_crop,
-                                        const sample_draw& drawn) {
+                                        const sample_draw& drawn, int scale = 1) {
     const auto scaled = [](std::int64_t side, std::int64_t to, std::int64_t from) {
         return (side * to + from / 2) / from;
     };
@@ -79,20 +79,42 @@ namespace detail {
     const std::int64_t full_height = by_width ? std::max(h, scaled(height, w, width)) : h;
     const std::int64_t full_width = by_width ? w : std::max(w, scaled(width, h, height));
     constexpr std::int64_t longest = 1 << 24;
-    if (full_height > longest || full_width > longest) {
+    if (std::max(full_height, full_width) * scale > longest) {
         throw input_error(std::to_string(width) + " x " + std::to_string(height) + " pixels are too narrow to cover " +
                           std::to_string(w) + " x " + std::to_string(h));
     }
     const auto place = [&](std::int64_t room, std::uint32_t share) {
-        if (!random_crop) { return static_cast<int>(room / 2); }
-        return static_cast<int>((static_cast<std::uint64_t>(room + 1) * share) >> 32U);
+        if (!random_crop) { return scale * static_cast<int>(room / 2); }
+        return scale * static_cast<int>((static_cast<std::uint64_t>(room + 1) * share) >> 32U);
     };
-    return {.width = static_cast<int>(full_width),
-            .height = static_cast<int>(full_height),
+    return {.width = scale * static_cast<int>(full_width),
+            .height = scale * static_cast<int>(full_height),
             .left = place(full_width - w, drawn.left),
             .top = place(full_height - h, drawn.top),
-            .crop_width = target.width,
-            .crop_height = target.height};
+            .crop_width = scale * target.width,
+            .crop_height = scale * target.height};
+}
+
+/// The crop of a stored picture as a network reads it, `black` to 1 for white: height x width x channels.
+[[nodiscard]] inline std::vector<float> cropped(const io::picture& stored, resized_part part, bool flipped,
+                                                float black) {
+    // The crop stands where it stands in the mirrored picture: its mirror image is cut out, then mirrored.
+    if (flipped) { part.left = part.width - part.crop_width - part.left; }
+    const io::picture crop = resize(stored, part);
+    const auto width = static_cast<std::size_t>(crop.width);
+    const auto channels = static_cast<std::size_t>(crop.channels);
+    const float steps = 255.0F / (1.0F - black);
+    std::vector<float> pixels(crop.pixels.size());
+    float* out = pixels.data();
+    for (std::size_t y = 0; y != static_cast<std::size_t>(crop.height); ++y) {
+        for (std::size_t x = 0; x != width; ++x) {
+            const std::size_t from = y * width + (flipped ? width - 1 - x : x);
+            for (std::size_t k = 0; k != channels; ++k) {
+                *out++ = static_cast<float>(crop.pixels[from * channels + k]) / steps + black;
+            }
+        }
+    }
+    return pixels;
 }
 
 /// The brightness of each pixel, as Pillow's mode L has it.
@@ -234,32 +256,30 @@ public:
         result.original_height = stored.height;
         result.original_width = stored.width;
         result.flipped = options_.horizontal_flip && drawn.flip;
-        resized_part part;
-        try {
-            part = detail::cover(stored.height, stored.width, size_of(i), options_.random_crop, drawn);
-        } catch (const input_error& fault) { throw input_error(name + ": " + fault.what()); }
+        const resized_part part = part_of(i, {stored.height, stored.width}, drawn);
         result.crop_top = part.top;
         result.crop_left = part.left;
-        // The crop stands where it stands in the mirrored picture: its mirror image is cut out, then mirrored.
-        if (result.flipped) { part.left = part.width - part.crop_width - part.left; }
-        const io::picture crop = resize(stored, part);
-
-        const auto width = static_cast<std::size_t>(crop.width);
-        const auto channels = static_cast<std::size_t>(crop.channels);
-        result.pixels.resize(crop.pixels.size());
-        float* out = result.pixels.data();
-        for (std::size_t y = 0; y != static_cast<std::size_t>(crop.height); ++y) {
-            for (std::size_t x = 0; x != width; ++x) {
-                const std::size_t from = y * width + (result.flipped ? width - 1 - x : x);
-                for (std::size_t k = 0; k != channels; ++k) {
-                    *out++ = static_cast<float>(crop.pixels[from * channels + k]) / 127.5F - 1.0F;
-                }
-            }
-        }
+        result.pixels = detail::cropped(stored, part, result.flipped, -1.0F);
         return result;
     }
 
+    /// What the sample at a global position sees of an image that lies over picture `i`, whose upright stored size is
+    /// `original`: cropped and mirrored as that is, in `scale` times its size, 0 black to 1 white. Throws input_error
+    /// naming the picture where that is too narrow.
+    [[nodiscard]] std::vector<float> seen_over(std::uint32_t i, std::uint64_t position, const io::picture& image,
+                                               const extent& original, int scale = 1) const {
+        const sample_draw drawn = draw_at(options_.seed, position);
+        return detail::cropped(image, part_of(i, original, drawn, scale), options_.horizontal_flip && drawn.flip, 0.0F);
+    }
+
 private:
+    [[nodiscard]] resized_part part_of(std::uint32_t i, const extent& original, const sample_draw& drawn,
+                                       int scale = 1) const {
+        const extent seen = size_of(i);
+        try {
+            return detail::cover(original.height, original.width, seen, options_.random_crop, drawn, scale);
+        } catch (const input_error& fault) { throw input_error(index_.name(i) + ": " + fault.what()); }
+    }
     [[nodiscard]] picture_sample read(std::uint32_t i, const sample_draw& drawn) const {
         // Read though it may be dropped: chance must not decide whether a caption is bad.
         std::string caption = index_.caption(i);

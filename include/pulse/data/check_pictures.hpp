@@ -19,6 +19,7 @@
 #include <pulse/data/picture_index.hpp>
 #include <pulse/data/stored_picture.hpp>
 #include <pulse/data/webp.hpp>
+#include <pulse/model/extent.hpp>
 
 namespace pulse::data {
 
@@ -99,7 +100,21 @@ struct header_check {
     return found;
 }
 
+/// The size of what lies on its side is turned.
+[[nodiscard]] inline picture_size upright(const header_check& found) noexcept {
+    return found.orientation >= 5 ? picture_size{found.size.height, found.size.width} : found.size;
+}
+
 } // namespace detail
+
+/// Height and width of picture `i`, upright, as its header says. Throws input_error naming it.
+[[nodiscard]] inline extent upright_size(const picture_index& index, std::uint32_t i,
+                                         const picture_limits& limits = {}) {
+    const detail::header_check found = detail::check_header(index, i, true, limits);
+    if (!found.why.empty()) { throw input_error(found.why); }
+    const picture_size upright = detail::upright(found);
+    return {static_cast<int>(upright.height), static_cast<int>(upright.width)};
+}
 
 /// Looks at the headers of all pictures by several threads: the format, the size and the limits, so that most bad files
 /// are found before they cost a run. Damage behind a header is found where the picture is decoded. With the sizes of
@@ -134,10 +149,7 @@ struct header_check {
             result.bad.push_back({i, std::move(found.why)});
             continue;
         }
-        if (upright) {
-            const bool lies = found.orientation >= 5; // on its side
-            result.sizes[i] = lies ? picture_size{found.size.height, found.size.width} : found.size;
-        }
+        if (upright) { result.sizes[i] = detail::upright(found); }
         ++result.by_format[found.format];
         result.least = any ? std::min(result.least, found.size, less) : found.size;
         result.most = any ? std::max(result.most, found.size, less) : found.size;

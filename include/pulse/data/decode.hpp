@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,17 +27,18 @@ struct picture_format {
     std::string_view begin{};
     std::string_view at_8{}; ///< what stands 8 bytes behind the begin of the file
     picture_size (*size)(std::span<const std::uint8_t>){};
-    stored_picture (*decode)(std::span<const std::uint8_t>, const picture_limits&){};
+    stored_picture (*decode)(std::span<const std::uint8_t>, const picture_limits&, bool keeps_alpha){};
+    bool has_alpha{}; ///< or may have
     /// As EXIF counts them, of what the begin of a file says; null: the format has none.
     int (*orientation)(std::span<const std::uint8_t>){};
 };
 
 inline constexpr std::array<picture_format, 5> picture_formats{{
-    {"JPEG", "\xFF\xD8\xFF", "", jpeg_size, decode_jpeg, jpeg_orientation},
-    {"PNG", "\x89PNG\r\n\x1A\n", "", png_size, decode_png, png_orientation},
-    {"WebP", "RIFF", "WEBP", webp_size, decode_webp, webp_orientation},
-    {"GIF", "GIF8", "", gif_size, decode_gif, nullptr},
-    {"BMP", "BM", "", bmp_size, decode_bmp, nullptr},
+    {"JPEG", "\xFF\xD8\xFF", "", jpeg_size, decode_jpeg, false, jpeg_orientation},
+    {"PNG", "\x89PNG\r\n\x1A\n", "", png_size, decode_png, true, png_orientation},
+    {"WebP", "RIFF", "WEBP", webp_size, decode_webp, true, webp_orientation},
+    {"GIF", "GIF8", "", gif_size, decode_gif, true, nullptr},
+    {"BMP", "BM", "", bmp_size, decode_bmp, true, nullptr},
 }};
 
 /// The format of a file by its first bytes. Throws input_error for others.
@@ -59,9 +61,23 @@ inline constexpr std::array<picture_format, 5> picture_formats{{
                                                 const picture_limits& limits = {}, bool* damaged = nullptr) {
     try {
         stored_picture stored =
-            format_of(file).decode({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, limits);
+            format_of(file).decode({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, limits, false);
         if (damaged != nullptr) { *damaged = stored.damaged; }
         return upright(std::move(stored.colours), stored.orientation);
+    } catch (const input_error& fault) { throw input_error(std::string{name} + ": " + fault.what()); }
+}
+
+/// The alpha of such a picture, upright too: 1 channel, 0 transparent to 255; none where all of it is opaque. Throws as
+/// decode_picture, but does not look into files of a format that has no alpha.
+[[nodiscard]] inline std::optional<io::picture> decode_alpha(std::string_view file, std::string_view name,
+                                                             const picture_limits& limits = {}) {
+    try {
+        const picture_format& format = format_of(file);
+        if (!format.has_alpha) { return {}; }
+        stored_picture stored =
+            format.decode({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, limits, true);
+        if (stored.alpha.empty()) { return {}; }
+        return upright({stored.colours.width, stored.colours.height, 1, std::move(stored.alpha)}, stored.orientation);
     } catch (const input_error& fault) { throw input_error(std::string{name} + ": " + fault.what()); }
 }
 

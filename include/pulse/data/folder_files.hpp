@@ -15,6 +15,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/picture_names.hpp>
+#include <pulse/data/text.hpp>
 
 namespace pulse::data {
 
@@ -36,9 +37,17 @@ public:
     std::vector<std::string> unread{};   ///< see names_unread
     std::uint64_t folders_again{};
 
-    /// Throws filesystem_error for a folder that cannot be read.
+    /// Throws input_error for what is no folder, or cannot be read.
     explicit folder_files(const std::filesystem::path& folder) {
-        walk(folder, {});
+        std::error_code ignored;
+        if (!std::filesystem::is_directory(folder, ignored)) {
+            throw input_error('\'' + one_line(folder.string()) + "' is no folder");
+        }
+        try {
+            walk(folder, {});
+        } catch (const std::filesystem::filesystem_error& fault) {
+            throw input_error('\'' + one_line(fault.path1().string()) + "' cannot be read: " + fault.code().message());
+        }
         for (auto* names : lists()) { std::sort(names->begin(), names->end()); }
     }
 

@@ -56,20 +56,20 @@ public:
     [[nodiscard]] picture_size size() const noexcept { return size_; }
 
     /// Around the frame is what is transparent, or colour 0; white is behind all.
-    void read(io::picture& out) {
+    void read(stored_picture& out, bool keeps_alpha) {
         constexpr std::array<std::uint8_t, 3> white{255, 255, 255};
         if (transparent_) { colours_[*transparent_] = white; }
-        const std::array<std::uint8_t, 3> around = colours_[transparent_.value_or(0)];
         const std::vector<std::uint8_t> frame = samples();
-        const auto put = [&](std::size_t pixel, const std::array<std::uint8_t, 3>& colour) {
-            std::copy(colour.begin(), colour.end(), out.pixels.begin() + static_cast<std::ptrdiff_t>(3 * pixel));
+        const std::size_t pixels = out.colours.pixels.size() / 3;
+        if (keeps_alpha && transparent_) { out.alpha.resize(pixels); }
+        const auto put = [&](std::size_t pixel, std::uint8_t sample) {
+            std::ranges::copy(colours_[sample], out.colours.pixels.begin() + static_cast<std::ptrdiff_t>(3 * pixel));
+            if (!out.alpha.empty()) { out.alpha[pixel] = sample == *transparent_ ? 0 : 255; }
         };
-        for (std::size_t i = 0; i != out.pixels.size() / 3; ++i) { put(i, around); }
+        for (std::size_t i = 0; i != pixels; ++i) { put(i, transparent_.value_or(0)); }
         const std::uint8_t* sample = frame.data();
         const auto row = [&](std::size_t y) {
-            for (std::size_t x = 0; x != width_; ++x) {
-                put((top_ + y) * size_.width + left_ + x, colours_[*sample++]);
-            }
+            for (std::size_t x = 0; x != width_; ++x) { put((top_ + y) * size_.width + left_ + x, *sample++); }
         };
         const auto pass = [&](std::size_t first, std::size_t step) {
             for (std::size_t y = first; y < height_; y += step) { row(y); }
@@ -186,10 +186,11 @@ private:
 
 /// Decodes the first frame of a GIF on its canvas, interlaced or not, before white. Throws input_error when it is
 /// damaged, cut or too large.
-[[nodiscard]] inline stored_picture decode_gif(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+[[nodiscard]] inline stored_picture decode_gif(std::span<const std::uint8_t> bytes, const picture_limits& limits,
+                                               bool keeps_alpha) {
     detail::gif_reader reader{bytes};
     stored_picture result{detail::room_for(reader.size(), limits)};
-    reader.read(result.colours);
+    reader.read(result, keeps_alpha);
     return result;
 }
 

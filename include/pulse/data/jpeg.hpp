@@ -148,7 +148,8 @@ private:
 
 /// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Damage that libjpeg can fill in is
 /// told by the result. Throws input_error for other damage and when the file is cut or the picture too large.
-[[nodiscard]] inline stored_picture decode_jpeg(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+[[nodiscard]] inline stored_picture decode_jpeg(std::span<const std::uint8_t> bytes, const picture_limits& limits,
+                                                bool) {
     detail::jpeg_reader reader{bytes};
     reader.require_started();
     stored_picture result{detail::room_for(reader.size(), limits), reader.orientation()};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -19,10 +20,12 @@
 
 namespace pulse::data {
 
-/// One row of metadata.jsonl or metadata.csv: a picture below the folder and its caption, if it has one.
+/// One row of metadata.jsonl or metadata.csv: a picture below the folder, its caption and its conditioning image, if it
+/// has them.
 struct metadata_line {
     std::string file_name{};
-    std::optional<std::string> text{}; ///< none: null, or in CSV nothing, stands there
+    std::optional<std::string> text{};               ///< none: null, or in CSV nothing, stands there
+    std::optional<std::string> conditioning_image{}; ///< a file below the folder; none: nothing stands there
 
     [[nodiscard]] bool operator==(const metadata_line&) const = default;
 };
@@ -65,6 +68,16 @@ namespace detail {
 [[nodiscard]] inline bool names_file_below(const std::string& name) {
     return name.find('\0') == std::string::npos && stays_below(name);
 }
+[[nodiscard]] inline std::string no_file_below(const std::string& name) {
+    return "is '" + io::printable(name) + "', which names no file below the folder";
+}
+[[nodiscard]] inline const std::string& file_below(const io::json_field& field) {
+    if (!names_file_below(field.text())) { field.fail(no_file_below(field.text())); }
+    return field.text();
+}
+
+/// What the field of a conditioning image is called: the first of these that is there.
+inline constexpr std::array<const char*, 2> conditioning_fields{"conditioning_image", "conditioning_image_file_name"};
 
 [[nodiscard]] inline std::vector<std::string> names_of_fields(const nlohmann::json& object) {
     std::vector<std::string> names;
@@ -76,11 +89,12 @@ namespace detail {
 
 } // namespace detail
 
-/// Reads metadata.jsonl, a JSON object on each line with `file_name` and the caption in the field `column`, by default
-/// the one of the first line (caption_field); other fields are for others. Throws input_error naming `source`, the line
-/// and the field.
+/// Reads metadata.jsonl, a JSON object on each line with `file_name`, the caption in the field `column`, by default the
+/// one of the first line (caption_field), and where there is one the conditioning image in `conditioning_image` or
+/// `conditioning_image_file_name`; other fields are for others. Without `conditioning` one that names no file is passed
+/// over. Throws input_error naming `source`, the line and the field.
 [[nodiscard]] inline std::vector<metadata_line> parse_metadata(std::string_view text, std::string_view source,
-                                                               std::string column = {}) {
+                                                               std::string column = {}, bool conditioning = true) {
     std::vector<metadata_line> lines;
     for (std::size_t number = 1; !text.empty(); ++number) {
         const std::size_t end = std::min(text.find('\n'), text.size());
@@ -90,23 +104,29 @@ namespace detail {
         const std::string place = std::string{source} + ": line " + std::to_string(number);
         const nlohmann::json root = io::parse_json(line, place);
         const io::json_field fields{root, {place, "the object", "metadata.jsonl"}};
-        metadata_line read{fields["file_name"].text(), {}};
-        if (!detail::names_file_below(read.file_name)) {
-            fields["file_name"].fail("is '" + io::printable(read.file_name) +
-                                     "', which names no file below the folder");
-        }
+        metadata_line read{.file_name = detail::file_below(fields["file_name"])};
         if (lines.empty()) { column = caption_field(detail::names_of_fields(root), column, place); }
         const io::json_field caption = fields[column.c_str()];
         if (!root.at(column).is_null()) { read.text = checked_caption(caption.text(), caption.place()); }
+        const auto named =
+            std::ranges::find_if(detail::conditioning_fields, [&](auto name) { return fields.has(name); });
+        if (named != detail::conditioning_fields.end()) {
+            const io::json_field image = fields[*named];
+            const bool good = image.value().is_string() && detail::names_file_below(image.text());
+            const bool none = image.value().is_null() || (image.value().is_string() && image.text().empty());
+            if (good || (conditioning && !none)) { read.conditioning_image = detail::file_below(image); }
+        }
         lines.push_back(std::move(read));
     }
     return lines;
 }
 
-/// Reads metadata.csv (csv_reader), whose first row names the columns: `file_name` and the caption's, which is `column`
-/// or as caption_field says. Throws input_error naming `source`, the line and the column.
+/// Reads metadata.csv (csv_reader), whose first row names the columns: `file_name`, the caption's, which is `column` or
+/// as caption_field says, and that of conditioning images as in metadata.jsonl. Throws input_error naming `source`, the
+/// line and the column.
 [[nodiscard]] inline std::vector<metadata_line> parse_metadata_csv(std::string_view text, std::string_view source,
-                                                                   const std::string& column = {}) {
+                                                                   const std::string& column = {},
+                                                                   bool conditioning = true) {
     csv_reader rows{text, source};
     const std::optional<csv_row> header = rows.next();
     if (!header) { return {}; }
@@ -119,26 +139,38 @@ namespace detail {
     const std::size_t name_at = place_of("file_name");
     const std::size_t text_at = place_of(caption);
     if (name_at == header->fields.size()) { rows.fail(header->line, "no column is 'file_name'"); }
-    for (const std::string& name : {std::string{"file_name"}, caption}) {
+    std::vector<std::string> needed{"file_name", caption};
+    const auto is_there = [&](const char* name) { return place_of(name) != header->fields.size(); };
+    const auto image = std::ranges::find_if(detail::conditioning_fields, is_there);
+    const bool has_image = image != detail::conditioning_fields.end();
+    const std::size_t image_at = has_image ? place_of(*image) : 0;
+    if (has_image) { needed.emplace_back(*image); }
+    for (const std::string& name : needed) {
         if (std::count(header->fields.begin(), header->fields.end(), name) > 1) {
             rows.fail(header->line, "the column '" + io::printable(name) + "' is there twice");
         }
     }
+    const auto file_below = [&](const csv_row& row, std::size_t at) {
+        if (!detail::names_file_below(row.fields[at])) {
+            rows.fail(row.line, header->fields[at] + ' ' + detail::no_file_below(row.fields[at]));
+        }
+        return row.fields[at];
+    };
     std::vector<metadata_line> lines;
     while (std::optional<csv_row> row = rows.next()) {
         if (row->fields.size() != header->fields.size()) {
             rows.fail(row->line, "the row has " + std::to_string(row->fields.size()) + " fields, there are " +
                                      std::to_string(header->fields.size()) + " columns");
         }
-        metadata_line read{std::move(row->fields[name_at]), {}};
-        if (!detail::names_file_below(read.file_name)) {
-            rows.fail(row->line,
-                      "file_name is '" + io::printable(read.file_name) + "', which names no file below the folder");
-        }
-        const std::string& cell = name_at == text_at ? read.file_name : row->fields[text_at];
+        metadata_line read{.file_name = file_below(*row, name_at)};
+        const std::string& cell = row->fields[text_at];
         if (!cell.empty() || row->quoted[text_at]) { // where JSON has null, CSV has nothing
             read.text = checked_caption(cell, std::string{source} + ": line " + std::to_string(row->line) + ": " +
                                                   io::printable(caption));
+        }
+        if (has_image &&
+            (conditioning ? !row->fields[image_at].empty() : detail::names_file_below(row->fields[image_at]))) {
+            read.conditioning_image = file_below(*row, image_at);
         }
         lines.push_back(std::move(read));
     }

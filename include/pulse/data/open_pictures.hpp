@@ -44,6 +44,8 @@ struct caption_options {
     std::string column{}; ///< field of metadata and of JSON captions; empty: `text`, else `caption`, else `prompt`
     folder_names folders = folder_names::nothing;
     missing_caption on_missing = missing_caption::stop;
+    /// Conditioning images are read, so that what metadata say of them must be right; else what is wrong is passed over.
+    bool conditioning = false;
 };
 
 /// A picture has no caption; the text names the picture.
@@ -74,7 +76,7 @@ namespace detail {
 class picture_folder {
 public:
     picture_folder(const std::filesystem::path& folder, const caption_options& options) :
-        name_{'\'' + one_line(folder.string()) + '\''}, options_{options}, files_{checked(folder)} {
+        name_{'\'' + one_line(folder.string()) + '\''}, options_{options}, files_{folder} {
         index_.folder = folder;
         index_.caption_column = options.column;
     }
@@ -119,13 +121,6 @@ public:
     }
 
 private:
-    [[nodiscard]] static const std::filesystem::path& checked(const std::filesystem::path& folder) {
-        std::error_code ignored;
-        if (!std::filesystem::is_directory(folder, ignored)) {
-            throw input_error('\'' + one_line(folder.string()) + "' is no folder");
-        }
-        return folder;
-    }
     [[nodiscard]] std::string shown(const std::string& name) const {
         return '\'' + one_line((index_.folder / name).string()) + '\'';
     }
@@ -181,10 +176,17 @@ private:
         return repeats;
     }
 
+    /// A picture that is but the conditioning image of others is none of those that are trained on.
     void read_metadata() {
         index_.layout = picture_layout::metadata;
         std::set<std::string> folders;
-        std::map<std::string, std::pair<std::optional<std::string>, std::string>> named; // picture -> caption, table
+        struct said {
+            std::optional<std::string> caption;
+            std::string conditioning;
+            std::string table;
+        };
+        std::map<std::string, said> named; // by picture
+        std::set<std::string> conditioning;
         for (const std::string& name : files_.metadata) {
             const std::string folder = name.substr(0, name.rfind('/') + 1);
             if (lower_case(split_ending(name).ending) == "parquet") {
@@ -199,18 +201,31 @@ private:
             constexpr std::uint64_t most = std::uint64_t{1} << 34U;
             const std::string text = file.text(0, file.size(), most);
             const bool csv = lower_case(split_ending(name).ending) == "csv";
-            for (metadata_line& line : csv ? parse_metadata_csv(text, file.name(), options_.column)
-                                           : parse_metadata(text, file.name(), options_.column)) {
-                picture_entry entry{.name =
-                                        (std::filesystem::path{folder} / line.file_name).lexically_normal().string()};
+            for (metadata_line& line :
+                 csv ? parse_metadata_csv(text, file.name(), options_.column, options_.conditioning)
+                     : parse_metadata(text, file.name(), options_.column, options_.conditioning)) {
+                const auto below = [&](const std::string& path) {
+                    return (std::filesystem::path{folder} / path).lexically_normal().string();
+                };
+                picture_entry entry{.name = below(line.file_name)};
+                if (line.conditioning_image) {
+                    entry.conditioning = below(*line.conditioning_image);
+                    conditioning.insert(entry.conditioning);
+                    index_.conditioning_folder = index_.folder;
+                }
                 // Counted by its ending.
                 if (std::binary_search(files_.unread.begin(), files_.unread.end(), entry.name)) { continue; }
-                const auto [known, is_new] = named.try_emplace(entry.name, line.text, file.name());
+                const auto [known, is_new] =
+                    named.try_emplace(entry.name, said{line.text, entry.conditioning, file.name()});
                 if (!is_new) {
-                    if (known->second.first == line.text) { continue; }
-                    throw input_error(name_ + ": the picture '" + one_line(entry.name) + "' has two captions, in " +
-                                      known->second.second + " and in " + file.name() +
-                                      ": which of them is meant is not clear");
+                    const said& before = known->second;
+                    const bool one_caption = before.caption == line.text;
+                    if (one_caption && (!options_.conditioning || before.conditioning == entry.conditioning)) {
+                        continue;
+                    }
+                    throw input_error(name_ + ": the picture '" + one_line(entry.name) + "' has two " +
+                                      (one_caption ? "conditioning images" : "captions") + ", in " + before.table +
+                                      " and in " + file.name() + ": which of them is meant is not clear");
                 }
                 if (!line.text) {
                     add_without_caption(std::move(entry), "it is empty in " + file.name());
@@ -221,7 +236,9 @@ private:
             }
         }
         for (const std::string& picture : files_.pictures) {
-            if (!named.contains(picture)) { add_without_caption({.name = picture}, "no metadata names it"); }
+            if (!named.contains(picture) && !conditioning.contains(picture)) {
+                add_without_caption({.name = picture}, "no metadata names it");
+            }
         }
     }
 
@@ -323,11 +340,7 @@ private:
 /// skip.
 [[nodiscard]] inline picture_index open_pictures(const std::filesystem::path& folder,
                                                  const caption_options& options = {}) {
-    try {
-        return detail::picture_folder{folder, options}.index();
-    } catch (const std::filesystem::filesystem_error& fault) {
-        throw input_error('\'' + one_line(fault.path1().string()) + "' cannot be read: " + fault.code().message());
-    }
+    return detail::picture_folder{folder, options}.index();
 }
 
 } // namespace pulse::data

@@ -40,6 +40,7 @@ struct picture_entry {
 
     std::string name{};           ///< of the picture below the folder, or inside its shard
     std::string text{};           ///< caption, where the index holds it
+    std::string conditioning{};   ///< conditioning image of it, below the folder of these; empty: none
     std::string caption_ending{}; ///< of the file beside the picture that is its caption
     int label = -1;               ///< place of the class folder among all, sorted by name
     std::uint32_t repeats = 1;    ///< how often it stands in an epoch
@@ -62,6 +63,7 @@ struct left_out_files {
 /// The captioned pictures of a folder, in an order that depends on names alone.
 struct picture_index {
     std::filesystem::path folder{};
+    std::filesystem::path conditioning_folder{}; ///< of conditioning images; `folder` where metadata name them
     picture_layout layout{};
     std::string caption_column{}; ///< field of JSON captions; empty: as caption_field says
     std::vector<picture_entry> entries{};

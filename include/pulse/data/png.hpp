@@ -167,13 +167,14 @@ private:
 
 /// Decodes PNG by libpng: all colour types and depths, interlaced or not, alpha before white; 16 bits are rounded to 8.
 /// Gamma and profiles are ignored, as Pillow does. Throws input_error when it is damaged, cut or too large.
-[[nodiscard]] inline stored_picture decode_png(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+[[nodiscard]] inline stored_picture decode_png(std::span<const std::uint8_t> bytes, const picture_limits& limits,
+                                               bool keeps_alpha) {
     detail::png_reader reader{bytes};
     reader.require_started();
     stored_picture result{detail::room_for(reader.size(), limits)};
     std::vector<std::uint8_t> with_alpha(result.colours.pixels.size() / 3 * 4);
     reader.read(with_alpha);
-    detail::put_on_white(with_alpha, result.colours);
+    detail::put_on_white(with_alpha, result, keeps_alpha);
     result.orientation = reader.orientation();
     return result;
 }

@@ -27,8 +27,9 @@ struct picture_size {
 /// A picture as its file stores it, 3 channels (red, green, blue), and how it is turned upright.
 struct stored_picture {
     io::picture colours{};
-    int orientation = 1;  ///< as EXIF counts them
-    bool damaged = false; ///< inside: what could not be read is filled in
+    int orientation = 1;               ///< as EXIF counts them
+    bool damaged = false;              ///< inside: what could not be read is filled in
+    std::vector<std::uint8_t> alpha{}; ///< of each pixel, where it was asked for; empty: all are opaque
 };
 
 namespace detail {
@@ -61,11 +62,11 @@ inline void require_within(const picture_size& size, const picture_limits& limit
 }
 
 /// Red, green, blue and alpha of each pixel, before white.
-inline void put_on_white(const std::vector<std::uint8_t>& with_alpha, io::picture& out) {
+inline void put_on_white(const std::vector<std::uint8_t>& with_alpha, stored_picture& out, bool keeps_alpha) {
     for (std::size_t i = 0; i != with_alpha.size() / 4; ++i) {
-        for (std::size_t k = 0; k != 3; ++k) {
-            out.pixels[3 * i + k] = on_white(with_alpha[4 * i + k], with_alpha[4 * i + 3]);
-        }
+        const std::uint8_t alpha = with_alpha[4 * i + 3];
+        for (std::size_t k = 0; k != 3; ++k) { out.colours.pixels[3 * i + k] = on_white(with_alpha[4 * i + k], alpha); }
+        if (keeps_alpha) { out.alpha.push_back(alpha); }
     }
 }
 

@@ -77,7 +77,8 @@ namespace detail {
 
 /// Decodes WebP by libwebp, with loss or without, alpha before white; of an animation the first frame. Throws
 /// input_error when it is damaged, cut or too large.
-[[nodiscard]] inline stored_picture decode_webp(std::span<const std::uint8_t> bytes, const picture_limits& limits) {
+[[nodiscard]] inline stored_picture decode_webp(std::span<const std::uint8_t> bytes, const picture_limits& limits,
+                                                bool keeps_alpha) {
     const ::WebPBitstreamFeatures features = detail::webp_features(bytes);
     stored_picture result{detail::room_for(detail::size_of(features), limits), webp_orientation(bytes)};
     std::vector<std::uint8_t>& colours = result.colours.pixels;
@@ -94,7 +95,7 @@ namespace detail {
         // Around a frame that does not fill its canvas is black, as in Pillow.
         for (std::size_t i = 3; i < with_alpha.size(); i += 4) { with_alpha[i] = 255; }
     }
-    if (alpha || moves) { detail::put_on_white(with_alpha, result.colours); }
+    if (alpha || moves) { detail::put_on_white(with_alpha, result, keeps_alpha); }
     return result;
 }
 

@@ -23,6 +23,7 @@
 #include <pulse/diffusers/weight_numbers.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/io/safetensors_header.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/parameters.hpp>
 
@@ -39,7 +40,19 @@ template <class M>
     return all;
 }
 
-/// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M.
+/// All weights of M that are not trained, in the same order: those of the UNet under a ControlNet.
+template <class M>
+[[nodiscard]] std::vector<parameter> locked_parameters() {
+    std::vector<parameter> all;
+    for (int block = M::is_conditioned ? conditioning_block : 0; block != static_cast<int>(M::part_count); ++block) {
+        const std::vector<parameter> own = frozen_parameters_of<M>(block);
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
+/// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M, or what is
+/// locked under the ControlNet M.
 ///
 /// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
 /// input_error, one line that names the file and the key or the tensors.
@@ -48,7 +61,7 @@ template <class M>
     const std::filesystem::path component = backbone_folder(M::config);
     require_fit(config_of(M::config), from.folder / component);
     weights found{from, component.string()};
-    found.require({.parameters = model_parameters<M>()});
+    found.require({.parameters = reads_hint<M> ? locked_parameters<M>() : model_parameters<M>()});
     return found;
 }
 

@@ -20,6 +20,11 @@ namespace pulse::diffusers {
 /// Throws input_error naming the model when neither class has such a network.
 [[nodiscard]] PULSE_INLINE component_config config_of(const unet_config& c);
 
+/// The config.json of a ControlNet over a UNet: that of what diffusers' ControlNetModel.from_unet makes of it.
+///
+/// Throws input_error naming the model when that class has no such network.
+[[nodiscard]] PULSE_INLINE component_config control_config_of(const unet_config& c);
+
 /// The config.json of a Hunyuan-DiT: diffusers' HunyuanDiT2DModel.
 [[nodiscard]] PULSE_INLINE component_config config_of(const hunyuan_dit_config& c);
 

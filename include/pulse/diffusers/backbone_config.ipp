@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -230,6 +232,55 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     // What diffusers' EMAModel leaves of itself.
     config.ignored.insert(config.ignored.end(), {"decay", "min_decay", "optimization_step", "update_after_step",
                                                  "use_ema_warmup", "inv_gamma", "power"});
+    return config;
+}
+
+PULSE_INLINE component_config control_config_of(const unet_config& c) {
+    const std::string name = "controlnet_" + c.name.str();
+    bool same = true;
+    for (int level = 1; level < c.levels(); ++level) { same = same && c.layers(level) == c.layers(0); }
+    if (!c.reads_text() || !same || c.mid_block_resnets == 0 || c.encoder_hid_dim != 0) {
+        throw input_error("the model " + name +
+                          " is none of diffusers' ControlNetModel: its UNet reads text without encoder_hid_dim, its "
+                          "levels have as many ResNet blocks each, and it has a middle");
+    }
+    component_config config = config_of(c);
+    config.model = name;
+    config.class_name = "ControlNetModel";
+    // What the class takes over from the UNet's keys: those of the encoder and the middle.
+    constexpr std::array shared{"in_channels",
+                                "flip_sin_to_cos",
+                                "freq_shift",
+                                "down_block_types",
+                                "mid_block_type",
+                                "only_cross_attention",
+                                "block_out_channels",
+                                "layers_per_block",
+                                "downsample_padding",
+                                "mid_block_scale_factor",
+                                "act_fn",
+                                "norm_num_groups",
+                                "norm_eps",
+                                "cross_attention_dim",
+                                "transformer_layers_per_block",
+                                "encoder_hid_dim",
+                                "encoder_hid_dim_type",
+                                "attention_head_dim",
+                                "num_attention_heads",
+                                "use_linear_projection",
+                                "class_embed_type",
+                                "addition_embed_type",
+                                "addition_time_embed_dim",
+                                "num_class_embeds",
+                                "resnet_time_scale_shift",
+                                "projection_class_embeddings_input_dim"};
+    std::erase_if(config.keys,
+                  [&](const config_key& key) { return std::ranges::find(shared, key.name) == shared.end(); });
+    const nlohmann::json widths{16, 32, 96, 256};
+    config.keys.insert(config.keys.end(), {{"conditioning_channels", 3, 3},
+                                           {"conditioning_embedding_out_channels", widths, widths, {}, true},
+                                           {"controlnet_conditioning_channel_order", "rgb", "rgb"},
+                                           {"global_pool_conditions", false, false}});
     return config;
 }
 

@@ -24,14 +24,16 @@
 namespace pulse::diffusers {
 
 /// Whether `target` may be replaced by a new folder: it is not there, empty, or nothing but a model_index.json and
-/// folders of components. Throws input_error naming what else is there.
-PULSE_INLINE void require_replaceable(const std::filesystem::path& target);
+/// folders of components. With `class_name`, that of a component, it is nothing but such a component's config.json and
+/// weights instead. Throws input_error naming what else is there.
+PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::string_view class_name = {});
 
 /// The shard of each tensor when they are filled one after another; `bytes` are those of the tensors.
 [[nodiscard]] PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> bytes, std::uint64_t most);
 
 /// A diffusers folder that appears whole or not at all: written beside its place under a name that begins with '.',
-/// synced, then put in its place, where it replaces another diffusers folder in one step.
+/// synced, then put in its place, where it replaces another diffusers folder in one step: a pipeline or, with
+/// `class_name`, a component of this class that lies in a folder of its own.
 ///
 /// Whatever kills the writer leaves the old folder or the new one, and maybe an unfinished one, which the next writer
 /// removes. One process at a time writes. Every failure throws input_error naming the path; the old folder then stays.
@@ -39,11 +41,12 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target);
 template <class Disk = io::disk>
 class folder_writer {
 public:
-    explicit folder_writer(const std::filesystem::path& target, Disk on = {}) : disk_{std::move(on)} {
+    explicit folder_writer(const std::filesystem::path& target, Disk on = {}, std::string class_name = {}) :
+        disk_{std::move(on)}, class_name_{std::move(class_name)} {
         if (target.empty()) { throw input_error("a folder to write needs a name"); }
         target_ = std::filesystem::weakly_canonical(std::filesystem::absolute(target));
         if (!target_.has_filename()) { target_ = target_.parent_path(); }
-        require_replaceable(target_);
+        require_replaceable(target_, class_name_);
         train::make_durable_folder(disk_, target_.parent_path());
         unfinished_ = target_.parent_path() / ("." + target_.filename().string() + ".unfinished");
         remove_unfinished();
@@ -128,7 +131,7 @@ public:
         sync_folders(unfinished_);
         std::error_code unused;
         if (std::filesystem::exists(target_, unused)) {
-            require_replaceable(target_);
+            require_replaceable(target_, class_name_);
             disk_.exchange(unfinished_, target_);
         } else {
             disk_.rename(unfinished_, target_);
@@ -192,6 +195,7 @@ private:
     }
 
     Disk disk_;
+    std::string class_name_;
     std::filesystem::path target_{};
     std::filesystem::path unfinished_{};
 };

@@ -5,17 +5,30 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/diffusers/config_file.hpp>
 #include <pulse/diffusers/folder_writer.hpp>
 #include <pulse/diffusers/pipeline.hpp>
+#include <pulse/io/json_field.hpp>
 
 namespace pulse::diffusers {
 
-PULSE_INLINE void require_replaceable(const std::filesystem::path& target) {
+namespace detail {
+
+/// Whether a component's folder has a file of this name as diffusers writes it.
+[[nodiscard]] inline bool is_component_file(const std::string& name) {
+    return name == "config.json" || (name.starts_with("diffusion_pytorch_model") &&
+                                     (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")));
+}
+
+} // namespace detail
+
+PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::string_view class_name) {
     std::error_code fault;
     const std::filesystem::file_status status = std::filesystem::status(target, fault);
     if (status.type() == std::filesystem::file_type::not_found) { return; }
@@ -28,6 +41,21 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target) {
     }
     if (fault) { throw input_error("cannot read the folder '" + target.string() + "': " + fault.message()); }
     if (entries.empty()) { return; }
+    if (!class_name.empty()) {
+        for (const std::filesystem::path& entry : entries) {
+            if (detail::is_component_file(entry.filename().string()) &&
+                std::filesystem::is_regular_file(entry, fault)) {
+                continue;
+            }
+            throw input_error("'" + entry.string() + "' is no part of a " + std::string{class_name} +
+                              "'s folder: it is not replaced");
+        }
+        const detail::config_file config{target / "config.json"};
+        const io::json_field found = config.root()["_class_name"];
+        if (found.text() == class_name) { return; }
+        found.fail("is '" + io::printable(found.text()) + "': only a " + std::string{class_name} +
+                   "'s folder is replaced");
+    }
     const pipeline old = read_pipeline(target);
     for (const std::filesystem::path& entry : entries) {
         const std::string name = entry.filename().string();

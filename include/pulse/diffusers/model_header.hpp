@@ -15,6 +15,11 @@ namespace pulse::diffusers {
 [[nodiscard]] PULSE_INLINE std::string print_header(const backbone_config& backbone,
                                                     const std::optional<network_configs>& networks);
 
+/// The same with the type of a ControlNet over that backbone, which derives from pulse::controlnet and reads the same
+/// networks. Throws input_error naming the model where diffusers has none over it (control_config_of).
+[[nodiscard]] PULSE_INLINE std::string print_control_header(const backbone_config& backbone,
+                                                            const std::optional<network_configs>& networks);
+
 } // namespace pulse::diffusers
 
 #ifndef PULSE_SEPARATE_COMPILATION

@@ -4,14 +4,17 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
 #include <pulse/core/separate.hpp>
+#include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/model_header.hpp>
 #include <pulse/diffusers/read_backbone.hpp>
 #include <pulse/diffusers/read_networks.hpp>
@@ -198,21 +201,22 @@ template <class Config>
     return 0;
 }
 
-} // namespace detail
-
-PULSE_INLINE std::string print_header(const backbone_config& backbone, const std::optional<network_configs>& networks) {
-    const std::string include = std::visit([](const auto& c) { return detail::template_of(c); }, backbone);
+/// The header of a model that pulse/nn/`include`.hpp has, of which `type` is the struct; it reads what `backbone` does.
+[[nodiscard]] inline std::string header_of(const std::string& include, const std::string& type,
+                                           const backbone_config& backbone,
+                                           const std::optional<network_configs>& networks) {
     std::string code = "#pragma once\n\n#include <pulse/nn/" + include + ".hpp>\n";
     if (networks) { code += "#include <pulse/zoo/frozen_networks.hpp>\n"; }
-    code += "\nnamespace pulse_models {\n\n" + std::visit([](const auto& c) { return detail::struct_of(c); }, backbone);
+    code += "\nnamespace pulse_models {\n\n" + type;
     std::string texts;
     if (networks) {
         for (const text_config& text : networks->texts) {
             texts += texts.empty() ? ", text_component<pulse_models::" : ", second_text<pulse_models::";
             std::visit(
                 [&](const auto& c) {
-                    code += detail::struct_of(c);
-                    texts += c.name.str() + ">";
+                    code += struct_of(c);
+                    texts +=
+                        c.name.str() + (networks->chunks == 1 ? "" : ", " + std::to_string(networks->chunks)) + ">";
                 },
                 text);
         }
@@ -220,14 +224,38 @@ PULSE_INLINE std::string print_header(const backbone_config& backbone, const std
     code += "\n} // namespace pulse_models\n";
     if (!networks) { return code; }
     const std::string model = "pulse_models::" + std::visit([](const auto& c) { return c.name.str(); }, backbone);
-    const int classes = std::visit([](const auto& c) { return detail::classes_of(c); }, backbone);
-    const std::string pictures = detail::value_of(networks->pictures);
+    const int classes = std::visit([](const auto& c) { return classes_of(c); }, backbone);
+    const std::string pictures = value_of(networks->pictures);
     // The last class is the one that stands for none.
     code += "\ntemplate <>\nstruct pulse::frozen::networks_of<" + model + ">\n    : ";
     code += !networks->encodes_pictures ? "pixel_networks<" + pictures + texts + "> {};\n"
             : classes == 0              ? "folder_networks<" + pictures + texts + "> {};\n"
                                         : "class_networks<" + pictures + ", " + std::to_string(classes - 1) + "> {};\n";
     return code;
+}
+
+} // namespace detail
+
+PULSE_INLINE std::string print_header(const backbone_config& backbone, const std::optional<network_configs>& networks) {
+    return std::visit(
+        [&](const auto& c) {
+            return detail::header_of(detail::template_of(c), detail::struct_of(c), backbone, networks);
+        },
+        backbone);
+}
+
+PULSE_INLINE std::string print_control_header(const backbone_config& backbone,
+                                              const std::optional<network_configs>& networks) {
+    const auto* const unet = std::get_if<unet_config>(&backbone);
+    if (unet == nullptr) { throw input_error("a ControlNet is one of a UNet, which this backbone is not"); }
+    const std::string name = unet->name.str();
+    // The type puts this before the name of its UNet.
+    constexpr std::string_view prefix = "controlnet_";
+    unet_config under = *unet;
+    if (name.starts_with(prefix) && name != prefix) { under.name = label{name.substr(prefix.size())}; }
+    static_cast<void>(control_config_of(under));
+    const std::string type = "struct " + name + " : ::pulse::controlnet<" + detail::value_of(under) + "> {};\n";
+    return detail::header_of("controlnet", type, backbone, networks);
 }
 
 } // namespace pulse::diffusers

@@ -21,6 +21,7 @@ struct network_configs {
     encode::autoencoder_config pictures{}; ///< without a vae, of the pixels that the backbone reads
     bool encodes_pictures{};               ///< there is a vae
     std::vector<text_config> texts{};
+    int chunks{1}; ///< of a caption, on each of which a text encoder runs
 };
 
 /// The networks of a folder whose backbone reads latents of its vae, or pixels, and states of its texts; none of a
@@ -30,6 +31,10 @@ struct network_configs {
 /// Throws input_error naming the file, and the key whose value pulse has no layers for.
 [[nodiscard]] PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem::path& folder,
                                                                         const backbone_config& backbone);
+
+/// Lets a backbone and the text encoders of its folder read captions of so many chunks (encode::text_chunks). Throws
+/// input_error unless the backbone is a UNet that reads states of CLIP alone, or where there are too many chunks.
+PULSE_INLINE void read_long_captions(backbone_config& backbone, network_configs& networks, int chunks);
 
 } // namespace pulse::diffusers
 

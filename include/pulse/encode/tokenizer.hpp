@@ -60,6 +60,8 @@ public:
         return frame_(pieces(text, what));
     }
     [[nodiscard]] int length() const noexcept { return frame_.length; }
+    /// What stands around texts.
+    [[nodiscard]] const token_frame& frame() const noexcept { return frame_; }
     /// One more than the greatest id: rows that the encoder's table of embeddings needs.
     [[nodiscard]] std::int32_t vocabulary_size() const noexcept { return vocabulary_size_; }
 

@@ -59,7 +59,7 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
         }
         [[maybe_unused]] const bool pools = row.count(condition_kind::pooled_text) == 1;
         std::int64_t given = 0;
-        ((given += folder_text<Texts, Math>::network::states::elements +
+        ((given += std::int64_t{folder_text<Texts, Math>::state_elements} +
                    (pools ? folder_text<Texts, Math>::pooled_features : 0)),
          ...);
         return wanted == given;

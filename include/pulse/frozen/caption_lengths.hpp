@@ -51,7 +51,7 @@ struct caption_lengths {
                     text = pictures.index().caption(which);
                 } catch (const input_error& fault) {
                     if (pictures.options().on_bad_picture == data::bad_picture::stop) {
-                        throw input_error{fault.what() + source.hint_for(fault)};
+                        throw input_error{fault.what() + source.advice_for(fault)};
                     }
                     ++sum.unread;
                     continue;
@@ -90,7 +90,7 @@ template <class Networks>
         std::snprintf(words.data(), words.size(), "%s%s: %.1f tokens on average, %llu at most, %llu cut at %d",
                       all.empty() ? "" : "; ", Component::tokenizer.str().c_str(), found.mean,
                       static_cast<unsigned long long>(found.longest), static_cast<unsigned long long>(found.cut),
-                      Component::network::tokens);
+                      Component::chunks.length());
         all += words.data();
         if (found.unread != 0) { all += ", " + std::to_string(found.unread) + " cannot be read and are skipped"; }
     });

@@ -35,7 +35,8 @@ struct text_files {
     using network = typename Component::network;
 
     [[nodiscard]] static std::unique_ptr<const encode::tokenizer> tokenizer(const std::filesystem::path& folder) {
-        return read_fitting_tokenizer(folder / Component::tokenizer.view(), network::tokens, network::vocabulary);
+        return read_fitting_tokenizer(folder / Component::tokenizer.view(), Component::chunks.length(),
+                                      network::vocabulary);
     }
     [[nodiscard]] static diffusers::weights weights(const diffusers::model_files& from) {
         return diffusers::open_text_encoder<network>(from, Component::component.view());

@@ -18,6 +18,7 @@ namespace pulse {
 /// What messages call the fields of pictures_options and their values: a program says its options.
 struct pictures_words {
     std::string data{"data"};
+    std::string conditioning{"conditioning"};
     std::string size{"size"};
     std::string buckets{"buckets"};
     std::string resample_positions{"resample_positions"};
@@ -32,7 +33,10 @@ struct pictures_words {
 
 /// Which captioned pictures a model is trained on, and how it sees them.
 struct pictures_options {
-    std::filesystem::path data{};      ///< a folder of pictures, as data::open_pictures reads it
+    std::filesystem::path data{}; ///< a folder of pictures, as data::open_pictures reads it
+    /// A folder with an image of the name of each picture, which a ControlNet reads as its hint; empty: the metadata of
+    /// `data` name them.
+    std::filesystem::path conditioning{};
     diffusers::model_files networks{}; ///< a pipeline with the frozen networks of the model
     /// Share of the pictures that are held out of training, for the weights to be judged by; 0: none. Which part these
     /// are: of what is held out, a whole folder too, each picture is seen once in an epoch.
@@ -52,6 +56,9 @@ struct pictures_options {
     std::uint64_t seed{};             ///< of order, crop, flip, dropped captions and the noise of the posterior
     bool random_crop{};
     bool horizontal_flip{};
+    /// Whether errors count by the alpha of the pixels under them, as kohya's sd-scripts --alpha_mask has it; where
+    /// pictures have none, wholly.
+    bool masked_loss{};
     double caption_dropout{}; ///< probability that a picture is seen without its caption and class
     /// The tags of a caption are seen in another order each time, behind so many that stay; none: as they are. Not with
     /// a cache, which has one caption of each picture.

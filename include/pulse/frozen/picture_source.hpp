@@ -16,10 +16,13 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/core/text_table.hpp>
+#include <pulse/data/alpha.hpp>
 #include <pulse/data/aspect_buckets.hpp>
 #include <pulse/data/bucket_order.hpp>
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/check_pictures.hpp>
+#include <pulse/data/conditioning.hpp>
+#include <pulse/data/file.hpp>
 #include <pulse/data/folder_report.hpp>
 #include <pulse/data/held_out.hpp>
 #include <pulse/data/open_pictures.hpp>
@@ -48,6 +51,7 @@ struct picture_view {
     int channels{};
     int classes{}; ///< that it knows; 0: it reads captions instead
     std::string model{};
+    extent hint{}; ///< of the hint that it reads of each; none: it reads none
 };
 
 /// The captioned pictures of a folder, cropped to one size or to those of buckets, by the global position of samples;
@@ -56,7 +60,7 @@ class picture_source {
 public:
     /// Throws input_error naming the file or the folder.
     picture_source(const pictures_options& o, const picture_view& view) :
-        options_{o}, pictures_{read(o, view, headers_)} {
+        options_{o}, hint_{view.hint}, pictures_{read(o, view, headers_)} {
         const data::picture_index& index = pictures_.index();
         fingerprint sum;
         for (std::uint32_t i = 0; i != index.size(); ++i) {
@@ -64,9 +68,13 @@ public:
             try {
                 caption = index.caption(i);
             } catch (const input_error&) {} // it is said where a sample needs it
-            captions_.push_back(fingerprint{}.add(caption).value());
+            fingerprint of_caption;
+            of_caption.add(caption);
+            if (has_hints()) { of_caption.add(mark_of_hint(index, i)); }
+            captions_.push_back(of_caption.value());
             sum.add(index.entries[i].name).add(caption);
             if (index.entries[i].repeats != 1) { sum.add(index.entries[i].repeats); }
+            if (has_hints()) { sum.add(captions_.back()); }
         }
         // What decides the order of pictures, beside their number.
         for (const extent& size : pictures_.buckets().sizes) { sum.add(size.height).add(size.width); }
@@ -77,7 +85,8 @@ public:
                 (o.shuffle_tags_behind ? ", tags shuffled behind " + std::to_string(*o.shuffle_tags_behind) : "") +
                 (o.size == extent{} ? "" : ", " + pulse::detail::text_of(o.size) + " pixels") +
                 (view.buckets.empty() ? "" : ", buckets of " + text_of(o.buckets)) +
-                (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'');
+                (o.captions.column.empty() ? "" : ", captions of the field '" + o.captions.column + '\'') +
+                (o.masked_loss ? ", masked loss" : "");
     }
     picture_source(const picture_source&) = delete;
     picture_source& operator=(const picture_source&) = delete;
@@ -95,7 +104,7 @@ public:
         return {.pixels = std::move(sample.pixels),
                 .caption = std::move(sample.caption),
                 .facts = {sample.original_height, sample.original_width, sample.crop_top, sample.crop_left,
-                          sample.label, sample.caption_dropped},
+                          sample.label, sample.caption_dropped, sample.index},
                 .name = pictures_.index().name(sample.index),
                 .refused = std::move(sample.refused)};
     }
@@ -105,6 +114,21 @@ public:
         return {.caption = std::move(sample.caption),
                 .name = pictures_.index().name(sample.index),
                 .refused = std::move(sample.refused)};
+    }
+
+    [[nodiscard]] bool has_hints() const noexcept { return hint_ != extent{}; }
+    /// The hint of picture `i`, where the model reads one, as the sample at a global position sees it. Throws input_error
+    /// naming it.
+    [[nodiscard]] std::vector<float> hint(std::uint32_t i, std::uint64_t position) const {
+        try {
+            return data::conditioning_of(pictures_, i, position, data::upright_size(pictures_.index(), i), hint_);
+        } catch (const input_error& fault) { throw input_error{hint_word(options_) + ": " + fault.what()}; }
+    }
+    /// What errors of picture `i` count for, as the sample at a global position sees it: in squares of so many pixels
+    /// a side (data::alpha_of). Throws input_error naming it.
+    [[nodiscard]] std::vector<float> mask(std::uint32_t i, std::uint64_t position, int side) const {
+        const extent seen = pictures_.size_of(i);
+        return reading([&] { return data::alpha_of(pictures_, i, position, {seen.height / side, seen.width / side}); });
     }
 
     /// What is read of the folder, and what is left out, in a line each.
@@ -133,7 +157,12 @@ public:
     /// What the pictures are, by the headers of all. Throws input_error naming the first bad one unless those are
     /// skipped, of which it warns.
     [[nodiscard]] std::string check() const {
-        const data::pictures_check found = headers_ ? *headers_ : data::check_pictures(pictures_.index());
+        const data::pictures_check found = headers_ ? *headers_ : read_headers(pictures_.index(), has_hints());
+        if (has_hints()) {
+            try {
+                data::check_conditioning(pictures_.index(), found.sizes);
+            } catch (const input_error& fault) { throw input_error{hint_word(options_) + ": " + fault.what()}; }
+        }
         if (found.bad.empty()) { return found.text(); }
         try {
             require_readable(options_, found);
@@ -188,12 +217,13 @@ public:
             return act();
         } catch (const input_error& fault) {
             const bool stops = options_.on_bad_picture == data::bad_picture::stop;
-            throw input_error{options_.words.data + ": " + fault.what() + (stops ? skip_hint() : std::string{})};
+            throw input_error{options_.words.data + ": " + fault.what() + (stops ? skip_advice() : std::string{})};
         }
     }
     /// What may be done about a picture or, where a caption lacks its field, about `fault`.
-    [[nodiscard]] std::string hint_for(const input_error& fault) const {
-        return dynamic_cast<const data::caption_field_error*>(&fault) != nullptr ? column_hint(options_) : skip_hint();
+    [[nodiscard]] std::string advice_for(const input_error& fault) const {
+        return dynamic_cast<const data::caption_field_error*>(&fault) != nullptr ? column_advice(options_)
+                                                                                 : skip_advice();
     }
 
 private:
@@ -209,10 +239,40 @@ private:
             throw input_error{fault + count_of_bad(found) + ": " + o.words.skip_bad_pictures + " leaves such out"};
         }
     }
-    [[nodiscard]] static std::string column_hint(const pictures_options& o) {
+    /// Tells the hint of a picture from others of its name: its size, and how it begins.
+    [[nodiscard]] static std::uint64_t mark_of_hint(const data::picture_index& index, std::uint32_t i) {
+        fingerprint sum;
+        try {
+            const data::input_file file{index.conditioning_folder / index.entries[i].conditioning};
+            sum.add(file.size()).add(file.text(0, std::min<std::uint64_t>(file.size(), 4096), file.size()));
+        } catch (const input_error&) {} // it is said where a sample needs it
+        return sum.add(index.entries[i].conditioning).value();
+    }
+    [[nodiscard]] static data::pictures_check read_headers(const data::picture_index& index, bool upright) {
+        return data::check_pictures(index, static_cast<int>(std::thread::hardware_concurrency()), {}, upright);
+    }
+    /// Who says where hints are.
+    [[nodiscard]] static const std::string& hint_word(const pictures_options& o) {
+        return o.conditioning.empty() ? o.words.data : o.words.conditioning;
+    }
+    /// Hints are for the pictures of an index; `model` reads them, or not.
+    static void find_hints(const pictures_options& o, const picture_view& view, data::picture_index& index) {
+        const std::string& word = o.words.conditioning;
+        if (view.hint == extent{}) {
+            if (o.conditioning.empty()) { return; }
+            throw input_error{view.model + " reads no conditioning images, which " + word + " is for"};
+        }
+        try {
+            o.conditioning.empty() ? data::require_conditioning(index) : data::take_conditioning(index, o.conditioning);
+        } catch (const input_error& e) {
+            if (word.empty()) { throw; }
+            throw input_error{e.what() + (o.conditioning.empty() ? "; " + word + " names one" : " (" + word + ")")};
+        }
+    }
+    [[nodiscard]] static std::string column_advice(const pictures_options& o) {
         return "; " + o.words.other_column + " is another one";
     }
-    [[nodiscard]] std::string skip_hint() const {
+    [[nodiscard]] std::string skip_advice() const {
         return " (" + options_.words.skip_bad_pictures + " leaves out what cannot be read)";
     }
     void warn(const std::string& line) const {
@@ -225,7 +285,7 @@ private:
         data::picture_index index = opened(o, view);
         data::picture_buckets buckets;
         if (!view.buckets.empty()) {
-            headers = data::check_pictures(index, static_cast<int>(std::thread::hardware_concurrency()), {}, true);
+            headers = read_headers(index, true);
             require_readable(o, *headers); // others have no bucket
             buckets = data::sort_into_buckets(headers->sizes, view.buckets);
         }
@@ -249,6 +309,7 @@ private:
     [[nodiscard]] static data::picture_index opened(const pictures_options& o, const picture_view& view) {
         data::caption_options captions = o.captions;
         if (view.classes != 0) { captions.folders = data::folder_names::labels; }
+        captions.conditioning = view.hint != extent{} && o.conditioning.empty();
         data::picture_index index = [&] {
             try {
                 return data::open_pictures(o.data, captions);
@@ -256,7 +317,7 @@ private:
                 throw input_error{std::string{e.what()} + "; " + o.words.folder_captions +
                                   " takes names of folders as captions, " + o.words.other_on_missing +
                                   " goes on without"};
-            } catch (const data::caption_field_error& e) { throw input_error{e.what() + column_hint(o)}; }
+            } catch (const data::caption_field_error& e) { throw input_error{e.what() + column_advice(o)}; }
         }();
         if (o.held_out > 0) {
             try {
@@ -267,6 +328,7 @@ private:
         } else if (o.part == data::picture_part::held_out) {
             data::see_each_once(index);
         }
+        find_hints(o, view, index);
         const auto found = static_cast<int>(index.classes.size());
         const std::string folder = '\'' + o.data.string() + "' has ";
         if (view.classes != 0 && found == 0) {
@@ -280,9 +342,10 @@ private:
     }
 
     pictures_options options_;
+    extent hint_;
     std::optional<data::pictures_check> headers_{}; ///< where buckets have asked for them
     data::captioned_pictures pictures_;
-    std::vector<std::uint64_t> captions_{}; ///< fingerprints
+    std::vector<std::uint64_t> captions_{}; ///< fingerprints, with those of hints
     std::string text_{};
     mutable std::mutex saying_{};
     mutable std::set<std::string> said_{}; ///< of pictures that are left out

@@ -24,6 +24,7 @@
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/model/extent.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/conditions.hpp>
@@ -47,7 +48,8 @@ public:
         source_{within(o.words.data, [&] {
             return std::make_unique<frozen::picture_source>(
                 o, frozen::picture_view{sizes_.front().pixels, bucket_pixels(o, sizes_),
-                                        networks::picture_config.in_channels, row.classes(), Model::config.name.str()});
+                                        networks::picture_config.in_channels, row.classes(), Model::config.name.str(),
+                                        pulse::hint_extent<Model>()});
         })} {
         if (!has_buckets()) { return; }
         std::erase_if(sizes_, [&](const frozen::picture_extents& one) {

@@ -13,6 +13,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/data/encoded_pictures.hpp>
+#include <pulse/frozen/decoded_ahead.hpp>
 #include <pulse/frozen/picture_cache.hpp>
 #include <pulse/frozen/picture_extents.hpp>
 #include <pulse/frozen/picture_source.hpp>
@@ -21,6 +22,7 @@
 #include <pulse/frozen/sample_row.hpp>
 #include <pulse/frozen/tasks.hpp>
 #include <pulse/model/condition.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/model/resize.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -40,7 +42,7 @@ namespace pulse {
 ///
 /// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
 /// position decides what comes out; in a folded placement they are one. What the backbone reads beside latents, such as
-/// text states, sizes and classes, is for the first stage alone.
+/// text states, sizes and classes, is for the first stage alone, and masks of the loss are for the last.
 template <class Model, class B>
 class pictures_task {
 public:
@@ -56,12 +58,12 @@ private:
     using captioned_picture = frozen::captioned_picture;
     using picture_facts = frozen::picture_facts;
     static constexpr frozen::sample_row row = pictures<Model>::row;
-    static constexpr auto read_elements = static_cast<std::size_t>(Model::template layer_at<0>::input::elements);
+    static constexpr auto read_elements = static_cast<std::size_t>(image_of<Model>::elements);
+    static constexpr auto hint_size = static_cast<std::size_t>(hint_elements<Model>());
     /// The model reads twice what the autoencoder gives.
     static constexpr bool is_self_conditioned =
         read_elements == 2 * posterior::elements_of(extent_of<Model>()) &&
-        2 * Model::template layer_at<Model::layer_count - 1>::output::elements ==
-            Model::template layer_at<0>::input::elements;
+        2 * Model::template layer_at<Model::layer_count - 1>::output::elements == image_of<Model>::elements;
     static_assert(is_self_conditioned || read_elements == posterior::elements_of(extent_of<Model>()),
                   "the autoencoder gives what the backbone reads");
 
@@ -107,6 +109,7 @@ public:
         if (!fault_.empty()) { throw input_error{fault_}; }
         if (in_bubbles_) {
             see(position);
+            begin_images(position + first_);
             awaits_results_ = true; // what is encoded for it, encoded() says
             ((loss_scale_ = scale), ...);
             return;
@@ -116,11 +119,9 @@ public:
     }
     /// Reads and encodes what frozen tasks have not, for the step at `position`. What keeps it from beginning, if any.
     [[nodiscard]] std::string prepare(std::uint64_t position) {
-        if (!in_bubbles_) {
-            try {
-                prepare_samples(position);
-            } catch (const input_error& e) { fault_ = e.what(); }
-        }
+        try {
+            in_bubbles_ ? begin_images(position + first_) : prepare_samples(position);
+        } catch (const input_error& e) { fault_ = e.what(); }
         return fault_;
     }
     /// Runs a frozen task on samples of this replica, the first of which is at `first` of all.
@@ -150,7 +151,6 @@ public:
             networks_.each_result(results, tasks::of_pictures, steps_.samples_of_replica(),
                                   [&](std::size_t i, std::span<const float> of_picture) {
                                       std::copy_n(of_picture.begin(), elements, latents_.of(i).begin());
-                                      if (!reads_conditions_) { return; }
                                       picture_facts facts;
                                       std::memcpy(static_cast<void*>(&facts), of_picture.data() + elements,
                                                   sizeof facts);
@@ -197,9 +197,9 @@ private:
         latents_{static_cast<std::size_t>(made.plan.microbatch_size) * static_cast<std::size_t>(made.plan.microbatches),
                  networks_.posterior().elements(), posterior::config.latent_channels},
         reads_conditions_{made.plan.cut.stages.front().device == place.device},
-        sees_pictures_{reads_conditions_ || made.plan.cut.stages.back().device == place.device},
-        steps_{latents_, noise, of_plan(options, made.plan, place.replica, networks_.posterior().elements()), of_rank,
-               conditions()},
+        has_loss_{made.plan.cut.stages.back().device == place.device}, sees_pictures_{reads_conditions_ || has_loss_},
+        steps_{latents_, noise,        of_plan(options, made.plan, place.replica, networks_.posterior().elements()),
+               of_rank,  conditions(), masks()},
         first_{static_cast<std::size_t>(place.replica) * steps_.samples_of_replica()} {
         const pictures_words& words = from.options().words;
         frozen::require_extents<Model>(made, from.sizes(), from.has_buckets() ? words.buckets : words.size);
@@ -216,6 +216,17 @@ private:
                               Model::config.name.str()};
         }
         if (reads_conditions_) { rows_.resize(steps_.samples_of_replica() * row.elements()); }
+        if (reads_conditions_ && from.source().has_hints()) {
+            ahead_of(hints_, [&source = from.source()](std::uint32_t picture, std::uint64_t position) {
+                return source.hint(picture, position);
+            });
+        }
+        if (is_masked()) {
+            const int side = seen_.pixels.height / seen_.latents.height;
+            ahead_of(masks_, [&source = from.source(), side](std::uint32_t picture, std::uint64_t position) {
+                return source.mask(picture, position, side);
+            });
+        }
         if (!from.options().cache.empty()) {
             from.template fill_cache<frozen_backend>(of_rank);
         } else if (in_bubbles_) {
@@ -259,6 +270,7 @@ private:
         const auto began = std::chrono::steady_clock::now();
         see(position);
         networks_.set_size(seen_);
+        begin_images(first);
         if (sees_pictures_) { from_.cache() != nullptr ? read(first) : encode(first); }
         encoded_ = first;
         if (sees_pictures_) {
@@ -279,22 +291,49 @@ private:
     /// The conditions of samples as encode() or read() has left them.
     [[nodiscard]] train::condition_source conditions() {
         if (!reads_conditions_) { return {}; }
-        return {row.wanted, [this](std::uint64_t position, std::size_t which, std::span<float> to) {
+        return {row.wanted,
+                [this](std::uint64_t position, std::size_t which, std::span<float> to) {
                     std::ranges::copy(row.of(row_of(static_cast<std::size_t>(position - latents_.first())), which),
                                       to.begin());
+                },
+                hint_size,
+                [this](std::uint64_t position, std::span<float> to) {
+                    std::ranges::copy(hints_->of(static_cast<std::size_t>(position - latents_.first())), to.begin());
                 }};
+    }
+    /// What errors of samples count for, likewise.
+    [[nodiscard]] train::mask_source masks() {
+        if (!is_masked()) { return {}; }
+        return [this](std::uint64_t position, std::span<float> to) {
+            std::ranges::copy(masks_->of(static_cast<std::size_t>(position - latents_.first())), to.begin());
+        };
+    }
+    [[nodiscard]] bool is_masked() const noexcept { return has_loss_ && from_.options().masked_loss; }
+    void ahead_of(std::optional<frozen::decoded_ahead>& to, frozen::decoded_ahead::decoder decode) {
+        to.emplace(from_.source(), std::move(decode), steps_.samples_of_replica(), steps_.samples_of_step());
     }
     [[nodiscard]] std::span<float> row_of(std::size_t sample) {
         return std::span{rows_}.subspan(sample * row.elements(), row.elements());
+    }
+    /// Of the step whose samples begin at `first`, those beside pictures. Throws input_error naming one that cannot be
+    /// read, unless another picture may stand there.
+    void begin_images(std::uint64_t first) {
+        for (std::optional<frozen::decoded_ahead>* const images : {&hints_, &masks_}) {
+            if (!*images) { continue; }
+            const std::string fault = (*images)->begin(first);
+            const bool stops = from_.options().on_bad_picture == data::bad_picture::stop;
+            if (stops && !fault.empty()) { throw input_error{fault}; }
+        }
     }
     void read(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             const data::encoded_sample sample = from_.cache()->at(first + i);
             from_.cache()->read_moments(sample, networks_.posterior().moments());
             networks_.posterior().draw(first + i, latents_.of(i));
-            if (!reads_conditions_) { continue; }
-            from_.source().say(sample.refused);
-            cut_ += from_.cache()->read_caption(sample, row_of(i)) ? 1 : 0;
+            if (reads_conditions_) {
+                from_.source().say(sample.refused);
+                cut_ += from_.cache()->read_caption(sample, row_of(i)) ? 1 : 0;
+            }
             write_facts(from_.cache()->facts(sample), i);
         }
     }
@@ -302,14 +341,19 @@ private:
     void encode(std::uint64_t first) {
         for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
             const captioned_picture sample = networks_.encode_picture(first, i, latents_.of(i));
-            if (!reads_conditions_) { continue; }
-            from_.source().say(sample.refused);
-            cut_ += networks_.encode_text(sample, row_of(i)) ? 1 : 0;
+            if (reads_conditions_) {
+                from_.source().say(sample.refused);
+                cut_ += networks_.encode_text(sample, row_of(i)) ? 1 : 0;
+            }
             write_facts(sample.facts, i);
         }
     }
+    /// What is known of a sample beside its caption; its images are of the picture that stands there.
     void write_facts(const picture_facts& facts, std::size_t sample) {
-        frozen::write_picture_facts(row, facts, seen_.pixels, row_of(sample));
+        for (std::optional<frozen::decoded_ahead>* const images : {&hints_, &masks_}) {
+            if (*images) { (*images)->require(sample, facts.index); }
+        }
+        if (reads_conditions_) { frozen::write_picture_facts(row, facts, seen_.pixels, row_of(sample)); }
     }
 
     pictures<Model>& from_;
@@ -319,10 +363,13 @@ private:
     latents latents_;
     frozen::picture_extents seen_{from_.sizes().front()}; ///< of the pictures of the step
     bool reads_conditions_;                               ///< all but latents is for the first stage alone
+    bool has_loss_;
     bool sees_pictures_;
     train::latent_task<B> steps_;
     std::size_t first_;         ///< of the replica's samples in those of a step
     std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
+    std::optional<frozen::decoded_ahead> hints_{};
+    std::optional<frozen::decoded_ahead> masks_{};
     std::uint64_t position_{};
     double loss_scale_{1};
     bool awaits_results_{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -69,8 +70,9 @@ struct picture_facts {
     int original_width{};
     int crop_top{}; ///< in the picture that was resized
     int crop_left{};
-    int label{};    ///< its class, where pictures are in class folders
-    bool dropped{}; ///< seen without its caption and class
+    int label{};           ///< its class, where pictures are in class folders
+    bool dropped{};        ///< seen without its caption and class
+    std::uint32_t index{}; ///< of the picture in the folder
 };
 
 /// Writes what a sample's row has of a picture that is seen as so many pixels. Its class is one of the model's.

@@ -15,6 +15,7 @@
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/chain.hpp>
 #include <pulse/encode/clip_text.hpp>
+#include <pulse/encode/text_chunks.hpp>
 #include <pulse/encode/text_encoder.hpp>
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/encode/tokenizer.hpp>
@@ -39,28 +40,35 @@ class folder_text {
 
 public:
     using network = typename Component::network;
-    static constexpr int tokens = network::tokens;
-    static constexpr int features = static_cast<int>(network::states::elements) / tokens;
+    static constexpr encode::text_chunks chunks = Component::chunks;
+    static constexpr int tokens = chunks.length(); ///< of all chunks
+    static constexpr int features = static_cast<int>(network::states::elements) / network::tokens;
     static constexpr int pooled_features = [] {
         if constexpr (network::pools) { return static_cast<int>(network::pooled::elements); }
         return 0;
     }();
-    static constexpr std::size_t state_elements = network::states::elements;
+    static constexpr auto state_elements = static_cast<std::size_t>(tokens) * static_cast<std::size_t>(features);
     static constexpr std::size_t result_elements =
         state_elements + static_cast<std::size_t>(pooled_features) + static_cast<std::size_t>(tokens) + 1;
     static constexpr std::size_t layer_count = network::states_layer + 1;
 
 private:
     using encoder = encode::text_encoder<network, Math>;
-    static constexpr auto fact_elements = static_cast<std::size_t>(encode::text_facts{network::tokens}.elements(1));
+    /// Pipelines give CLIP no mask: padding is a part of the text there.
+    static constexpr bool is_clip =
+        std::is_same_v<std::remove_cvref_t<decltype(network::config)>, encode::clip_text_config>;
+    static_assert(is_clip || chunks.chunks == 1, "pulse: texts of CLIP alone are encoded in chunks");
+    static constexpr std::int64_t count = chunks.chunks; ///< that are encoded at once
+    static constexpr auto fact_elements =
+        static_cast<std::size_t>(encode::text_facts{network::tokens}.elements(chunks.chunks));
     static constexpr std::size_t known_elements = fact_elements + static_cast<std::size_t>(tokens) + 1;
     /// Of what is known.
     static constexpr auto known_bytes = static_cast<std::int64_t>(known_elements * sizeof(accumulator));
 
 public:
     static constexpr std::int64_t bytes =
-        encoder::bytes(1) + static_cast<std::int64_t>(sizeof(scalar)) * (network::states::elements + pooled_features) +
-        known_bytes;
+        encoder::bytes(chunks.chunks) +
+        static_cast<std::int64_t>(sizeof(scalar)) * count * (network::states::elements + pooled_features) + known_bytes;
 
     /// The frozen component that it is, without times.
     [[nodiscard]] static frozen_component component() {
@@ -71,19 +79,20 @@ public:
                               .max_chunk = 1,
                               .layers = {}};
         constexpr auto size = static_cast<std::int64_t>(sizeof(scalar));
-        constexpr std::int64_t always = bytes - size * (network::live_parameter_elements + encoder::working_elements);
+        constexpr std::int64_t always =
+            bytes - size * (network::live_parameter_elements + count * encoder::working_elements);
         for (const encode::text_piece& one : encode::text_pieces<network>) {
             made.layers.push_back({.name = one.name,
                                    .parameter_bytes = size * one.parameters,
                                    .output_bytes = known_at(made.layers.size()) + known_bytes,
-                                   .live_bytes = always + size * one.working});
+                                   .live_bytes = always + size * count * one.working});
         }
         return made;
     }
 
     /// With some layers alone, or with all where `layers` is empty.
     folder_text(const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}) :
-        math_{math}, encoder_{math, 1, layers} {
+        math_{math}, encoder_{math, chunks.chunks, layers} {
         if (layers.empty() || layers.front()) {
             ids_of_ = text_files<Component>::tokenizer(from.folder);
             if constexpr (network::pools) {
@@ -109,7 +118,7 @@ public:
             known = which.from + known_at(which.first - 1);
         }
         const bool ends = which.last + 1 == layer_count;
-        encoder_.run_pieces(which.first, which.last, {1, reinterpret_cast<const accumulator*>(known)},
+        encoder_.run_pieces(which.first, which.last, {chunks.chunks, reinterpret_cast<const accumulator*>(known)},
                             which.first == 0 ? nullptr : reinterpret_cast<const scalar*>(which.from),
                             ends ? states_.there() : reinterpret_cast<scalar*>(which.to), pooled_.there());
         if (ends) {
@@ -129,21 +138,26 @@ private:
     /// Where in what a layer leaves lies what is known of the text.
     [[nodiscard]] static constexpr std::int64_t known_at(std::size_t layer) noexcept {
         return static_cast<std::int64_t>(sizeof(scalar)) *
-               encode::chain_link::aligned(encode::text_pieces<network>[layer].output);
+               encode::chain_link::aligned(count * encode::text_pieces<network>[layer].output);
     }
     [[nodiscard]] std::vector<accumulator> known_of(std::string_view text, std::string_view what) const {
         const encode::encoded_text ids = (*ids_of_)(text, what);
-        // Pipelines give CLIP no mask: padding is a part of the text there.
-        constexpr bool masked =
-            !std::is_same_v<std::remove_cvref_t<decltype(network::config)>, encode::clip_text_config>;
         std::vector<accumulator> all = encode::text_facts_of<network, accumulator>(
-            1, ids.ids, masked ? std::span<const std::int32_t>{ids.mask} : std::span<const std::int32_t>{}, end_token_);
+            chunks.chunks, chunks.split(ids.ids, ids.mask, ids_of_->frame().end),
+            is_clip ? std::span<const std::int32_t>{} : std::span<const std::int32_t>{ids.mask}, end_token_);
         for (const std::int32_t one : ids.mask) { all.push_back(static_cast<accumulator>(one)); }
         all.push_back(ids.cut > 0 ? accumulator{1} : accumulator{0});
         return all;
     }
     void take(const std::byte* known, std::span<float> result) {
-        states_.get(math_, result.first(state_elements));
+        if constexpr (count == 1) {
+            states_.get(math_, result.first(state_elements));
+        } else {
+            std::vector<float> of_chunks(count * network::states::elements);
+            states_.get(math_, of_chunks);
+            chunks.join(of_chunks, result.first(state_elements));
+        }
+        // the first chunk's stands for the text
         pooled_.get(math_, result.subspan(state_elements, static_cast<std::size_t>(pooled_features)));
         std::array<accumulator, known_elements - fact_elements> rest{};
         get_values<accumulator>(math_, known + fact_elements * sizeof(accumulator), rest);
@@ -156,8 +170,8 @@ private:
     std::int32_t end_token_{network::end_token};
     encoder encoder_;
     typename space::template array<accumulator> known_ = typename space::template array<accumulator>(known_elements);
-    carried<Math> states_{state_elements};
-    carried<Math> pooled_{static_cast<std::size_t>(pooled_features)};
+    carried<Math> states_{static_cast<std::size_t>(count * network::states::elements)};
+    carried<Math> pooled_{static_cast<std::size_t>(count * pooled_features)};
 };
 
 } // namespace pulse::frozen

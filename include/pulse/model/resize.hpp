@@ -12,6 +12,7 @@
 #include <pulse/core/label.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/rules.hpp>
@@ -64,9 +65,9 @@ concept resizable_model = any_model<M> && detail::all_layers_resize<M>();
 /// Height and width that M's type has for its input; none where the input is no image.
 template <any_model M>
 [[nodiscard]] constexpr extent extent_of() noexcept {
-    using input = typename M::template layer_at<0>::input;
-    if constexpr (input::rank == 3) {
-        return {input::dims[1], input::dims[2]};
+    using image = image_of<M>;
+    if constexpr (image::rank == 3) {
+        return {image::dims[1], image::dims[2]};
     } else {
         return {};
     }

@@ -155,12 +155,14 @@ protected:
     }
 };
 
-/// The first layer of copy and locked encoder, on one input: `Locked` reads the beginning of what `Trained` reads. No
-/// gradient is made of it.
-template <label Name, layer Trained, layer Locked>
-    requires(Trained::input::elements >= Locked::input::elements)
+/// The first layer of copy and locked encoder, on one input: `Locked` reads the images, `Trained` a hint of each besides,
+/// of the shape `Hint`. No gradient is made of them.
+template <label Name, layer Trained, layer Locked, static_shape Hint>
+    requires(Trained::input::elements == Locked::input::elements + Hint::elements)
 struct enter_control : beside<Name, Trained, Locked> {
     using input = typename Trained::input;
+    using image = typename Locked::input;
+    using hint = Hint;
     static constexpr std::int64_t frozen_input_elements = 0;
 
     template <backend B>

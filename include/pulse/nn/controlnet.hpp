@@ -48,8 +48,10 @@ struct controlnet_parts {
             constexpr std::size_t at = I < encoder ? I : I - 1;
             using plain = typename unet::template layer_at<at>;
             if constexpr (I == 0) {
-                using hinted = nn::block<plain::name, nn::hinted_conv{conv_in_of(unet::layer(0))}>;
-                return std::type_identity<nn::enter_control<plain::name, hinted, plain>>{};
+                constexpr nn::hinted_conv first{conv_in_of(unet::layer(0))};
+                using hinted = nn::block<plain::name, first>;
+                using hint = typename nn::shape_of<first.step(0).input()>::type;
+                return std::type_identity<nn::enter_control<plain::name, hinted, plain, hint>>{};
             } else if constexpr (I < encoder) {
                 return std::type_identity<nn::beside<plain::name, plain, plain>>{};
             } else if constexpr (concatenates<plain>) {

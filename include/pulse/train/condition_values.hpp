@@ -16,20 +16,28 @@ struct condition_source {
     condition_set wanted{}; ///< conditions_read_by<Model>()
     /// Writes condition `which` of `wanted` for the sample at a global position: the same on every rank, in any order.
     std::function<void(std::uint64_t position, std::size_t which, std::span<float> to)> read{};
+    /// Of a sample's hint, where the model reads one (reads_hint), and what writes it likewise.
+    std::size_t hint_elements{};
+    std::function<void(std::uint64_t position, std::span<float> to)> read_hint{};
 };
 
 /// The conditions of some microbatches in floats on the host, one microbatch behind the other: text and facts as
-/// layer_frame has them.
+/// layer_frame has them, and hints.
 class condition_values {
 public:
     condition_values() = default;
     condition_values(condition_source from, int microbatch_size, int microbatches) :
         from_{std::move(from)}, batch_{static_cast<std::size_t>(microbatch_size)},
         text_(elements_of(from_.wanted.text_elements()) * static_cast<std::size_t>(microbatches)),
-        facts_(elements_of(from_.wanted.fact_elements()) * static_cast<std::size_t>(microbatches)) {}
+        facts_(elements_of(from_.wanted.fact_elements()) * static_cast<std::size_t>(microbatches)),
+        hints_(batch_ * from_.hint_elements * static_cast<std::size_t>(microbatches)) {}
 
     /// Reads those of the samples from global position `first`.
     void begin(std::uint64_t first) {
+        const std::size_t each = from_.hint_elements;
+        for (std::size_t at = 0; at != hints_.size(); at += each) {
+            from_.read_hint(first + at / each, std::span{hints_}.subspan(at, each));
+        }
         auto text = text_.begin();
         auto facts = facts_.begin();
         for (; text != text_.end() || facts != facts_.end(); first += batch_) {
@@ -48,6 +56,7 @@ public:
     /// Of all microbatches.
     [[nodiscard]] std::span<const float> text() const noexcept { return text_; }
     [[nodiscard]] std::span<const float> facts() const noexcept { return facts_; }
+    [[nodiscard]] std::span<const float> hints() const noexcept { return hints_; }
     /// Where those of a microbatch begin.
     [[nodiscard]] std::size_t text_at(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * elements_of(from_.wanted.text_elements());
@@ -55,6 +64,10 @@ public:
     [[nodiscard]] std::size_t facts_at(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * elements_of(from_.wanted.fact_elements());
     }
+    [[nodiscard]] std::size_t hints_at(int microbatch) const noexcept {
+        return static_cast<std::size_t>(microbatch) * hints_of_microbatch();
+    }
+    [[nodiscard]] std::size_t hints_of_microbatch() const noexcept { return batch_ * from_.hint_elements; }
 
 private:
     /// Of a microbatch.
@@ -66,6 +79,7 @@ private:
     std::size_t batch_{};
     std::vector<float> text_{};
     std::vector<float> facts_{};
+    std::vector<float> hints_{};
 };
 
 } // namespace pulse::train

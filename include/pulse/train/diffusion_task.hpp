@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,10 @@ struct evaluation {
     std::uint64_t samples{}; ///< those at global positions from this one on have no part in it
 };
 
+/// Writes, of each pixel of the sample at a global position, what its errors count for in the loss, from 0 to 1: the
+/// same on every rank, in any order. The mean is over all elements, whatever they count for. Empty: 1 everywhere.
+using mask_source = std::function<void(std::uint64_t position, std::span<float> to)>;
+
 /// What a step of denoising training consists of.
 struct diffusion_options {
     std::uint64_t seed{};
@@ -40,8 +45,8 @@ struct diffusion_options {
     /// has those of `replica`; the loss is the mean over all.
     int replicas{1};
     int replica{};
-    /// Elements of a sample as the model takes and gives it, to be checked against the images; 0: the caller has
-    /// checked.
+    /// Elements of a sample as the model takes and gives it, without a hint, to be checked against the images; 0: the
+    /// caller has checked.
     std::int64_t model_elements{};
     /// Where the data have samples of several sizes: elements of the greatest, so that no two positions share noise; 0:
     /// all have as many as the data say.
@@ -133,7 +138,7 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 ///
 /// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
 /// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them. So
-/// are text and facts, where the model reads any.
+/// are text, facts and hints, where the model reads any.
 ///
 /// Of a model that answers with more channels than the image has, the first ones are the prediction; the others, such
 /// as Hunyuan-DiT's variance, have no part in the loss, and their gradient is 0.
@@ -143,14 +148,15 @@ public:
     /// The data must outlive it. Throws input_error naming the option that is out of range, or when the images are not
     /// of the model's size.
     diffusion_task(const Data& data, const noise_process& noise, const diffusion_options& options,
-                   condition_source conditions = {}) :
+                   condition_source conditions = {}, mask_source masks = {}) :
         data_{data},
-        process_{noise}, options_{checked(data, noise, options)},
-        times_(samples_of_replica()), conditions_{std::move(conditions), options.microbatch_size, options.microbatches},
+        process_{noise}, options_{checked(data, noise, options)}, times_(samples_of_replica()),
+        conditions_{std::move(conditions), options.microbatch_size, options.microbatches}, masks_{std::move(masks)},
         image_(data.elements()), noise_(data.elements()), target_(data.elements()), answer_(data.elements()),
         offsets_(options.noise_offset > 0 ? static_cast<std::size_t>(data.channels()) : 0) {}
 
-    diffusion_task(const Data&&, const noise_process&, const diffusion_options&, condition_source = {}) = delete;
+    diffusion_task(const Data&&, const noise_process&, const diffusion_options&, condition_source = {},
+                   mask_source = {}) = delete;
 
     /// Samples that one step consumes, of all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
@@ -189,11 +195,12 @@ public:
         return conditions_.facts().data() + conditions_.facts_at(at.microbatch);
     }
 
-    /// x_t of every sample of the microbatch, channels last; `x` has room for microbatch_size images, or for twice as
-    /// many channels where the model is self-conditioned.
+    /// x_t of every sample of the microbatch, channels last, and behind them their hints; `x` has room for
+    /// microbatch_size images, or for twice as many channels where the model is self-conditioned, and hints.
     template <class Work>
     void input(const Work& at, std::span<float> x) {
         if (options_.self_conditioned) { return input(at, x, {}); }
+        put_hints(at.microbatch, x);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             add_noise<float>(level_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
@@ -204,6 +211,7 @@ public:
     void input(const Work& at, std::span<float> x, std::span<const float> prediction) {
         detail::require_self_conditioned(options_);
         const std::size_t answered = prediction.empty() ? 0 : answered_by(prediction.size());
+        put_hints(at.microbatch, x);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
             const noise_level level = level_of(sample);
@@ -234,8 +242,14 @@ public:
             training_target<float>(level, image_, noise_, target_);
             for_each_answer(offset, answered,
                             [&](std::size_t e, std::size_t place) { answer_[e] = prediction[place]; });
-            *at.loss += mean_squared_error<float>(answer_, target_, step_elements, answer_,
-                                                  detail::weight_at(options_, process_, sample, level));
+            const double weight = detail::weight_at(options_, process_, sample, level);
+            if (masks_) {
+                mask_.resize(pixels());
+                masks_(sample, mask_);
+                *at.loss += masked_squared_error<float>(answer_, target_, mask_, step_elements, answer_, weight);
+            } else {
+                *at.loss += mean_squared_error<float>(answer_, target_, step_elements, answer_, weight);
+            }
             if (answered != channels) {
                 std::ranges::fill(gradient.subspan(offset / channels * answered, of_sample), 0.0F);
             }
@@ -278,6 +292,10 @@ private:
             body(position_ + first_of(microbatch) + i, i * data_.elements());
         }
     }
+    void put_hints(int microbatch, std::span<float> x) const {
+        const std::size_t n = conditions_.hints_of_microbatch();
+        std::ranges::copy(conditions_.hints().subspan(conditions_.hints_at(microbatch), n), x.last(n).begin());
+    }
     void draw(std::uint64_t position) {
         data_.batch(position, image_);
         random_source{options_.seed, random_stream::noise}.fill_normal(
@@ -293,11 +311,13 @@ private:
     std::uint64_t position_{};
     std::vector<float> times_;
     condition_values conditions_;
+    mask_source masks_;
     std::vector<float> image_;
     std::vector<float> noise_;
     std::vector<float> target_;
     std::vector<float> answer_;  ///< a sample's prediction, then its gradient
     std::vector<float> offsets_; ///< of the channels' noise; empty: none
+    std::vector<float> mask_{};  ///< of a sample
 };
 
 } // namespace pulse::train

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -31,6 +33,21 @@ void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) 
         std::vector<T> values(block.size);
         nn::initialise<T>(frozen_parameters_of<Model>(block.layer), seed, values);
         Space::template upload<T>(values, owned.frozen_values().data() + block.first);
+    }
+}
+
+/// Gives the weights that are not trained those of an open folder of weights, such as diffusers::weights. Throws as
+/// from.read does.
+template <class Model, class T, class A, class Space, class Weights>
+void read_frozen(rank_parameters<T, A, Space>& owned, const Weights& from) {
+    for (const auto& block : owned.frozen_blocks()) {
+        std::vector<T> scalars;
+        for (const parameter& what : frozen_parameters_of<Model>(block.layer)) {
+            std::vector<float> values(static_cast<std::size_t>(what.elements()));
+            from.read(what, 0, std::span<float>{values});
+            std::ranges::transform(values, std::back_inserter(scalars), [](float v) { return static_cast<T>(v); });
+        }
+        Space::template upload<T>(scalars, owned.frozen_values().data() + block.first);
     }
 }
 

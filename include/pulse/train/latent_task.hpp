@@ -55,8 +55,8 @@ public:
     using frozen_backend = B;
 
     latent_task(latents& of_step, const noise_process& noise, const diffusion_options& options, const any_transport&,
-                condition_source conditions) :
-        diffusion_task{of_step, noise, options, std::move(conditions)} {}
+                condition_source conditions, mask_source masks = {}) :
+        diffusion_task{of_step, noise, options, std::move(conditions), std::move(masks)} {}
 };
 
 } // namespace pulse::train

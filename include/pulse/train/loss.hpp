@@ -29,6 +29,24 @@ double mean_squared_error(std::span<const T> prediction, std::span<const T> targ
     return sum * scale;
 }
 
+/// The same, in which an error counts as much as the mask says: of each pixel, one behind the other, for all its
+/// channels. Ones change no bit.
+template <std::floating_point T>
+double masked_squared_error(std::span<const T> prediction, std::span<const T> target, std::span<const T> mask,
+                            std::int64_t step_elements, std::span<T> gradient, double weight = 1.0) noexcept {
+    const double scale = weight / static_cast<double>(step_elements);
+    const T gradient_scale = static_cast<T>(2.0 * scale);
+    const std::size_t channels = gradient.size() / mask.size();
+    double sum = 0.0;
+    for (std::size_t i = 0; i != gradient.size(); ++i) {
+        const T difference = prediction[i] - target[i];
+        const T masked = mask[i / channels] * difference;
+        sum += static_cast<double>(masked) * static_cast<double>(difference);
+        gradient[i] = gradient_scale * masked;
+    }
+    return sum * scale;
+}
+
 /// Weight of a sample at time t under min-SNR-gamma: min(snr, gamma), divided by what turns the error of an answer into
 /// that of the image: snr for epsilon, snr + 1 for v, 1 for the sample.
 ///

@@ -152,6 +152,19 @@ public:
         }
         start(std::span<const float>{weights});
     }
+    /// Gives the weights that are not trained those of an open folder, before the first step; of a run that goes on too,
+    /// for no checkpoint has them. Each rank reads its own layers. Throws as from.read does.
+    template <class Weights>
+    void lock(const Weights& from) {
+        train::read_frozen<Model>(executor_.parameters(), from);
+        math_.weights_changed();
+    }
+    /// Begins with the locked weights, where a trained one has the name of one in its layer, instead of the initial
+    /// ones: so does a ControlNet begin as the encoder under it.
+    void start_as_locked() {
+        auto& mine = executor_.parameters();
+        start(train::with_locked_values<Model>(mine, train::initial_values<Model>(mine, options_.seed)));
+    }
     /// Calls `act` with weights, moments and average of the rank's layers, in that order, which are copied only where
     /// they are not on the host or replicas share them; every rank calls it.
     template <class Act>

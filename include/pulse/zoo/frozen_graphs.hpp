@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/encode/text_chunks.hpp>
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -30,8 +31,9 @@ template <class L>
     return node;
 }
 
-/// The layers of a text encoder that run, as values; the first reads the facts of one text.
-template <class Network>
+/// The layers of a text encoder that run, as values; the first reads the facts of one text. They run on all of its
+/// chunks.
+template <class Network, int Chunks = 1>
 [[nodiscard]] constexpr auto frozen_layers_of() {
     std::array<layer_node, Network::live_layers> nodes{};
     std::int64_t input = encode::text_facts{Network::tokens}.elements(1);
@@ -40,23 +42,31 @@ template <class Network>
          ...);
     }
     (std::make_index_sequence<Network::live_layers>{});
+    for (layer_node& one : nodes) {
+        for (std::int64_t* const n :
+             {&one.input_elements, &one.output_elements, &one.workspace_elements, &one.statistics_elements}) {
+            *n *= Chunks;
+        }
+        one.forward_flops *= Chunks;
+    }
     return nodes;
 }
 
 /// Kept for the whole run of the program.
-template <class Network>
-inline constexpr auto lasting_frozen_layers = frozen_layers_of<Network>();
+template <class Network, int Chunks = 1>
+inline constexpr auto lasting_frozen_layers = frozen_layers_of<Network, Chunks>();
 
 template <class Encoder>
 inline constexpr auto lasting_frozen_encoder = graph_of<Encoder>();
 
 /// A text encoder whose states, and pooled text where there is one, the backbone reads. Weights are read once a call,
 /// so calls are of many texts.
-template <class Network>
+template <class Network, int Chunks = 1>
 [[nodiscard]] constexpr frozen_graph frozen_text() noexcept {
-    std::int64_t result = Network::states::elements;
+    std::int64_t result =
+        Network::states::elements / Network::tokens * encode::text_chunks{Network::tokens, Chunks}.length();
     if constexpr (Network::pools) { result += Network::pooled::elements; }
-    return {Network::name, frozen_use::context, lasting_frozen_layers<Network>, result, 16, true};
+    return {Network::name, frozen_use::context, lasting_frozen_layers<Network, Chunks>, result, 16, true};
 }
 
 /// The encoder of pictures, of which `graph` is at their extent and outlives the result. Latents are drawn from its
@@ -78,8 +88,9 @@ template <class Networks>
         using network = typename Networks::encoder;
         all.push_back(encoder.layers.empty() ? frozen_autoencoder<network>() : frozen_autoencoder<network>(encoder));
     }
-    Networks::each_text(
-        [&]<class Component>(const Component*) { all.push_back(frozen_text<typename Component::network>()); });
+    Networks::each_text([&]<class Component>(const Component*) {
+        all.push_back(frozen_text<typename Component::network, Component::chunks.chunks>());
+    });
     return all;
 }
 

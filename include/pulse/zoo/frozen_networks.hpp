@@ -9,6 +9,7 @@
 #include <pulse/encode/clip_text.hpp>
 #include <pulse/encode/known_text_encoders.hpp>
 #include <pulse/encode/t5_text.hpp>
+#include <pulse/encode/text_chunks.hpp>
 
 namespace pulse {
 
@@ -18,6 +19,10 @@ struct sd21;
 struct sd_fmnist;
 struct sd_tiny;
 struct sd_self_tiny;
+struct sd_long_tiny;
+struct controlnet_sd15;
+struct controlnet_fmnist;
+struct controlnet_tiny;
 struct sdxl;
 struct sdxl_tiny;
 struct hunyuan_dit_v11;
@@ -48,16 +53,19 @@ struct networks_of : text_components<> {
     static constexpr bool known = false;
 };
 
-/// A text encoder of a folder, and the folder's components that are it and its tokenizer.
-template <class Network>
+/// A text encoder of a folder, and the folder's components that are it and its tokenizer; it runs on so many chunks of a
+/// text (encode::text_chunks), of which the model reads all states.
+template <class Network, int Chunks = 1>
 struct text_component {
     using network = Network;
+    static constexpr encode::text_chunks chunks{Network::tokens, Chunks};
     static constexpr label component = "text_encoder";
     static constexpr label tokenizer = "tokenizer";
 };
-template <class Network>
+template <class Network, int Chunks = 1>
 struct second_text {
     using network = Network;
+    static constexpr encode::text_chunks chunks{Network::tokens, Chunks};
     static constexpr label component = "text_encoder_2";
     static constexpr label tokenizer = "tokenizer_2";
 };
@@ -100,6 +108,8 @@ struct clip_h : encode::clip_text<encode::openclip_vit_h> {};
 template <>
 struct networks_of<sd15> : folder_networks<encode::kl_f8(512), text_component<clip_l>> {};
 template <>
+struct networks_of<controlnet_sd15> : networks_of<sd15> {};
+template <>
 struct networks_of<sd21> : folder_networks<encode::kl_f8(768), text_component<clip_h>> {};
 
 inline constexpr encode::clip_text_config tiny_text{.name = "tiny_text",
@@ -119,6 +129,10 @@ template <>
 struct networks_of<sd_tiny> : folder_networks<tiny_pictures, text_component<tiny_clip>> {};
 template <>
 struct networks_of<sd_self_tiny> : networks_of<sd_tiny> {};
+template <>
+struct networks_of<sd_long_tiny> : folder_networks<tiny_pictures, text_component<tiny_clip, 2>> {};
+template <>
+struct networks_of<controlnet_tiny> : networks_of<sd_tiny> {};
 
 inline constexpr encode::clip_text_config fmnist_text{.name = "fmnist_text",
                                                       .vocab_size = 640,
@@ -137,6 +151,8 @@ inline constexpr encode::autoencoder_config fmnist_pixels{.name = "fmnist_pixels
 struct fmnist_clip : encode::clip_text<fmnist_text> {};
 template <>
 struct networks_of<sd_fmnist> : pixel_networks<fmnist_pixels, text_component<fmnist_clip>> {};
+template <>
+struct networks_of<controlnet_fmnist> : networks_of<sd_fmnist> {};
 
 struct sdxl_clip_l : encode::clip_text<encode::clip_vit_l_sdxl> {};
 struct sdxl_clip_bigg : encode::clip_text<encode::openclip_vit_bigg> {};

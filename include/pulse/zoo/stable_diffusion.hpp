@@ -70,7 +70,17 @@ namespace detail {
     return of;
 }
 
+/// The same backbone under another name, which reads captions of so many text states.
+[[nodiscard]] consteval unet_config with_tokens(unet_config of, label name, int tokens) {
+    of.name = name;
+    of.context_tokens = tokens;
+    return of;
+}
+
 } // namespace detail
+
+/// The smallest one whose captions may be long, for tests: two chunks.
+struct sd_long_tiny : unet<detail::with_tokens(sd_tiny::config, "sd_long_tiny", 12)> {};
 
 /// The smallest self-conditioned one, for tests.
 struct sd_self_tiny : unet<detail::self_conditioned(sd_tiny::config, "sd_self_tiny")> {};

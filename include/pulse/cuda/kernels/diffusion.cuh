@@ -204,12 +204,13 @@ void self_conditioned_sample(const queue& on, const image_layout& layout, int ba
 }
 
 /// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0.
-template <class T, int Count>
+template <class T, int Count, bool Masked>
 struct write_loss_gradient {
     const T* prediction;
     T* gradient;
-    int channels; ///< of the image
-    int answered; ///< channels of the prediction
+    const float* mask; ///< of each pixel, where there is one
+    int channels;      ///< of the image
+    int answered;      ///< channels of the prediction
     float target_noise;
     float target_image;
     float factor;
@@ -226,8 +227,10 @@ struct write_loss_gradient {
         }
         for (int k = 0; k != Count; ++k) {
             const float difference = answer.get(k) - (target_noise * noise[k] + target_image * x[k]);
-            squares += static_cast<double>(difference) * static_cast<double>(difference);
-            slope.set(k, factor * difference);
+            float masked = difference;
+            if constexpr (Masked) { masked *= mask[(first + k) / channels]; }
+            squares += static_cast<double>(masked) * static_cast<double>(difference);
+            slope.set(k, factor * masked);
         }
         if constexpr (Count == 1) {
             gradient[place] = slope.values[0];
@@ -240,16 +243,24 @@ struct write_loss_gradient {
     }
 };
 
-template <class T, int Count, class Stored>
+template <class T, int Count, bool Masked, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     diffusion_loss_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
-                          const float* offsets, random_key key, int answered, const T* prediction, T* gradient,
-                          double* parts) {
+                          const float* offsets, const float* masks, random_key key, int answered, const T* prediction,
+                          T* gradient, double* parts) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     const diffusion_sample sample = samples[blockIdx.y];
-    const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / layout.channels) * answered;
-    write_loss_gradient<T, Count> write{prediction + at,     gradient + at,       layout.channels,        answered,
-                                        sample.target_noise, sample.target_image, sample.gradient_factor, 0.0};
+    const std::int64_t pixels = static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / layout.channels);
+    const std::int64_t at = pixels * answered;
+    write_loss_gradient<T, Count, Masked> write{prediction + at,
+                                                gradient + at,
+                                                Masked ? masks + pixels : nullptr,
+                                                layout.channels,
+                                                answered,
+                                                sample.target_noise,
+                                                sample.target_image,
+                                                sample.gradient_factor,
+                                                0.0};
     if (first < layout.elements()) {
         with_image_and_noise<Count>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
     }
@@ -271,27 +282,31 @@ __global__ void __launch_bounds__(diffusion_threads)
 
 /// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
 /// times the loss scale. Target: the mixture of noise and image that the samples say: the noise, v, or the image.
-/// `offsets` as of q_sample; `gradient` may be `prediction`. Both have `answered` channels: those of the image, and
-/// behind them any that the loss does not read, whose gradient becomes 0.
+/// `offsets` as of q_sample; `masks`, [batch][pixels], are what errors of pixels count for; null: ones. `gradient` may
+/// be `prediction`. Both have `answered` channels: those of the image, and behind them any that the loss does not read,
+/// whose gradient becomes 0.
 ///
 /// Sums are taken in double, in an order that depends on the shape alone.
 /// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.
 template <class T, class Stored>
 void diffusion_loss(const queue& on, const image_layout& layout, int batch, const Stored* images,
-                    const diffusion_sample* samples, const float* offsets, const random_key& key, int answered,
-                    const T* prediction, T* gradient, double* loss) {
+                    const diffusion_sample* samples, const float* offsets, const float* masks, const random_key& key,
+                    int answered, const T* prediction, T* gradient, double* loss) {
     auto* parts = reinterpret_cast<double*>(on.scratch);
     const auto run = [&](auto kernel, int per_thread) {
         const auto blocks = static_cast<unsigned>(diffusion_loss_blocks(layout, per_thread));
         launch(kernel, dim3(blocks, static_cast<unsigned>(batch)), diffusion_threads, 0, on.stream, layout, images,
-               samples, offsets, key, answered, prediction, gradient, parts);
+               samples, offsets, masks, key, answered, prediction, gradient, parts);
         launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(blocks) * batch, loss);
     };
-    if (answered == layout.channels && samples_are_packable<T>(layout, prediction, gradient)) {
-        run(diffusion_loss_kernel<T, pack_size<T>, Stored>, pack_size<T>);
-    } else {
-        run(diffusion_loss_kernel<T, 1, Stored>, 1);
-    }
+    const auto run_masked = [&]<bool Masked>(std::bool_constant<Masked>) {
+        if (answered == layout.channels && samples_are_packable<T>(layout, prediction, gradient)) {
+            run(diffusion_loss_kernel<T, pack_size<T>, Masked, Stored>, pack_size<T>);
+        } else {
+            run(diffusion_loss_kernel<T, 1, Masked, Stored>, 1);
+        }
+    };
+    masks == nullptr ? run_masked(std::false_type{}) : run_masked(std::true_type{});
 }
 
 } // namespace pulse::cuda

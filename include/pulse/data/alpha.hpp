@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/data/captioned_pictures.hpp>
+#include <pulse/data/decode.hpp>
+#include <pulse/io/png.hpp>
+#include <pulse/model/extent.hpp>
+
+namespace pulse::data {
+
+/// The alpha of picture `i` as the sample at a global position sees it, 0 transparent to 1: size.height x size.width,
+/// each the mean of the pixels of a square; 1 everywhere where the picture has none.
+///
+/// `size` is that in which the picture is seen (captioned_pictures::size_of), or that divided by the side of a square.
+/// Throws input_error naming the picture where it cannot be read, and error for a size that does not divide it.
+[[nodiscard]] inline std::vector<float> alpha_of(const captioned_pictures& of, std::uint32_t i, std::uint64_t position,
+                                                 const extent& size) {
+    const extent seen = of.size_of(i);
+    const int side = size.height < 1 ? 0 : seen.height / size.height;
+    if (side < 1 || seen != extent{side * size.height, side * size.width}) {
+        throw error("pictures: the size in which alpha is wanted divides that of the pictures");
+    }
+    const auto height = static_cast<std::size_t>(size.height);
+    const auto width = static_cast<std::size_t>(size.width);
+    const picture_limits& limits = of.options().limits;
+    const std::optional<io::picture> stored =
+        decode_alpha(of.index().stored_bytes(i, limits.most_file_bytes), of.index().name(i), limits);
+    if (!stored) { return std::vector<float>(height * width, 1.0F); }
+    const std::vector<float> pixels = of.seen_over(i, position, *stored, {stored->height, stored->width});
+    const auto each = static_cast<std::size_t>(side);
+    std::vector<float> means(height * width);
+    for (std::size_t at = 0; at != pixels.size(); ++at) {
+        const std::size_t y = at / (width * each);
+        const std::size_t x = at % (width * each);
+        means[y / each * width + x / each] += pixels[at];
+    }
+    for (float& mean : means) { mean /= static_cast<float>(side * side); }
+    return means;
+}
+
+} // namespace pulse::data

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/data/prefetcher.hpp>
+#include <pulse/frozen/picture_source.hpp>
+
+namespace pulse::frozen {
+
+/// Images beside the pictures of a rank's samples, such as hints and masks, one after another; those of the step behind
+/// are decoded while one runs.
+///
+/// Which picture a sample is may be known only when it is asked for, as another takes the place of one that cannot be
+/// read: what was decoded ahead is of the one that should have stood there.
+class decoded_ahead {
+public:
+    /// The image of a picture as the sample at a global position sees it; several threads call it. Throws input_error
+    /// naming the image.
+    using decoder = std::function<std::vector<float>(std::uint32_t picture, std::uint64_t position)>;
+
+    /// Of `samples` in a step, whose samples of all replicas are `step_samples`. The source must outlive it.
+    decoded_ahead(const picture_source& source, decoder decode, std::uint64_t samples, std::uint64_t step_samples) :
+        source_{source}, decode_{std::move(decode)}, samples_{samples}, step_samples_{step_samples} {}
+    decoded_ahead(const decoded_ahead&) = delete; // what decodes looks at this one
+    decoded_ahead& operator=(const decoded_ahead&) = delete;
+
+    /// Has the images of the step whose samples begin at `first` decoded, of the pictures that should stand there. Why
+    /// the first that cannot be read cannot; empty: all can be.
+    [[nodiscard]] std::string begin(std::uint64_t first) {
+        if (step_.empty() || first_ != first) {
+            if (!ahead_ || next_ != first) {
+                ahead_.emplace([this, first](std::uint64_t n) {
+                    const std::uint64_t position = first + n / samples_ * step_samples_ + n % samples_;
+                    return decode(position, source_.pictures().picture_at(position));
+                });
+            }
+            step_.clear();
+            while (step_.size() != samples_) { step_.push_back(ahead_->next()); }
+            first_ = first;
+            next_ = first + step_samples_;
+        }
+        const auto bad = std::ranges::find_if(step_, [](const decoded& one) { return !one.fault.empty(); });
+        return bad == step_.end() ? std::string{} : bad->fault;
+    }
+    /// Sample `i` of that step is of this picture. Throws input_error naming an image that cannot be read.
+    void require(std::size_t i, std::uint32_t picture) {
+        decoded& mine = step_.at(i);
+        if (mine.picture != picture) { mine = decode(first_ + i, picture); }
+        if (!mine.fault.empty()) { throw input_error{mine.fault}; }
+    }
+    /// Its image.
+    [[nodiscard]] std::span<const float> of(std::size_t i) const { return step_.at(i).image; }
+
+private:
+    struct decoded {
+        std::uint32_t picture{};
+        std::vector<float> image{};
+        std::string fault{}; ///< why it cannot be read
+    };
+    [[nodiscard]] decoded decode(std::uint64_t position, std::uint32_t picture) const {
+        decoded made{.picture = picture};
+        try {
+            made.image = decode_(picture, position);
+        } catch (const input_error& e) { made.fault = e.what(); }
+        return made;
+    }
+
+    const picture_source& source_;
+    decoder decode_;
+    std::uint64_t samples_;
+    std::uint64_t step_samples_;
+    std::vector<decoded> step_{}; ///< of the step whose samples begin at first_
+    std::uint64_t first_{};
+    std::uint64_t next_{}; ///< where the next step begins, unless the run goes on elsewhere
+    std::optional<data::prefetcher<decoded>> ahead_{};
+};
+
+} // namespace pulse::frozen

@@ -79,7 +79,7 @@ public:
 
     /// What the rank leaves.
     [[nodiscard]] rank_results run() {
-        const std::int64_t first = trainer_.steps();
+        const std::int64_t first = first_step_ = trainer_.steps();
         const auto samples = static_cast<double>(trainer_.step_samples());
         const auto rate = in_.training().learning_rate;
         const bool scaled = in_.args.precision == precision_kind::fp16;
@@ -99,7 +99,7 @@ public:
             }
             const auto began = clock::now();
             if (traced) { origin_ns_ = pulse::trace::now_ns(); }
-            require_samples(first);
+            require_samples(task_, trainer_.samples(), "step " + std::to_string(trainer_.steps() + 1));
             const pulse::train::step_outcome done = trainer_.step(task_, asks_to_stop());
             stop = done.stop;
             const double seconds = seconds_since(began);
@@ -143,18 +143,18 @@ private:
         return in_.stop->load() || (in_.args.time_limit_s > 0 && seconds_since(start_) > in_.args.time_limit_s);
     }
 
-    /// Ends the run where a rank cannot read what the next step sees, with a checkpoint if it has made steps. The ranks
-    /// agree before any of them begins the step.
-    void require_samples(std::int64_t first) {
-        if constexpr (requires { task_.prepare(trainer_.samples()); }) {
-            const std::string fault = task_.prepare(trainer_.samples());
+    /// Ends the run where a rank cannot read the samples of a task from `position` on, with a checkpoint if it has made
+    /// steps. The ranks agree before any of them begins with these; `then` is what cannot be done without them.
+    void require_samples(task& of, std::uint64_t position, const std::string& then) {
+        if constexpr (requires { of.prepare(position); }) {
+            const std::string fault = of.prepare(position);
             double faults = fault.empty() ? 0 : 1;
             transport_.sum({&faults, 1});
             if (faults == 0) { return; }
-            const bool keeps = trainer_.steps() != first;
+            const bool keeps = trainer_.steps() != first_step_;
             if (keeps && saved_.first != trainer_.steps()) { save(); }
             if (!fault.empty()) {
-                throw pulse::input_error{fault + "; step " + std::to_string(trainer_.steps() + 1) + " cannot be made" +
+                throw pulse::input_error{fault + "; " + then + " cannot be made" +
                                          (keeps ? ", --resume goes on from the one before" : "")};
             }
             transport_.sum({}); // which a rank that cannot read ends
@@ -200,6 +200,7 @@ private:
             double stops = asks_to_stop() ? 1 : 0;
             transport_.sum({&stops, 1});
             if (stops != 0) { return false; }
+            require_samples(*validation_, first, "the validation behind step " + std::to_string(trainer_.steps()));
             for (std::size_t k = 0; k != times.size(); ++k) {
                 validation_->evaluate_at({times[k], samples});
                 made.at_time[k] += trainer_.evaluate(*validation_, first);
@@ -325,6 +326,7 @@ private:
     std::unique_ptr<task> validation_{};
     std::optional<best_checkpoint> best_{}; ///< of rank 0, where it is kept
     double least_loss_{std::numeric_limits<double>::infinity()};
+    std::int64_t first_step_{}; ///< those before are of a run that this one continues
     std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
     rank_results mine_{};
     std::int64_t origin_ns_{};

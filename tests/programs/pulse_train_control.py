@@ -127,7 +127,16 @@ class Pictures(Case):
                                        *how.split(), out=out, model="controlnet_tiny", data=data), 0)
             self.assertIn("1.png", done.stderr)
             losses.append(report(out)["loss"])
-        self.assertEqual(losses, losses[:1] * 3)
+        # no sample sees the hint of the picture that is skipped, bad or not
+        hints = fresh()
+        shutil.copytree(self.hints, hints)
+        for content in ((self.hints / "2.png").read_bytes(), (self.hints / "1.png").read_bytes()[:-2000]):
+            (hints / "1.png").write_bytes(content)
+            out = fresh()
+            self.invoke(command("--from", self.folder, "--control-data", hints, "--steps", 3, "--on-bad-picture", "skip", "--ranks", 2,
+                                "--encode", "bubbles", out=out, model="controlnet_tiny", data=data), 0)
+            losses.append(report(out)["loss"])
+        self.assertEqual(losses, losses[:1] * 5)
 
     def test_a_hint_that_is_cut_ends_the_run_before_its_step(self):
         """With a checkpoint of the steps before, however pictures are encoded."""
@@ -136,7 +145,7 @@ class Pictures(Case):
         shutil.copytree(self.hints, hints)
         cut = hints / f"{self.names[bad]}.png"
         cut.write_bytes(cut.read_bytes()[:-2000])
-        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles"):
+        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles", "--ranks 2 --encode bubbles --on-bad-picture skip"):
             with self.subTest(how):
                 out = fresh()
                 done = self.invoke(command("--from", self.folder, "--control-data", hints, "--steps", 3, *how.split(), out=out,
@@ -154,9 +163,9 @@ class Pictures(Case):
                      names=["--validate: ", "no conditioning image"], model="controlnet_tiny", data=self.data)
         other = self.with_metadata()
         write_png(other / "hints/0.png", HINT, bytes(3 * HINT * HINT))
-        changed = report(self.learn("--validate", other, "--lr", 1))["validation"]
-        self.assertEqual(changed[0], found[0][0])  # whose controls are zeros
-        self.assertNotEqual(changed[-1], found[0][-1])
+        plain, changed = (report(self.learn("--validate", data, "--lr", 0.1))["validation"] for data in (judged, other))
+        self.assertEqual(changed[0], plain[0])  # whose controls are zeros
+        self.assertNotEqual(changed[-1], plain[-1])
 
     def test_it_goes_on_under_the_same_unet_alone(self):
         whole = self.learn("--ranks", 2, steps=4)

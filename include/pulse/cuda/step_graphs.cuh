@@ -49,16 +49,19 @@ public:
             work();
         } catch (const std::exception& e) {
             const auto* const call = dynamic_cast<const cuda_error*>(&e);
-            const cudaError_t ended = leave(stream);
-            // what is thrown between a fork and its join leaves a branch open: that is not why it was thrown
-            const bool ended_before = is_of_capture(ended) && ended != cudaErrorStreamCaptureUnjoined;
+            // asked before it ends: what is thrown between a fork and its join leaves a branch open, too
+            const bool ended_before = status_of(stream) == cudaStreamCaptureStatusInvalidated;
+            leave(stream);
             if (ended_before || (call != nullptr && is_of_capture(call->code))) { throw capture_ended{e.what()}; }
             throw;
         } catch (...) {
-            static_cast<void>(leave(stream));
+            leave(stream);
             throw;
         }
-        require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+        // what is still captured, as by others, would take in what is started call by call
+        if (status_of(stream) != cudaStreamCaptureStatusNone) { check(ended, "cudaStreamEndCapture"); }
+        require(ended, "cudaStreamEndCapture");
         const cudaError_t made = cudaGraphInstantiate(&handle_, graph, 0);
         static_cast<void>(cudaGraphDestroy(graph));
         if (made != cudaSuccess) {
@@ -86,13 +89,18 @@ private:
         static_cast<void>(cudaGetLastError());
         throw capture_ended{std::string{call} + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status)};
     }
-    /// Ends a capture whose work is of no use, and says how it ended.
-    static cudaError_t leave(cudaStream_t stream) noexcept {
+    [[nodiscard]] static cudaStreamCaptureStatus status_of(cudaStream_t stream) noexcept {
+        cudaStreamCaptureStatus status{};
+        if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) { return status; }
+        static_cast<void>(cudaGetLastError());
+        return cudaStreamCaptureStatusNone;
+    }
+    /// Ends a capture whose work is of no use, however it ends.
+    static void leave(cudaStream_t stream) noexcept {
         cudaGraph_t graph = nullptr;
-        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+        static_cast<void>(cudaStreamEndCapture(stream, &graph));
         static_cast<void>(cudaGetLastError());
         if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
-        return ended;
     }
 
     cudaGraphExec_t handle_{};

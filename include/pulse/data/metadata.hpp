@@ -144,7 +144,7 @@ inline constexpr std::array<const char*, 2> conditioning_fields{"conditioning_im
     const auto image = std::ranges::find_if(detail::conditioning_fields, is_there);
     const bool has_image = image != detail::conditioning_fields.end();
     const std::size_t image_at = has_image ? place_of(*image) : 0;
-    if (has_image) { needed.emplace_back(*image); }
+    if (has_image && conditioning) { needed.emplace_back(*image); }
     for (const std::string& name : needed) {
         if (std::count(header->fields.begin(), header->fields.end(), name) > 1) {
             rows.fail(header->line, "the column '" + io::printable(name) + "' is there twice");

@@ -33,24 +33,24 @@ public:
     decoded_ahead(const decoded_ahead&) = delete; // what decodes looks at this one
     decoded_ahead& operator=(const decoded_ahead&) = delete;
 
-    /// Has the images of the step whose samples begin at `first` decoded, of the pictures that should stand there. Why
-    /// the first that cannot be read cannot; empty: all can be.
-    [[nodiscard]] std::string begin(std::uint64_t first) {
-        if (step_.empty() || first_ != first) {
-            if (!ahead_ || next_ != first) {
-                ahead_.emplace([this, first](std::uint64_t n) {
-                    const std::uint64_t position = first + n / samples_ * step_samples_ + n % samples_;
-                    return decode(position, source_.pictures().picture_at(position));
-                });
-            }
-            step_.clear();
-            while (step_.size() != samples_) { step_.push_back(ahead_->next()); }
-            first_ = first;
-            next_ = first + step_samples_;
+    /// Has the images of the step whose samples begin at `first` decoded, of the pictures that should stand there.
+    void begin(std::uint64_t first) {
+        if (!step_.empty() && first_ == first) { return; }
+        if (!ahead_ || next_ != first) {
+            const auto make = [this, first](std::uint64_t n) {
+                const std::uint64_t position = first + n / samples_ * step_samples_ + n % samples_;
+                return decode(position, source_.pictures().picture_at(position));
+            };
+            ahead_.emplace(make,
+                           data::prefetch_options{.ahead = static_cast<int>(std::max<std::uint64_t>(8, samples_))});
         }
-        const auto bad = std::ranges::find_if(step_, [](const decoded& one) { return !one.fault.empty(); });
-        return bad == step_.end() ? std::string{} : bad->fault;
+        step_.clear();
+        while (step_.size() != samples_) { step_.push_back(ahead_->next()); }
+        first_ = first;
+        next_ = first + step_samples_;
     }
+    /// Why the image of sample `i` of that step cannot be read; empty: it can be.
+    [[nodiscard]] const std::string& fault(std::size_t i) const { return step_.at(i).fault; }
     /// Sample `i` of that step is of this picture. Throws input_error naming an image that cannot be read.
     void require(std::size_t i, std::uint32_t picture) {
         decoded& mine = step_.at(i);

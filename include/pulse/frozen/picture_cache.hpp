@@ -87,7 +87,7 @@ public:
         std::array<float, 4> sizes{};
         encoded_.pictures(one.bucket).read(one.picture_row, 1, sizes);
         const auto whole = [&](std::size_t i) { return static_cast<int>(sizes[i]); };
-        return {whole(0), whole(1), whole(2), whole(3), one.label, one.caption_dropped, one.index};
+        return {whole(0), whole(1), whole(2), whole(3), one.label, one.caption_dropped, one.index & 0x7FFFFFFFU};
     }
     /// Writes what the caption decides of the sample's row. Whether the text was cut.
     bool read_caption(const data::encoded_sample& one, std::span<float> row) const {

@@ -104,7 +104,7 @@ public:
         return {.pixels = std::move(sample.pixels),
                 .caption = std::move(sample.caption),
                 .facts = {sample.original_height, sample.original_width, sample.crop_top, sample.crop_left,
-                          sample.label, sample.caption_dropped, sample.index},
+                          sample.label, sample.caption_dropped, sample.index & 0x7FFFFFFFU},
                 .name = pictures_.index().name(sample.index),
                 .refused = std::move(sample.refused)};
     }
@@ -120,8 +120,9 @@ public:
     /// The hint of picture `i`, where the model reads one, as the sample at a global position sees it. Throws input_error
     /// naming it.
     [[nodiscard]] std::vector<float> hint(std::uint32_t i, std::uint64_t position) const {
+        const extent original = reading([&] { return data::upright_size(pictures_.index(), i); });
         try {
-            return data::conditioning_of(pictures_, i, position, data::upright_size(pictures_.index(), i), hint_);
+            return data::conditioning_of(pictures_, i, position, original, hint_);
         } catch (const input_error& fault) { throw input_error{hint_word(options_) + ": " + fault.what()}; }
     }
     /// What errors of picture `i` count for, as the sample at a global position sees it: in squares of so many pixels

@@ -316,13 +316,17 @@ private:
         return std::span{rows_}.subspan(sample * row.elements(), row.elements());
     }
     /// Of the step whose samples begin at `first`, those beside pictures. Throws input_error naming one that cannot be
-    /// read, unless another picture may stand there.
+    /// read, unless another picture stands there.
     void begin_images(std::uint64_t first) {
         for (std::optional<frozen::decoded_ahead>* const images : {&hints_, &masks_}) {
             if (!*images) { continue; }
-            const std::string fault = (*images)->begin(first);
-            const bool stops = from_.options().on_bad_picture == data::bad_picture::stop;
-            if (stops && !fault.empty()) { throw input_error{fault}; }
+            (*images)->begin(first);
+            for (std::size_t i = 0; i != steps_.samples_of_replica(); ++i) {
+                if ((*images)->fault(i).empty()) { continue; }
+                const bool stops = from_.options().on_bad_picture == data::bad_picture::stop;
+                const data::captioned_pictures& all = from_.source().pictures();
+                (*images)->require(i, stops ? all.picture_at(first + i) : all.at(first + i).index);
+            }
         }
     }
     void read(std::uint64_t first) {

@@ -70,10 +70,11 @@ struct picture_facts {
     int original_width{};
     int crop_top{}; ///< in the picture that was resized
     int crop_left{};
-    int label{};           ///< its class, where pictures are in class folders
-    bool dropped{};        ///< seen without its caption and class
-    std::uint32_t index{}; ///< of the picture in the folder
+    int label{};                 ///< its class, where pictures are in class folders
+    bool dropped : 1 {};         ///< seen without its caption and class
+    std::uint32_t index : 31 {}; ///< of the picture in the folder; the rest of it where there were more
 };
+static_assert(sizeof(picture_facts) == 24); // profiles and plans have it in bytes of frozen layers
 
 /// Writes what a sample's row has of a picture that is seen as so many pixels. Its class is one of the model's.
 inline void write_picture_facts(const sample_row& layout, const picture_facts& facts, const extent& seen,

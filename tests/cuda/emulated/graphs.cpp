@@ -6,6 +6,7 @@
 
 #include <emulated/runtime.hpp>
 
+#include <pulse/core/error.hpp>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/launch.cuh>
@@ -149,4 +150,49 @@ TEST_CASE("work is started call by call for every code that a capture or a call 
             CHECK(said.count(std::string{cudaGetErrorName(how)} + ",") == 1);
         }
     }
+}
+
+TEST_CASE("work of a stream that cannot be captured is started call by call") {
+    struct {
+        [[nodiscard]] static cudaStream_t stream() { return nullptr; }
+        [[nodiscard]] static std::int64_t scratch_bytes() { return 0; }
+    } math;
+    const pulse::test::stderr_text said;
+    cuda::step_graphs graphs{math, std::vector<std::string>{"one"}};
+    const device_array<int> x(std::vector<int>{0});
+    for (int step = 0; step != 3; ++step) {
+        graphs.run(
+            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+            [&] { cuda::launch(add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data()); });
+    }
+    CHECK(x.download(math.stream())[0] == 3);
+    CHECK(graphs.given_up() == 1);
+    CHECK(said.count("cudaErrorStreamCaptureUnsupported,") == 1);
+}
+
+TEST_CASE("what a library throws where it has ended a capture with an open branch is the end of the capture alone") {
+    struct {
+        cuda::stream own{};
+        [[nodiscard]] cudaStream_t stream() const { return own.get(); }
+        [[nodiscard]] std::int64_t scratch_bytes() const { return 0; }
+    } math;
+    const pulse::test::stderr_text said;
+    const cuda::stream side;
+    cuda::step_graphs graphs{math, std::vector<std::string>{"one"}};
+    const device_array<int> x(std::vector<int>{0});
+    for (int step = 0; step != 3; ++step) {
+        graphs.run(
+            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
+            [&] {
+                cuda::launch(add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data());
+                if (cuda::capture_of(math.stream()) == 0) { return; }
+                side.wait(math.own);
+                static_cast<void>(cudaStreamSynchronize(math.stream()));
+                static_cast<void>(cudaGetLastError());
+                throw pulse::error{"a library"};
+            });
+    }
+    CHECK(x.download(math.stream())[0] == 3);
+    CHECK(graphs.given_up() == 1);
+    CHECK(said.count("a library") == 1);
 }

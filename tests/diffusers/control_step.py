@@ -2,8 +2,8 @@
 
     control_step.py WHEELS FOLDER                 (WHEELS: where PyPI's packages are)
 Ends with 77 when a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers as shapes.json
-lists them: images and noise, channels last, times, text states, hints, then the ControlNet's parameters. FOLDER/out
-becomes what diffusers starts them with, the loss, and every gradient, in the order of shapes.json.
+lists them: images and noise, channels last, times, text states and what else the UNet reads, hints, then the ControlNet's
+parameters. FOLDER/out becomes what diffusers starts them with, the loss, and every gradient, in the order of shapes.json.
 """
 
 import json
@@ -39,8 +39,10 @@ control.load_state_dict({name: given[name] for name in names})
 image, noise, hint = (given[name].permute(0, 3, 1, 2) for name in ("image", "noise", "hint"))
 times, text = given["times"].long(), given["text"]
 sample = scheduler.add_noise(image, noise, times)
-down, middle = control(sample, times, text, controlnet_cond=hint, return_dict=False)
-answer = unet(sample, times, text, down_block_additional_residuals=down, mid_block_additional_residual=middle).sample
+more = {"text_embeds": given["pooled"], "time_ids": given["sizes"]} if "pooled" in given else None
+down, middle = control(sample, times, text, controlnet_cond=hint, added_cond_kwargs=more, return_dict=False)
+answer = unet(sample, times, text, added_cond_kwargs=more, down_block_additional_residuals=down,
+              mid_block_additional_residual=middle).sample
 loss = torch.nn.functional.mse_loss(answer, scheduler.get_velocity(image, noise, times))
 loss.backward()
 pieces += [loss.detach()] + [of_model[name].grad for name in names]

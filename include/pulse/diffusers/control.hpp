@@ -13,6 +13,7 @@
 #include <pulse/diffusers/single_file_writer.hpp>
 #include <pulse/diffusers/weight_numbers.hpp>
 #include <pulse/diffusers/weights.hpp>
+#include <pulse/model/image.hpp>
 #include <pulse/model/parameter.hpp>
 
 namespace pulse::diffusers {
@@ -24,7 +25,7 @@ namespace pulse::diffusers {
 ///
 /// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
 /// input_error, one line that names the file and the key or the tensors.
-template <class M>
+template <reads_hint M>
 [[nodiscard]] weights open_control(const std::filesystem::path& folder) {
     require_fit(control_config_of(M::config), folder);
     weights found{folder};
@@ -34,7 +35,7 @@ template <class M>
 
 /// Throws input_error unless export_control may write M's folder to `to`: diffusers has such a ControlNet, and there is
 /// nothing at `to`, an empty folder, or a ControlNet's with nothing else in it.
-template <class M>
+template <reads_hint M>
 void require_control_exportable(const std::filesystem::path& to) {
     const component_config config = control_config_of(M::config);
     if (names_single_file(to)) {
@@ -46,7 +47,7 @@ void require_control_exportable(const std::filesystem::path& to) {
 /// Writes the folder of a ControlNet that ControlNetModel.from_pretrained reads; it appears whole or not at all.
 /// `values` are those of model_parameters<M>(). Throws input_error as require_control_exportable<M>() and folder_writer
 /// do.
-template <class M>
+template <reads_hint M>
 void export_control(const std::filesystem::path& to, const tensor_values& values, weights_format format = {}) {
     require_control_exportable<M>(to);
     const component_config config = control_config_of(M::config);
@@ -58,7 +59,7 @@ void export_control(const std::filesystem::path& to, const tensor_values& values
 
 /// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
 /// averages. Throws as checkpoint_reader and checkpoint_values besides.
-template <class M>
+template <reads_hint M>
 void export_control(const std::filesystem::path& checkpoint, const std::filesystem::path& to,
                     train::tensor_part part = train::tensor_part::weight, weights_format format = {}) {
     train::checkpoint_reader reader{checkpoint};

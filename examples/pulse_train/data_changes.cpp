@@ -21,8 +21,8 @@ namespace pulse_train {
 namespace {
 
 /// What has happened to pictures between two listings (pulse::frozen::picture_source::listing): how many were added,
-/// removed or have another caption, with the first name of each.
-[[nodiscard]] std::string changes_between(std::string_view before, std::string_view now) {
+/// removed or have another caption, or another of their `hints`, with the first name of each.
+[[nodiscard]] std::string changes_between(std::string_view before, std::string_view now, bool hints) {
     using entries = std::vector<std::pair<std::string_view, std::string_view>>; // name and caption
     const auto sorted = [](std::string_view listing) {
         entries all;
@@ -50,14 +50,15 @@ namespace {
     std::set_difference(gone.begin(), gone.end(), come.begin(), come.end(), std::back_inserter(removed), by_name);
     std::set_intersection(come.begin(), come.end(), gone.begin(), gone.end(), std::back_inserter(changed), by_name);
     std::string text;
-    const auto say = [&](const entries& these, const char* one, const char* many) {
+    const auto say = [&](const entries& these, const std::string& one, const std::string& many) {
         if (these.empty()) { return; }
         text += (text.empty() ? "" : ", ") + std::to_string(these.size()) + (these.size() == 1 ? one : many) + " ('" +
                 std::string{these.front().first} + "')";
     };
     say(added, " picture was added", " pictures were added");
     say(removed, " was removed", " were removed");
-    say(changed, " has another caption or conditioning image", " have other captions or conditioning images");
+    const std::string more = hints ? " or conditioning image" : "";
+    say(changed, " has another caption" + more, " have other captions" + more + (hints ? "s" : ""));
     return text.empty() ? "their order is another" : text;
 }
 
@@ -80,7 +81,7 @@ namespace {
         place = place.parent_path();
         try {
             const std::string listing = pulse::io::read_file(place / listing_name(before));
-            return changes_between(listing, in.pictures->listing());
+            return changes_between(listing, in.pictures->listing(), in.pictures->has_hints());
         } catch (const pulse::input_error&) {} // it is not there: an older version or another folder
     }
     return "it was " + which_and_how(before).first + ", now it is " + which_and_how(in.config.at("images")).first;

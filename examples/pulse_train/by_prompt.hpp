@@ -108,11 +108,8 @@ private:
             throw pulse::input_error{"--control-picture: " + args_.model + " draws by a picture, and there is none"};
         }
         for (const std::string& file : args_.control_pictures) {
-            try {
-                hints_.push_back(pulse::data::read_conditioning(file, pulse::hint_extent<Model>()));
-            } catch (const pulse::input_error& e) {
-                throw pulse::input_error{std::string{"--control-picture: "} + e.what()};
-            }
+            hints_.push_back(within("--control-picture",
+                                    [&] { return pulse::data::read_conditioning(file, pulse::hint_extent<Model>()); }));
         }
     }
     void encode(const pulse::any_transport& alone) {

@@ -29,26 +29,31 @@
 
 namespace pulse::diffusers {
 
-/// All parameters of a model: those of its conditioning, then layer by layer.
-template <class M>
-[[nodiscard]] std::vector<parameter> model_parameters() {
+namespace detail {
+
+/// What `of_block` gives of the conditioning of a model, then of layer by layer.
+template <class M, class OfBlock>
+[[nodiscard]] std::vector<parameter> parameters_of_blocks(const OfBlock& of_block) {
     std::vector<parameter> all;
     for (int block = M::is_conditioned ? conditioning_block : 0; block != static_cast<int>(M::part_count); ++block) {
-        const std::vector<parameter> own = parameters_of<M>(block);
+        const std::vector<parameter> own = of_block(block);
         all.insert(all.end(), own.begin(), own.end());
     }
     return all;
 }
 
+} // namespace detail
+
+/// All parameters of a model: those of its conditioning, then layer by layer.
+template <class M>
+[[nodiscard]] std::vector<parameter> model_parameters() {
+    return detail::parameters_of_blocks<M>([](int block) { return parameters_of<M>(block); });
+}
+
 /// All weights of M that are not trained, in the same order: those of the UNet under a ControlNet.
 template <class M>
 [[nodiscard]] std::vector<parameter> locked_parameters() {
-    std::vector<parameter> all;
-    for (int block = M::is_conditioned ? conditioning_block : 0; block != static_cast<int>(M::part_count); ++block) {
-        const std::vector<parameter> own = frozen_parameters_of<M>(block);
-        all.insert(all.end(), own.begin(), own.end());
-    }
-    return all;
+    return detail::parameters_of_blocks<M>([](int block) { return frozen_parameters_of<M>(block); });
 }
 
 /// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M, or what is

@@ -35,6 +35,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/draw_images.hpp>
 #include <pulse/train/ema.hpp>
+#include <pulse/train/enlarging.hpp>
 #include <pulse/train/guidance.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/latent_task.hpp>

@@ -483,6 +483,134 @@ TEST_CASE("a self-conditioned model reads what it predicted of the image beside 
     }
 }
 
+TEST_CASE("a model of a cascade reads the means of squares and a normal number of each beside the input") {
+    constexpr std::size_t height = 6;
+    constexpr std::size_t width = 12;
+    constexpr std::size_t channels = 2;
+    constexpr std::size_t each = height * width * channels;
+    std::vector<std::uint8_t> bytes(5 * 4 * 10 * channels);
+    for (std::size_t i = 0; i != bytes.size(); ++i) { bytes[i] = static_cast<std::uint8_t>(i * 37 % 256); }
+    const image_dataset data{4, 10, channels, std::move(bytes), {.seed = 3, .horizontal_flip = true, .padding = 1}};
+    REQUIRE(data.elements() == each);
+    const noise_process processes[]{noise_schedule::linear(), rectified_flow{}, edm_noise{}};
+    const auto values_of = [&](diffusion_task<>& task, std::size_t of_sample, std::uint64_t position, int samples) {
+        task.begin(position);
+        std::vector<float> all(of_sample * static_cast<std::size_t>(samples));
+        task.input(microbatch_of{}, all);
+        return all;
+    };
+    for (const noise_process& process : processes) {
+        for (const std::size_t times : {std::size_t{2}, std::size_t{3}}) {
+            for (const double noise : {0.0, 0.5, 20.0}) {
+                for (const bool evaluated : {false, true}) {
+                    diffusion_options options{.seed = 5, .prediction = prediction_type::velocity, .microbatch_size = 3};
+                    if (evaluated) { options.evaluated = evaluation{.timestep = 400, .samples = 1000}; }
+                    diffusion_task plain{data, process, options};
+                    options.model_elements = 2 * each;
+                    options.enlarged = enlargement{.times = static_cast<int>(times), .width = width, .noise = noise};
+                    diffusion_task task{data, process, options};
+                    const std::vector<float> noisy = values_of(plain, each, 30, 3);
+                    const std::vector<float> x = values_of(task, 2 * each, 30, 3);
+                    std::vector<float> image(3 * each);
+                    data.batch(30, image);
+                    const std::size_t rows = height / times;
+                    const std::size_t columns = width / times;
+                    std::vector<double> small(3 * rows * columns * channels);
+                    for (std::size_t i = 0; i != image.size(); ++i) {
+                        const std::size_t column = i / channels % width / times;
+                        const std::size_t row = i / channels / width / times; // of all images
+                        small[(row * columns + column) * channels + i % channels] +=
+                            static_cast<double>(image[i]) / static_cast<double>(times * times);
+                    }
+                    const random_source numbers{5, random_stream::enlargement};
+                    for (std::size_t i = 0; i != small.size(); ++i) {
+                        const std::uint64_t first = 30 * small.size() / 3;
+                        small[i] += noise * static_cast<double>(numbers.normal(first + i));
+                    }
+                    for (std::size_t i = 0; i != noisy.size(); ++i) {
+                        const std::size_t column = i / channels % width;
+                        const std::size_t row = i / channels / width;
+                        const std::size_t place = i / channels * 2 * channels + i % channels;
+                        CHECK(x[place] == noisy[i]);
+                        CHECK(static_cast<double>(x[place + channels]) ==
+                              doctest::Approx(small[(row / times * columns + column / times) * channels + i % channels])
+                                  .epsilon(1e-5)
+                                  .scale(1));
+                    }
+                    // Whoever asks for the last of these samples alone is given the same.
+                    options.microbatch_size = 1;
+                    diffusion_task alone{data, process, options};
+                    const std::vector<float> last = values_of(alone, 2 * each, 32, 1);
+                    CHECK(std::equal(last.begin(), last.end(), x.end() - std::ptrdiff_t{2 * each}));
+
+                    double loss = 0;
+                    double plain_loss = 0;
+                    const std::vector<float> answer(3 * each, 0.25F);
+                    std::vector<float> gradient(answer.size());
+                    std::vector<float> plain_gradient(answer.size());
+                    task.loss(microbatch_of{0, &loss}, answer, gradient);
+                    plain.loss(microbatch_of{0, &plain_loss}, answer, plain_gradient);
+                    CHECK(loss == plain_loss);
+                    CHECK(gradient == plain_gradient);
+                }
+            }
+        }
+    }
+    // Where samples are less than the greatest, theirs are still no other's numbers.
+    const enlargement how{.times = 2, .width = 4};
+    const diffusion_options larger{.greatest_elements = 18};
+    const auto first_of = [&](std::uint64_t position) {
+        return detail::small_noise_at(how, detail::noise_at(larger, position, 16));
+    };
+    for (std::uint64_t position = 0; position != 9; ++position) {
+        CHECK(first_of(position + 1) - first_of(position) >= 4);
+    }
+}
+
+TEST_CASE("images that cannot be enlarged are refused by name") {
+    const image_dataset data{4, 6, 1, std::vector<std::uint8_t>(24), {}};
+    const auto make = [&](const enlargement& how, std::int64_t read = 0, bool self_conditioned = false) {
+        diffusion_task{
+            data, rectified_flow{}, {.model_elements = read, .self_conditioned = self_conditioned, .enlarged = how}};
+    };
+    CHECK_NOTHROW(make({.times = 2, .width = 6, .noise = 0.5}, 48));
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 6}, 24),
+                         "diffusion_task: an image and the enlarged one have 48 elements, the model's input 24",
+                         input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 6}, 48, true),
+                         "diffusion_task: self_conditioned and enlarged are not for one model", input_error);
+    for (const int times : {1, 0, -2}) {
+        CHECK_THROWS_WITH_AS(make({.times = times, .width = 6}), "enlargement: times must be at least 2", input_error);
+    }
+    for (const double noise : {-0.1, std::numeric_limits<double>::quiet_NaN()}) {
+        CHECK_THROWS_WITH_AS(make({.times = 2, .width = 6, .noise = noise}), "enlargement: noise must be at least 0",
+                             input_error);
+    }
+    for (const int width : {0, -6}) {
+        CHECK_THROWS_WITH_AS(make({.times = 2, .width = width}), "enlargement: width must be at least 1", input_error);
+    }
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 5}), "enlargement: an image of 24 pixels has no rows of width 5",
+                         input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 3, .width = 6}), "enlargement: an image of 4x6 pixels has no 3x3 squares",
+                         input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 4, .width = 6}), "enlargement: an image of 4x6 pixels has no 4x4 squares",
+                         input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 3}), "enlargement: an image of 8x3 pixels has no 2x2 squares",
+                         input_error);
+    // Samples of a step may be of another size than those before.
+    struct resized {
+        std::size_t size{24};
+        [[nodiscard]] std::size_t elements() const { return size; }
+        [[nodiscard]] static int channels() { return 1; }
+        static void batch(std::uint64_t, std::span<float> out) { std::ranges::fill(out, 0.0F); }
+    } images_of_step;
+    diffusion_task task{images_of_step, rectified_flow{}, {.enlarged = enlargement{.times = 2, .width = 6}}};
+    images_of_step.size = 12;
+    CHECK_NOTHROW(task.begin(0));
+    images_of_step.size = 18;
+    CHECK_THROWS_WITH_AS(task.begin(0), "enlargement: an image of 3x6 pixels has no 2x2 squares", input_error);
+}
+
 TEST_CASE("offset noise is one more normal number for all of a channel, in the input and in what is predicted") {
     constexpr std::size_t channels = 2;
     constexpr std::size_t pixels = elements / channels;

@@ -10,6 +10,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/train/draw_images.hpp>
+#include <pulse/train/enlarging.hpp>
 #include <pulse/train/guidance.hpp>
 #include <pulse/train/self_conditioned.hpp>
 
@@ -164,6 +165,65 @@ TEST_CASE("a self-conditioned network is shown what it predicted in the step bef
                     self_conditioned{process, settings.prediction, static_cast<int>(channels), inner});
         CHECK(asked == 5);
     }
+}
+
+TEST_CASE("the second network of a cascade is shown the small images, enlarged, beside what it draws") {
+    constexpr std::size_t channels = 2;
+    constexpr std::size_t width = 6;
+    constexpr std::size_t height = 4;
+    constexpr std::size_t each = height * width * channels;
+    constexpr std::size_t small_each = each / 4;
+    std::vector<float> small(3 * small_each);
+    random_source{1, 1}.fill_normal(0, small);
+    for (const double noise : {0.0, 0.5, 20.0}) {
+        const enlargement how{.times = 2, .width = width, .noise = noise};
+        int asked = 0;
+        const auto shows_from = [&](std::uint64_t first) {
+            return [&, first](std::span<const float> x, std::span<const float>, std::span<float> answer) {
+                REQUIRE(x.size() == 2 * answer.size());
+                const random_source numbers{9, random_stream::enlargement};
+                for (std::size_t e = 0; e != answer.size(); ++e) {
+                    const std::size_t pixel = e / channels;
+                    const std::size_t row = pixel / width / 2; // of all small images
+                    const std::size_t from = (row * (width / 2) + pixel % width / 2) * channels + e % channels;
+                    const double want = static_cast<double>(small[first * small_each + from]) +
+                                        noise * static_cast<double>(numbers.normal(first * small_each + from));
+                    CHECK(static_cast<double>(x[pixel * 2 * channels + channels + e % channels]) ==
+                          doctest::Approx(want).epsilon(1e-6));
+                    answer[e] = std::sin(x[pixel * 2 * channels + e % channels] + static_cast<float>(want));
+                }
+                ++asked;
+            };
+        };
+        const auto draw = [&](std::uint64_t first, std::size_t count) {
+            const auto from = small.begin() + static_cast<std::ptrdiff_t>(first * small_each);
+            std::vector<float> out(count * each);
+            draw_images({}, {.steps = 5, .seed = 9, .first_sample = first}, count, out,
+                        enlarging{how, channels, count,
+                                  std::vector<float>(from, from + static_cast<std::ptrdiff_t>(count * small_each)), 9,
+                                  first, shows_from(first)});
+            return out;
+        };
+        const std::vector<float> all = draw(0, 3);
+        CHECK(asked == 5);
+        const std::vector<float> last = draw(2, 1);
+        CHECK(std::equal(last.begin(), last.end(), all.begin() + 2 * each));
+    }
+    const auto nothing = [](std::span<const float>, std::span<const float>, std::span<float>) {};
+    const auto make = [&](const enlargement& how, std::size_t samples, std::size_t elements) {
+        return enlarging{how, channels, samples, std::vector<float>(elements), 9, 0, nothing};
+    };
+    const enlargement how{.times = 2, .width = width};
+    for (const auto& [samples, elements] : {std::pair{0, 12}, {3, 0}, {3, 35}}) {
+        CHECK_THROWS_WITH_AS(make(how, static_cast<std::size_t>(samples), static_cast<std::size_t>(elements)),
+                             "enlarging: the small images are not one for each sample", pulse::input_error);
+    }
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 10}, 1, 12),
+                         "enlargement: an image of 24 pixels has no rows of width 10", pulse::input_error);
+    CHECK_THROWS_AS(make({.times = 1, .width = width}, 1, 12), pulse::input_error);
+    std::vector<float> out(2 * each);
+    CHECK_THROWS_WITH_AS(draw_images({}, {.steps = 2}, 2, out, make(how, 1, small_each)),
+                         "enlarging: what is drawn is not of the enlarged images' size", pulse::input_error);
 }
 
 TEST_CASE("where a stride is whole, both ways to DDIM are one") {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/dataset.hpp>
+#include <pulse/train/enlargement.hpp>
 #include <pulse/train/loss.hpp>
 #include <pulse/train/noise_level.hpp>
 #include <pulse/train/noise_process.hpp>
@@ -54,15 +56,24 @@ struct diffusion_options {
     /// The model also reads an image, behind the channels of each pixel: what it has predicted of it in a preview, else
     /// zeros. Source: Chen, Zhang and Hinton, "Analog bits" (arXiv 2208.04202), section 3.2.
     bool self_conditioned{};
+    /// The model also reads, behind the channels of each pixel, the smaller image that the image shrinks to, with noise
+    /// and enlarged.
+    std::optional<enlargement> enlarged{};
     /// Steps are not to train but to be evaluated: times are not drawn, and every sample weighs the same.
     std::optional<evaluation> evaluated{};
 };
 
 namespace detail {
 
+/// Throws input_error where images are enlarged that cannot be.
+inline void require_enlargeable(const diffusion_options& o, std::size_t elements, int channels) {
+    if (o.enlarged) { require_in_range(*o.enlarged, elements, static_cast<std::size_t>(channels)); }
+}
+
 /// Throws input_error naming the option that is out of range, or when images of `elements` elements are not of the
 /// model's size.
-inline void require_in_range(const diffusion_options& o, const noise_process& noise, std::size_t elements) {
+inline void require_in_range(const diffusion_options& o, const noise_process& noise, std::size_t elements,
+                             int channels) {
     if (o.microbatch_size < 1) { throw input_error{"diffusion_task: microbatch_size must be at least 1"}; }
     if (o.microbatches < 1) { throw input_error{"diffusion_task: microbatches must be at least 1"}; }
     if (o.replicas < 1) { throw input_error{"diffusion_task: replicas must be at least 1"}; }
@@ -71,9 +82,15 @@ inline void require_in_range(const diffusion_options& o, const noise_process& no
     }
     if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
     if (!(o.noise_offset >= 0)) { throw input_error{"diffusion_task: noise_offset must be at least 0"}; }
-    const std::size_t read = elements * (o.self_conditioned ? 2 : 1);
+    if (o.self_conditioned && o.enlarged) {
+        throw input_error{"diffusion_task: self_conditioned and enlarged are not for one model"};
+    }
+    require_enlargeable(o, elements, channels);
+    const std::size_t read = elements * (o.self_conditioned || o.enlarged ? 2 : 1);
     if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(read)) {
-        const std::string what = o.self_conditioned ? "an image and what is predicted of it have " : "an image has ";
+        const std::string what = o.self_conditioned ? "an image and what is predicted of it have "
+                                 : o.enlarged       ? "an image and the enlarged one have "
+                                                    : "an image has ";
         throw input_error{"diffusion_task: " + what + std::to_string(read) + " elements, the model's input " +
                           std::to_string(o.model_elements)};
     }
@@ -103,6 +120,11 @@ inline void require_self_conditioned(const diffusion_options& o) {
 /// Where the noise of the sample at a global position begins.
 [[nodiscard]] inline std::uint64_t noise_at(const diffusion_options& o, std::uint64_t position, std::size_t elements) {
     return position * (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements) : elements);
+}
+
+/// Where the noise of the smaller image begins that the sample is read with whose noise begins there.
+[[nodiscard]] inline std::uint64_t small_noise_at(const enlargement& how, std::uint64_t noise_index) noexcept {
+    return noise_index / square_of(how);
 }
 
 /// How noisy the sample of so many pixels at a global position is.
@@ -166,8 +188,10 @@ public:
     [[nodiscard]] std::size_t samples_of_replica() const noexcept {
         return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
-    /// The next step trains on the samples from global position `position`.
+    /// The next step trains on the samples from global position `position`. Throws input_error where images of the
+    /// data's size cannot be enlarged as the model reads them.
     void begin(std::uint64_t position) {
+        detail::require_enlargeable(options_, data_.elements(), data_.channels());
         position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
         for (std::size_t i = 0; i != times_.size(); ++i) {
             times_[i] = static_cast<float>(level_of(position_ + i).time);
@@ -179,7 +203,7 @@ public:
     /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
     void evaluate_at(const evaluation& what) {
         options_.evaluated = what;
-        detail::require_in_range(options_, process_, data_.elements());
+        detail::require_in_range(options_, process_, data_.elements(), data_.channels());
     }
 
     template <class Work>
@@ -196,13 +220,15 @@ public:
     }
 
     /// x_t of every sample of the microbatch, channels last, and behind them their hints; `x` has room for
-    /// microbatch_size images, or for twice as many channels where the model is self-conditioned, and hints.
+    /// microbatch_size images, or for twice as many channels where the model is self-conditioned or reads enlarged
+    /// images, and hints.
     template <class Work>
     void input(const Work& at, std::span<float> x) {
         if (options_.self_conditioned) { return input(at, x, {}); }
         put_hints(at.microbatch, x);
         for_each_sample(at.microbatch, [&](std::uint64_t sample, std::size_t offset) {
             draw(sample);
+            if (options_.enlarged) { return put_enlarged(sample, x.subspan(2 * offset, 2 * data_.elements())); }
             add_noise<float>(level_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
         });
     }
@@ -260,7 +286,7 @@ public:
 private:
     [[nodiscard]] static const diffusion_options& checked(const Data& data, const noise_process& noise,
                                                           const diffusion_options& o) {
-        detail::require_in_range(o, noise, data.elements());
+        detail::require_in_range(o, noise, data.elements(), data.channels());
         return o;
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
@@ -291,6 +317,18 @@ private:
         for (std::size_t i = 0; i != static_cast<std::size_t>(options_.microbatch_size); ++i) {
             body(position_ + first_of(microbatch) + i, i * data_.elements());
         }
+    }
+    /// x = x_t of the sample that is drawn, and beside it the enlarged image; image and noise are lost.
+    void put_enlarged(std::uint64_t position, std::span<float> x) {
+        const enlargement& how = *options_.enlarged;
+        const auto channels = static_cast<std::size_t>(data_.channels());
+        add_noise<float>(level_of(position), image_, noise_, target_);
+        const std::span small = std::span{noise_}.first(data_.elements() / detail::square_of(how));
+        detail::shrink(how, channels, image_, small);
+        detail::enlarge(how, channels, options_.seed,
+                        detail::small_noise_at(how, detail::noise_at(options_, position, data_.elements())), small,
+                        std::span{answer_}.first(small.size()), image_);
+        detail::put_beside<float>(channels, target_, image_, x, std::numeric_limits<float>::infinity());
     }
     void put_hints(int microbatch, std::span<float> x) const {
         const std::size_t n = conditions_.hints_of_microbatch();

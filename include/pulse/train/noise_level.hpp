@@ -31,13 +31,14 @@ void combine(double p, const T* x, double q, const T* y, std::span<T> out) noexc
 /// imply anything.
 inline constexpr float most_implied = 8.0F;
 
-/// out = the channels of each pixel of x, and behind them those of the image that an answer implies.
+/// out = the channels of each pixel of x, and behind them those of another image, kept from -most to most.
 template <std::floating_point T>
-void put_beside(std::size_t channels, std::span<const T> x, std::span<const T> implied, std::span<T> out) noexcept {
+void put_beside(std::size_t channels, std::span<const T> x, std::span<const T> other, std::span<T> out,
+                T most = most_implied) noexcept {
     for (std::size_t e = 0; e != x.size(); ++e) {
         const std::size_t place = e + e / channels * channels;
         out[place] = x[e];
-        out[place + channels] = std::clamp(implied[e], static_cast<T>(-most_implied), static_cast<T>(most_implied));
+        out[place + channels] = std::clamp(other[e], -most, most);
     }
 }
 

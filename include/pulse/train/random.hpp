@@ -49,6 +49,7 @@ enum class random_stream : std::uint64_t {
     bucket,           ///< the order of pictures in each bucket
     rounding,         ///< how weights are rounded that keep no more than their value; the step is above it
     tags,             ///< the order of a caption's tags
+    enlargement,      ///< noise added to the smaller image that the second backbone of a cascade reads
 };
 
 /// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pulse/core/error.hpp>
+#include <pulse/train/enlargement.hpp>
+#include <pulse/train/noise_level.hpp>
+#include <pulse/train/sampler.hpp>
+
+namespace pulse::train {
+
+/// The second backbone of a cascade as a sampler sees it: `inner` is asked with the small images that the first one has
+/// drawn, with noise and enlarged, behind the `channels` of each pixel. One draws one batch of images.
+///
+/// Source: Ho et al., "Cascaded Diffusion Models" (arXiv 2106.15282), section 4.
+template <predictor Inner>
+class enlarging {
+public:
+    /// `small`: [samples][height / times][width / times][channels]; `first_sample`: the number of the first image. The
+    /// noise of an image depends on its number and the seed alone. Throws input_error where these are no images.
+    enlarging(const enlargement& how, int channels, std::size_t samples, std::vector<float> small, std::uint64_t seed,
+              std::uint64_t first_sample, Inner inner) :
+        channels_{static_cast<std::size_t>(channels)},
+        inner_{std::move(inner)} {
+        if (samples == 0 || small.empty() || small.size() % samples != 0) {
+            throw input_error{"enlarging: the small images are not one for each sample"};
+        }
+        const std::size_t each = small.size() / samples;
+        const std::size_t enlarged = each * detail::square_of(how);
+        detail::require_in_range(how, enlarged, channels_);
+        enlarged_.resize(samples * enlarged);
+        std::vector<float> noise(each);
+        for (std::size_t n = 0; n != samples; ++n) {
+            detail::enlarge(how, channels_, seed, (first_sample + n) * each, std::span{small}.subspan(n * each, each),
+                            noise, std::span{enlarged_}.subspan(n * enlarged, enlarged));
+        }
+    }
+
+    /// Throws input_error where x is not as many elements as the enlarged images.
+    void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
+        if (x.size() != enlarged_.size()) {
+            throw input_error{"enlarging: what is drawn is not of the enlarged images' size"};
+        }
+        beside_.resize(2 * x.size());
+        detail::put_beside<float>(channels_, x, enlarged_, beside_, std::numeric_limits<float>::infinity());
+        inner_(std::span<const float>{beside_}, times, answer);
+    }
+
+private:
+    std::size_t channels_;
+    Inner inner_;
+    std::vector<float> enlarged_{};
+    std::vector<float> beside_{};
+};
+
+} // namespace pulse::train

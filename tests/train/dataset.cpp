@@ -141,6 +141,51 @@ TEST_CASE("labels follow their images; without shuffling the order is the file's
     }
 }
 
+TEST_CASE("a shrunk set is the means of squares, at the same positions") {
+    constexpr int channels = 2;
+    const auto bytes = pixels(7 * 4 * 6 * channels);
+    const std::vector<std::uint8_t> labels{3, 1, 4, 1, 5, 9, 2};
+    const image_dataset set{4, 6, channels, bytes, {.seed = 5, .horizontal_flip = true, .padding = 2}, labels};
+    const image_dataset small = shrunk(set, 2);
+    REQUIRE(small.size() == set.size());
+    REQUIRE(small.height() == 4);
+    REQUIRE(small.width() == 5);
+    REQUIRE(small.channels() == channels);
+    CHECK(small.options().padding == 1);
+    std::vector<float> large_image(set.elements());
+    std::vector<float> image(small.elements());
+    for (std::uint64_t position = 0; position != 20; ++position) {
+        CHECK(small.index_at(position) == set.index_at(position));
+        CHECK(small.flipped_at(position) == set.flipped_at(position));
+        CHECK(small.label_at(position) == labels[set.index_at(position)]);
+        set.batch(position, large_image);
+        small.batch(position, image);
+        for (std::size_t e = 0; e != image.size(); ++e) {
+            const std::size_t row = e / channels / 5;
+            const std::size_t column = e / channels % 5;
+            double mean = 0;
+            for (std::size_t y = 2 * row; y != 2 * row + 2; ++y) {
+                for (std::size_t x = 2 * column; x != 2 * column + 2; ++x) {
+                    mean += static_cast<double>(large_image[(y * 10 + x) * channels + e % channels]) / 4;
+                }
+            }
+            // half a byte by rounding
+            CHECK(std::abs(static_cast<double>(image[e]) - mean) <= 0.5 / 127.5 + 1e-6);
+        }
+    }
+    const image_dataset whole = shrunk({1, 3, 1, {0, 0, 1, 9, 9, 8}, {.shuffle = false}}, 1);
+    CHECK(std::equal(whole.pixels().begin(), whole.pixels().end(), std::vector{0, 0, 1, 9, 9, 8}.begin()));
+    // 0.5 and 8.75
+    const image_dataset rounded = shrunk({2, 2, 1, {1, 0, 1, 0, 9, 9, 9, 8}}, 2);
+    CHECK(std::vector(rounded.pixels().begin(), rounded.pixels().end()) == std::vector<std::uint8_t>{1, 9});
+    CHECK(rounded.labels().empty());
+    CHECK_THROWS_WITH_AS(static_cast<void>(shrunk(set, 4)),
+                         "data set: images of 4x6 pixels and a padding of 2 do not shrink 4 times", pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(shrunk(set, 3)), pulse::input_error);
+    CHECK_THROWS_AS(static_cast<void>(shrunk({2, 2, 1, pixels(8), {.padding = 1}}, 2)), pulse::input_error);
+    for (const int times : {0, -2}) { CHECK_THROWS_AS(static_cast<void>(shrunk(set, times)), pulse::input_error); }
+}
+
 TEST_CASE("sets that do not fit together are refused") {
     CHECK_THROWS_AS((image_dataset{2, 2, 1, pixels(7)}), pulse::input_error);
     CHECK_THROWS_AS((image_dataset{2, 2, 1, {}}), pulse::input_error);

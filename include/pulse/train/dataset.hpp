@@ -88,6 +88,9 @@ public:
     /// All images as they are stored, without padding.
     [[nodiscard]] std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
 
+    /// Labels of all images in their order; empty: the set has none.
+    [[nodiscard]] std::span<const std::uint8_t> labels() const noexcept { return labels_; }
+
     /// Which image stands at a global position.
     [[nodiscard]] std::uint32_t index_at(std::uint64_t position) const noexcept {
         const auto within = static_cast<std::uint32_t>(position % size());
@@ -141,5 +144,45 @@ private:
     std::vector<std::uint8_t> labels_;
     dataset_options options_;
 };
+
+/// The same images with one pixel for each `times` x `times` square, its mean rounded to a byte; their order, flips and
+/// labels stay. Throws input_error where stored sizes or the padding are not multiples of `times`.
+[[nodiscard]] inline image_dataset shrunk(const image_dataset& from, int times) {
+    if (times < 1) { throw input_error("data set: times to shrink by must be at least 1"); }
+    dataset_options options = from.options();
+    const int stored_height = from.height() - 2 * options.padding;
+    const int stored_width = from.width() - 2 * options.padding;
+    if (stored_height % times != 0 || stored_width % times != 0 || options.padding % times != 0) {
+        throw input_error("data set: images of " + std::to_string(stored_height) + "x" + std::to_string(stored_width) +
+                          " pixels and a padding of " + std::to_string(options.padding) + " do not shrink " +
+                          std::to_string(times) + " times");
+    }
+    options.padding /= times;
+    const auto t = static_cast<std::size_t>(times);
+    const auto width = static_cast<std::size_t>(stored_width);
+    const auto channels = static_cast<std::size_t>(from.channels());
+    // rows of all images are one after the other, so that squares need not know where an image ends
+    const std::size_t rows = from.pixels().size() / (width * channels) / t;
+    const std::size_t square = t * t;
+    std::vector<std::uint8_t> pixels;
+    pixels.reserve(from.pixels().size() / square);
+    for (std::size_t y = 0; y != rows; ++y) {
+        for (std::size_t x = 0; x != width / t; ++x) {
+            for (std::size_t c = 0; c != channels; ++c) {
+                std::size_t sum = square / 2;
+                for (std::size_t i = 0; i != square; ++i) {
+                    sum += from.pixels()[((y * t + i / t) * width + x * t + i % t) * channels + c];
+                }
+                pixels.push_back(static_cast<std::uint8_t>(sum / square));
+            }
+        }
+    }
+    return {stored_height / times,
+            stored_width / times,
+            from.channels(),
+            std::move(pixels),
+            options,
+            {from.labels().begin(), from.labels().end()}};
+}
 
 } // namespace pulse::train

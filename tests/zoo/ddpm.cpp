@@ -2,8 +2,44 @@
 
 #include <support/check_both.hpp>
 #include <pulse/zoo/ddpm.hpp>
+#include <pulse/zoo/frozen_networks.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
 
 using namespace pulse;
+
+namespace {
+
+/// Up reads an image twice as high and wide as Small draws, and another one beside it, and draws one.
+template <class Small, class Up>
+void check_cascade() {
+    constexpr auto small = graph_of<Small>();
+    constexpr auto up = graph_of<Up>();
+    CHECK_BOTH(Up::config.sample_size == 2 * Small::config.sample_size);
+    using drawn = typename Small::template layer_at<Small::layer_count - 1>::output;
+    CHECK_BOTH(Small::template layer_at<0>::input::elements == drawn::elements);
+    CHECK_BOTH(Up::template layer_at<0>::input::elements == 2 * 4 * drawn::elements);
+    CHECK_BOTH(Up::template layer_at<Up::layer_count - 1>::output::elements == 4 * drawn::elements);
+    CHECK(small.view().layers.size() > 8);
+    CHECK(up.view().layers.size() >= small.view().layers.size());
+}
+
+template <class Model>
+constexpr bool draws_pixels() {
+    using networks = frozen::networks_of<Model>;
+    return networks::known && !frozen::has_autoencoder<networks> &&
+           networks::picture_config.latent_size() == Model::config.sample_size &&
+           networks::picture_config.in_channels == Model::config.out_channels &&
+           networks::picture_config.latent_channels == Model::config.out_channels;
+}
+
+} // namespace
+
+TEST_CASE("the second backbone of a cascade reads two images and draws one, twice as high and wide") {
+    check_cascade<ddpm_fmnist_half, ddpm_fmnist_up>();
+    check_cascade<sd_pixels_tiny, sd_pixels_up_tiny>();
+    CHECK_BOTH(draws_pixels<sd_pixels_tiny>());
+    CHECK_BOTH(draws_pixels<sd_pixels_up_tiny>());
+}
 
 TEST_CASE("ddpm_fmnist equals its table in every name, shape, edge, count and FLOP") {
     test::check_against_table(test::model_facade_of<ddpm_fmnist>());

@@ -34,6 +34,26 @@ struct ddpm_fmnist_small : unet<unet_config{.name = "ddpm_fmnist_small",
                                             .attention_head_dim = 16,
                                             .norm_num_groups = 8}> {};
 
+/// The first backbone of a cascade, as soon trained: clothes at half their size, 14x14.
+struct ddpm_fmnist_half : unet<unet_config{.name = "ddpm_fmnist_half",
+                                           .sample_size = 14,
+                                           .in_channels = 1,
+                                           .out_channels = 1,
+                                           .block_out_channels = {32, 64},
+                                           .attention = {false, true},
+                                           .attention_head_dim = 16,
+                                           .norm_num_groups = 8}> {};
+
+/// The second one, which also reads what ddpm_fmnist_half draws, enlarged (train::enlargement).
+struct ddpm_fmnist_up : unet<unet_config{.name = "ddpm_fmnist_up",
+                                         .sample_size = 28,
+                                         .in_channels = 2,
+                                         .out_channels = 1,
+                                         .block_out_channels = {16, 32, 64},
+                                         .attention = {false, false, true},
+                                         .attention_head_dim = 16,
+                                         .norm_num_groups = 8}> {};
+
 /// The smallest one that has every kind of layer, for tests: 8x8 images, two levels, attention at 4x4.
 struct ddpm_tiny : unet<unet_config{.name = "ddpm_tiny",
                                     .sample_size = 8,

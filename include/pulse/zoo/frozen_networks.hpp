@@ -20,6 +20,8 @@ struct sd_fmnist;
 struct sd_tiny;
 struct sd_self_tiny;
 struct sd_long_tiny;
+struct sd_pixels_tiny;
+struct sd_pixels_up_tiny;
 struct controlnet_sd15;
 struct controlnet_fmnist;
 struct controlnet_tiny;
@@ -133,6 +135,21 @@ template <>
 struct networks_of<sd_long_tiny> : folder_networks<tiny_pictures, text_component<tiny_clip, 2>> {};
 template <>
 struct networks_of<controlnet_tiny> : networks_of<sd_tiny> {};
+
+/// Pictures of so many pixels a side that a cascade of tests draws.
+[[nodiscard]] constexpr encode::autoencoder_config tiny_pixels(const label& name, int side) noexcept {
+    encode::autoencoder_config c{};
+    c.name = name;
+    c.sample_size = side;
+    c.latent_channels = 3;
+    c.block_out_channels = {3};
+    c.scaling_factor = 1.0;
+    return c;
+}
+template <>
+struct networks_of<sd_pixels_tiny> : pixel_networks<tiny_pixels("tiny_pixels", 8), text_component<tiny_clip>> {};
+template <>
+struct networks_of<sd_pixels_up_tiny> : pixel_networks<tiny_pixels("tiny_pixels_up", 16), text_component<tiny_clip>> {};
 
 inline constexpr encode::clip_text_config fmnist_text{.name = "fmnist_text",
                                                       .vocab_size = 640,

@@ -63,8 +63,9 @@ struct sd_tiny : unet<unet_config{.name = "sd_tiny",
 
 namespace detail {
 
-/// The same backbone under another name, which also reads what it has predicted of the sample.
-[[nodiscard]] consteval unet_config self_conditioned(unet_config of, label name) {
+/// The same backbone under another name, which also reads another image: what it has predicted, or a smaller one
+/// enlarged.
+[[nodiscard]] consteval unet_config reading_two(unet_config of, label name) {
     of.name = name;
     of.in_channels = 2 * of.out_channels;
     return of;
@@ -77,12 +78,26 @@ namespace detail {
     return of;
 }
 
+/// The same backbone under another name, for colour pictures of so many pixels a side instead of latents.
+[[nodiscard]] consteval unet_config of_pixels(unet_config of, label name, int side) {
+    of.name = name;
+    of.sample_size = side;
+    of.in_channels = 3;
+    of.out_channels = 3;
+    return of;
+}
+
 } // namespace detail
 
 /// The smallest one whose captions may be long, for tests: two chunks.
 struct sd_long_tiny : unet<detail::with_tokens(sd_tiny::config, "sd_long_tiny", 12)> {};
 
 /// The smallest self-conditioned one, for tests.
-struct sd_self_tiny : unet<detail::self_conditioned(sd_tiny::config, "sd_self_tiny")> {};
+struct sd_self_tiny : unet<detail::reading_two(sd_tiny::config, "sd_self_tiny")> {};
+
+/// The smallest cascade, for tests: 8x8 pixels, and a backbone that reads those, enlarged, beside 16x16 pixels.
+struct sd_pixels_tiny : unet<detail::of_pixels(sd_tiny::config, "sd_pixels_tiny", 8)> {};
+struct sd_pixels_up_tiny
+    : unet<detail::reading_two(detail::of_pixels(sd_tiny::config, "sd_pixels_up_tiny", 16), "sd_pixels_up_tiny")> {};
 
 } // namespace pulse

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/cuda/device_latents.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/thread_transport.cuh>
@@ -22,6 +23,7 @@
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/latent_task.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 
 #include <device_array.hpp>
@@ -502,6 +504,67 @@ TEST_CASE_TEMPLATE("what a self-conditioned model reads on a device is the host'
                     CHECK(std::abs(mine[i] - there_is) <= slack + rounding_error<scalar> * std::abs(there_is));
                 }
             }
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("what the second backbone of a cascade reads on a device is the host's", Precision, cuda::bf16,
+                   cuda::fp16, cuda::fp32) {
+    using scalar = typename Precision::scalar;
+    const auto same = [](auto& want, auto& found, cudaStream_t stream, std::size_t elements, double noise) {
+        std::vector<float> x(elements);
+        const device_array<scalar> x_there(elements);
+        const microbatch_of at{1, nullptr};
+        want.input(at, x);
+        found.input(at, std::span{x_there.data(), elements});
+        const std::vector<double> mine = x_there.download(stream);
+        const double slack = (1 + noise) * (6.8 * 0x1p-20 + 6 * 0x1p-23 * 8);
+        for (std::size_t i = 0; i != x.size(); ++i) {
+            const auto there_is = static_cast<double>(x[i]);
+            CHECK(std::abs(mine[i] - there_is) <= slack + rounding_error<scalar> * std::abs(there_is) + half_step);
+        }
+    };
+    // bytes with padding, some of them mirrored; then floats of two sizes, as an autoencoder gives them
+    const train::image_dataset data = images(10, 3, 1);
+    const std::size_t n = data.elements();
+    constexpr std::uint64_t far = 5'000'000'000;
+    for (const int times : {2, 3}) {
+        for (const double noise : {0.0, 0.5, 20.0}) {
+            train::diffusion_options step{.seed = 5, .noise_offset = 0.1, .microbatch_size = 3, .microbatches = 2};
+            step.model_elements = static_cast<std::int64_t>(2 * n);
+            step.enlarged = train::enlargement{.times = times, .width = 12, .noise = noise};
+            if (noise == 0.5) { step.evaluated = train::evaluation{.timestep = 300, .samples = 1000}; }
+            const cuda::stream stream;
+            const auto schedule = train::noise_schedule::cosine();
+            train::diffusion_task want(data, schedule, step);
+            const cuda::device_images there(data);
+            cuda::diffusion_task<Precision> found(there, schedule, step, stream.get());
+            want.begin(far);
+            found.begin(far);
+            same(want, found, stream.get(), 3 * 2 * n, noise);
+
+            step.greatest_elements = static_cast<std::int64_t>(n) + 7;
+            train::latents_of_step latents(6, n, 3);
+            cuda::device_latents latents_there(6, n, 3);
+            train::diffusion_task want_latents(latents, schedule, step);
+            cuda::diffusion_task<Precision, cuda::device_latents> found_latents(latents_there, schedule, step,
+                                                                                stream.get());
+            for (const std::size_t size : {n, n / 2}) { // 12x12 and 6x12
+                latents.resize(size);
+                latents_there.resize(size);
+                latents.begin(far);
+                latents_there.begin(far);
+                for (std::size_t k = 0; k != 6; ++k) {
+                    train::random_source{k, 1}.fill_normal(0, latents.of(k));
+                    std::ranges::copy(latents.of(k), latents_there.of(k).begin());
+                }
+                latents_there.upload(stream.get());
+                want_latents.begin(far);
+                found_latents.begin(far);
+                same(want_latents, found_latents, stream.get(), 3 * 2 * size, noise);
+            }
+            latents_there.resize(n / 12); // one row
+            CHECK_THROWS_AS(found_latents.begin(far), pulse::input_error);
         }
     }
 }

@@ -74,8 +74,10 @@ public:
     }
 
     /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`,
-    /// its loss is not. Puts the step's table into the stream.
+    /// its loss is not. Puts the step's table into the stream. Throws input_error where images of the data's size cannot
+    /// be enlarged as the model reads them.
     void begin(std::uint64_t position, double loss_scale = 1.0) {
+        train::detail::require_enlargeable(options_, images_.data().elements(), images_.layout().channels);
         uploaded_.synchronize();
         const std::size_t elements = images_.data().elements();
         const double step_elements = static_cast<double>(samples_of_step() * elements);
@@ -124,7 +126,7 @@ public:
     /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
     void evaluate_at(const train::evaluation& what) {
         options_.evaluated = what;
-        train::detail::require_in_range(options_, process_, images_.data().elements());
+        train::detail::require_in_range(options_, process_, images_.data().elements(), images_.layout().channels);
     }
 
     /// On the device; the same address in every step.
@@ -142,11 +144,18 @@ public:
     }
 
     /// x_t of every sample of the microbatch, channels last, and behind them their hints; `x` has room for
-    /// microbatch_size images, or for twice as many channels where the model is self-conditioned, and hints.
+    /// microbatch_size images, or for twice as many channels where the model is self-conditioned or reads enlarged
+    /// images, and hints.
     template <class Work>
     void input(const Work& at, std::span<scalar> x) {
         if (options_.self_conditioned) { return input(at, x, {}); }
         put_hints(at.microbatch, x);
+        if (options_.enlarged) {
+            return enlarged_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
+                                           table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_,
+                                           *options_.enlarged, {options_.seed, train::random_stream::enlargement},
+                                           x.data());
+        }
         q_sample<scalar>(on_, images_.layout(), options_.microbatch_size, images_.pixels(),
                          table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, x.data());
     }
@@ -182,7 +191,7 @@ private:
         if (o.microbatch_size < 1 || o.microbatch_size > 65535) {
             throw input_error{"diffusion_task: microbatch_size must be 1 to 65535"};
         }
-        train::detail::require_in_range(o, noise, images.data().elements());
+        train::detail::require_in_range(o, noise, images.data().elements(), images.layout().channels);
         return o;
     }
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {

@@ -10,6 +10,7 @@
 #include <pulse/cuda/kernels/random.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
+#include <pulse/train/enlargement.hpp>
 #include <pulse/train/noise_level.hpp>
 
 namespace pulse::cuda {
@@ -201,6 +202,63 @@ void self_conditioned_sample(const queue& on, const image_layout& layout, int ba
                     static_cast<unsigned>(batch));
     launch(self_conditioned_kernel<T, Stored>, grid, diffusion_threads, 0, on.stream, layout, images, samples, offsets,
            key, answered, answer, x_t);
+}
+
+/// What the second backbone of a cascade reads of each pixel: the channels of x_t, and those of the enlarged image.
+template <class T>
+struct write_enlarged {
+    T* x_t;
+    int channels;
+    float signal;
+    float sigma;
+    float enlarged;
+
+    __device__ void operator()(int first, const float* x, const float* noise) {
+        const std::int64_t place = first + static_cast<std::int64_t>(first / channels) * channels;
+        x_t[place] = from_float<T>(signal * x[0] + sigma * noise[0]);
+        x_t[place + channels] = from_float<T>(enlarged);
+    }
+};
+
+template <class T, class Stored>
+__global__ void __launch_bounds__(diffusion_threads)
+    enlarged_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples, const float* offsets,
+                    random_key key, random_key small_key, int times, int width, float small_noise, T* x_t) {
+    const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (first >= layout.elements()) { return; }
+    const diffusion_sample sample = samples[blockIdx.y];
+    const Stored* image =
+        images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
+    const int channel = first % layout.channels;
+    const int pixel = first / layout.channels;
+    const int row = pixel / width / times;
+    const int column = pixel % width / times;
+    float sum = 0.0f;
+    for (int y = row * times; y != (row + 1) * times; ++y) {
+        for (int x = column * times; x != (column + 1) * times; ++x) {
+            sum += pixel_of(layout, image, sample.flipped != 0, (y * width + x) * layout.channels + channel);
+        }
+    }
+    const int square = times * times;
+    const int small = (row * (width / times) + column) * layout.channels + channel;
+    const std::uint64_t small_index =
+        sample.noise_index / static_cast<std::uint64_t>(square) + static_cast<std::uint64_t>(small);
+    const float enlarged = sum / static_cast<float>(square) + small_noise * normal_one(small_index, small_key);
+    write_enlarged<T> write{x_t + 2 * static_cast<std::int64_t>(blockIdx.y) * layout.elements(), layout.channels,
+                            sample.signal, sample.sigma, enlarged};
+    with_image_and_noise<1>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+}
+
+/// As q_sample, [batch][height][width][2 channels], with the smaller image behind the channels of each pixel, enlarged
+/// and with the noise of `small_key`: as train::diffusion_task has it.
+template <class T, class Stored>
+void enlarged_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
+                     const diffusion_sample* samples, const float* offsets, const random_key& key,
+                     const train::enlargement& how, const random_key& small_key, T* x_t) {
+    const dim3 grid(static_cast<unsigned>((layout.elements() + diffusion_threads - 1) / diffusion_threads),
+                    static_cast<unsigned>(batch));
+    launch(enlarged_kernel<T, Stored>, grid, diffusion_threads, 0, on.stream, layout, images, samples, offsets, key,
+           small_key, how.times, how.width, static_cast<float>(how.noise), x_t);
 }
 
 /// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0.

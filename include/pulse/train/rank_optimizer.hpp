@@ -199,27 +199,36 @@ public:
     template <class Parameters>
     step_outcome step(Parameters& parameters, const any_transport& transport, std::int64_t step, double learning_rate,
                       std::span<const double> losses, bool stop) {
+        require_counted(step);
+        measure(parameters, transport, losses, stop);
+        return apply(parameters, transport, step, learning_rate);
+    }
+    /// The first half of a step: its sum over ranks, which changes nothing. Throws as step does.
+    template <class Parameters>
+    void measure(Parameters& parameters, const any_transport& transport, std::span<const double> losses, bool stop) {
         require_size("parameters", parameters.values().size(), size_);
         if (!losses.empty()) { require_size("losses", losses.size(), microbatches_); }
-        if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
         const double scale = scaler_.scale();
         std::fill(shared_.begin(), shared_.end(), 0.0);
-        const std::span<double> all{shared_};
         updates_.measure(parameters.gradients().data(), losses, squares_,
-                         all.subspan(square_count() + replica() * microbatches_, microbatches_));
+                         std::span{shared_}.subspan(square_count() + replica() * microbatches_, microbatches_));
         for (std::size_t i = 0; i != positions_.size(); ++i) { shared_[positions_[i]] = squares_[i] / (scale * scale); }
         shared_.back() = stop ? 1.0 : 0.0;
         transport.sum(shared_);
-
-        const std::span<const double> squares = all.first(square_count());
-        const std::span<const double> shares = all.subspan(square_count(), replicas() * microbatches_);
+        if (!scaler_.on()) { require_finite(measured_losses(), measured_squares(), replicas()); }
+    }
+    /// The second half: the update, by what was measured.
+    template <class Parameters>
+    step_outcome apply(Parameters& parameters, const any_transport& transport, std::int64_t step,
+                       double learning_rate) {
+        require_counted(step);
+        const std::span<const double> squares = measured_squares();
         const bool finite = std::ranges::all_of(squares, [](double x) { return std::isfinite(x); });
-        if (!scaler_.on()) { require_finite(shares, squares, replicas()); }
         step_outcome outcome{
             .gradient_norm = std::numeric_limits<double>::infinity(), .stop = shared_.back() > 0, .skipped = !finite};
-        for (const double share : shares) { outcome.loss += share; }
+        for (const double share : measured_losses()) { outcome.loss += share; }
         if (finite) {
-            outcome.gradient_norm = update(parameters, squares, step, learning_rate, scale);
+            outcome.gradient_norm = update(parameters, squares, step, learning_rate, scaler_.scale());
             if (options_.replicas.sharded) { updates_.exchange(exchange_, transport); }
         }
         // Of other shares the replica has its own gradients alone, which nobody reads.
@@ -237,6 +246,9 @@ private:
             throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " +
                               std::to_string(wanted)};
         }
+    }
+    static void require_counted(std::int64_t step) {
+        if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
     }
     /// All at once, unless state is sharded or what becomes of a weight depends on its place, which must not depend on
     /// the cut nor on whether state is sharded: then the shares that the replicas have of every layer.
@@ -265,6 +277,13 @@ private:
     }
     /// Squares of every replica's share of the conditioning module, then of layer 0, and so on.
     [[nodiscard]] std::size_t square_count() const noexcept { return (layers_ + 1) * replicas(); }
+    [[nodiscard]] std::span<const double> measured_squares() const noexcept {
+        return std::span{shared_}.first(square_count());
+    }
+    /// Of every microbatch of all replicas.
+    [[nodiscard]] std::span<const double> measured_losses() const noexcept {
+        return std::span{shared_}.subspan(square_count(), replicas() * microbatches_);
+    }
     /// State of all of the rank's parameters, from that of the pieces, which the replicas keep.
     template <class Parameters>
     [[nodiscard]] std::vector<float> whole(const Parameters& parameters, std::vector<float> mine,
@@ -307,7 +326,7 @@ private:
     loss_scaler scaler_;
     std::size_t size_;
     optimizer_state<Updates> state_;
-    std::vector<double> shared_;
+    std::vector<double> shared_; ///< squares, losses and the wish to stop: of the rank, then of all
     std::vector<double> squares_{};
     std::vector<std::size_t> positions_{};
     weight_exchange exchange_{};

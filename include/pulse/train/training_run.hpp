@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <pulse/plan/optimizer_form.hpp>
+#include <pulse/plan/planned.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/backend_on.hpp>
+#include <pulse/runtime/executor.hpp>
+#include <pulse/runtime/value_watch.hpp>
+#include <pulse/train/trainer_options.hpp>
+
+namespace pulse::detail {
+
+/// What trainers of a model and of a cascade have in common: what runs their steps, how far they are, and their files.
+template <class Trainer, class Model, backend B>
+class training_run {
+public:
+    training_run(const training_run&) = delete;
+    training_run& operator=(const training_run&) = delete;
+
+    /// Writes a checkpoint, a shard from every rank, below `place`: a folder that all ranks see, or a
+    /// train::checkpoint_place. Returns where it is. Needs <pulse/train/saving.hpp>.
+    template <class Place>
+    auto save(const Place& place) {
+        static_assert(
+            requires { save_trainer(self(), place); },
+            "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
+        return save_trainer(self(), place);
+    }
+    /// Goes on bit for bit where a trainer was saved, under any plan of as many replicas and samples a step. Throws
+    /// input_error when there is no checkpoint, or one of another model or, where options say so, config. Needs
+    /// <pulse/train/saving.hpp>.
+    template <class Folder>
+    void resume(const Folder& folder) {
+        static_assert(
+            requires { resume_trainer(self(), folder); },
+            "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
+        resume_trainer(self(), folder);
+    }
+
+    /// Steps made, those before a resume included.
+    [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+    /// Samples seen.
+    [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
+    /// Samples of a step, of all replicas.
+    [[nodiscard]] std::uint64_t step_samples() const noexcept { return step_samples_; }
+
+    /// The next step is recorded, on this rank.
+    void record() noexcept { records_ = true; }
+    /// What runs the steps: for its trace, its parameters and its place.
+    [[nodiscard]] executor<Model, B>& runner() noexcept { return executor_; }
+    [[nodiscard]] const executor<Model, B>& runner() const noexcept { return executor_; }
+    /// Whether weights are rounded by noise of the options' seed.
+    [[nodiscard]] bool rounds_by_chance() const noexcept { return rounds_by_chance_; }
+    [[nodiscard]] const trainer_options& options() const noexcept { return options_; }
+    [[nodiscard]] const any_transport& ranks() const noexcept { return ranks_; }
+
+protected:
+    training_run(any_transport ranks, const planned& made, const trainer_options& options) :
+        options_{options}, ranks_{ranks}, math_(backend_on<B>(ranks, options.threads)), executor_{math_, ranks, made},
+        step_samples_{static_cast<std::uint64_t>(made.plan.microbatch_size) *
+                      static_cast<std::uint64_t>(made.plan.microbatches) *
+                      static_cast<std::uint64_t>(executor_.place().replicas())},
+        rounds_by_chance_{made.kept.form.weights == weight_form::stochastic} {}
+    ~training_run() = default;
+
+    /// What a plan predicts beside parameters and optimizers.
+    [[nodiscard]] std::int64_t step_bytes() const noexcept {
+        return executor_.used().total() + executor_.replica_bytes();
+    }
+    [[nodiscard]] double learning_rate() const noexcept { return options_.learning_rate.at(steps_ + 1); }
+    void begin_record() {
+        if (std::exchange(records_, false)) { executor_.record(executor_.instructions().instructions.size()); }
+    }
+    void count_step() noexcept {
+        ++steps_;
+        samples_ += step_samples_;
+    }
+    void set_progress(std::int64_t steps, std::uint64_t samples) noexcept {
+        executor_.forget_results();
+        steps_ = steps;
+        samples_ = samples;
+    }
+    /// Where the first number that is not finite was made in a step that changed nothing, which `again` runs once more.
+    template <class Run>
+    [[nodiscard]] std::optional<value_fault> find_fault(const Run& again) {
+        executor_.watch_values(true);
+        again();
+        const auto first = earliest_fault(ranks_, executor_.first_fault());
+        executor_.watch_values(false);
+        return first;
+    }
+
+    trainer_options options_;
+    any_transport ranks_;
+    B math_;
+    executor<Model, B> executor_;
+
+private:
+    [[nodiscard]] Trainer& self() noexcept { return static_cast<Trainer&>(*this); }
+
+    std::uint64_t step_samples_;
+    bool rounds_by_chance_;
+    bool records_{};
+    std::int64_t steps_{};
+    std::uint64_t samples_{};
+};
+
+} // namespace pulse::detail

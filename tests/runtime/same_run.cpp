@@ -79,6 +79,7 @@ TEST_CASE("ranks with the same model, backend and plan go on; the others are nam
     const plan planned = draw_plan();
     check_all(told([&](auto& world) {
                   require_same_run<one_model, math>(world, planned, {{"--seed", "1"}});
+                  require_same_run<cascade<one_model, tall>, math>(world, planned);
                   world.sum({});
               }),
               "");
@@ -91,6 +92,12 @@ TEST_CASE("ranks with the same model, backend and plan go on; the others are nam
     rank_2_of("model: rank 2 has toy ", told([&](auto& world) {
                   if (world.rank() == 2) { return require_same_run<other_model, math>(world, planned); }
                   require_same_run<one_model, math>(world, planned);
+              }));
+    rank_2_of("model: rank 2 has toy ", told([&](auto& world) {
+                  if (world.rank() == 2) {
+                      return require_same_run<cascade<one_model, one_model>, math>(world, planned);
+                  }
+                  require_same_run<cascade<one_model, other_model>, math>(world, planned);
               }));
     rank_2_of("backend: rank 2 has ", told([&](auto& world) {
                   if (world.rank() == 2) {

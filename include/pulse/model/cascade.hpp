@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 #include <pulse/model/model.hpp>
 
 namespace pulse {
@@ -11,5 +13,9 @@ struct cascade {
     using first = First;
     using second = Second;
 };
+
+/// What an executor runs.
+template <class T>
+concept model_or_cascade = any_model<T> || std::same_as<T, cascade<typename T::first, typename T::second>>;
 
 } // namespace pulse

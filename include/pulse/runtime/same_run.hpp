@@ -8,6 +8,7 @@
 #include <pulse/core/fingerprint.hpp>
 #include <pulse/launch/agree.hpp>
 #include <pulse/launch/build.hpp>
+#include <pulse/model/cascade.hpp>
 #include <pulse/model/fingerprint.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/resize.hpp>
@@ -27,17 +28,27 @@ template <class T>
     return fingerprint{}.add(std::string_view{__PRETTY_FUNCTION__}).text();
 }
 
+/// Name and fingerprint of a model, or of both of a cascade.
+template <any_model Model>
+[[nodiscard]] std::string model_text(const Model*) {
+    return Model::name.str() + " " + fingerprint_of<Model>().add(type_text<Model>()).text();
+}
+template <class First, class Second>
+[[nodiscard]] std::string model_text(const cascade<First, Second>*) {
+    return model_text(static_cast<const First*>(nullptr)) + " + " + model_text(static_cast<const Second*>(nullptr));
+}
+
 } // namespace detail
 
-/// What all ranks that train Model on B by a plan have in common: build, model, backend with its scalars, and plan. For
-/// launch::agree, where ranks have no transport yet.
-template <any_model Model, backend B>
+/// What all ranks that train Model, or a cascade, on B by a plan have in common: build, model, backend with its scalars,
+/// and plan. For launch::agree, where ranks have no transport yet.
+template <model_or_cascade Model, backend B>
 [[nodiscard]] std::vector<launch::common_value> values_of_run(const plan& planned) {
     const std::string size = std::to_string(planned.pipeline_degree) + " x " + std::to_string(planned.data_degree) +
                              " ranks, " + std::to_string(planned.microbatches) + " microbatches of " +
                              std::to_string(planned.microbatch_size);
     return {{"build", launch::build_text()},
-            {"model", Model::name.str() + " " + fingerprint_of<Model>().add(detail::type_text<Model>()).text()},
+            {"model", detail::model_text(static_cast<const Model*>(nullptr))},
             {"backend", detail::type_text<B>()},
             {"plan", fingerprint_of(planned).text() + " (" + size + ")"}};
 }
@@ -45,7 +56,7 @@ template <any_model Model, backend B>
 /// Throws input_error on every rank, naming what differs, the ranks and the values, unless all ranks of a transport (or
 /// a control_plane) have the same build, model, backend and plan, and the same of `more`. Collective; to be called
 /// before the first step.
-template <any_model Model, backend B, launch::collectives T>
+template <model_or_cascade Model, backend B, launch::collectives T>
 void require_same_run(T& among, const plan& planned, const std::vector<launch::common_value>& more = {}) {
     std::vector<launch::common_value> mine = values_of_run<Model, B>(planned);
     mine.insert(mine.end(), more.begin(), more.end());
@@ -53,7 +64,7 @@ void require_same_run(T& among, const plan& planned, const std::vector<launch::c
 }
 
 /// With the plans of all extents of a run, and what it keeps of parameters.
-template <any_model Model, backend B, launch::collectives T>
+template <model_or_cascade Model, backend B, launch::collectives T>
 void require_same_run(T& among, const planned& made, std::vector<launch::common_value> more = {}) {
     for (const planned_extent& other : made.others) {
         more.push_back({"plan at " + detail::text_of(other.extent), fingerprint_of(other.plan).text()});

@@ -165,7 +165,7 @@ TEST_CASE("what an export would refuse at the end of a run is refused before it"
     CHECK(mentions(refusal("to"), {"model_index.json"}));
 }
 
-TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages") {
+TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages, and so does either part of a cascade's") {
     const scratch folder;
     const drawn_values weights_of{model_parameters<ddpm_tiny>(), 1};
     const drawn_values averages_of{model_parameters<ddpm_tiny>(), 2};
@@ -176,11 +176,22 @@ TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages") {
             {.what = weights_of.parameters[i], .weight = weights_of.values[i], .average = averages_of.values[i]});
     }
     train::save_checkpoint(folder.path / "checkpoint", tensors, {.step = 3});
+    for (train::named_tensor& tensor : tensors) {
+        tensor.what.name = label{"second."} + tensor.what.name.view();
+        std::swap(tensor.weight, tensor.average);
+    }
+    train::save_checkpoint(folder.path / "cascade", tensors, {.step = 3});
     train::checkpoint_reader reader{folder.path / "checkpoint"};
     for (const drawn_values* wanted : {&weights_of, &averages_of}) {
         const auto part = wanted == &weights_of ? train::tensor_part::weight : train::tensor_part::average;
-        export_pipeline<ddpm_tiny>(folder.path / "from", folder.path / "to",
-                                   checkpoint_values(reader, wanted->parameters, part));
+        export_checkpoint<ddpm_tiny>(folder.path / "checkpoint", {folder.path / "from"}, folder.path / "to", part);
+        const weights alone = open_backbone<ddpm_tiny>(folder.path / "to");
+        for (std::size_t i = 0; i != wanted->parameters.size(); ++i) {
+            CHECK(values_in(alone, wanted->parameters[i]) == wanted->values[i]);
+        }
+        const auto other = wanted == &weights_of ? train::tensor_part::average : train::tensor_part::weight;
+        export_checkpoint<ddpm_tiny>(folder.path / "cascade", {folder.path / "from"}, folder.path / "to", other, {},
+                                     "second.");
         const weights found = open_backbone<ddpm_tiny>(folder.path / "to");
         for (std::size_t i = 0; i != wanted->parameters.size(); ++i) {
             CHECK(values_in(found, wanted->parameters[i]) == wanted->values[i]);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <pulse/checkpoint/checkpoint.hpp>
@@ -26,10 +27,11 @@ struct tensor_range {
     tensor_part part{};
     std::int64_t first{};
     std::span<T> values{};
+    std::string_view prefix{}; ///< stands before the parameter's name, of one backbone of several
 
     /// The tensor's name in the file.
     [[nodiscard]] std::string key() const {
-        return detail::tensor_prefixes[static_cast<std::size_t>(part)] + what.name.str();
+        return detail::tensor_prefixes[static_cast<std::size_t>(part)] + std::string{prefix} + what.name.str();
     }
 };
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,14 +81,17 @@ template <class M>
 }
 
 /// The values that a checkpoint has of `parameters`: the weights, or the averages. Takes the memory of one piece.
+/// `prefix` stands before their names: "first." or "second." in a checkpoint of a cascade_trainer.
 ///
 /// The reader and the list must outlive the result. Throws input_error naming the tensor that the checkpoint lacks, or
 /// the file that is damaged.
 [[nodiscard]] inline tensor_values checkpoint_values(train::checkpoint_reader& reader,
                                                      std::span<const parameter> parameters,
-                                                     train::tensor_part part = train::tensor_part::weight) {
-    return [&reader, parameters, part](std::size_t tensor, const std::function<void(std::span<const float>)>& put) {
-        const train::tensor_range<float> range{.what = parameters[tensor], .part = part};
+                                                     train::tensor_part part = train::tensor_part::weight,
+                                                     std::string_view prefix = {}) {
+    return [&reader, parameters, part,
+            before = std::string{prefix}](std::size_t tensor, const std::function<void(std::span<const float>)>& put) {
+        const train::tensor_range<float> range{.what = parameters[tensor], .part = part, .prefix = before};
         const train::checkpoint_entry* const entry = reader.manifest().find(range.key());
         if (entry == nullptr) { throw input_error("the checkpoint has no tensor '" + range.key() + "'"); }
         std::vector<float> values;
@@ -141,14 +145,14 @@ void export_pipeline(const model_files& from, const std::filesystem::path& to, c
 }
 
 /// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
-/// averages. Throws as checkpoint_reader and checkpoint_values besides.
+/// averages. `prefix` is that of checkpoint_values. Throws as checkpoint_reader and checkpoint_values besides.
 template <class M>
 void export_checkpoint(const std::filesystem::path& checkpoint, const model_files& from,
                        const std::filesystem::path& to, train::tensor_part part = train::tensor_part::weight,
-                       weights_format format = {}) {
+                       weights_format format = {}, std::string_view prefix = {}) {
     train::checkpoint_reader reader{checkpoint};
     const std::vector<parameter> all = model_parameters<M>();
-    export_pipeline<M>(from, to, checkpoint_values(reader, all, part), format);
+    export_pipeline<M>(from, to, checkpoint_values(reader, all, part, prefix), format);
 }
 
 } // namespace pulse::diffusers

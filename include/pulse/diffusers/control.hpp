@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include <pulse/checkpoint/manifest.hpp>
@@ -58,13 +59,14 @@ void export_control(const std::filesystem::path& to, const tensor_values& values
 }
 
 /// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
-/// averages. Throws as checkpoint_reader and checkpoint_values besides.
+/// averages. `prefix` is that of checkpoint_values. Throws as checkpoint_reader and checkpoint_values besides.
 template <reads_hint M>
 void export_control(const std::filesystem::path& checkpoint, const std::filesystem::path& to,
-                    train::tensor_part part = train::tensor_part::weight, weights_format format = {}) {
+                    train::tensor_part part = train::tensor_part::weight, weights_format format = {},
+                    std::string_view prefix = {}) {
     train::checkpoint_reader reader{checkpoint};
     const std::vector<parameter> all = model_parameters<M>();
-    export_control<M>(to, checkpoint_values(reader, all, part), format);
+    export_control<M>(to, checkpoint_values(reader, all, part, prefix), format);
 }
 
 } // namespace pulse::diffusers

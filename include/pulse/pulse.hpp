@@ -31,6 +31,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/threads/transport.hpp>
 
 #include <pulse/train/adamw.hpp>
+#include <pulse/train/cascade_trainer.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/draw_images.hpp>

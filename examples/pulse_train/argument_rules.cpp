@@ -128,10 +128,50 @@ void read_validation(const CLI::App& app, const std::string& text, arguments& a)
     }
 }
 
+/// What a cascade cannot be said with, and what is for cascades alone.
+void apply_cascade_rules(const CLI::App& app, arguments& a) {
+    if (a.cascade_with.empty()) {
+        for (const char* name : {"--cascade-from", "--cascade-export", "--cascade-noise"}) {
+            if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": it is for --cascade-with"}; }
+        }
+        return;
+    }
+    const auto refuse = [](const std::string& name, const char* why) { throw pulse::input_error{name + ": " + why}; };
+    for (const char* name : {"--size", "--buckets", "--resample-positions"}) {
+        if (app.count(name) > 0) { refuse(name, "the backbones of --cascade-with have the sizes of their types"); }
+    }
+    if (a.planning.self_conditioning) { refuse("--self-conditioning", "no backbone of --cascade-with is trained so"); }
+    if (a.encode == encode_when::bubbles) {
+        refuse("--encode", "the plan of a cascade has no frozen tasks, so captions are encoded each-step or once");
+    }
+    for (const char* name : {"--profile", "--profile-out"}) {
+        if (app.count(name) > 0) { refuse(name, "a profile is of one backbone, and --cascade-with has two"); }
+    }
+    if (a.from.empty() != a.cascade_from.empty()) {
+        refuse(a.from.empty() ? "--cascade-from" : "--from",
+               a.from.empty() ? "the first backbone needs a folder, --from, too"
+                              : "the second backbone needs a folder, --cascade-from, too");
+    }
+    if (!a.cascade_export.empty() && a.cascade_from.empty() && !a.makes_folder()) {
+        refuse("--cascade-export", "it needs --cascade-from, a diffusers folder, or --init for a new one");
+    }
+    if (a.cascade_export.empty() && a.makes_folder()) {
+        refuse("--cascade-export", "it is missing: --init writes a folder for each backbone");
+    }
+    if (pulse::diffusers::names_single_file(a.cascade_export)) {
+        refuse("--cascade-export", "it is a folder, and no .safetensors");
+    }
+    if (!a.cascade_export.empty() &&
+        std::filesystem::weakly_canonical(a.cascade_export) == std::filesystem::weakly_canonical(a.export_to)) {
+        refuse("--cascade-export", "--export writes the first backbone there");
+    }
+}
+
 } // namespace
 
 void apply_rules(const CLI::App& app, const std::string& prompt_file, const std::string& validation, arguments& a) {
     take_apart(a);
+    apply_cascade_rules(app, a);
     const bool on_cuda = a.backend == backend_kind::cuda;
     if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
     if (!on_cuda && a.precision != precision_kind::fp32) {

@@ -302,6 +302,10 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         ->type_name("FILE")
         ->allow_extra_args(false)
         ->default_str("");
+    file_or_folder("--cascade-from", a.cascade_from, "DIR",
+                   "Diffusers folder of the second backbone of a cascade, as --from is of the first");
+    file_or_folder("--cascade-export", a.cascade_export, "DIR",
+                   "Where the diffusers folder of the second backbone of a cascade goes, as --export of the first");
     app.add_flag("--init", a.init,
                  "Begin with weights by --seed; those of --from, if it has any, are not read; without --from, but with "
                  "--steps 0 and --export: write a folder of such weights for --model, with its frozen networks and the "
@@ -437,6 +441,17 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
 
     app.option_defaults()->group("Training");
     choice("--model", a.model, models, "that of --from, else ddpm_fmnist", "Backbone");
+    common.add("--cascade-with", a.cascade_with);
+    app.add_option("--cascade-with", a.cascade_with,
+                   "Train this backbone too, at once and on the same data: one that reads an image, and behind its "
+                   "channels what --model draws of it, several times smaller, enlarged. Pictures are drawn by one "
+                   "after the other")
+        ->transform(one_of(models))
+        ->type_name("MODEL")
+        ->default_str("none");
+    value("--cascade-noise", a.cascade_noise, not_negative,
+          "Standard deviation of noise in the small images that it reads, so that it forgives what is wrong with drawn "
+          "ones, whose values are from -1 to 1");
     value("--steps", a.steps, count, "Optimizer steps in all");
     value("--time-limit", a.time_limit_s, not_negative, "Stop training after this many seconds; 0: never");
     value("--lr", a.learning_rate, positive, "Learning rate of AdamW");

@@ -78,6 +78,16 @@ struct arguments {
     /// Where the files of tokenizers are for a folder that is new: with `init` and without `from`.
     std::string tokenizer{};
     [[nodiscard]] bool makes_folder() const noexcept { return init && from.empty(); }
+    /// The second backbone of a cascade, whose first is `model`; empty: there is one backbone. What `from` and
+    /// `export_to` are to the first, the others are to the second.
+    std::string cascade_with{};
+    std::string cascade_from{};
+    std::string cascade_export{};
+    double cascade_noise{0.1}; ///< standard deviation, of what the second reads of images of the first
+    /// Whether weights are exported or draw as they are.
+    [[nodiscard]] bool uses_untrained() const noexcept {
+        return steps == 0 && !from.empty() && resume.empty() && !plan_only;
+    }
     /// Where a diffusers folder or a checkpoint of one file goes at the end; empty: nowhere. What it has of the
     /// backbone, and how.
     std::string export_to{};

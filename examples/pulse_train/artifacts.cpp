@@ -76,7 +76,7 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
     const pulse::cost_table& costs = in.costs_of(counted);
     if (plan.cut.kind == pulse::placement::sequential && plan.routing == pulse::skip_routing::relayed) {
         made.sequential_relayed_bytes = (plan.predicted.boundary_bytes + plan.predicted.skip_bytes) * plan.data_degree;
-    } else if (plan.pipeline_degree <= static_cast<int>(costs.layers.size())) {
+    } else if (plan.further_chains.empty() && plan.pipeline_degree <= static_cast<int>(costs.layers.size())) {
         const pulse::partition cut = pulse::sequential_partition(
             costs, plan.pipeline_degree, {.slack = in.args.planning.slack, .routing = pulse::skip_routing::relayed});
         made.sequential_relayed_bytes =
@@ -174,9 +174,9 @@ void write_pictures(const std::filesystem::path& of_drawing, const arguments& a,
     pulse::io::write_file(folder / "metadata.jsonl", lines);
 }
 
-void write_samples(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+void write_samples(const std::filesystem::path& file, const arguments& a, const std::vector<float>& images,
                    const sample_shape& shape) {
-    make_folder(folder);
+    make_folder(file.parent_path());
     const auto channels = static_cast<std::size_t>(shape.channels);
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
@@ -189,7 +189,7 @@ void write_samples(const std::filesystem::path& folder, const arguments& a, cons
     }
     const auto grid = pulse::io::image_grid(pictures ? images : first, shape.height, shape.width,
                                             pictures ? shape.channels : 1, options);
-    pulse::io::write_png(folder / samples_name, grid);
+    pulse::io::write_png(file, grid);
 }
 
 namespace {
@@ -208,7 +208,7 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
     const std::int64_t crossed = results.boundary_bytes + results.skip_bytes;
     std::printf("across devices  %9.2f MiB a step: boundary %.2f, skip %.2f, as the transport counted\n", mib(crossed),
                 mib(results.boundary_bytes), mib(results.skip_bytes));
-    if (in.plan.pipeline_degree > 1) {
+    if (in.plan.pipeline_degree > 1 && in.plan.further_chains.empty()) {
         const double ratio = static_cast<double>(crossed) / static_cast<double>(summary.sequential_relayed_bytes);
         std::printf(
             "                %9.2f MiB a step would cross in a sequential placement that relays skips: %+.0f %%\n",
@@ -257,12 +257,14 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
     }
     std::puts("\nwritten:");
     for (const char* name :
-         {samples_name, pictures_name, drawn_name, "loss.svg", metrics_name, tensorboard_name, "timeline.svg",
-          "trace.json", checkpoints_name, best_name, checkpoint_name, "plan.json", "report.json"}) {
+         {samples_name, first_samples_name, pictures_name, drawn_name, "loss.svg", metrics_name, tensorboard_name,
+          "timeline.svg", "trace.json", checkpoints_name, best_name, checkpoint_name, "plan.json", "report.json"}) {
         const bool drawn = name == std::string_view{samples_name};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
         if (name == std::string_view{best_name} && !in.args.keep_best) { continue; }
+        const bool of_first = name == std::string_view{first_samples_name};
+        if (of_first && (!has_samples || in.args.cascade_with.empty())) { continue; }
         const bool sometimes = name == std::string_view{drawn_name} || name == std::string_view{best_name};
         if (sometimes && !std::filesystem::exists(in.file(name))) { continue; }
         const bool metric = name == std::string_view{metrics_name} || name == std::string_view{tensorboard_name};

@@ -16,6 +16,7 @@ inline constexpr const char* best_name = "best";
 inline constexpr const char* best_note_name = "best.json";
 inline constexpr const char* validation_name = "validation";
 inline constexpr const char* samples_name = "samples.png";
+inline constexpr const char* first_samples_name = "samples_first.png"; ///< of the first backbone of a cascade
 inline constexpr const char* pictures_name = "pictures";
 inline constexpr const char* drawn_name = "drawn";
 inline constexpr const char* metrics_name = "metrics.jsonl";
@@ -57,8 +58,8 @@ void write_artifacts(const run_inputs& in, const run_results& results, const run
 /// Where what is drawn after a step before the last goes.
 [[nodiscard]] std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step);
 
-/// Writes samples.png into a folder, which is made: `images` in a grid, of latents the first channel.
-void write_samples(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
+/// Writes a PNG, whose folder is made: `images` in a grid, of latents the first channel.
+void write_samples(const std::filesystem::path& file, const arguments& a, const std::vector<float>& images,
                    const sample_shape& shape);
 
 /// Writes the pictures of the prompts one by one into `folder`/pictures, with metadata.jsonl, which says the prompts:

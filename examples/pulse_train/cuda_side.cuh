@@ -117,6 +117,9 @@ public:
         [[nodiscard]] const scalar* text(const pulse::work<math>& at) const noexcept { return steps_.text(at); }
         [[nodiscard]] const float* facts(const pulse::work<math>& at) const noexcept { return steps_.facts(at); }
         void input(const pulse::work<math>& at, std::span<scalar> x) { steps_.input(at, x); }
+        void input(const pulse::work<math>& at, std::span<scalar> x, std::span<const scalar> prediction) {
+            steps_.input(at, x, prediction);
+        }
         void loss(const pulse::work<math>& at, std::span<const scalar> y, std::span<scalar> dy) {
             steps_.loss(at, y, dy);
         }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include <pulse/runtime/space.hpp>
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/draw_images.hpp>
+#include <pulse/train/enlarging.hpp>
 #include <pulse/train/guidance.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/noise_schedule.hpp>
@@ -30,23 +30,13 @@ struct image_conditions {
     pulse::train::condition_source wanted{};
     pulse::train::condition_source other{}; ///< what images are led away from; wants nothing: there is no guidance
     double guidance{1};
+    /// Those that the first backbone of a cascade has drawn, one after another, where the second reads them.
+    std::span<const float> small{};
 };
-
-template <class Predict>
-inline constexpr bool is_self_conditioned = false;
-template <class Inner>
-inline constexpr bool is_self_conditioned<pulse::train::self_conditioned<Inner>> = true;
 
 /// Draws `count` images from number `first` on with a predictor, as the arguments say.
 template <class Predict>
-void draw_batch(const run_inputs& in, int first, int count, std::span<float> images, Predict&& predict) {
-    if constexpr (!is_self_conditioned<std::remove_cvref_t<Predict>>) {
-        if (in.args.planning.self_conditioning) {
-            return draw_batch(in, first, count, images,
-                              pulse::train::self_conditioned{*in.noise, in.args.scheduler.prediction, in.shape.channels,
-                                                             std::forward<Predict>(predict)});
-        }
-    }
+void draw_plainly(const run_inputs& in, int first, int count, std::span<float> images, Predict&& predict) {
     const auto samples = static_cast<std::size_t>(count);
     const auto number = static_cast<std::uint64_t>(first);
     const pulse::train::noise_schedule* const betas = in.noise->betas();
@@ -68,10 +58,32 @@ void draw_batch(const run_inputs& in, int first, int count, std::span<float> ima
     }
 }
 
+/// The same with what the predictor reads of an image beside it: `small` are those to be enlarged, of the same images.
+template <class Predict>
+void draw_batch(const run_inputs& in, int first, int count, std::span<const float> small, std::span<float> images,
+                Predict&& predict) {
+    if (in.args.planning.self_conditioning) {
+        return draw_plainly(in, first, count, images,
+                            pulse::train::self_conditioned{*in.noise, in.args.scheduler.prediction, in.shape.channels,
+                                                           std::forward<Predict>(predict)});
+    }
+    if (in.enlarged) {
+        return draw_plainly(in, first, count, images,
+                            pulse::train::enlarging{*in.enlarged,
+                                                    in.shape.channels,
+                                                    static_cast<std::size_t>(count),
+                                                    {small.begin(), small.end()},
+                                                    in.args.seed,
+                                                    static_cast<std::uint64_t>(first),
+                                                    std::forward<Predict>(predict)});
+    }
+    draw_plainly(in, first, count, images, predict);
+}
+
 /// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty
 /// when the run was asked to stop before they were done.
 template <class Model, class Side>
-[[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const run_results& results,
+[[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const drawing_weights& weights,
                                               const image_conditions& by) {
     using math = typename Side::math;
     using space = pulse::space_of<math>;
@@ -82,7 +94,7 @@ template <class Model, class Side>
     const auto channels = static_cast<std::size_t>(in.shape.channels);
     constexpr auto answered = static_cast<std::size_t>(last_layer::output::dims[0]);
     const std::size_t answers = elements / channels * answered;
-    const std::size_t read = elements * (in.args.planning.self_conditioning ? 2 : 1);
+    const std::size_t read = elements * (in.reads_beside() ? 2 : 1);
     const std::size_t hint = by.wanted.hint_elements;
     const int count = in.args.sample;
     const int workers = std::min(in.ranks(), count);
@@ -101,7 +113,7 @@ template <class Model, class Side>
             space::upload(std::span<const scalar>{scalars}, to);
         };
         for (const auto& block : model.parameters().blocks()) {
-            put(results.averages.at(block.layer), model.parameters().values_of(block.layer).data());
+            put(weights.at(block.layer), model.parameters().values_of(block.layer).data());
         }
         if constexpr (pulse::reads_hint<Model>) {
             auto& locked = model.parameters();
@@ -155,10 +167,14 @@ template <class Model, class Side>
             put_conditions(by.other, at, n, other);
             const auto batch = std::span{images}.subspan(static_cast<std::size_t>(at) * elements,
                                                          static_cast<std::size_t>(n) * elements);
+            const std::size_t each_small = by.small.size() / static_cast<std::size_t>(count);
+            const auto small =
+                by.small.subspan(static_cast<std::size_t>(at) * each_small, static_cast<std::size_t>(n) * each_small);
             if (by.other.wanted.empty()) {
-                draw_batch(in, at, n, batch, predict_by(wanted));
+                draw_batch(in, at, n, small, batch, predict_by(wanted));
             } else {
-                draw_batch(in, at, n, batch, pulse::train::guided{by.guidance, predict_by(wanted), predict_by(other)});
+                draw_batch(in, at, n, small, batch,
+                           pulse::train::guided{by.guidance, predict_by(wanted), predict_by(other)});
             }
         }
     };

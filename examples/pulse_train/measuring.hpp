@@ -28,6 +28,18 @@
 
 namespace pulse_train {
 
+/// The bytes of one table with the times of another.
+[[nodiscard]] inline pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
+    bytes.device = times.device;
+    bytes.optimizer_gb_per_s = times.optimizer_gb_per_s;
+    for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
+        bytes.layers[l].forward_us = times.layers[l].forward_us;
+        bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;
+        bytes.layers[l].backward_weight_us = times.layers[l].backward_weight_us;
+    }
+    return bytes;
+}
+
 /// What the ranks of a run measure of themselves.
 struct measurements {
     /// Of the model in each extent of the run, by microbatch size.
@@ -174,11 +186,12 @@ template <class Model, class Side>
     return made;
 }
 
-/// Adds to what the files of the arguments say (read_known) what has to be measured. Collective; rank 0 has all.
+/// Adds to what the files of the arguments say (read_known) what has to be measured: layers, and links unless
+/// `knows_links`. Collective; rank 0 has all.
 template <class Model, class Side>
-void measure_unknown(const Side& side, const run_inputs& in, measurements& known) {
+void measure_unknown(const Side& side, const run_inputs& in, measurements& known, bool knows_links = false) {
     const arguments& a = in.args;
-    const bool links = a.plan_file.empty() && a.cluster.empty();
+    const bool links = !knows_links && a.plan_file.empty() && a.cluster.empty();
     std::vector<int> sizes = a.profile.empty() ? microbatch_sizes(a) : std::vector<int>{};
     if (a.processes != nullptr && !a.plan_file.empty()) {
         // rank 0 alone has read it

@@ -70,6 +70,9 @@ void metrics::step_done(const step_metrics& made) {
         open(made.step);
         if (made.step % every_ != 0) { return; }
         std::vector<std::pair<std::string, double>> numbers{{"loss", made.loss}};
+        for (std::size_t b = 0; b != made.losses.size(); ++b) {
+            numbers.emplace_back("loss_of/" + std::to_string(b + 1), made.losses[b]);
+        }
         if (std::isfinite(made.gradient_norm)) { numbers.emplace_back("gradient_norm", made.gradient_norm); }
         numbers.emplace_back("learning_rate", made.learning_rate);
         numbers.emplace_back("samples_per_s", made.samples_per_s);

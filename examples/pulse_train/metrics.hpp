@@ -19,7 +19,8 @@ namespace pulse_train {
 struct step_metrics {
     std::int64_t step{};
     double loss{};
-    double gradient_norm{}; ///< before clipping
+    std::vector<double> losses{}; ///< of each backbone, where there are several: their sum is the loss
+    double gradient_norm{};       ///< before clipping
     double learning_rate{};
     double samples_per_s{};
     std::optional<double> loss_scale{}; ///< of the next step, where losses are scaled

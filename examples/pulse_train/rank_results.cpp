@@ -29,7 +29,7 @@ public:
         (*this)(values.size());
         for (const T& value : values) { (*this)(value); }
     }
-    void operator()(const std::map<int, std::vector<float>>& values) {
+    void operator()(const drawing_weights& values) {
         (*this)(values.size());
         for (const auto& [key, value] : values) {
             (*this)(key);
@@ -87,7 +87,7 @@ public:
         values.resize(count(1));
         for (T& value : values) { (*this)(value); }
     }
-    void operator()(std::map<int, std::vector<float>>& values) {
+    void operator()(drawing_weights& values) {
         for (std::size_t n = count(1); n != 0; --n) {
             int key = 0;
             (*this)(key);
@@ -159,7 +159,8 @@ run_results joined(std::vector<rank_results> of_ranks) {
         all.gradient_bytes += one.sent.gradient;
         all.planned_bytes.push_back(one.planned_bytes);
         all.measured_bytes.push_back(one.measured_bytes);
-        all.averages.merge(one.averages);
+        all.averages.resize(std::max(all.averages.size(), one.averages.size()));
+        for (std::size_t b = 0; b != one.averages.size(); ++b) { all.averages[b].merge(one.averages[b]); }
         all.encode_seconds = std::max(all.encode_seconds, one.encode_seconds);
         all.captions_cut += one.captions_cut;
         if (one.rank == 0) {

@@ -19,6 +19,9 @@ struct validation_loss {
     std::vector<double> at_time{}; ///< at each of them
 };
 
+/// The weights with which a backbone draws, by block.
+using drawing_weights = std::map<int, std::vector<float>>;
+
 /// What one rank leaves for the report of its run: a plain value that the rank makes alone.
 struct rank_results {
     int rank{};
@@ -27,8 +30,8 @@ struct rank_results {
     pulse::traffic_count sent{};                    ///< in that step
     std::int64_t planned_bytes{};
     std::int64_t measured_bytes{};
-    /// Averaged weights of its layers, for drawing samples.
-    std::map<int, std::vector<float>> averages{};
+    /// Averaged weights of its layers of each backbone, for drawing samples.
+    std::vector<drawing_weights> averages{};
     double encode_seconds{};     ///< of all steps, in which frozen networks have encoded the data
     std::int64_t captions_cut{}; ///< that were longer than the text encoder's
     std::int64_t steps_run{};
@@ -52,7 +55,7 @@ struct run_results {
     std::vector<std::int64_t> planned_bytes{}; ///< of each rank, as measured_bytes
     std::vector<std::int64_t> measured_bytes{};
     double busy_us{};
-    std::map<int, std::vector<float>> averages{};
+    std::vector<drawing_weights> averages{}; ///< of each backbone
     std::int64_t boundary_bytes{};
     std::int64_t skip_bytes{};
     std::int64_t gradient_bytes{};

@@ -12,6 +12,7 @@ namespace {
 
 struct job {
     std::string model{};
+    std::string second{};
     backend_kind where{};
     precision_kind precision{};
     run_function run{};
@@ -41,14 +42,17 @@ void require_backend(const arguments& a) {
 
 } // namespace
 
-registration::registration(const char* model, backend_kind where, precision_kind precision, run_function run,
-                           fault_function why_not) {
-    jobs().push_back({model, where, precision, run, why_not});
+registration::registration(const char* model, const char* second, backend_kind where, precision_kind precision,
+                           run_function run, fault_function why_not) {
+    jobs().push_back({model, second, where, precision, run, why_not});
 }
 
 std::vector<std::string> trained_models() {
     std::vector<std::string> names;
-    for (const job& one : jobs()) { names.push_back(one.model); }
+    for (const job& one : jobs()) {
+        names.push_back(one.model);
+        if (!one.second.empty()) { names.push_back(one.second); }
+    }
     return names;
 }
 
@@ -58,7 +62,7 @@ std::string model_of_folder(const arguments& a) {
     std::vector<std::string> found;
     std::string why;
     for (const job& one : jobs()) {
-        if (one.where != a.backend || one.precision != a.precision) { continue; }
+        if (one.where != a.backend || one.precision != a.precision || one.second != a.cascade_with) { continue; }
         tried.push_back(one.model);
         why = one.why_not(a.from);
         if (why.empty()) { found.push_back(one.model); }
@@ -79,10 +83,15 @@ std::string model_of_folder(const arguments& a) {
 
 run_function run_for(const arguments& a) {
     const auto found = std::ranges::find_if(jobs(), [&](const job& one) {
-        return one.model == a.model && one.where == a.backend && one.precision == a.precision;
+        return one.model == a.model && one.second == a.cascade_with && one.where == a.backend &&
+               one.precision == a.precision;
     });
     if (found != jobs().end()) { return found->run; }
     require_backend(a);
+    if (!a.cascade_with.empty()) {
+        throw pulse::input_error{"--cascade-with: this build does not train a cascade of " + a.model + " and " +
+                                 a.cascade_with + " " + place_of(a) + other_build(a, a.model + "+" + a.cascade_with)};
+    }
     throw pulse::input_error{"--model: this build does not train " + a.model + " " + place_of(a) +
                              other_build(a, a.model)};
 }

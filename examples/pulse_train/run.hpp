@@ -9,8 +9,8 @@
 
 namespace pulse_train {
 
-/// The whole job for one backbone on one side: data, profile, plan, training, samples, report. `stop` ends it after the
-/// current step.
+/// The whole job for one backbone, or a cascade of two, on one side: data, profile, plan, training, samples, report.
+/// `stop` ends it after the current step.
 using run_function = void (*)(const arguments& a, const std::atomic<bool>& stop);
 
 /// Why the backbone of a diffusers folder is not the job's; empty: it is.
@@ -19,14 +19,16 @@ using fault_function = std::string (*)(const std::filesystem::path& folder);
 /// Made once for every job that the program can do: each is a source file of its own, which compile side by side, and
 /// what is linked is what there is.
 struct registration {
-    registration(const char* model, backend_kind where, precision_kind precision, run_function run,
+    /// `second`: the other backbone of a cascade; empty: there is one.
+    registration(const char* model, const char* second, backend_kind where, precision_kind precision, run_function run,
                  fault_function why_not);
 };
 
 /// The names of all backbones that this build trains anywhere.
 [[nodiscard]] std::vector<std::string> trained_models();
 
-/// The backbone of --from, when this build trains exactly one there that it is. Throws input_error naming the option.
+/// The backbone of --from, when this build trains exactly one there that it is, with --cascade-with if that is given.
+/// Throws input_error naming the option.
 [[nodiscard]] std::string model_of_folder(const arguments& a);
 
 /// The job that the arguments ask for. Throws input_error naming the argument when this build does not have it.

@@ -22,6 +22,7 @@
 #include <pulse/train/condition_values.hpp>
 #include <pulse/train/dataset.hpp>
 #include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/enlargement.hpp>
 #include <pulse/train/noise_process.hpp>
 #include <pulse/train/trainer_options.hpp>
 
@@ -62,6 +63,7 @@ struct run_inputs {
     const run_inputs* validation{};
     std::optional<pulse::train::evaluation> evaluated{};
     const pulse::train::noise_process* noise{};
+    std::optional<pulse::train::enlargement> enlarged{}; ///< of the second backbone of a cascade
     /// What the backbone's weights are at first, or always where a ControlNet is trained; null: numbers by the seed.
     const pulse::diffusers::weights* start{};
     const pulse::diffusers::weights* branch{}; ///< with which a ControlNet begins; null: as the backbone
@@ -72,6 +74,8 @@ struct run_inputs {
     /// The checkpoint from which the run goes on, when its arguments name one.
     std::filesystem::path resume_from{};
 
+    /// Whether the model reads as many channels again behind those of an image.
+    [[nodiscard]] bool reads_beside() const noexcept { return args.planning.self_conditioning || enlarged; }
     /// Ranks of all replicas.
     [[nodiscard]] int ranks() const noexcept { return plan.pipeline_degree * plan.data_degree; }
     [[nodiscard]] pulse::replica_place place_of(int rank) const {
@@ -101,6 +105,7 @@ struct run_inputs {
                 .replicas = plan.data_degree,
                 .replica = place_of(rank).replica,
                 .self_conditioned = args.planning.self_conditioning,
+                .enlarged = enlarged,
                 .evaluated = evaluated};
     }
     /// The middle of each of so many equal parts of the noise schedule.

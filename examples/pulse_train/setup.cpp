@@ -32,8 +32,10 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/profile/join_costs.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/schedule/frozen_work.hpp>
+#include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/frozen_mode.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/tune/plan_summary.hpp>
@@ -46,18 +48,6 @@
 namespace pulse_train {
 
 namespace {
-
-/// The bytes of one table with the times of another.
-[[nodiscard]] pulse::cost_table with_times(pulse::cost_table bytes, const pulse::cost_table& times) {
-    bytes.device = times.device;
-    bytes.optimizer_gb_per_s = times.optimizer_gb_per_s;
-    for (std::size_t l = 0; l != bytes.layers.size(); ++l) {
-        bytes.layers[l].forward_us = times.layers[l].forward_us;
-        bytes.layers[l].backward_input_us = times.layers[l].backward_input_us;
-        bytes.layers[l].backward_weight_us = times.layers[l].backward_weight_us;
-    }
-    return bytes;
-}
 
 /// Throws input_error naming the file unless a profile has the layers and the bytes of the model.
 void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& blank, const std::string& file) {
@@ -77,22 +67,6 @@ void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& 
         }
     }
     if (read != same) { refuse("skips, conditioning or input: their bytes are"); }
-}
-
-/// Throws input_error naming where the plan is from unless it fits the model and cannot deadlock.
-void require_runnable(const run_inputs& in) {
-    try {
-        for (std::size_t e = 0; e != in.extents.size(); ++e) {
-            const pulse::plan& made = in.plan_of(e);
-            pulse::check_partition(made.cut, in.costs_of(e));
-            const pulse::step_model model{made, in.costs_of(e)};
-            const pulse::check_report checked = pulse::check(made, model, pulse::lower(made, model));
-            if (!checked.ok()) { throw pulse::input_error{checked.violation}; }
-        }
-    } catch (const pulse::input_error& e) {
-        const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
-        throw pulse::input_error{source + ": " + e.what()};
-    }
 }
 
 /// The plans of all extents of a run become those of `in`.
@@ -234,6 +208,42 @@ void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse:
     }
 }
 
+void require_runnable(const run_inputs& in) {
+    try {
+        for (std::size_t e = 0; e != in.extents.size(); ++e) {
+            const pulse::plan& made = in.plan_of(e);
+            if (made.further_chains.empty()) { pulse::check_partition(made.cut, in.costs_of(e)); }
+            const pulse::step_model model{made, in.costs_of(e)};
+            const pulse::check_report checked = pulse::check(made, model, pulse::lower(made, model));
+            if (!checked.ok()) { throw pulse::input_error{checked.violation}; }
+        }
+    } catch (const pulse::input_error& e) {
+        const std::string source = in.args.plan_file.empty() ? "plan" : in.args.plan_file;
+        throw pulse::input_error{source + ": " + e.what()};
+    }
+}
+
+pulse::plan_request request_of(const run_inputs& in, const pulse::cluster& machine) {
+    const arguments& a = in.args;
+    pulse::plan_request asked = a.planning;
+    asked.devices = a.ranks;
+    asked.cluster = machine;
+    asked.layout = pulse::rank_layout::pipeline_inside;
+    asked.kept = in.kept;
+    std::stop_source stop;
+    const auto look_at_stop = [stop, asks = in.stop](const auto&) mutable {
+        if (asks->load()) { stop.request_stop(); }
+    };
+    asked.stop = stop.get_token();
+    asked.progress = look_at_stop;
+    asked.search_progress = look_at_stop;
+    asked.search = pulse_examples::glpk_search();
+    if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
+        throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
+    }
+    return asked;
+}
+
 void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& blank) {
     const arguments& a = in.args;
     const pulse::extent first = in.extents.front().extent;
@@ -246,28 +256,14 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
         return costs;
     };
     if (a.plan_file.empty()) {
-        pulse::plan_request asked = a.planning;
-        asked.devices = a.ranks;
-        asked.cluster = from.machine;
-        asked.layout = pulse::rank_layout::pipeline_inside;
+        pulse::plan_request asked = request_of(in, from.machine);
         asked.frozen = from.frozen.empty() ? pulse::frozen_mode::none : pulse::frozen_mode::bubbles;
-        asked.kept = from.frozen.empty() ? in.kept : without_networks(in.kept);
+        if (!from.frozen.empty()) { asked.kept = without_networks(in.kept); }
         pulse::cost_table read;
         if (!a.profile.empty()) {
             read = from.costs.begin()->second.front();
             require_same_bytes(read, blank(read.microbatch_size, first), a.profile);
             read.frozen = from.frozen;
-        }
-        std::stop_source stop;
-        const auto look_at_stop = [&](const auto&) {
-            if (in.stop->load()) { stop.request_stop(); }
-        };
-        asked.stop = stop.get_token();
-        asked.progress = look_at_stop;
-        asked.search_progress = look_at_stop;
-        asked.search = pulse_examples::glpk_search();
-        if (asked.schedule == pulse::schedule_method::ilp && !asked.search) {
-            throw pulse::input_error{"--schedule ilp: this program was built without GLPK"};
         }
         asked.extent = first;
         if (in.extents.size() > 1) { asked.extents = in.extents; }
@@ -317,6 +313,60 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
     std::fflush(stdout);
 }
 
+void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_blank,
+                       const measurements& second, const pulse::extent_cost_source& second_blank) {
+    const arguments& a = both.args;
+    const auto measured = [](const measurements& known, const pulse::extent_cost_source& blank) {
+        return pulse::cost_source{[&](int size) { return with_times(blank(size, {}), known.costs_of(size, 0)); }};
+    };
+    const pulse::cost_source costs_of_first = measured(first, first_blank);
+    const pulse::cost_source costs_of_second = measured(second, second_blank);
+    if (a.plan_file.empty()) {
+        pulse::plan_request asked = request_of(both, first.machine);
+        asked.seconds = 0; // which would go to plans of the backbones alone
+        const pulse::cascade_tuning found = pulse::plan_cascade_for(costs_of_first, costs_of_second, asked);
+        both.plan = found.plan;
+        both.costs = found.costs;
+        std::puts(pulse::plan_summary(found).c_str());
+        std::printf("one backbone after the other would take %.2f times as long\n", found.gain());
+    } else {
+        both.costs =
+            pulse::join_costs(costs_of_first(both.plan.microbatch_size), costs_of_second(both.plan.microbatch_size));
+        if (both.plan.model != both.costs.model || both.plan.further_chains.empty()) {
+            throw pulse::input_error{a.plan_file + ": model: the plan is for " + both.plan.model.str() +
+                                     ", not for the cascade " + both.costs.model.str()};
+        }
+    }
+    require_runnable(both);
+    both.plan.predicted.peak_memory_bytes = pulse::peak_bytes(both.planned());
+    if (!a.cluster_out.empty()) { pulse::save_cluster(first.machine, a.cluster_out); }
+    std::fflush(stdout);
+}
+
+void take_part(run_inputs& of, const run_inputs& both, bool is_second) {
+    of.plan = both.plan;
+    of.plan.further_chains.clear();
+    const int border = both.plan.further_chains.front();
+    auto& stages = of.plan.cut.stages;
+    const auto at = stages.begin() + border;
+    is_second ? stages.erase(stages.begin(), at) : stages.erase(at, stages.end());
+    const int first_layer = stages.front().first_layer;
+    for (pulse::stage& one : stages) {
+        one.index -= is_second ? border : 0;
+        one.first_layer -= first_layer;
+        one.last_layer -= first_layer;
+    }
+    of.costs = pulse::split_costs(both.costs)[is_second ? 1 : 0];
+}
+
+std::map<std::string, std::string> cascade_config_of(const run_inputs& both, const run_inputs& second) {
+    std::map<std::string, std::string> all = config_of(both);
+    all["second model"] = second.args.model;
+    all["second noise"] = text_of_noise(second.args);
+    all["cascade_noise"] = pulse::exact_text(second.args.cascade_noise);
+    return all;
+}
+
 void complete_batch(run_inputs& in) {
     pulse::plan_request& asked = in.args.planning;
     if (!in.args.resume.empty()) {
@@ -356,18 +406,23 @@ void share_plan(run_inputs& in, rank_collectives& among) {
         return text;
     };
     const bool leads = among.rank() == 0;
-    std::vector<std::string> costs;
-    for (std::size_t e = 0; e != in.extents.size(); ++e) {
-        costs.push_back(text_of_first(leads ? pulse::print_profile(in.costs_of(e)) : std::string{}));
+    const bool cascaded = !in.args.cascade_with.empty();
+    std::vector<pulse::cost_table> mine;
+    if (leads && cascaded) {
+        for (const pulse::cost_table& part : pulse::split_costs(in.costs)) { mine.push_back(part); }
+    }
+    for (std::size_t e = 0; leads && !cascaded && e != in.extents.size(); ++e) { mine.push_back(in.costs_of(e)); }
+    std::vector<pulse::cost_table> costs;
+    for (std::size_t i = 0; i != (cascaded ? 2 : in.extents.size()); ++i) {
+        const std::string text = text_of_first(leads ? pulse::print_profile(mine[i]) : std::string{});
+        costs.push_back(pulse::parse_profile(text, "the costs of rank 0"));
     }
     const std::string planned = text_of_first(leads ? pulse::print_plans(in.planned().plans()) : std::string{});
     in.kept.sharded = text_of_first(in.kept.sharded ? "sharded" : "") == "sharded";
     if (leads) { return; }
     take_plans(in, pulse::parse_plans(planned, "the plan of rank 0"));
-    in.costs = pulse::parse_profile(costs.front(), "the costs of rank 0");
-    for (std::size_t e = 1; e != costs.size(); ++e) {
-        in.others[e - 1].costs = pulse::parse_profile(costs[e], "the costs of rank 0");
-    }
+    in.costs = cascaded ? pulse::join_costs(costs[0], costs[1]) : costs.front();
+    for (std::size_t e = 1; e != costs.size() && !cascaded; ++e) { in.others[e - 1].costs = costs[e]; }
     if (!in.plan.frozen_tasks.empty()) { in.kept = without_networks(in.kept); }
 }
 

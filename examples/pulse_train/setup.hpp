@@ -5,9 +5,11 @@
 #include <vector>
 
 #include <pulse/checkpoint/sharded.hpp>
+#include <pulse/hardware/cluster.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/tune/extent_plans.hpp>
+#include <pulse/tune/plan_request.hpp>
 
 #include "arguments.hpp"
 #include "rank_collectives.hpp"
@@ -39,6 +41,20 @@ void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse:
 /// naming where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error
 /// where there is none.
 void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& blank);
+
+/// What is asked of a planner, for devices with these links. Throws input_error naming the option that cannot be.
+[[nodiscard]] pulse::plan_request request_of(const run_inputs& in, const pulse::cluster& machine);
+
+/// The same for a cascade, of which `both` has no more than the arguments and, where one was read, the plan. Throws as
+/// make_plan and plan_cascade_for.
+void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_blank,
+                       const measurements& second, const pulse::extent_cost_source& second_blank);
+
+/// Plan and costs of the run of one backbone become its part of those of a cascade, numbered as its own.
+void take_part(run_inputs& of, const run_inputs& both, bool is_second);
+
+/// What decides the course of a cascade's training.
+[[nodiscard]] std::map<std::string, std::string> cascade_config_of(const run_inputs& both, const run_inputs& second);
 
 /// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments
 /// where that matters; to be called first, by every rank, where ranks are processes.

@@ -8,35 +8,29 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <pulse/checkpoint/merged.hpp>
-#include <pulse/diffusers/backbone.hpp>
-#include <pulse/diffusers/control.hpp>
-#include <pulse/model/image.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/train/saving.hpp>
-#include <pulse/train/trainer.hpp>
 
 #include "artifacts.hpp"
 #include "best_checkpoint.hpp"
 #include "images.hpp"
 #include "metrics.hpp"
-#include "pipeline_folder.hpp"
 #include "progress.hpp"
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
 #include "setup.hpp"
 #include "timeline.hpp"
+#include "trained.hpp"
 
 namespace pulse_train {
 
@@ -53,29 +47,20 @@ struct run_moments {
     std::function<void(const validation_loss&)> validated{};
 };
 
-/// One rank's part of a training run on a side (see host_side), with the data that a task has: make_task(transport, in)
-/// for what is trained on, and for what it is validated by, which in.validation says.
-template <class Model, class Side, class MakeTask>
+/// One rank's part of a training run; `Trained` is what it trains, with its data (see trained_backbone).
+template <class Trained>
 class training_rank {
 public:
-    using math = typename Side::math;
-
+    /// `data`: what Trained is made with besides.
+    template <class... Data>
     training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during,
-                  const MakeTask& make_task) :
+                  const Data&... data) :
         in_{in},
-        during_{during}, transport_{among}, trainer_{among, in.planned(), in.training()}, task_(make_task(among, in)) {
-        if (in.validation != nullptr) { validation_.reset(new task(make_task(among, *in.validation))); }
-        if constexpr (pulse::reads_hint<Model>) {
-            if (in.start != nullptr) { trainer_.lock(*in.start); }
-        }
-        if (!in.args.resume.empty()) {
-            resume();
-        } else if constexpr (pulse::reads_hint<Model>) {
-            in.branch != nullptr ? trainer_.start(*in.branch) : trainer_.start_as_locked();
-        } else if (in.start != nullptr) {
-            trainer_.start(*in.start);
-        }
+        during_{during}, transport_{among}, trained_{in, among, data...}, trainer_{trained_.trainer()} {
+        in.args.resume.empty() ? trained_.begin() : resume();
     }
+    training_rank(const training_rank&) = delete;
+    training_rank& operator=(const training_rank&) = delete;
 
     /// What the rank leaves.
     [[nodiscard]] rank_results run() {
@@ -99,8 +84,10 @@ public:
             }
             const auto began = clock::now();
             if (traced) { origin_ns_ = pulse::trace::now_ns(); }
-            require_samples(task_, trainer_.samples(), "step " + std::to_string(trainer_.steps() + 1));
-            const pulse::train::step_outcome done = trainer_.step(task_, asks_to_stop());
+            require_samples([&] { return trained_.fault_at(trainer_.samples()); },
+                            "step " + std::to_string(trainer_.steps() + 1));
+            const trained_step made = trained_.step(asks_to_stop());
+            const pulse::train::step_outcome& done = made.outcome;
             stop = done.stop;
             const double seconds = seconds_since(began);
             if (traced) { keep_trace(before); }
@@ -110,6 +97,7 @@ public:
                 shown->step_done(trainer_.steps(), done.loss, samples / seconds);
                 during_.step_done({.step = trainer_.steps(),
                                    .loss = done.loss,
+                                   .losses = made.losses,
                                    .gradient_norm = done.gradient_norm,
                                    .learning_rate = rate.at(trainer_.steps()),
                                    .samples_per_s = samples / seconds,
@@ -132,7 +120,6 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
-    using task = std::invoke_result_t<const MakeTask&, const pulse::any_transport&, const run_inputs&>;
 
     [[nodiscard]] static double seconds_since(clock::time_point t) {
         return std::chrono::duration<double>(clock::now() - t).count();
@@ -143,11 +130,12 @@ private:
         return in_.stop->load() || (in_.args.time_limit_s > 0 && seconds_since(start_) > in_.args.time_limit_s);
     }
 
-    /// Ends the run where a rank cannot read the samples of a task from `position` on, with a checkpoint if it has made
-    /// steps. The ranks agree before any of them begins with these; `then` is what cannot be done without them.
-    void require_samples(task& of, std::uint64_t position, const std::string& then) {
-        if constexpr (requires { of.prepare(position); }) {
-            const std::string fault = of.prepare(position);
+    /// Ends the run where a rank cannot read some samples, of which fault_of() says why, with a checkpoint if it has
+    /// made steps. The ranks agree before any of them begins with these; `then` is what cannot be done without them.
+    template <class FaultOf>
+    void require_samples([[maybe_unused]] const FaultOf& fault_of, [[maybe_unused]] const std::string& then) {
+        if constexpr (Trained::may_fault) {
+            const std::string fault = fault_of();
             double faults = fault.empty() ? 0 : 1;
             transport_.sum({&faults, 1});
             if (faults == 0) { return; }
@@ -200,10 +188,10 @@ private:
             double stops = asks_to_stop() ? 1 : 0;
             transport_.sum({&stops, 1});
             if (stops != 0) { return false; }
-            require_samples(*validation_, first, "the validation behind step " + std::to_string(trainer_.steps()));
+            require_samples([&] { return trained_.validation_fault_at(first); },
+                            "the validation behind step " + std::to_string(trainer_.steps()));
             for (std::size_t k = 0; k != times.size(); ++k) {
-                validation_->evaluate_at({times[k], samples});
-                made.at_time[k] += trainer_.evaluate(*validation_, first);
+                made.at_time[k] += trained_.validate({times[k], samples}, first);
             }
         }
         for (double& loss : made.at_time) {
@@ -275,55 +263,31 @@ private:
         mine_.rank = rank();
         mine_.planned_bytes = planned_bytes();
         mine_.measured_bytes = trainer_.bytes();
-        if constexpr (requires { task_.encode_seconds(); }) {
-            mine_.measured_bytes += task_.bytes();
-            mine_.encode_seconds = task_.encode_seconds();
-            mine_.captions_cut = task_.captions_cut();
-        }
+        trained_.report(mine_);
         if (saved_.first != trainer_.steps()) { save(); }
-        if (in_.args.sample != 0) { keep_averages(mine_); }
+        if (in_.args.sample != 0) { mine_.averages = trained_.averages(); }
         if (rank() == 0) {
             pulse::train::export_merged(saved_.second, in_.file(checkpoint_name));
-            if (!in_.args.export_to.empty()) { export_checkpoint(); }
+            trained_.export_from(saved_.second);
         }
         mine_.steps_run = trainer_.steps() - first;
         mine_.last_step = trainer_.steps();
-    }
-    void export_checkpoint() const {
-        const arguments& a = in_.args;
-        if constexpr (pulse::reads_hint<Model>) {
-            pulse::diffusers::export_control<Model>(saved_.second, a.export_to, a.export_part, export_format(a));
-        } else {
-            pulse::diffusers::export_checkpoint<Model>(saved_.second, a.source(), a.export_to, a.export_part,
-                                                       export_format(a));
-        }
     }
     void draw() {
         rank_results so_far;
         so_far.rank = rank();
         so_far.last_step = trainer_.steps();
-        keep_averages(so_far);
+        so_far.averages = trained_.averages();
         std::vector<rank_results> all;
         for (const auto& bytes : transport_.gather(to_bytes(so_far))) { all.push_back(rank_results_from(bytes)); }
         if (rank() == 0) { during_.drawing(joined(std::move(all))); }
         transport_.sum({});
     }
-    void keep_averages(rank_results& to) {
-        trainer_.with_state([&](const auto& kept) {
-            if (trainer_.runner().place().replica != 0) { return; }
-            for (const auto& block : trainer_.runner().parameters().blocks()) {
-                const auto average = std::span{kept.average}.subspan(block.first, block.size);
-                to.averages[block.layer].assign(average.begin(), average.end());
-            }
-        });
-    }
-
     const run_inputs& in_;
     const run_moments& during_;
     pulse::any_transport transport_;
-    pulse::trainer<Model, math> trainer_;
-    task task_;
-    std::unique_ptr<task> validation_{};
+    Trained trained_;
+    std::remove_reference_t<decltype(std::declval<Trained&>().trainer())>& trainer_;
     std::optional<best_checkpoint> best_{}; ///< of rank 0, where it is kept
     double least_loss_{std::numeric_limits<double>::infinity()};
     std::int64_t first_step_{}; ///< those before are of a run that this one continues
@@ -333,14 +297,14 @@ private:
     clock::time_point start_{};
 };
 
-/// Trains on the ranks of a side; whatever stops one rank is thrown here. Where ranks are processes, rank 0 has the
-/// results.
-template <class Model, class Side, class MakeTask>
+/// Trains on the ranks of a side what is made with `data`; whatever stops one rank is thrown here. Where ranks are
+/// processes, rank 0 has the results.
+template <class Trained, class Side, class... Data>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const run_moments& during,
-                                const MakeTask& make_task) {
+                                const Data&... data) {
     std::vector<rank_results> results;
     side.run_ranks(in, [&](const pulse::any_transport& among) {
-        training_rank<Model, Side, MakeTask> rank{in, among, during, make_task};
+        training_rank<Trained> rank{in, among, during, data...};
         among.sum({});
         if (among.rank() == 0) { during.ready(); }
         const auto all = among.gather(to_bytes(rank.run()));

@@ -42,7 +42,7 @@ OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
            "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
            "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from", "--control-data",
-           "--control-picture")
+           "--control-picture", "--cascade-with", "--cascade-from", "--cascade-export", "--cascade-noise")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -837,7 +837,7 @@ class Errors(Case):
                  "--checkpoint-every": ["-1"], "--log-every": ["0"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
                  "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
                  "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
-                 "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--lr-schedule": ["step"],
+                 "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--cascade-noise": ["-1", "x"], "--cascade-with": ["none"], "--lr-schedule": ["step"],
                  "--optimizer": ["sgd"], "--weights": ["bf16"],
                  "--sampler": ["euler"],
                  "--sigma-data": ["0", "nan"], "--flow-shift": ["0", "-1", "x", "2x", "inf"], "--flow-times": ["normal"],

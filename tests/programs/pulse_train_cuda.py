@@ -463,5 +463,42 @@ class Controlled(unittest.TestCase):
         self.assertTrue((ROOM / "controlled_export/config.json").exists())
 
 
+class Beside(unittest.TestCase):
+    """Models that read another image behind the channels of theirs, on a device."""
+
+    @classmethod
+    def setUpClass(cls):
+        if MODEL != "sd_tiny" or "bf16" not in PRECISIONS:
+            raise unittest.SkipTest("one run of these is enough")
+
+    def learn(self, *options, where=on("bf16"), steps=2, sample=0):
+        out = ROOM / f"run{next(serial)}"
+        line = [PROGRAM, "--data", "synthetic", "--warmup", 0, "--lr", RATE, "--microbatch-size", 1, "--microbatches", 2, "--plan-time", 0,
+                "--sample", sample, "--sample-steps", 2, "--steps", steps, "--out", out, *options, *where]
+        done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=PATIENCE)
+        if "does not train" in done.stderr:
+            self.skipTest("no such model in this build")
+        self.assertEqual(done.returncode, 0, f"{options}\n{done.stdout}{done.stderr}")
+        return out
+
+    def test_they_are_the_hosts_and_the_same_bits_on_pipelines_that_go_on_and_draw(self):
+        for model in ("sd_self_tiny --self-conditioning", "sd_pixels_tiny --cascade-with sd_pixels_up_tiny"):
+            with self.subTest(model):
+                options = ("--model", *model.split())
+                alone = self.learn(*options, "--ranks", 1)
+                host = self.learn(*options, "--ranks", 1, where=())
+                for one, other in zip(report(host)["loss"], report(alone)["loss"], strict=True):
+                    self.assertLess(abs(one - other), 0.03 * one)
+                    self.assertNotEqual(one, other)
+                pipeline = (*options, "--ranks", 2, "--gpus", "0,0")
+                half = self.learn(*pipeline, steps=1)
+                self.assertEqual(report(half)["loss"], report(alone)["loss"][:1])
+                self.assertEqual(report(half)["planned_peak_bytes"], report(half)["measured_peak_bytes"])
+                rest = self.learn(*pipeline, "--resume", half / "checkpoints", sample=1)
+                self.assertEqual(report(rest)["loss"], report(alone)["loss"][1:])
+                self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(alone)).tensors)
+                self.assertTrue((rest / "samples.png").exists())
+
+
 if __name__ == "__main__":
     device_tests.main(command("--gpus", "1023", *on(PRECISIONS[0]), out=ROOM / "probe"), PATIENCE)

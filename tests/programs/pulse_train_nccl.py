@@ -71,7 +71,8 @@ def options(*more, out, steps=STEPS):
     size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 2)
     where = () if "--backend" in more else ("--backend", "cuda", "--precision", PRECISION)
     data = () if "--data" in more else ("--data", "synthetic")
-    return [str(word) for word in (*where, "--model", MODEL, *data, "--warmup", 0,
+    model = () if "--model" in more else ("--model", MODEL)
+    return [str(word) for word in (*where, *model, *data, "--warmup", 0,
                                    "--steps", steps, "--sample", 0, "--out", out, *size, *planning(*more), *more)]
 
 
@@ -227,6 +228,19 @@ class Training(Case):
         self.same(processes, on_threads(*encoded, "each-step", steps=3))
         made = json.loads((processes / "report.json").read_text())
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
+
+    @unittest.skipUnless(MODEL == "sd_tiny", "one run of these is enough")
+    def test_models_that_read_another_image_beside(self):
+        for model in ("sd_self_tiny --self-conditioning", "sd_pixels_tiny --cascade-with sd_pixels_up_tiny"):
+            with self.subTest(model):
+                words = ("--model", *model.split())
+                try:
+                    threads = on_threads(*words)
+                except subprocess.CalledProcessError as failed:
+                    if b"does not train" in failed.stderr:
+                        self.skipTest("no such model in this build")
+                    raise
+                self.same(self.trained(*words, ranks=2), threads)
 
     def test_two_replicas_of_two_that_share_optimizer_state(self):
         """The same bits as one rank with all microbatches; told by arguments."""

@@ -60,11 +60,11 @@ private:
     static constexpr frozen::sample_row row = pictures<Model>::row;
     static constexpr auto read_elements = static_cast<std::size_t>(image_of<Model>::elements);
     static constexpr auto hint_size = static_cast<std::size_t>(hint_elements<Model>());
-    /// The model reads twice what the autoencoder gives.
-    static constexpr bool is_self_conditioned =
+    /// The model reads twice what the autoencoder gives: it is self-conditioned, or the second of a cascade.
+    static constexpr bool reads_two =
         read_elements == 2 * posterior::elements_of(extent_of<Model>()) &&
         2 * Model::template layer_at<Model::layer_count - 1>::output::elements == image_of<Model>::elements;
-    static_assert(is_self_conditioned || read_elements == posterior::elements_of(extent_of<Model>()),
+    static_assert(reads_two || read_elements == posterior::elements_of(extent_of<Model>()),
                   "the autoencoder gives what the backbone reads");
 
 public:
@@ -204,6 +204,11 @@ private:
         const pictures_words& words = from.options().words;
         frozen::require_extents<Model>(made, from.sizes(), from.has_buckets() ? words.buckets : words.size);
         from.set_step(steps_.samples_of_step());
+        if (options.enlarged && !reads_two) {
+            throw input_error{"diffusion_options: enlarged: " + Model::config.name.str() +
+                              " does not read twice the channels that it answers with"};
+        }
+        const bool is_self_conditioned = reads_two && !options.enlarged;
         if ((made.plan.previews > 0) != is_self_conditioned) {
             throw input_error{"pulse: a plan has previews for a self-conditioned model, and for no other: " +
                               Model::config.name.str() + " is " + (is_self_conditioned ? "one" : "none")};
@@ -238,7 +243,7 @@ private:
     [[nodiscard]] static train::diffusion_options of_plan(train::diffusion_options options, const plan& made,
                                                           int replica, std::size_t greatest_elements) {
         options.greatest_elements = static_cast<std::int64_t>(greatest_elements);
-        options.self_conditioned = is_self_conditioned;
+        options.self_conditioned = reads_two && !options.enlarged;
         options.microbatch_size = made.microbatch_size;
         options.microbatches = made.microbatches;
         options.replicas = made.data_degree;

@@ -27,7 +27,7 @@ public:
     template <class Place>
     auto save(const Place& place) {
         static_assert(
-            requires { save_trainer(self(), place); },
+            requires(Trainer & of) { save_trainer(of, place); },
             "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
         return save_trainer(self(), place);
     }
@@ -37,7 +37,7 @@ public:
     template <class Folder>
     void resume(const Folder& folder) {
         static_assert(
-            requires { resume_trainer(self(), folder); },
+            requires(Trainer & of) { resume_trainer(of, folder); },
             "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
         resume_trainer(self(), folder);
     }

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <pulse/diffusers/backbone.hpp>
+#include <pulse/diffusers/control.hpp>
+#include <pulse/model/image.hpp>
+#include <pulse/runtime/any_transport.hpp>
+#include <pulse/train/diffusion_task.hpp>
+#include <pulse/train/rank_optimizer.hpp>
+#include <pulse/train/trainer.hpp>
+
+#include "pipeline_folder.hpp"
+#include "rank_results.hpp"
+#include "run_inputs.hpp"
+
+namespace pulse_train {
+
+/// A rank's data of one backbone: what it is trained on and, where in.validation says so, what it is validated by, each
+/// a task that make_task(transport, in) makes.
+template <class MakeTask>
+class rank_data {
+public:
+    using task = std::invoke_result_t<const MakeTask&, const pulse::any_transport&, const run_inputs&>;
+
+    rank_data(const run_inputs& in, const pulse::any_transport& among, const MakeTask& make_task) :
+        trained_(make_task(among, in)) {
+        if (in.validation != nullptr) { validation_.reset(new task(make_task(among, *in.validation))); }
+    }
+
+    [[nodiscard]] task& trained() noexcept { return trained_; }
+    [[nodiscard]] task& validation() noexcept { return *validation_; }
+
+    /// Why the samples from `position` on cannot be read; empty: they can.
+    [[nodiscard]] static std::string fault_of(task& of, std::uint64_t position) {
+        if constexpr (may_fault) {
+            return of.prepare(position);
+        } else {
+            return {};
+        }
+    }
+    static constexpr bool may_fault = requires(task & of) { of.prepare(0); };
+
+    /// What frozen networks have taken goes into the results of the rank.
+    void report(rank_results& to) const {
+        if constexpr (requires { trained_.encode_seconds(); }) {
+            to.measured_bytes += trained_.bytes();
+            to.encode_seconds += trained_.encode_seconds();
+            to.captions_cut += trained_.captions_cut();
+        }
+    }
+
+private:
+    task trained_;
+    std::unique_ptr<task> validation_{};
+};
+
+/// The weights with which a rank's share of a backbone, which has these parameters, draws. Collective.
+template <class Backbone, class Parameters>
+[[nodiscard]] drawing_weights drawing_weights_of(Backbone& of, const Parameters& parameters,
+                                                 const pulse::replica_place& place) {
+    drawing_weights mine;
+    of.with_state([&](const auto& kept) {
+        if (place.replica != 0) { return; }
+        for (const auto& block : parameters.blocks()) {
+            const auto average = std::span{kept.average}.subspan(block.first, block.size);
+            mine[block.layer].assign(average.begin(), average.end());
+        }
+    });
+    return mine;
+}
+
+/// Gives a backbone the weights with which a run begins.
+template <class Model, class Backbone>
+void begin_with(Backbone& of, const run_inputs& in) {
+    if constexpr (pulse::reads_hint<Model>) {
+        in.branch != nullptr ? of.start(*in.branch) : of.start_as_locked();
+    } else if (in.start != nullptr) {
+        of.start(*in.start);
+    }
+}
+
+/// Writes --export of a checkpoint, in which `prefix` stands before the backbone's names.
+template <class Model>
+void export_backbone(const arguments& a, const std::filesystem::path& checkpoint, const char* prefix = "") {
+    if (a.export_to.empty()) { return; }
+    if constexpr (pulse::reads_hint<Model>) {
+        pulse::diffusers::export_control<Model>(checkpoint, a.export_to, a.export_part, export_format(a), prefix);
+    } else {
+        pulse::diffusers::export_checkpoint<Model>(checkpoint, a.source(), a.export_to, a.export_part, export_format(a),
+                                                   prefix);
+    }
+}
+
+/// What a step of a rank came to, and the loss of each backbone where there are several.
+struct trained_step {
+    pulse::train::step_outcome outcome{};
+    std::vector<double> losses{};
+};
+
+/// What one rank trains, with its data: a backbone.
+template <class Model, class Side, class MakeTask>
+class trained_backbone {
+public:
+    static constexpr bool may_fault = rank_data<MakeTask>::may_fault;
+
+    trained_backbone(const run_inputs& in, const pulse::any_transport& among, const MakeTask& make_task) :
+        in_{in}, trainer_{among, in.planned(), in.training()}, data_{in, among, make_task} {
+        if constexpr (pulse::reads_hint<Model>) {
+            if (in.start != nullptr) { trainer_.lock(*in.start); }
+        }
+    }
+
+    [[nodiscard]] auto& trainer() noexcept { return trainer_; }
+    [[nodiscard]] const auto& trainer() const noexcept { return trainer_; }
+    void begin() { begin_with<Model>(trainer_, in_); }
+    [[nodiscard]] std::string fault_at(std::uint64_t position) {
+        return rank_data<MakeTask>::fault_of(data_.trained(), position);
+    }
+    [[nodiscard]] std::string validation_fault_at(std::uint64_t position) {
+        return rank_data<MakeTask>::fault_of(data_.validation(), position);
+    }
+    [[nodiscard]] trained_step step(bool stop) { return {trainer_.step(data_.trained(), stop)}; }
+    [[nodiscard]] double validate(const pulse::train::evaluation& what, std::uint64_t first) {
+        data_.validation().evaluate_at(what);
+        return trainer_.evaluate(data_.validation(), first);
+    }
+    void report(rank_results& to) const { data_.report(to); }
+    [[nodiscard]] std::vector<drawing_weights> averages() {
+        const auto& runner = trainer_.runner();
+        return {drawing_weights_of(trainer_, runner.parameters(), runner.place())};
+    }
+    void export_from(const std::filesystem::path& checkpoint) const { export_backbone<Model>(in_.args, checkpoint); }
+
+private:
+    const run_inputs& in_;
+    pulse::trainer<Model, typename Side::math> trainer_;
+    rank_data<MakeTask> data_;
+};
+
+} // namespace pulse_train

@@ -26,20 +26,22 @@ public:
     /// train::checkpoint_place. Returns where it is. Needs <pulse/train/saving.hpp>.
     template <class Place>
     auto save(const Place& place) {
+        Trainer& self = static_cast<Trainer&>(*this);
         static_assert(
-            requires(Trainer & of) { save_trainer(of, place); },
+            requires { save_trainer(self, place); },
             "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
-        return save_trainer(self(), place);
+        return save_trainer(self, place);
     }
     /// Goes on bit for bit where a trainer was saved, under any plan of as many replicas and samples a step. Throws
     /// input_error when there is no checkpoint, or one of another model or, where options say so, config. Needs
     /// <pulse/train/saving.hpp>.
     template <class Folder>
     void resume(const Folder& folder) {
+        Trainer& self = static_cast<Trainer&>(*this);
         static_assert(
-            requires(Trainer & of) { resume_trainer(of, folder); },
+            requires { resume_trainer(self, folder); },
             "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
-        resume_trainer(self(), folder);
+        resume_trainer(self, folder);
     }
 
     /// Steps made, those before a resume included.
@@ -101,8 +103,6 @@ protected:
     executor<Model, B> executor_;
 
 private:
-    [[nodiscard]] Trainer& self() noexcept { return static_cast<Trainer&>(*this); }
-
     std::uint64_t step_samples_;
     bool rounds_by_chance_;
     bool records_{};

@@ -71,7 +71,9 @@ public:
         const std::array<cudnn::ready_engine::binding, 5> bindings{
             {{id::x, in_at}, {id::weight, w}, {id::y, out_at}, {id::bias, b}, {id::target, out_at}}};
         p.engine.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
-        if (bias != nullptr && !adds_bias(p.form)) { add_bias(on, s, batch, b, out_at); }
+        if (bias != nullptr && !adds_bias(p.form)) {
+            add_per_sample(on, 1, batch * s.out_height() * s.out_width(), s.out_channels, b, out_at);
+        }
         out.take_back(out_at, y, on.stream);
     }
 
@@ -199,11 +201,6 @@ private:
     /// How many of x, weight, y, bias, target a form binds.
     [[nodiscard]] static std::size_t bound(cudnn::convolution_form form) noexcept {
         return form == cudnn::convolution_form::bias_add ? 5 : form == cudnn::convolution_form::bias ? 4 : 3;
-    }
-    static void add_bias(const queue& on, const conv2d_shape& s, int batch, const T* bias, T* y) {
-        for (int b = 0; b != batch; ++b) {
-            add_per_sample(on, 1, s.out_height() * s.out_width(), s.out_channels, bias, y + b * s.out_elements());
-        }
     }
 
     [[nodiscard]] static auto key_of(const cudnn::convolution_request& r) {

@@ -297,6 +297,19 @@ TEST_CASE("what cuDNN does not fuse is done beside it") {
                                     on.conv2d(window, batch, in[0], in[1], in[2], y, adds ? into::add : into::write);
                                 });
     }
+    // the bias of all samples at once
+    const tensor<float> image(x);
+    const tensor<float> weight(w);
+    const tensor<float> bias(b);
+    const tensor<float> y(batch * window.out_elements());
+    std::int64_t kernels = 0;
+    for (int run = 0; run != 2; ++run) { // the first reorders weights
+        kernels = emulated_cuda::executed_kernels();
+        trial.on.conv2d(window, batch, image.data(), weight.data(), bias.data(), y.data(), into::write);
+        trial.on.synchronize();
+        kernels = emulated_cuda::executed_kernels() - kernels;
+    }
+    CHECK(kernels == 2);
     dnn::set_fused(true);
 }
 

@@ -295,6 +295,18 @@ TEST_CASE_TEMPLATE("cuda sums over pixels and rows equal the plain ones in doubl
     }
 }
 
+TEST_CASE("few threads that sum columns have none, and blocks of all sums are on a device at once") {
+    for (const int channels : {320, 640, 960, 1280, 1920, 2560}) {
+        for (const int width : {4, 8}) {
+            CAPTURE(channels);
+            CAPTURE(width);
+            const auto t = cuda::tile_columns(1, 1 << 16, channels, width, 132);
+            CHECK(10 * (channels / width) * t.rows >= 9 * t.slabs * t.threads());
+            CHECK(t.slabs * t.splits <= cuda::column_resident_blocks * 132);
+        }
+    }
+}
+
 TEST_CASE("cuda sums give the same bits twice") {
     source draw{67};
     const std::int64_t rows = 5000;

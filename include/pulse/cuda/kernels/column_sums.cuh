@@ -12,7 +12,7 @@
 
 namespace pulse::cuda {
 
-/// How sums over rows are laid over blocks of 256 threads: each owns a slab of columns over a chunk of rows.
+/// How sums over rows are laid over blocks of up to 256 threads: each owns a slab of columns over a chunk of rows.
 struct column_tiling {
     int width{};   ///< scalars of one access
     int columns{}; ///< accesses beside one another in a block
@@ -24,6 +24,9 @@ struct column_tiling {
     [[nodiscard]] constexpr int threads() const noexcept { return (columns * rows + 31) / 32 * 32; }
 };
 
+/// Blocks of column_sums_kernel on a multiprocessor, which are there at once.
+inline constexpr int column_resident_blocks = 4;
+
 /// Rows are cut into no more chunks than this.
 inline constexpr int most_column_splits = 256;
 
@@ -33,11 +36,11 @@ inline constexpr int most_column_splits = 256;
     column_tiling t;
     t.width = width;
     const int accesses = columns / width;
-    t.columns = std::min(accesses, 32);
-    t.rows = 256 / t.columns;
-    t.slabs = (accesses + t.columns - 1) / t.columns;
-    const std::int64_t aim =
-        std::max<std::int64_t>(1, std::int64_t{4} * multiprocessors / (std::int64_t{t.slabs} * sets));
+    t.rows = 256 / std::min(accesses, 32);
+    t.slabs = (accesses + 31) / 32;
+    t.columns = (accesses + t.slabs - 1) / t.slabs; // as many in every slab, so that few threads have none
+    const std::int64_t aim = std::max<std::int64_t>(1, std::int64_t{column_resident_blocks} * multiprocessors /
+                                                           (std::int64_t{t.slabs} * sets));
     const std::int64_t worth = std::max<std::int64_t>(1, rows / (std::int64_t{8} * t.rows));
     const std::int64_t splits = std::min({aim, worth, std::int64_t{most_column_splits}});
     t.chunk = std::max<std::int64_t>(1, (rows + splits - 1) / splits);
@@ -56,7 +59,7 @@ struct column_target {
 /// to[set][split][column] = or += the sum of x[set][row][column] over the split's rows. blockIdx.x counts slabs, then
 /// splits; blockIdx.y sets.
 template <class T, int N, class R>
-__global__ void __launch_bounds__(256, 3)
+__global__ void __launch_bounds__(256, column_resident_blocks)
     column_sums_kernel(column_tiling t, std::int64_t rows, int columns, const T* x, column_target<R> target, into how) {
     const thread_rows block{t.columns, t.rows};
     auto* const totals = shared_memory<float>();
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(256, 3)
     float sums[N]{};
     if (row < t.rows && column < columns) {
         const T* const from = x + set * rows * columns + column;
-        constexpr int round = 4;
+        constexpr int round = 3; // of four, the registers of three blocks fit
         for (std::int64_t r = split * t.chunk + row; r < last_row; r += round * t.rows) {
             lanes<T, N> read[round];
 #pragma unroll

@@ -74,8 +74,18 @@ __device__ void adamw_four(const train::adamw_factors<float>& f, float follow, c
 
 inline constexpr int adamw_threads = 256;
 
+/// Blocks of adamw_kernel on a multiprocessor, which are there at once: for more of them its registers spill on sm_100.
+inline constexpr int adamw_resident_blocks = 4;
+
+/// Blocks of adamw_threads for as many threads as have work, at most `resident` for each multiprocessor.
+[[nodiscard]] constexpr unsigned adamw_grid(std::int64_t threads, int resident, int multiprocessors) noexcept {
+    const std::int64_t blocks = (threads + adamw_threads - 1) / adamw_threads;
+    const std::int64_t most = std::int64_t{resident} * multiprocessors;
+    return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
 template <class T, bool Packs>
-__global__ void __launch_bounds__(adamw_threads)
+__global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
     adamw_kernel(train::adamw_factors<float> factors, float follow, adamw_arrays<T> arrays, std::int64_t n) {
     const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -95,13 +105,12 @@ void adamw(const queue& on, std::int64_t n, const train::adamw_factors<float>& f
            const adamw_arrays<T>& arrays) {
     if (n == 0) { return; }
     const auto follow = static_cast<float>(1.0 - average_decay);
-    const std::int64_t blocks_of_packs = (n / 4 + adamw_threads) / adamw_threads;
-    const std::int64_t blocks = blocks_of_packs < 8 * on.multiprocessors ? blocks_of_packs : 8 * on.multiprocessors;
     const bool packs = is_packable<float>(0, arrays.gradients, arrays.weights, arrays.first_moment,
                                           arrays.second_moment, arrays.average) &&
                        is_pack_aligned(arrays.compute);
-    launch(packs ? adamw_kernel<T, true> : adamw_kernel<T, false>, static_cast<unsigned>(blocks), adamw_threads, 0,
-           on.stream, factors, follow, arrays, n);
+    launch(packs ? adamw_kernel<T, true> : adamw_kernel<T, false>,
+           adamw_grid(n / 4 + 1, adamw_resident_blocks, on.multiprocessors), adamw_threads, 0, on.stream, factors,
+           follow, arrays, n);
 }
 
 } // namespace pulse::cuda

@@ -67,9 +67,12 @@ __device__ inline float farthest(float value, moment_shared& shared) {
     return shared.values[shared.at[0]];
 }
 
+/// Blocks of adamw_blocks_kernel on a multiprocessor, which are there at once.
+inline constexpr int adamw_blocks_resident_blocks = 6;
+
 /// One moment_block after the other, a thread for each of its weights.
 template <class T>
-__global__ void __launch_bounds__(moment_block)
+__global__ void __launch_bounds__(moment_block, adamw_blocks_resident_blocks)
     adamw_blocks_kernel(train::adamw_factors<float> factors, float follow, train::update_arrays<T> arrays,
                         train::code_map first_codes, train::code_map second_codes, random_key key) {
     __shared__ moment_shared shared;
@@ -139,12 +142,12 @@ __global__ void __launch_bounds__(moment_block)
 template <class T>
 void adamw_blocks(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }
-    const std::int64_t blocks = moment_blocks(static_cast<std::int64_t>(arrays.size));
-    const std::int64_t most = 8 * on.multiprocessors;
+    static_assert(moment_block == adamw_threads);
     const std::uint64_t stream =
         static_cast<std::uint64_t>(train::random_stream::rounding) | (static_cast<std::uint64_t>(now.step) << 16U);
-    launch(adamw_blocks_kernel<T>, static_cast<unsigned>(blocks < most ? blocks : most), moment_block, 0, on.stream,
-           train::factors_of<float>(now.constants, now.step, now.gradient_scale),
+    launch(adamw_blocks_kernel<T>,
+           adamw_grid(static_cast<std::int64_t>(arrays.size), adamw_blocks_resident_blocks, on.multiprocessors),
+           moment_block, 0, on.stream, train::factors_of<float>(now.constants, now.step, now.gradient_scale),
            static_cast<float>(1.0 - now.average_decay), arrays, train::first_codes, train::second_codes,
            random_key{now.seed, stream});
 }

@@ -78,12 +78,21 @@ template <class T>
     return result;
 }
 
-/// Writes one pack to an aligned address, as one value: its scalars a compiler may write one by one.
+/// Writes one pack to an aligned address of global memory, as one instruction: a structure may be written in parts.
 template <class T>
 __device__ inline void store_pack(T* to, const pack<T>& value) {
     int4 bits;
     memcpy(&bits, &value, sizeof bits);
-    *reinterpret_cast<int4*>(to) = bits;
+    __stwb(reinterpret_cast<int4*>(to), bits);
+}
+
+/// Writes one pack to an aligned address of shared memory, as one number.
+template <class T>
+__device__ inline void store_pack_shared(T* to, const pack<T>& value) {
+    __extension__ using number = unsigned __int128;
+    uint4 bits;
+    memcpy(&bits, &value, sizeof bits);
+    *reinterpret_cast<number*>(to) = number{bits.w} << 96 | number{bits.z} << 64 | number{bits.y} << 32 | bits.x;
 }
 
 /// Writes one pack that is not needed again soon: it is the first to leave the cache.

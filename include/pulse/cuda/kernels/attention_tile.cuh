@@ -204,7 +204,9 @@ __device__ void store_rows(const float (&sums)[RowTiles][G::columns][4], const f
     for (int i = lane; i < rows * chunks; i += 32) {
         const int row = i / chunks;
         const int column = (i - row * chunks) * G::chunk;
-        store_pack(to.row(first + row) + column, load_pack(staging + row * G::stride + column));
+        // The instruction of store_pack takes registers that spill on sm_120.
+        *reinterpret_cast<int4*>(to.row(first + row) + column) =
+            *reinterpret_cast<const int4*>(staging + row * G::stride + column);
     }
 }
 

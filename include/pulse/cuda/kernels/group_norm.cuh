@@ -19,7 +19,7 @@ __device__ void sum_round(const pixel_walk<const T>& x, int i, T* keep, int keep
 #pragma unroll
     for (int u = 0; u < Round; ++u) {
         sums.add(read[u]);
-        if constexpr (Keep) { read[u].store(keep + (i + u) * keep_step); }
+        if constexpr (Keep) { read[u].store_shared(keep + (i + u) * keep_step); }
     }
 }
 

@@ -257,8 +257,8 @@ __global__ void __launch_bounds__(512, 1)
             const auto one_x = lanes<T, N>::load(x[i]);
             const auto one_dy = lanes<T, N>::load(dy[i]);
             sums.add(of, one_x, one_dy);
-            one_x.store(kept_x + own + i * own_step);
-            one_dy.store(kept_dy + own + i * own_step);
+            one_x.store_shared(kept_x + own + i * own_step);
+            one_dy.store_shared(kept_dy + own + i * own_step);
         }
     }
     block.sum(sums.du, buffer, du_of);

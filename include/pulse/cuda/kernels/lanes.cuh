@@ -45,11 +45,20 @@ struct lanes {
         }
         return made;
     }
+    /// Writes to global memory.
     __device__ void store(T* to) const {
         if constexpr (N == 1) {
             *to = stored;
         } else {
             store_pack(to, stored);
+        }
+    }
+    /// Writes to shared memory.
+    __device__ void store_shared(T* to) const {
+        if constexpr (N == 1) {
+            *to = stored;
+        } else {
+            store_pack_shared(to, stored);
         }
     }
     [[nodiscard]] __device__ float operator[](int i) const {

@@ -100,6 +100,10 @@ void __stcs(T* to, T value) {
     *to = value;
 }
 template <class T>
+void __stwb(T* to, T value) {
+    *to = value;
+}
+template <class T>
 void __stcg(T* to, T value) {
     *to = value;
 }

@@ -140,6 +140,8 @@ struct padding_sums {
         const std::int64_t token = features.quotient(i);
         const std::int64_t sample = std::int64_t{tokens} * features.divisor;
         float sum = dpadding[i];
+        // Unrolled, the items of a thread spill registers on sm_100.
+#pragma unroll 1
         for (int b = 0; b < batch; ++b) {
             if (mask[std::int64_t{b} * tokens + token] == 0.0f) { sum += to_float(dy[b * sample + i]); }
         }

@@ -3,8 +3,9 @@
 No kernel has local memory, to which registers spill. None takes more registers or static shared memory than
 resources.txt says, where that was written for the same version of PTX; --write writes it. No loop of attention's
 with products on tensor cores has a 64-bit product or division. Where 8 scalars are a pack, no part of one is stored
-alone."""
+alone. The blocks of a grid that fills a device are on it at once."""
 
+import ctypes
 import os
 import re
 import struct
@@ -17,8 +18,10 @@ from ptx import kernels_of
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "resources.txt")
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: a number for each symbol
 SLOW = re.compile(r"\b(mul|mad)\.(lo|hi)\.[su]64|\b(div|rem)\.[su]64")
-PACKS = re.compile(r"__nv_bfloat16, 8\b")
-PART_OF_PACK = re.compile(r"\bst\.(global(\.v2)?\.[bsu](16|32)|shared(\.v2)?\.[bsu]16)\b")
+PACKS = re.compile(r"__nv_bfloat16, 8\b|head_tile<bf16")
+PART_OF_PACK = re.compile(r"\bst\.(global\.((v2\.)?[bsu](16|32)|v4\.[bsu]16|[bsu]64)|shared\.(v2\.)?[bsu]16)\b")
+BLOCK_THREADS = re.compile(r"\.entry\s+(\w+)\s*\([^)]*\)\s*\.maxntid (\d+)")
+MOST_REGISTERS, MOST_THREADS = 65536, 1536  # of a multiprocessor, on the least of devices
 
 
 def text_at(data, at):
@@ -53,13 +56,14 @@ def short_names(kernels):
 
 def main(library, writes):
     wrong = []
-    kernels, registers, architectures = {}, {}, set()
+    kernels, registers, block_threads, architectures = {}, {}, {}, set()
     version = None
     for kind, architecture, image in images_in(library):
         if kind == PTX:
             text = image.decode().rstrip("\0")
             version = re.search(r"\.version (\S+)", text)[1]
             kernels.update(kernels_of(text))
+            block_threads.update((name, int(threads)) for name, threads in BLOCK_THREADS.findall(text))
             continue
         architectures.add(architecture)
         for symbol, attributes in attributes_of(image).items():
@@ -77,6 +81,14 @@ def main(library, writes):
     for name, kernel in kernels.items():
         if PACKS.search(names[name]):
             wrong += [f"{names[name]}: {text}" for text in kernel.texts if PART_OF_PACK.search(text)]
+    host = ctypes.CDLL(library)
+    for name, threads in block_threads.items():
+        blocks = names[name].split("<")[0] + "_blocks"
+        for architecture, count in registers[name].items() if hasattr(host, blocks) else ():
+            fit = min(MOST_REGISTERS // (-(-count // 8) * 8 * threads), MOST_THREADS // threads)
+            asked = ctypes.c_int.in_dll(host, blocks).value
+            if fit < asked:
+                wrong.append(f"{names[name]}: {fit} of {asked} blocks fit a multiprocessor of sm_{architecture}")
     rows = {names[k]: [registers[k][a] for a in columns] + [kernels[k].static_bytes] for k in kernels}
     lines = [f"PTX {version}: registers on {', '.join(f'sm_{a}' for a in columns)}, bytes of static shared memory"]
     lines += ["%4d" * len(columns) % tuple(row[:-1]) + "%6d  " % row[-1] + name for name, row in sorted(rows.items())]

@@ -1,5 +1,5 @@
-"""The kernels of GEGLU, patches, AdamW and 8-bit moments, from their PTX, beside the same in double precision, and for
-codes the formulas of the host.   updates.py LIBRARY"""
+"""The kernels of GEGLU, patches, padding, gradients of biases, AdamW and 8-bit moments, from their PTX, beside the same
+in double precision, and for codes the formulas of the host.   updates.py LIBRARY"""
 
 import ctypes
 import math
@@ -57,11 +57,38 @@ class PatchShape(ctypes.Structure):
 
 
 def patches(device, numbers, rows, columns, patch, channels):
+    where = f"{rows} x {columns} patches of {channels} channels"
+    shape = PatchShape(rows, columns, patch, channels, 1)
     tokens = device.memory.put(numbers.bfloat16(2, 1 + rows * columns, patch * patch * channels))
     image = device.memory.allocate(2 * rows * columns * patch * patch * channels, np.uint16)
-    device.call("move_to_image", device.queue(), PatchShape(rows, columns, patch, channels, 1), 2, tokens, image)
+    again = device.memory.allocate(tokens.size, np.uint16).reshape(tokens.shape)
+    device.call("move_to_image", device.queue(), shape, 2, tokens, image)
+    device.call("move_to_patches", device.queue(), shape, 2, image, again)
     want = tokens[:, 1:].reshape(2, rows, columns, patch, patch, channels).transpose(0, 1, 3, 2, 4, 5).reshape(-1)
-    same(f"{rows} x {columns} patches of {channels} channels", image, want)
+    same(where, image, want)
+    same(where + ", back", again[:, 1:], tokens[:, 1:])
+    same(where + ", the leading tokens", again[:, 0], np.zeros(again[:, 0].shape))
+
+
+def padding(device, numbers, batch, tokens, features):
+    where = f"padding of {batch} x {tokens} tokens of {features}"
+    mask = device.memory.put((numbers.float32(batch, tokens) > 0).astype(np.float32))
+    dy = device.memory.put(numbers.bfloat16(batch, tokens, features))
+    dx = device.memory.allocate(dy.size, np.uint16).reshape(dy.shape)
+    sums = device.memory.put(numbers.float32(tokens, features))
+    want = sums + (from_bfloat16(dy).astype(np.float64) * (mask == 0)[..., None]).sum(0)
+    device.call("backward_padding", device.queue(), batch, tokens, features, mask, dy, dx, sums)
+    same(where + ": dx", from_bfloat16(dx), from_bfloat16(dy) * (mask != 0)[..., None])
+    check(where + ": gradients", sums, want, 1e-6)
+
+
+def bias(device, numbers, rows, features):
+    dy = device.memory.put(numbers.bfloat16(rows, features))
+    sums = device.memory.put(numbers.float32(features))
+    want = sums + from_bfloat16(dy).astype(np.float64).sum(0)
+    scratch = device.call("bias_gradient_scratch", ctypes.c_int64(rows), features)
+    device.call("bias_gradient", device.queue(scratch), ctypes.c_int64(rows), features, dy, sums)
+    check(f"gradients of {features} biases over {rows} rows", sums, want, 1e-6)
 
 
 def stepped(gradient, weight, first, second):
@@ -183,6 +210,10 @@ def run(device):
     geglu(device, numbers, 13, 21)
     patches(device, numbers, 3, 5, 2, 8)
     patches(device, numbers, 5, 3, 2, 3)
+    padding(device, numbers, 3, 5, 16)
+    padding(device, numbers, 2, 3, 5)
+    bias(device, numbers, 300, 320)
+    bias(device, numbers, 40, 5)
     adamw(device, numbers, "adamw", 20001, 0)
     adamw(device, numbers, "adamw", 999, 1)
     adamw(device, numbers, "adamw_blocks", 3000, 0)
@@ -191,4 +222,4 @@ def run(device):
     left_over(device, numbers, 3000)
 
 
-main(run, "geglu_|patch_|adamw_")
+main(run, "geglu_|patch_|padding_|column_sums_kernelI13|adamw_")

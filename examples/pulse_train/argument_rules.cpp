@@ -147,10 +147,14 @@ void apply_cascade_rules(const CLI::App& app, arguments& a) {
     for (const char* name : {"--profile", "--profile-out"}) {
         if (app.count(name) > 0) { refuse(name, "a profile is of one backbone, and --cascade-with has two"); }
     }
-    if (a.from.empty() != a.cascade_from.empty()) {
-        refuse(a.from.empty() ? "--cascade-from" : "--from",
-               a.from.empty() ? "the first backbone needs a folder, --from, too"
-                              : "the second backbone needs a folder, --cascade-from, too");
+    if (a.planning.seconds > 0 && app.count("--plan-time") > 0) {
+        refuse("--plan-time", "passes of a cascade are ordered by list scheduling, without a search");
+    }
+    if (a.from.empty() && !a.cascade_from.empty()) {
+        refuse("--cascade-from", "the first backbone needs a folder, --from, too");
+    }
+    if (!a.from.empty() && a.cascade_from.empty()) {
+        refuse("--from", "the second backbone needs a folder, --cascade-from, too");
     }
     if (!a.cascade_export.empty() && a.cascade_from.empty() && !a.makes_folder()) {
         refuse("--cascade-export", "it needs --cascade-from, a diffusers folder, or --init for a new one");
@@ -239,7 +243,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
         }
     }
     for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {
-        if (a.export_to.empty() && app.count(name) > 0) {
+        if (a.export_to.empty() && a.cascade_export.empty() && app.count(name) > 0) {
             throw pulse::input_error{std::string{name} + ": it is for --export"};
         }
     }

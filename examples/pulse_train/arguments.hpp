@@ -84,7 +84,10 @@ struct arguments {
     std::string cascade_from{};
     std::string cascade_export{};
     double cascade_noise{0.1}; ///< standard deviation, of what the second reads of images of the first
-    /// Whether weights are exported or draw as they are.
+    /// What the user said `from` and `export_to` by.
+    std::string from_option{"--from"};
+    std::string export_option{"--export"};
+    /// Whether the run has no steps: weights are exported, and draw, as they are.
     [[nodiscard]] bool uses_untrained() const noexcept {
         return steps == 0 && !from.empty() && resume.empty() && !plan_only;
     }

@@ -72,7 +72,7 @@ template <class Model>
         if (!a.buckets.empty()) { a.pictures.size = {}; } // which is that of none of the pictures
         return of_pixels(drawn);
     } catch (const pulse::input_error& e) {
-        throw pulse::input_error{(a.size.empty() ? "--from: " : "--size: ") + std::string{e.what()}};
+        throw pulse::input_error{(a.size.empty() ? a.from_option : "--size") + ": " + e.what()};
     }
 }
 

@@ -44,14 +44,14 @@ void draw_plainly(const run_inputs& in, int first, int count, std::span<float> i
         pulse::train::ddim_sample(*betas,
                                   {.steps = in.args.sample_steps,
                                    .prediction = in.args.scheduler.prediction,
-                                   .seed = in.args.seed,
+                                   .seed = in.drawing_seed(),
                                    .first_sample = number},
                                   samples, images, predict);
     } else {
         pulse::train::draw_images(in.args.scheduler,
                                   {.kind = in.args.sampler,
                                    .steps = in.args.sample_steps,
-                                   .seed = in.args.seed,
+                                   .seed = in.drawing_seed(),
                                    .first_sample = number,
                                    .pixels = std::int64_t{in.shape.height} * in.shape.width},
                                   samples, images, predict);
@@ -73,7 +73,7 @@ void draw_batch(const run_inputs& in, int first, int count, std::span<const floa
                                                     in.shape.channels,
                                                     static_cast<std::size_t>(count),
                                                     {small.begin(), small.end()},
-                                                    in.args.seed,
+                                                    in.drawing_seed(),
                                                     static_cast<std::uint64_t>(first),
                                                     std::forward<Predict>(predict)});
     }

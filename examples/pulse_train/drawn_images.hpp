@@ -58,8 +58,8 @@ template <class Model, class Side>
     return true;
 }
 
-/// Whether images are to be drawn now, which is said then.
-[[nodiscard]] inline bool begins_drawing(const run_inputs& in) {
+/// Says that images are drawn, where some are to be. Whether they are.
+[[nodiscard]] inline bool tell_drawing(const run_inputs& in) {
     if (in.args.sample == 0 || *in.stop) { return false; }
     std::printf("drawing %d images ...\n", in.args.sample);
     std::fflush(stdout);

@@ -54,14 +54,18 @@ class new_folder {
     using frozen = pulse::frozen::networks_of<Model>;
 
 public:
-    /// Writes --export. Throws input_error, before anything is written, naming the option and the file.
-    static void write(const arguments& a) {
+    /// Makes all of --export but its name; the arguments must outlive it. Throws input_error, before anything is
+    /// written, naming the option and the file.
+    explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
         const std::vector<tokenizer_place> tokenizers = tokenizers_of(a);
-        try {
-            new_folder made{a};
-            for (const tokenizer_place& one : tokenizers) { made.add_tokenizer(one); }
-            made.finish();
-        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--export: "} + e.what()}; }
+        within(a.export_option, [&] {
+            add_networks();
+            for (const tokenizer_place& one : tokenizers) { add_tokenizer(one); }
+        });
+    }
+    /// Writes it there. Throws input_error naming the option.
+    void finish() {
+        within(args_.export_option, [&] { write_index(); });
     }
 
 private:
@@ -101,7 +105,8 @@ private:
         return found;
     }
 
-    explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
+    void add_networks() {
+        const arguments& a = args_;
         index_.class_name = frozen::known && !pulse::frozen::has_autoencoder<frozen>
                                 ? "DiffusionPipeline"
                                 : pipeline_class(Model::config, texts());
@@ -148,7 +153,7 @@ private:
             }
         }
     }
-    void finish() {
+    void write_index() {
         pulse::train::scheduler_settings noise = args_.scheduler;
         index_.components.push_back({"scheduler", "diffusers", pulse::diffusers::class_of(noise)});
         // No range bounds the values of latents; diffusers warns of other settings than these.

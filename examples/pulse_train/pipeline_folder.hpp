@@ -27,7 +27,7 @@
 namespace pulse_train {
 
 /// Says once for a component, where this process leads, which of its tensors are not read.
-inline void tell_unread(const arguments& a, const std::vector<std::string>& unread, const char* more = "") {
+inline void tell_unread(const arguments& a, const std::vector<std::string>& unread, const std::string& more = {}) {
     static std::set<std::string> told;
     if (a.processes != nullptr && a.processes->rank() != 0) { return; }
     for (const std::string& of : unread) {
@@ -37,10 +37,10 @@ inline void tell_unread(const arguments& a, const std::vector<std::string>& unre
 
 /// `act()`, whose faults are those of an option.
 template <class Act>
-auto within(const char* option, const Act& act) {
+auto within(const std::string& option, const Act& act) {
     try {
         return act();
-    } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{option} + ": " + e.what()}; }
+    } catch (const pulse::input_error& e) { throw pulse::input_error{option + ": " + e.what()}; }
 }
 
 /// The weights with which --from begins, or null where it has none to give. Everything that the run reads or replaces
@@ -48,7 +48,7 @@ auto within(const char* option, const Act& act) {
 template <class Model>
 [[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_start(const arguments& a) {
     if (a.from.empty()) { return nullptr; }
-    std::unique_ptr<const pulse::diffusers::weights> found = within("--from", [&] {
+    std::unique_ptr<const pulse::diffusers::weights> found = within(a.from_option, [&] {
         namespace diffusers = pulse::diffusers;
         static_cast<void>(diffusers::read_pipeline(a.from));
         if (!a.init) { return std::make_unique<diffusers::weights>(diffusers::open_backbone<Model>(a.source())); }
@@ -58,10 +58,10 @@ template <class Model>
     });
     if (found != nullptr && !found->unread().empty()) {
         const bool exports = !a.export_to.empty() && !pulse::reads_hint<Model>;
-        tell_unread(a, {found->unread()}, exports ? "; --export is without them" : "");
+        tell_unread(a, {found->unread()}, exports ? "; " + a.export_option + " is without them" : "");
     }
     if (!a.export_to.empty()) {
-        within("--export", [&] {
+        within(a.export_option, [&] {
             if constexpr (pulse::reads_hint<Model>) {
                 pulse::diffusers::require_control_exportable<Model>(a.export_to);
             } else {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -15,17 +14,16 @@
 
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/diffusers/model_files.hpp>
 #include <pulse/diffusers/scheduler.hpp>
 #include <pulse/model/cascade.hpp>
 #include <pulse/model/extent.hpp>
-#include <pulse/plan/parameter_memory.hpp>
-#include <pulse/plan/plan.hpp>
-#include <pulse/profile/join_costs.hpp>
+#include <pulse/model/image.hpp>
+#include <pulse/plan/kept_by.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/same_run.hpp>
 #include <pulse/train/cascade_trainer.hpp>
 #include <pulse/train/saving.hpp>
+#include <pulse/train/scheduler_settings.hpp>
 #include <pulse/zoo/frozen_networks.hpp>
 
 #include "arguments.hpp"
@@ -61,16 +59,13 @@ public:
         begin_with<First>(trainer_.first(), first_);
         begin_with<Second>(trainer_.second(), second_);
     }
-    [[nodiscard]] std::string fault_at(std::uint64_t position) {
-        const std::string fault = first_data_.fault_of(first_data_.trained(), position);
-        return fault.empty() ? second_data_.fault_of(second_data_.trained(), position) : fault;
-    }
-    [[nodiscard]] std::string validation_fault_at(std::uint64_t position) {
-        const std::string fault = first_data_.fault_of(first_data_.validation(), position);
-        return fault.empty() ? second_data_.fault_of(second_data_.validation(), position) : fault;
+    [[nodiscard]] std::string fault(purpose use, std::uint64_t position) {
+        const std::string of_first = first_data_.fault(use, position);
+        const std::string of_second = second_data_.fault(use, position);
+        return of_first.empty() ? of_second : of_first;
     }
     [[nodiscard]] trained_step step(bool stop) {
-        const auto done = trainer_.step(first_data_.trained(), second_data_.trained(), stop);
+        const auto done = trainer_.step(first_data_.of(purpose::training), second_data_.of(purpose::training), stop);
         return {{.gradient_norm = std::hypot(done.first.gradient_norm, done.second.gradient_norm),
                  .loss = done.first.loss + done.second.loss,
                  .stop = done.stop,
@@ -79,14 +74,17 @@ public:
                 {done.first.loss, done.second.loss}};
     }
     [[nodiscard]] double validate(const pulse::train::evaluation& what, std::uint64_t first) {
-        first_data_.validation().evaluate_at(what);
-        second_data_.validation().evaluate_at(what);
-        const auto losses = trainer_.evaluate(first_data_.validation(), second_data_.validation(), first);
+        auto& one = first_data_.of(purpose::validation);
+        auto& two = second_data_.of(purpose::validation);
+        one.evaluate_at(what);
+        two.evaluate_at(what);
+        const auto losses = trainer_.evaluate(one, two, first);
         return losses.first + losses.second;
     }
     void report(rank_results& to) const {
-        first_data_.report(to);
         second_data_.report(to);
+        to.captions_cut = 0; // which are those of the first
+        first_data_.report(to);
     }
     [[nodiscard]] std::vector<drawing_weights> averages() {
         const auto& runner = trainer_.runner();
@@ -106,6 +104,20 @@ private:
     rank_data<MakeSecond> second_data_;
 };
 
+/// Throws input_error unless two folders have one noise to train with; they may draw in other steps.
+inline void require_same_noise(const arguments& a, const arguments& other) {
+    pulse::train::scheduler_settings noise = other.scheduler;
+    noise.spacing = a.scheduler.spacing;
+    noise.steps_offset = a.scheduler.steps_offset;
+    noise.set_alpha_to_one = a.scheduler.set_alpha_to_one;
+    noise.clip_sample = a.scheduler.clip_sample;
+    noise.clip_sample_range = a.scheduler.clip_sample_range;
+    if (noise != a.scheduler) {
+        throw pulse::input_error{"--cascade-from: the scheduler of '" + other.from +
+                                 "' adds other noise, or predicts another thing, than that of '" + a.from + "'"};
+    }
+}
+
 /// The second backbone's arguments.
 [[nodiscard]] inline arguments second_of(const arguments& a) {
     arguments other = a;
@@ -113,14 +125,17 @@ private:
     other.from = a.cascade_from;
     other.from_file.clear();
     other.export_to = a.cascade_export;
+    other.from_option = "--cascade-from";
+    other.export_option = "--cascade-export";
     other.pictures.networks = other.source();
+    other.pictures.words.networks = other.from_option;
     if (!a.cache.empty()) { other.pictures.cache = other.cache = (std::filesystem::path{a.cache} / "second").string(); }
     if (!other.from.empty()) {
-        other.scheduler = within("--cascade-from", [&] {
+        other.scheduler = within(other.from_option, [&] {
             return pulse::diffusers::read_scheduler(std::filesystem::path{other.from} / "scheduler");
         });
         if (other.scheduler.flow) { other.scheduler.flow->times = a.flow_times; }
-        other.objective = objective_of(other.scheduler);
+        require_same_noise(a, other);
     }
     return other;
 }
@@ -146,8 +161,11 @@ template <class First, class Second>
 /// of data.
 template <class First, class Second, class Side>
 void require_alike(const backbone_run<First, Side>& one, const backbone_run<Second, Side>& two) {
-    if (one.in.sizes.latents != pulse::extent_of<First>() || two.in.sizes.latents != pulse::extent_of<Second>()) {
-        throw pulse::input_error{"--from: the backbones of a cascade have the sizes of their types"};
+    const bool first_fits = one.in.sizes.latents == pulse::extent_of<First>();
+    if (!first_fits || two.in.sizes.latents != pulse::extent_of<Second>()) {
+        const arguments& of = (first_fits ? two.in : one.in).args;
+        throw pulse::input_error{of.from_option + ": sample_size: in a cascade " + of.model +
+                                 " has the size of its type"};
     }
     const auto text = [](const run_inputs& in) {
         return in.args.model + " has " + std::to_string(in.shape.channels) + " channels";
@@ -170,12 +188,16 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
     static_assert(!pulse::frozen::has_autoencoder<pulse::frozen::networks_of<First>> &&
                       !pulse::frozen::has_autoencoder<pulse::frozen::networks_of<Second>>,
                   "pulse_train: the backbones of a cascade draw pixels");
+    static_assert(!pulse::reads_hint<First> && !pulse::reads_hint<Second>,
+                  "pulse_train: no backbone of a cascade is a ControlNet");
     const int times = enlargement_of<First, Second>(said);
     const arguments other = second_of(said);
     if (said.makes_folder()) {
         if (said.processes == nullptr || said.processes->rank() == 0) {
-            new_folder<First>::write(said);
-            new_folder<Second>::write(other);
+            new_folder<First> small{said};
+            new_folder<Second> large{other};
+            small.finish();
+            large.finish();
         }
         if (said.processes != nullptr) { said.processes->leave(); }
         return;
@@ -185,7 +207,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
     const arguments& a = one.in.args;
     require_alike(one, two);
     const auto draw = [&](const std::vector<drawing_weights>& weights, const std::filesystem::path& folder) {
-        if (!begins_drawing(one.in)) { return false; }
+        if (!tell_drawing(one.in)) { return false; }
         drawn_images small = draw_images_of<First>(side, one.in, weights[0]);
         if (small.values.empty()) { return false; }
         for (float& value : small.values) { value = std::clamp(value, -1.0F, 1.0F); }
@@ -204,8 +226,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
     }
-    const pulse::parameter_memory kept =
-        pulse::adamw_memory(static_cast<int>(sizeof(typename Side::scalar)), a.optimizer);
+    const auto kept = pulse::kept_by<pulse::cascade<First, Second>, math>(false, a.optimizer);
     one.in.kept = two.in.kept = kept;
     two.open_data();
     one.reads_pictures() ? one.open_data() : one.shrink_data(two, times);
@@ -259,7 +280,13 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
             const auto train_on = [&](const auto& first_tasks, const auto& second_tasks) {
                 using trained = trained_cascade<First, Second, Side, std::remove_cvref_t<decltype(first_tasks)>,
                                                 std::remove_cvref_t<decltype(second_tasks)>>;
-                return train<trained>(side, both, during, one.in, two.in, first_tasks, second_tasks);
+                const run_results all = train<trained>(side, both, during, one.in, two.in, first_tasks, second_tasks);
+                // Each reads the pictures by itself, so what was wrong with some may be said once.
+                const auto damaged = [](const run_inputs& in) {
+                    return in.pictures != nullptr ? in.pictures->damaged() : std::string{};
+                };
+                if (!damaged(two.in).empty() && damaged(one.in).empty()) { a.pictures.warn(damaged(two.in)); }
+                return all;
             };
             if constexpr (pulse::frozen::networks_of<First>::known && pulse::frozen::networks_of<Second>::known) {
                 if (one.reads_pictures()) { return train_on(one.tasks_of_pictures(), two.tasks_of_pictures()); }

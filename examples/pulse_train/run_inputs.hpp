@@ -76,6 +76,8 @@ struct run_inputs {
 
     /// Whether the model reads as many channels again behind those of an image.
     [[nodiscard]] bool reads_beside() const noexcept { return args.planning.self_conditioning || enlarged; }
+    /// Images of the second of a cascade begin with other noise than those which it reads.
+    [[nodiscard]] std::uint64_t drawing_seed() const noexcept { return args.seed + (enlarged ? 1 : 0); }
     /// Ranks of all replicas.
     [[nodiscard]] int ranks() const noexcept { return plan.pipeline_degree * plan.data_degree; }
     [[nodiscard]] pulse::replica_place place_of(int rank) const {

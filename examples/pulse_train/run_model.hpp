@@ -160,7 +160,7 @@ void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
         if constexpr (pulse::reads_hint<Model>) {
             throw pulse::input_error{"--init: a folder is written for a UNet, and " + said.model + " is a ControlNet"};
         }
-        if (said.processes == nullptr || said.processes->rank() == 0) { new_folder<Model>::write(said); }
+        if (said.processes == nullptr || said.processes->rank() == 0) { new_folder<Model>{said}.finish(); }
         if (said.processes != nullptr) { said.processes->leave(); }
         return;
     }
@@ -168,7 +168,7 @@ void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     run_inputs& in = run.in;
     const arguments& a = in.args;
     const auto draw = [&](const drawing_weights& weights, const std::filesystem::path& folder) {
-        return begins_drawing(in) && write_drawn(folder, a, draw_images_of<Model>(side, in, weights));
+        return tell_drawing(in) && write_drawn(folder, a, draw_images_of<Model>(side, in, weights));
     };
     if (a.uses_untrained()) {
         if (run.leads()) {

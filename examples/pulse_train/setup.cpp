@@ -316,6 +316,9 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
 void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_blank,
                        const measurements& second, const pulse::extent_cost_source& second_blank) {
     const arguments& a = both.args;
+    if (a.planning.sharded_optimizer == true) {
+        throw pulse::input_error{"--shard-optimizer: a cascade has no replicas to share with"};
+    }
     const auto measured = [](const measurements& known, const pulse::extent_cost_source& blank) {
         return pulse::cost_source{[&](int size) { return with_times(blank(size, {}), known.costs_of(size, 0)); }};
     };
@@ -361,8 +364,7 @@ void take_part(run_inputs& of, const run_inputs& both, bool is_second) {
 
 std::map<std::string, std::string> cascade_config_of(const run_inputs& both, const run_inputs& second) {
     std::map<std::string, std::string> all = config_of(both);
-    all["second model"] = second.args.model;
-    all["second noise"] = text_of_noise(second.args);
+    all["cascade_with"] = second.args.model;
     all["cascade_noise"] = pulse::exact_text(second.args.cascade_noise);
     return all;
 }

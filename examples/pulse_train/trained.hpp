@@ -22,6 +22,9 @@
 
 namespace pulse_train {
 
+/// What data of a rank are for.
+enum class purpose : std::uint8_t { training, validation };
+
 /// A rank's data of one backbone: what it is trained on and, where in.validation says so, what it is validated by, each
 /// a task that make_task(transport, in) makes.
 template <class MakeTask>
@@ -34,13 +37,13 @@ public:
         if (in.validation != nullptr) { validation_.reset(new task(make_task(among, *in.validation))); }
     }
 
-    [[nodiscard]] task& trained() noexcept { return trained_; }
-    [[nodiscard]] task& validation() noexcept { return *validation_; }
+    /// What it is trained on, or validated by.
+    [[nodiscard]] task& of(purpose use) noexcept { return use == purpose::training ? trained_ : *validation_; }
 
-    /// Why the samples from `position` on cannot be read; empty: they can.
-    [[nodiscard]] static std::string fault_of(task& of, std::uint64_t position) {
+    /// Why its samples from `position` on cannot be read; empty: they can.
+    [[nodiscard]] std::string fault(purpose use, std::uint64_t position) {
         if constexpr (may_fault) {
-            return of.prepare(position);
+            return of(use).prepare(position);
         } else {
             return {};
         }
@@ -120,16 +123,12 @@ public:
     [[nodiscard]] auto& trainer() noexcept { return trainer_; }
     [[nodiscard]] const auto& trainer() const noexcept { return trainer_; }
     void begin() { begin_with<Model>(trainer_, in_); }
-    [[nodiscard]] std::string fault_at(std::uint64_t position) {
-        return rank_data<MakeTask>::fault_of(data_.trained(), position);
-    }
-    [[nodiscard]] std::string validation_fault_at(std::uint64_t position) {
-        return rank_data<MakeTask>::fault_of(data_.validation(), position);
-    }
-    [[nodiscard]] trained_step step(bool stop) { return {trainer_.step(data_.trained(), stop)}; }
+    [[nodiscard]] std::string fault(purpose use, std::uint64_t position) { return data_.fault(use, position); }
+    [[nodiscard]] trained_step step(bool stop) { return {trainer_.step(data_.of(purpose::training), stop)}; }
     [[nodiscard]] double validate(const pulse::train::evaluation& what, std::uint64_t first) {
-        data_.validation().evaluate_at(what);
-        return trainer_.evaluate(data_.validation(), first);
+        auto& judging = data_.of(purpose::validation);
+        judging.evaluate_at(what);
+        return trainer_.evaluate(judging, first);
     }
     void report(rank_results& to) const { data_.report(to); }
     [[nodiscard]] std::vector<drawing_weights> averages() {

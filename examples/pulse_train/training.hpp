@@ -84,7 +84,7 @@ public:
             }
             const auto began = clock::now();
             if (traced) { origin_ns_ = pulse::trace::now_ns(); }
-            require_samples([&] { return trained_.fault_at(trainer_.samples()); },
+            require_samples([&] { return trained_.fault(purpose::training, trainer_.samples()); },
                             "step " + std::to_string(trainer_.steps() + 1));
             const trained_step made = trained_.step(asks_to_stop());
             const pulse::train::step_outcome& done = made.outcome;
@@ -188,7 +188,7 @@ private:
             double stops = asks_to_stop() ? 1 : 0;
             transport_.sum({&stops, 1});
             if (stops != 0) { return false; }
-            require_samples([&] { return trained_.validation_fault_at(first); },
+            require_samples([&] { return trained_.fault(purpose::validation, first); },
                             "the validation behind step " + std::to_string(trainer_.steps()));
             for (std::size_t k = 0; k != times.size(); ++k) {
                 made.at_time[k] += trained_.validate({times[k], samples}, first);

@@ -4,6 +4,7 @@ Usage: pulse_train_cascade.py PROGRAM [MPIRUN flags...]: the command line that s
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import unittest
@@ -33,6 +34,8 @@ class MadeUp(Case):
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
                 for name in ("samples.png", "samples_first.png"):
                     self.assertEqual((out / name).read_bytes(), (alone / name).read_bytes())
+        eight = self.train(*BOTH, "--steps", 1, "--ranks", 2, "--optimizer", "adamw8", **MADE_UP)
+        self.assertEqual(report(eight)["planned_peak_bytes"], report(eight)["measured_peak_bytes"])
         half = self.train("--steps", 3, *BOTH, *options[4:], "--ranks", 2, **MADE_UP)
         self.same_tensors(alone, self.train(*options, "--ranks", 3, "--resume", half / "checkpoints", **MADE_UP))
         again = self.train("--steps", 6, *BOTH, *options[4:], "--plan", half / "plan.json", "--resume", half / "checkpoint.safetensors",
@@ -77,6 +80,8 @@ class MadeUp(Case):
         refused("--cascade-with", "sd_none", names=["--cascade-with", "sd_none"])
         refused(*BOTH, "--replicas", 2, names=["--replicas", "one pipeline"])
         refused(*BOTH, "--placement", "sequential", names=["placement", "folded"])
+        refused(*BOTH, "--plan-time", 3, names=["--plan-time", "cascade"])
+        refused(*BOTH, "--shard-optimizer", names=["--shard-optimizer", "no replicas"])
         refused(*BOTH, "--size", 16, names=["--size", "--cascade-with"])
         refused(*BOTH, "--self-conditioning", names=["--self-conditioning", "--cascade-with"])
         refused(*BOTH, "--profile", ROOM, names=["--profile", "--cascade-with"])
@@ -107,13 +112,24 @@ class Pictures(Case):
 
     def test_both_train_alike_however_pictures_are_encoded(self):
         before = self.learn("--ranks", 1, "--flip", "yes")
-        for how in ("--ranks 2", f"--ranks 2 --encode once --cache {fresh()}", "--ranks 3 --encode each-step"):
+        cache = fresh()
+        for how in ("--ranks 2", f"--ranks 2 --encode once --cache {cache}", f"--ranks 1 --encode once --cache {cache}",
+                    "--ranks 3 --encode each-step"):
             with self.subTest(how):
                 out = self.learn(*how.split(), "--flip", "yes")
                 self.same_training(before, out)
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        self.assertTrue((cache / "second").is_dir())
         half = self.learn("--ranks", 2, "--flip", "yes", steps=1)
         self.same_tensors(before, self.learn("--flip", "yes", "--resume", half / "checkpoints"))
+
+    def test_what_is_not_trained_on_judges_both(self):
+        options = ("--validate", 0.3, "--keep-best", "yes", "--sample-every", 2, "--prompt", "cat")
+        one, two = (self.learn(*options, "--ranks", ranks, sample=1) for ranks in (1, 2))
+        self.assertEqual(report(one)["validation"], report(two)["validation"])
+        self.assertTrue((one / "best").is_dir())
+        for name in ("samples.png", "samples_first.png"):
+            self.assertEqual((one / "drawn/step-00000002" / name).read_bytes(), (two / "drawn/step-00000002" / name).read_bytes())
 
     def test_one_draws_after_the_other_and_both_are_exported(self):
         draw = ("--prompt", "a red cat", "--prompt", "cat")
@@ -124,7 +140,11 @@ class Pictures(Case):
             self.assertEqual(json.loads((folder / "unet/config.json").read_text())["in_channels"], channels)
         again = self.train("--from", folders[0], "--cascade-from", folders[1], *BOTH, "--steps", 0, *draw, model=FIRST, data=self.data,
                            sample=3, size=())
-        begun = self.learn(*draw, steps=0, sample=3, size=())
+        alone = fresh()
+        begun = self.learn(*draw, "--cascade-export", alone, "--export-type", "fp16", steps=0, sample=3, size=())
+        half = Safetensors(alone / "unet/diffusion_pytorch_model.safetensors").tensors
+        whole = Safetensors(self.second / "unet/diffusion_pytorch_model.safetensors").tensors
+        self.assertEqual({name: 2 * len(values) for name, values in half.items()}, {name: len(values) for name, values in whole.items()})
         for name in ("samples_first.png", "pictures/0000.png", "pictures/0002.png"):
             self.assertEqual((again / name).read_bytes(), (out / name).read_bytes())
             self.assertNotEqual((begun / name).read_bytes(), (out / name).read_bytes())
@@ -132,9 +152,20 @@ class Pictures(Case):
     def test_wrong_use_is_refused(self):
         both = ("--from", self.folder, "--cascade-from", self.second, *BOTH)
         for options, names in (((*both, "--encode", "bubbles"), ["--encode", "cascade"]),
-                               (("--from", self.second, "--cascade-from", self.folder, *BOTH), ["--from", "in_channels"]),
+                               (("--from", self.second, "--cascade-from", self.folder, *BOTH), ["--from: ", "in_channels"]),
+                               (("--from", self.folder, "--cascade-from", self.folder, *BOTH), ["--cascade-from: ", "in_channels"]),
+                               ((*both, "--cascade-export", ROOM), ["--cascade-export: "]),
                                ((*both, "--export", ROOM / "x", "--cascade-export", ROOM / "x"), ["--cascade-export", "--export"])):
             self.refuses("--steps", 1, *options, names=names, model=FIRST, data=self.data)
+        other = fresh()
+        shutil.copytree(self.second, other)
+        config = other / "scheduler/scheduler_config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "prediction_type": "epsilon"}))
+        self.refuses("--steps", 1, "--from", self.folder, "--cascade-from", other, *BOTH, names=["--cascade-from: ", "scheduler"], model=FIRST,
+                     data=self.data)
+        small = fresh()
+        self.refuses(names=["--cascade-export: "], raw=[PROGRAM, "--model", FIRST, *BOTH, "--init", "--steps", 0, "--tokenizer",
+                                                         ROOM / "tokenizer", "--export", small, "--cascade-export", ROOM], out=small)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,39 @@
 #pragma once
 
+#include <cstdint>
+
 #include <pulse/model/layer.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 
 namespace pulse {
 
-/// What a rank keeps of each parameter of a model that is trained on this backend: values of its scalars, and what
-/// AdamW and the average of the weights keep beside them, with the tables that updates on this backend need. Throws
-/// input_error as adamw_memory.
+namespace detail {
+
+template <class Model>
+[[nodiscard]] constexpr std::int64_t conditioning_parameters_of() {
+    if constexpr (Model::is_conditioned) {
+        return parameter_elements<typename Model::conditioning>();
+    } else {
+        return 0;
+    }
+}
+
+} // namespace detail
+
+/// What a rank keeps of each parameter of a model, or of both of a cascade, that is trained on this backend: values of
+/// its scalars, and what AdamW and the average of the weights keep beside them, with the tables that updates on this
+/// backend need. Throws input_error as adamw_memory.
 template <class Model, class Backend>
 [[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false, const optimizer_form& form = {}) {
     parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)), form);
     kept.sharded = sharded;
     if constexpr (requires { Backend::tables; }) { kept.tables = Backend::tables; }
-    if constexpr (Model::is_conditioned) {
-        kept.conditioning_parameters = parameter_elements<typename Model::conditioning>();
+    if constexpr (requires { typename Model::second; }) {
+        kept.conditioning_parameters = detail::conditioning_parameters_of<typename Model::first>();
+        kept.second_conditioning_parameters = detail::conditioning_parameters_of<typename Model::second>();
+    } else {
+        kept.conditioning_parameters = detail::conditioning_parameters_of<Model>();
     }
     return kept;
 }

@@ -39,6 +39,8 @@ struct parameter_memory {
     update_tables tables{};
     /// Parameters of the conditioning module, which are among layer 0's: replicas share them for themselves.
     std::int64_t conditioning_parameters{};
+    /// Likewise of the second backbone of a cascade.
+    std::int64_t second_conditioning_parameters{};
     /// What is kept beside the parameters, in bytes, such as frozen networks that encode the data: on the device of the
     /// first stage, and on that of the last stage where it is another.
     std::int64_t beside_first_stage{};
@@ -83,6 +85,9 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     }
     if (kept.conditioning_parameters < 0) {
         throw input_error("parameter_memory: conditioning_parameters must not be negative");
+    }
+    if (kept.second_conditioning_parameters < 0) {
+        throw input_error("parameter_memory: second_conditioning_parameters must not be negative");
     }
     if (kept.beside_first_stage < 0) { throw input_error("parameter_memory: beside_first_stage must not be negative"); }
     if (kept.beside_last_stage < 0) { throw input_error("parameter_memory: beside_last_stage must not be negative"); }
@@ -143,13 +148,16 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
 
 namespace detail {
 
-/// Calls with the number of parameters of every block of a device: its layers, and the conditioning module apart.
+/// Calls with the number of parameters of every block of a device: its layers, and the conditioning modules apart.
 template <class Call>
 constexpr void for_each_block(const step_model& model, int device, const parameter_memory& kept, Call&& call) {
     for (int l = 0; l != model.layer_count(); ++l) {
         if (model.device_of_stage(model.stage_of_layer(l)) != device) { continue; }
         const std::int64_t all = elements_of(model.layer(l).parameter_bytes, kept);
-        const std::int64_t apart = l == 0 && kept.conditioning_parameters <= all ? kept.conditioning_parameters : 0;
+        const int stage = model.stage_of_layer(l);
+        const bool begins = model.begins_chain(stage) && model.first_layer(stage) == l;
+        const std::int64_t own = l == 0 ? kept.conditioning_parameters : kept.second_conditioning_parameters;
+        const std::int64_t apart = begins && own <= all ? own : 0;
         if (apart != 0) { call(apart); }
         call(all - apart);
     }
@@ -183,7 +191,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
 /// layer.
 [[nodiscard]] constexpr std::int64_t table_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
-    std::int64_t bytes = kept.tables.fixed;
+    std::int64_t bytes = kept.tables.fixed * (1 + static_cast<std::int64_t>(model.further_chains().size()));
     detail::for_each_block(model, device, kept, [&](std::int64_t size) {
         const std::int64_t mine = detail::share_of_block(size, replicas, replica);
         const std::int64_t chunks = (mine + kept.tables.chunk_elements - 1) / kept.tables.chunk_elements;

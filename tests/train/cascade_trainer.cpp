@@ -153,7 +153,7 @@ template <class First = one_net, class Second = other_net>
     c.routing = static_cast<skip_routing>(seed / 2 % 2);
     c.recompute = static_cast<recomputation>(seed % 3);
     candidate_options options;
-    options.kept = kept_by<First, math>(false, form);
+    options.kept = kept_by<cascade<First, Second>, math>(false, form);
     const cost_table first = timed(costs_of<First>());
     return plan_cascade(first, timed(costs_of<Second>()), c, one_node(ranks, pulse::link{}), options);
 }

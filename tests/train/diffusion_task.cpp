@@ -560,7 +560,7 @@ TEST_CASE("a model of a cascade reads the means of squares and a normal number o
     const enlargement how{.times = 2, .width = 4};
     const diffusion_options larger{.greatest_elements = 18};
     const auto first_of = [&](std::uint64_t position) {
-        return detail::small_noise_at(how, detail::noise_at(larger, position, 16));
+        return pulse::train::detail::small_noise_at(how, pulse::train::detail::noise_at(larger, position, 16));
     };
     for (std::uint64_t position = 0; position != 9; ++position) {
         CHECK(first_of(position + 1) - first_of(position) >= 4);

@@ -10,8 +10,8 @@
 
 namespace pulse_train {
 
-/// An event file of TensorBoard: numbers and pictures by step, each in the file when a call returns. Every failure throws
-/// input_error with the name of the file or folder.
+/// An event file of TensorBoard: numbers and pictures by step, each in the file when a call returns. Every failure
+/// throws input_error with the name of the file or folder.
 ///
 /// Source: TensorFlow's TFRecord framing, event.proto and summary.proto.
 class event_file {

@@ -72,8 +72,8 @@ template <class Model>
     return found;
 }
 
-/// The weights of the ControlNet of --control-from, or null where there is none. Throws input_error likewise, and naming
-/// an option of ControlNets where the model is none.
+/// The weights of the ControlNet of --control-from, or null where there is none. Throws input_error likewise, and
+/// naming an option of ControlNets where the model is none.
 template <class Model>
 [[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_branch(const arguments& a) {
     if constexpr (pulse::reads_hint<Model>) {

@@ -176,8 +176,8 @@ private:
         transport_.sum({&least, 1});
         if (least != 0) { least_loss_ = least; }
     }
-    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less. Whether
-    /// that was not stopped before there was a result.
+    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less.
+    /// Whether that was not stopped before there was a result.
     bool validate(std::optional<progress>& shown) {
         if (in_.validation == nullptr) { return true; }
         const std::uint64_t samples = in_.validation->evaluated->samples;

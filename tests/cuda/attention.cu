@@ -37,8 +37,8 @@ using namespace pulse::test;
 
 namespace {
 
-/// On the kernels that the policy chooses, which are those of an engine. Of policies whose kernels differ from another's
-/// in an instruction some kernels are tested, for the sake of compile time: by check_by.
+/// On the kernels that the policy chooses, which are those of an engine. Of policies whose kernels differ from
+/// another's in an instruction some kernels are tested, for the sake of compile time: by check_by.
 template <class P>
 void check(const attention_shape& s, int batch, std::uint32_t seed, attention_engine engine, double sharpness = 1.0,
            std::size_t shift = 0) {

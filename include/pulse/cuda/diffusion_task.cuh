@@ -74,8 +74,8 @@ public:
     }
 
     /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`,
-    /// its loss is not. Puts the step's table into the stream. Throws input_error where images of the data's size cannot
-    /// be enlarged as the model reads them.
+    /// its loss is not. Puts the step's table into the stream. Throws input_error where images of the data's size
+    /// cannot be enlarged as the model reads them.
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         train::detail::require_enlargeable(options_, images_.data().elements(), images_.layout().channels);
         uploaded_.synchronize();

@@ -23,8 +23,8 @@
 namespace pulse::cuda {
 
 /// There is no graph of some work: its capture was refused or ended, as a library made a call that a graph cannot hold,
-/// left a branch open or waited for work from outside, or another thread waited for the whole device; or the graph could
-/// not be made.
+/// left a branch open or waited for work from outside, or another thread waited for the whole device; or the graph
+/// could not be made.
 struct capture_ended : error {
     using error::error;
 };

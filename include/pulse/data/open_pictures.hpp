@@ -44,7 +44,8 @@ struct caption_options {
     std::string column{}; ///< field of metadata and of JSON captions; empty: `text`, else `caption`, else `prompt`
     folder_names folders = folder_names::nothing;
     missing_caption on_missing = missing_caption::stop;
-    /// Conditioning images are read, so that what metadata say of them must be right; else what is wrong is passed over.
+    /// Conditioning images are read, so that what metadata say of them must be right; else what is wrong is passed
+    /// over.
     bool conditioning = false;
 };
 

@@ -57,8 +57,8 @@ template <class M>
     return detail::parameters_of_blocks<M>([](int block) { return frozen_parameters_of<M>(block); });
 }
 
-/// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M, or what is
-/// locked under the ControlNet M.
+/// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M, or what
+/// is locked under the ControlNet M.
 ///
 /// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
 /// input_error, one line that names the file and the key or the tensors.

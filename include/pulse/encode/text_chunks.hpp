@@ -8,8 +8,8 @@
 
 namespace pulse::encode {
 
-/// Texts that are longer than a text encoder's `tokens`: it runs on `chunks` pieces of them, each between a begin and an
-/// end of its own, and their states are joined. One chunk is a text as ever.
+/// Texts that are longer than a text encoder's `tokens`: it runs on `chunks` pieces of them, each between a begin and
+/// an end of its own, and their states are joined. One chunk is a text as ever.
 ///
 /// Source: kohya-ss/sd-scripts, --max_token_length 150 and 225 (two and three chunks), which trainers and pipelines
 /// follow; its copy of a state where a chunk of Stable Diffusion 2 is empty is left out.
@@ -22,8 +22,8 @@ struct text_chunks {
     /// Of the whole text, with one begin and one end: ids of a tokenizer, and states.
     [[nodiscard]] constexpr int length() const noexcept { return chunks == 1 ? tokens : chunks * inner() + 2; }
 
-    /// The ids of each chunk [chunks][tokens], of those of a text [length()], which begin with a mark; `mask` is 0 at the
-    /// padding behind its end. A chunk behind the end of the text has an end, too.
+    /// The ids of each chunk [chunks][tokens], of those of a text [length()], which begin with a mark; `mask` is 0 at
+    /// the padding behind its end. A chunk behind the end of the text has an end, too.
     [[nodiscard]] std::vector<std::int32_t> split(std::span<const std::int32_t> ids, std::span<const std::int32_t> mask,
                                                   std::int32_t end) const {
         if (chunks == 1) { return {ids.begin(), ids.end()}; }

@@ -117,8 +117,8 @@ public:
     }
 
     [[nodiscard]] bool has_hints() const noexcept { return hint_ != extent{}; }
-    /// The hint of picture `i`, where the model reads one, as the sample at a global position sees it. Throws input_error
-    /// naming it.
+    /// The hint of picture `i`, where the model reads one, as the sample at a global position sees it. Throws
+    /// input_error naming it.
     [[nodiscard]] std::vector<float> hint(std::uint32_t i, std::uint64_t position) const {
         const extent original = reading([&] { return data::upright_size(pictures_.index(), i); });
         try {

@@ -26,8 +26,8 @@ struct image_read_by<L> {
 template <any_model M>
 using image_of = typename detail::image_read_by<typename M::template layer_at<0>>::type;
 
-/// M reads a hint of each sample besides, such as a ControlNet does, whose shape is `hint` of the first layer: hints lie
-/// behind the images of the whole batch.
+/// M reads a hint of each sample besides, such as a ControlNet does, whose shape is `hint` of the first layer: hints
+/// lie behind the images of the whole batch.
 template <class M>
 concept reads_hint = any_model<M> && requires {
     typename M::template layer_at<0>::hint;

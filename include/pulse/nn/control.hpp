@@ -155,8 +155,8 @@ protected:
     }
 };
 
-/// The first layer of copy and locked encoder, on one input: `Locked` reads the images, `Trained` a hint of each besides,
-/// of the shape `Hint`. No gradient is made of them.
+/// The first layer of copy and locked encoder, on one input: `Locked` reads the images, `Trained` a hint of each
+/// besides, of the shape `Hint`. No gradient is made of them.
 template <label Name, layer Trained, layer Locked, static_shape Hint>
     requires(Trained::input::elements == Locked::input::elements + Hint::elements)
 struct enter_control : beside<Name, Trained, Locked> {

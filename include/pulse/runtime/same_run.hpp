@@ -40,8 +40,8 @@ template <class First, class Second>
 
 } // namespace detail
 
-/// What all ranks that train Model, or a cascade, on B by a plan have in common: build, model, backend with its scalars,
-/// and plan. For launch::agree, where ranks have no transport yet.
+/// What all ranks that train Model, or a cascade, on B by a plan have in common: build, model, backend with its
+/// scalars, and plan. For launch::agree, where ranks have no transport yet.
 template <model_or_cascade Model, backend B>
 [[nodiscard]] std::vector<launch::common_value> values_of_run(const plan& planned) {
     const std::string size = std::to_string(planned.pipeline_degree) + " x " + std::to_string(planned.data_degree) +

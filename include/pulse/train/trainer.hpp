@@ -88,8 +88,8 @@ public:
     void start(const Weights& from) {
         backbone_.start(from);
     }
-    /// Gives the weights that are not trained those of an open folder, before the first step; of a run that goes on too,
-    /// for no checkpoint has them. Each rank reads its own layers. Throws as from.read does.
+    /// Gives the weights that are not trained those of an open folder, before the first step; of a run that goes on
+    /// too, for no checkpoint has them. Each rank reads its own layers. Throws as from.read does.
     template <train::weights_source Weights>
     void lock(const Weights& from) {
         backbone_.lock(from);

@@ -55,8 +55,8 @@ struct networks_of : text_components<> {
     static constexpr bool known = false;
 };
 
-/// A text encoder of a folder, and the folder's components that are it and its tokenizer; it runs on so many chunks of a
-/// text (encode::text_chunks), of which the model reads all states.
+/// A text encoder of a folder, and the folder's components that are it and its tokenizer; it runs on so many chunks of
+/// a text (encode::text_chunks), of which the model reads all states.
 template <class Network, int Chunks = 1>
 struct text_component {
     using network = Network;

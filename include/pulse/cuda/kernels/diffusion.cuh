@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(diffusion_threads)
 }
 
 /// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the
-/// noise made where it is used: train::add_noise with the numbers of train::random_source. `offsets`, [batch][channels],
-/// are added to it; null: none.
+/// noise made where it is used: train::add_noise with the numbers of train::random_source. `offsets`,
+/// [batch][channels], are added to it; null: none.
 ///
 /// Moves at least batch * (stored bytes of an image + elements * sizeof(T)) bytes.
 template <class T, class Stored>

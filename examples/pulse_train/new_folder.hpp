@@ -56,7 +56,8 @@ class new_folder {
 public:
     /// Makes all of --export but its name; the arguments must outlive it. Throws input_error, before anything is
     /// written, naming the option and the file.
-    explicit new_folder(const arguments& a) : args_{a}, out_{a.export_to} {
+    explicit new_folder(const arguments& a) :
+        args_{a}, out_{within(a.export_option, [&] { return pulse::diffusers::folder_writer<>{a.export_to}; })} {
         const std::vector<tokenizer_place> tokenizers = tokenizers_of(a);
         within(a.export_option, [&] {
             add_networks();

@@ -80,7 +80,7 @@ class MadeUp(Case):
         refused("--cascade-with", "sd_none", names=["--cascade-with", "sd_none"])
         refused(*BOTH, "--replicas", 2, names=["--replicas", "one pipeline"])
         refused(*BOTH, "--placement", "sequential", names=["placement", "folded"])
-        refused(*BOTH, "--plan-time", 3, names=["--plan-time", "cascade"])
+        self.refuses(names=["--plan-time", "cascade"], raw=[PROGRAM, "--model", FIRST, *BOTH, "--data", "synthetic", "--plan-time", 3])
         refused(*BOTH, "--shard-optimizer", names=["--shard-optimizer", "no replicas"])
         refused(*BOTH, "--size", 16, names=["--size", "--cascade-with"])
         refused(*BOTH, "--self-conditioning", names=["--self-conditioning", "--cascade-with"])
@@ -142,9 +142,8 @@ class Pictures(Case):
                            sample=3, size=())
         alone = fresh()
         begun = self.learn(*draw, "--cascade-export", alone, "--export-type", "fp16", steps=0, sample=3, size=())
-        half = Safetensors(alone / "unet/diffusion_pytorch_model.safetensors").tensors
-        whole = Safetensors(self.second / "unet/diffusion_pytorch_model.safetensors").tensors
-        self.assertEqual({name: 2 * len(values) for name, values in half.items()}, {name: len(values) for name, values in whole.items()})
+        sizes = [(folder / "unet/diffusion_pytorch_model.safetensors").stat().st_size for folder in (alone, self.second)]
+        self.assertLess(sizes[0], 0.7 * sizes[1])
         for name in ("samples_first.png", "pictures/0000.png", "pictures/0002.png"):
             self.assertEqual((again / name).read_bytes(), (out / name).read_bytes())
             self.assertNotEqual((begun / name).read_bytes(), (out / name).read_bytes())

@@ -1,8 +1,8 @@
 // The cards that people own, eight devices of a data centre, four nodes with slow links between them, and PULSE's own
 // clusters and models: pulse's tuned plan against the tuned baselines, simulated.
 //   bench_paper [--quick] [--model NAME] [--cluster NAME...] [--global-batch N] [--refine SECONDS] [--json FILE]
-// Every method is tuned over the same degrees, microbatch sizes and memory; see `methods`, tune_block_pipeline and
-// tune_sharding for what each may choose.
+// Every method is tuned over the same degrees, microbatch sizes and memory; see paper_methods, tune_block_pipeline
+// and tune_sharding for what each may choose.
 // Exit status: 0 measured, 1 failed, 2 refused.
 #include <algorithm>
 #include <cstddef>
@@ -19,13 +19,14 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/model/graph.hpp>
+#include <pulse/nn/value_graph.hpp>
 #include <pulse/profile/analytic.hpp>
-#include <pulse/schedule/synthesize.hpp>
 #include <pulse/tune/tuner.hpp>
 
 #include "block_pipeline.hpp"
 #include "fully_sharded.hpp"
 #include "json_output.hpp"
+#include "paper_methods.hpp"
 #include "paper_settings.hpp"
 #include "run_bench.hpp"
 #include "tuning_table.hpp"
@@ -34,6 +35,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using namespace pulse;
+using method = pulse_bench::paper_method;
 using setting = pulse_bench::paper_setting;
 
 constexpr double throughput_claim = 2.3;
@@ -47,91 +49,6 @@ struct paper_options {
     double refine_seconds{1.0};
     std::string json{};
 };
-
-/// A method with what its authors let it choose.
-struct method {
-    std::string name{};
-    tune_options space{};
-};
-
-tune_options common(const setting& in) {
-    tune_options o{};
-    o.global_batch = in.global_batch;
-    for (int p = 2; p <= in.machine.devices(); p *= 2) { o.pipeline_degrees.push_back(p); }
-    // 16-bit values and gradients; 32-bit masters and two moments: of every method the same, no average.
-    o.kept = {.scalar_bytes = 2, .gradient_bytes = 2, .state_bytes = 12};
-    o.memory_gb_per_s = in.on.memory_gb_per_s * in.on.efficiency;
-    o.sharded_optimizers = {false, true};
-    o.ranked = 3;
-    return o;
-}
-
-std::vector<method> methods(const setting& in, double refine_seconds) {
-    const tune_options base = common(in);
-    std::vector<method> all{};
-    const auto add = [&](const char* name, auto change) {
-        all.push_back({.name = name, .space = base});
-        // The executor of pulse exchanges directly; other libraries have rings, which cross nodes least.
-        if (all.size() > 1) { all.back().space.exchange = replica_exchange::ring; }
-        change(all.back().space);
-    };
-    add("pulse", [&](tune_options& o) {
-        o.placements = {placement::folded};
-        o.waves = {1, 2};
-        o.slacks = {0.0, 0.05};
-        if (refine_seconds > 0) {
-            o.refine = [refine_seconds](const schedule_problem& problem) {
-                return synthesize(problem, {.limit = {.seconds = refine_seconds}});
-            };
-        }
-    });
-    for (const skip_routing routing : {skip_routing::relayed, skip_routing::direct}) {
-        const bool relayed = routing == skip_routing::relayed;
-        add(relayed ? "1F1B, relayed" : "1F1B, direct", [&](tune_options& o) {
-            o.placements = {placement::sequential};
-            o.routings = {routing};
-            o.methods = {schedule_method::one_f_one_b};
-            o.split_backwards = {false};
-            o.slacks = {0.0, 0.05};
-        });
-    }
-    for (const skip_routing routing : {skip_routing::relayed, skip_routing::direct}) {
-        const bool relayed = routing == skip_routing::relayed;
-        add(relayed ? "interleaved, relayed" : "interleaved, direct", [&](tune_options& o) {
-            o.placements = {placement::interleaved};
-            o.chunks = {2, 4};
-            o.routings = {routing};
-            o.methods = {schedule_method::interleaved};
-            o.split_backwards = {false};
-        });
-    }
-    add("ZB-V, direct", [&](tune_options& o) {
-        o.placements = {placement::folded};
-        o.fold = fold_cut::balanced;
-        o.waves = {1};
-        o.routings = {skip_routing::direct};
-        o.methods = {schedule_method::zb_v};
-        o.split_backwards = {true};
-    });
-    add("Hanayo, direct", [&](tune_options& o) {
-        o.placements = {placement::folded};
-        o.fold = fold_cut::balanced;
-        o.waves = {1, 2, 4};
-        o.routings = {skip_routing::direct};
-        o.methods = {schedule_method::hanayo};
-        o.split_backwards = {false};
-    });
-    add("data parallel", [&](tune_options& o) {
-        o.pipeline_degrees = {1};
-        o.placements = {placement::sequential, placement::interleaved};
-    });
-    // What pulse_plan chooses among, and pulse runs.
-    add("any placement", [&](tune_options& o) {
-        o.pipeline_degrees = {};
-        o.exchange = replica_exchange::direct;
-    });
-    return all;
-}
 
 /// What a method came to; bytes of all devices together.
 struct outcome {
@@ -169,7 +86,7 @@ outcome tuned(const graph_view& model, const setting& in, const method& by) {
 
 outcome cut_by_blocks(const graph_view& model, const setting& in) {
     const std::string name = "1F1B, cut by blocks";
-    const auto best = pulse_bench::tune_block_pipeline(costs_of(model, in), in.machine, common(in));
+    const auto best = pulse_bench::tune_block_pipeline(costs_of(model, in), in.machine, pulse_bench::common_space(in));
     if (!best) { return {.name = name, .why = "no stages of as many blocks each fit"}; }
     return outcome_of(name, *best);
 }
@@ -177,7 +94,7 @@ outcome cut_by_blocks(const graph_view& model, const setting& in) {
 /// Over all devices by a stage of ZeRO; without one over those of each node, as is best.
 outcome sharded(const graph_view& model, const setting& in, std::optional<int> stage) {
     outcome out{.name = stage ? "ZeRO-" + std::to_string(*stage) : "FSDP, hybrid"};
-    const tune_options base = common(in);
+    const tune_options base = pulse_bench::common_space(in);
     const auto best = pulse_bench::tune_sharding(costs_of(model, in), in.machine, {base.kept, base.memory_gb_per_s},
                                                  in.global_batch, !stage, stage);
     if (!best) {
@@ -234,8 +151,10 @@ std::string binding(const graph_view& model, const setting& in, const outcome& p
 /// compared with where a method is no pipeline.
 ordered_json compare(const std::string& name, const setting& in, double refine_seconds, bool whole_pipeline,
                      std::vector<outcome>& found) {
-    const graph_view model = pulse_bench::paper_graph(name);
-    std::vector<method> all = methods(in, refine_seconds);
+    const value_graph graph =
+        pulse_bench::use_paper_config(name, [](const auto& config) { return value_graph_of(config); });
+    const graph_view model = graph.view();
+    std::vector<method> all = pulse_bench::paper_methods(in, refine_seconds);
     if (!whole_pipeline) { found.assign(all.size(), {}); }
     std::vector<std::future<outcome>> others(all.size());
     for (std::size_t m = 0; m != all.size(); ++m) {

@@ -4,19 +4,21 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
-#include <pulse/model/graph.hpp>
-#include <pulse/nn/value_graph.hpp>
-#include <pulse/zoo/known_models.hpp>
+#include <pulse/nn/unet_config.hpp>
+#include <pulse/nn/uvit.hpp>
+#include <pulse/zoo/hunyuan_dit.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+#include <pulse/zoo/uvit.hpp>
 
 namespace pulse_bench {
 
-/// On what a league is played: `models` by the names of paper_graph.
+/// On what a league is played: `models` by their names in paper_models.
 struct paper_setting {
     pulse::device on{};
     pulse::cluster machine{};
@@ -28,24 +30,24 @@ namespace detail {
 
 /// SD 2.1 at 256 pixels with other widths, as PULSE scales it (arXiv 2606.19163, evaluation). Its heads have 64
 /// channels; those of 928 channels 58, the next number below by which they divide.
-[[nodiscard]] inline pulse::value_graph scaled_sd21(const pulse::label& name, int channels) {
+[[nodiscard]] inline pulse::unet_config scaled_sd21(const pulse::label& name, int channels) {
     pulse::unet_config c = pulse::sd21::config;
     c.name = name;
     c.sample_size = 32;
     c.transformer_head_dim = 64;
     while (channels % c.transformer_head_dim != 0) { --c.transformer_head_dim; }
     c.block_out_channels = {channels, 2 * channels, 4 * channels, 4 * channels};
-    return pulse::value_graph_of(c);
+    return c;
 }
 
 /// U-ViT-H/2 with 49 blocks of 2,048 features, the same paper's.
-[[nodiscard]] inline pulse::value_graph scaled_uvit() {
+[[nodiscard]] inline pulse::uvit_config scaled_uvit() {
     pulse::uvit_config c = pulse::uvit_h2::config;
     c.name = "uvit_2b7";
     c.embed_dim = 2048;
     c.num_heads = 32;
     c.depth = 48;
-    return pulse::value_graph_of(c);
+    return c;
 }
 
 } // namespace detail
@@ -54,16 +56,17 @@ namespace detail {
 inline constexpr std::array<std::string_view, 8> paper_models{"sd21",    "uvit_h2", "hunyuan_dit_v12", "sdxl",
                                                               "sd2_1b7", "sd2_4b1", "sd2_7b1",         "uvit_2b7"};
 
-/// The graph of one of paper_models.
-[[nodiscard]] inline pulse::graph_view paper_graph(std::string_view name) {
-    if (const pulse::known_model* known = pulse::find_model(name)) { return known->graph; }
-    static const std::array scaled{std::pair{"sd2_1b7", detail::scaled_sd21("sd2_1b7", 448)},
-                                   std::pair{"sd2_4b1", detail::scaled_sd21("sd2_4b1", 704)},
-                                   std::pair{"sd2_7b1", detail::scaled_sd21("sd2_7b1", 928)},
-                                   std::pair{"uvit_2b7", detail::scaled_uvit()}};
-    for (const auto& [known, graph] : scaled) {
-        if (known == name) { return graph.view(); }
-    }
+/// Calls use(config) with the config of one of paper_models.
+template <class Use>
+auto use_paper_config(std::string_view name, const Use& use) {
+    if (name == "sd21") { return use(pulse::sd21::config); }
+    if (name == "uvit_h2") { return use(pulse::uvit_h2::config); }
+    if (name == "hunyuan_dit_v12") { return use(pulse::hunyuan_dit_v12::config); }
+    if (name == "sdxl") { return use(pulse::sdxl::config); }
+    if (name == "sd2_1b7") { return use(detail::scaled_sd21("sd2_1b7", 448)); }
+    if (name == "sd2_4b1") { return use(detail::scaled_sd21("sd2_4b1", 704)); }
+    if (name == "sd2_7b1") { return use(detail::scaled_sd21("sd2_7b1", 928)); }
+    if (name == "uvit_2b7") { return use(detail::scaled_uvit()); }
     throw std::logic_error("bench_paper: no such model");
 }
 

@@ -1,8 +1,8 @@
 // The cards that people own, eight devices of a data centre, four nodes with slow links between them, and PULSE's own
 // clusters and models: pulse's tuned plan against the tuned baselines, simulated.
 //   bench_paper [--quick] [--model NAME] [--cluster NAME...] [--global-batch N] [--refine SECONDS] [--json FILE]
-// Every method is tuned over the same degrees, microbatch sizes and memory; see paper_methods, tune_block_pipeline
-// and tune_sharding for what each may choose.
+// Every method is tuned over the same degrees, microbatch sizes and memory; see paper_methods, tune_block_pipeline,
+// tune_sharding and tune_split for what each may choose.
 // Exit status: 0 measured, 1 failed, 2 refused.
 #include <algorithm>
 #include <cstddef>
@@ -24,6 +24,7 @@
 #include <pulse/tune/tuner.hpp>
 
 #include "block_pipeline.hpp"
+#include "domain_parallel.hpp"
 #include "fully_sharded.hpp"
 #include "json_output.hpp"
 #include "paper_methods.hpp"
@@ -109,6 +110,29 @@ outcome sharded(const graph_view& model, const setting& in, std::optional<int> s
     return out;
 }
 
+/// The best of groups of 2, 4, ... devices.
+outcome split_by_rows(const std::string& name, const graph_view& model, const setting& in) {
+    outcome out{.name = "domain parallel", .why = "no group's microbatch fits, or groups do not divide the batch"};
+    const tune_options base = pulse_bench::common_space(in);
+    const auto needs = pulse_bench::use_paper_config(name, [](const auto& c) { return pulse_bench::row_needs_of(c); });
+    for (const int group : base.pipeline_degrees) {
+        const auto best = pulse_bench::tune_split(costs_of(model, in), needs, in.machine,
+                                                  {base.kept, base.memory_gb_per_s}, in.global_batch, group);
+        // Of equals the smallest group, which sends least.
+        if (!best || (out.step_us > 0 && out.step_us <= 1.001 * best->step.step_us)) { continue; }
+        out.step_us = best->step.step_us;
+        out.samples_per_s = in.global_batch / best->step.step_us * 1e6;
+        out.idle = 1 - (best->step.compute_us - best->wait_us) / best->step.step_us;
+        out.pipeline_bytes = static_cast<double>(best->sent_bytes);
+        out.replica_bytes = static_cast<double>(best->step.sent_bytes) * in.machine.devices();
+        char waits[64];
+        std::snprintf(waits, sizeof waits, "pictures over %d, waits %.1f %%, ", group,
+                      100 * best->wait_us / best->step.step_us);
+        out.plan = waits + pulse_bench::to_text(best->how);
+    }
+    return out;
+}
+
 /// Step time if all devices did nothing but the passes' arithmetic, evenly.
 double ideal_us(const graph_view& model, const setting& in, const tune_candidate& c) {
     double load = 0;
@@ -175,6 +199,7 @@ ordered_json compare(const std::string& name, const setting& in, double refine_s
         found.push_back(cut_by_blocks(model, in));
         for (const int stage : {1, 2, 3}) { found.push_back(sharded(model, in, stage)); }
         if (in.machine.nodes > 1) { found.push_back(sharded(model, in, {})); }
+        found.push_back(split_by_rows(name, model, in));
     }
 
     std::printf("\n%s on %s (%g GB/s between two devices", name.c_str(), in.machine.name.str().c_str(),

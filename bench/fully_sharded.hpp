@@ -124,11 +124,13 @@ struct sharded_rings {
                                                                                                       : 1} {}
 
     /// A ring goes through a node once, so that its link is not shared, and is as slow as the slowest hop.
+    [[nodiscard]] double hop_us(std::int64_t bytes) const {
+        double hop = where.devices_per_node > 1 ? where.intra_node.transfer_us(bytes) : 0.0;
+        if (group > where.devices_per_node) { hop = std::max(hop, where.inter_node.transfer_us(bytes)); }
+        return hop;
+    }
     [[nodiscard]] double gather_us(std::int64_t bytes) const {
-        const std::int64_t share = share_of(bytes, group);
-        double hop = where.devices_per_node > 1 ? where.intra_node.transfer_us(share) : 0.0;
-        if (group > where.devices_per_node) { hop = std::max(hop, where.inter_node.transfer_us(share)); }
-        return bytes == 0 ? 0.0 : (group - 1) * hop;
+        return bytes == 0 ? 0.0 : (group - 1) * hop_us(share_of(bytes, group));
     }
     /// Every device of a node has a ring of its own over the nodes; they share the node's link.
     [[nodiscard]] double across_us(std::int64_t bytes) const {

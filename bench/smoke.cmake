@@ -303,7 +303,7 @@ if(name STREQUAL "bench_paper")
     endif()
     file(READ ${SCRATCH}/paper.json json)
     # One node with its degrees tuned and as one pipeline, then four nodes, which alone have hybrid sharding.
-    foreach(pair IN ITEMS "0;13" "1;13" "2;14")
+    foreach(pair IN ITEMS "0;14" "1;14" "2;15")
         list(GET pair 0 setting)
         list(GET pair 1 expected)
         string(JSON methods LENGTH "${json}" settings ${setting} methods)

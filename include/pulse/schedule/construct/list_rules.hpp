@@ -14,36 +14,52 @@ enum class list_effort : std::uint8_t { one, rules };
 
 namespace detail {
 
-/// Weights of a priority rule. Key of an operation of microbatch k = base + k x T, T = the largest device load, smaller
-/// first, with h the earliest start in a microbatch that runs alone:
-/// base(F) = forward h(F); base(B) = forward h(last F) + backward (h(B) - h(last F)) - early T;
+/// A priority rule: weights of its keys, and how long a device waits. Keys are fixed before a run begins; what changes
+/// while it goes on, as the bytes held, is list_limits' and the memory_guard's.
+///
+/// Key of an operation of microbatch k = base + k x T, T = the largest device load, smaller first, with h the earliest
+/// start in a microbatch that runs alone:
+/// base(F) = forward h(F); base(B) = forward h(last F) + h(B) - h(last F) - early T;
 /// base(W) = base(B) + duration(B) + late T; the previews of a microbatch, base(P), end
 /// ahead T before its first forward when they run without a pause.
 struct list_rule {
     /// 2 makes deeper stages less urgent, -1 goes depth first.
     double forward{1};
-    double backward{1};
     double early{};
     double late{};
-    /// See list_limits.
-    double delay{};
     /// How early previews run before the forward that reads them.
     double ahead{};
+    /// No part of the key: list_limits::delay of list_engine.hpp.
+    double delay{};
+
+    [[nodiscard]] constexpr bool operator==(const list_rule&) const = default;
 };
 
-/// The rules of an effort, the likeliest winners first.
-[[nodiscard]] constexpr std::vector<list_rule> list_rules(list_effort effort) {
+/// The rules of an effort for a problem with or without previews, in the order in which they are tried: the likeliest
+/// winners first.
+[[nodiscard]] constexpr std::vector<list_rule> list_rules(list_effort effort, bool previews) {
     constexpr double always = 1e6;
-    if (effort == list_effort::one) { return {{1, 1, 1, always, 0}}; }
     std::vector<list_rule> rules{};
-    for (const double delay : {0.0, 0.5, 1.0}) {
-        for (const double late : {always, 1.0, 2.0, 4.0}) {
-            for (const double early : {1.0, 0.0, 2.0, always}) {
-                for (const double forward : {1.0, 2.0, 0.0, -1.0}) {
-                    if (late != always && forward == 0.0) { continue; }
-                    rules.push_back({forward, 1, early, late, delay});
+    if (effort == list_effort::one) {
+        rules.push_back({.early = 1, .late = always});
+    } else {
+        for (const double delay : {0.0, 0.5, 1.0}) {
+            for (const double late : {always, 1.0, 2.0, 4.0}) {
+                for (const double early : {1.0, 0.0, 2.0, always}) {
+                    for (const double forward : {1.0, 2.0, 0.0, -1.0}) {
+                        if (late != always && forward == 0.0) { continue; }
+                        rules.push_back({.forward = forward, .early = early, .late = late, .delay = delay});
+                    }
                 }
             }
+        }
+    }
+    if (!previews) { return rules; }
+    const auto plain = rules;
+    for (const double ahead : {1.0, 3.0, always}) {
+        for (list_rule rule : plain) {
+            rule.ahead = ahead;
+            rules.push_back(rule);
         }
     }
     return rules;
@@ -70,8 +86,7 @@ public:
         const double turn = head(pass::forward, stages - 1);
         std::vector<double> base{};
         for (std::size_t s = 0; s != stages; ++s) {
-            const double backward =
-                rule.forward * turn + rule.backward * (head(pass::backward_input, s) - turn) - rule.early * period_;
+            const double backward = rule.forward * turn + (head(pass::backward_input, s) - turn) - rule.early * period_;
             base.push_back(rule.forward * head(pass::forward, s));
             base.push_back(backward);
             if (index_->passes == 3) { base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_); }

@@ -57,16 +57,7 @@ public:
                 if (cap > 0 && std::find(caps.begin(), caps.end(), cap) == caps.end()) { caps.push_back(cap); }
             }
         }
-        auto rules = list_rules(options_.effort);
-        if (problem_->previews > 0) {
-            const auto plain = rules;
-            for (const double ahead : {1.0, 3.0, 1e6}) {
-                for (list_rule rule : plain) {
-                    rule.ahead = ahead;
-                    rules.push_back(rule);
-                }
-            }
-        }
+        const auto rules = list_rules(options_.effort, problem_->previews > 0);
         for (const int cap : caps) {
             for (const auto& rule : rules) {
                 if (proved() || stopped_ || (cap != 0 && rule.delay > 0)) { continue; }

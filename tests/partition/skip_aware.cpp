@@ -80,7 +80,7 @@ constexpr bool compiles_to_the_optimum(int devices, int waves) {
 
 } // namespace
 
-TEST_CASE("law 1: the folded optimum equals exhaustive search") {
+TEST_CASE("the folded optimum equals exhaustive search") {
     std::mt19937 random{2026};
     std::map<std::string, int> feasible;
     std::map<std::string, int> infeasible;

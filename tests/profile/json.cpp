@@ -147,7 +147,7 @@ std::string spelled(const json::json_pointer& pointer) {
 
 } // namespace
 
-TEST_CASE("law 9: a profile that is written and read is the same profile") {
+TEST_CASE("a profile that is written and read is the same profile") {
     std::mt19937 random{9};
     for (int repeat = 0; repeat != 500; ++repeat) {
         const cost_table costs = random_costs(random);

@@ -37,7 +37,6 @@ constexpr schedule_problem small(bool split) {
 
 } // namespace
 
-// law 3
 TEST_CASE("every random problem ends in a valid schedule above its bound, or in a stated infeasibility") {
     std::mt19937 random{42};
     const auto up_to = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };

@@ -15,7 +15,7 @@ struct schedule_bound {
     std::vector<double> tail{};
 };
 
-/// The lower bound of SCHEDULING.md section 1 with its heads and tails, microseconds.
+/// A lower bound of the makespan with its heads and tails, microseconds.
 ///
 /// The maximum of head + duration + tail over every instance, Jackson's preemptive schedule of every device, and per
 /// device under a memory limit: `hold_area_bound` and the idle time that heads, tails and limit force

@@ -17,8 +17,8 @@
 
 namespace pulse::detail {
 
-/// The disjunctive program of SCHEDULING.md section 5 under the windows of a `window_state`: every schedule of the
-/// problem with a makespan of at most the state's cutoff is a solution, and every solution is a schedule.
+/// The disjunctive program under the windows of a `window_state`: every schedule of the problem with a makespan of at
+/// most the state's cutoff is a solution, and every solution is a schedule.
 ///
 /// Columns, microseconds: 0 the makespan; then the start of every instance; then a binary for every two instances of a
 /// device whose order is open, 1 when the first runs first; then, where a hold has two ends, whether both are over.

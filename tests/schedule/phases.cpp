@@ -117,6 +117,19 @@ TEST_CASE("phases that are left out do not run, and each of the others does some
     }
 }
 
+TEST_CASE("a synthesis of which no phase is left that could go on ends without a limit") {
+    using namespace phases_test;
+    synthesis_options lists_alone{};
+    lists_alone.limit = search_limit{};
+    lists_alone.without = all_phases();
+    lists_alone.without.erase("lists");
+    for (const auto& problem : some_problems()) {
+        const auto found = synthesize(problem, lists_alone);
+        check_certified(problem, found);
+        CHECK(found.makespan_us == list_schedule(problem).makespan_us());
+    }
+}
+
 TEST_CASE("a phase that there is not is refused, with those that there are") {
     using namespace phases_test;
     const auto problem = test::chain_problem({0, 1}, 2, 2, true, 1, 1, 1);

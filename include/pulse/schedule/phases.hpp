@@ -75,13 +75,15 @@ inline void require_phases(const synthesis_options& options) {
     }
 }
 
-/// Until the limit, or until incumbent and bound meet.
+/// Until the limit, until incumbent and bound meet, or until every phase that comes again is left out.
 [[nodiscard]] inline synthesis run_phases(synthesizer& run, std::span<const schedule> known) {
     synthesis_state& state = run.state();
     for (const auto& k : known) { state.take(k); }
     // Every other phase needs a schedule.
     if (run.leaves_out("lists")) { state.offer(list_schedule(state.problem, {list_effort::one, 0, 0, 0})); }
     take_turns(run, opening_phases, 1, any_nodes);
+    const auto left_out = [&](const phase& p) { return run.leaves_out(p.name); };
+    if (std::all_of(std::begin(repeated_phases), std::end(repeated_phases), left_out)) { return state.result(); }
     std::int64_t nodes = first_round_nodes;
     for (std::size_t round = 0; !state.proved() && !state.budget.ended(); ++round) {
         take_turns(run, repeated_phases, round < std::size(first_rounds) ? first_rounds[round] : 1.0, nodes);

@@ -189,13 +189,14 @@ ordered_json judge(const std::vector<gaps_target>& targets) {
 
 void report(const gaps_run& run, const gaps_options& options, json_output& json) {
     const auto groups = gaps_groups(run.rows);
+    const auto every = summarise(run.rows, [](const grid_instance&) { return true; });
     if (options.markdown) {
         print_gaps_markdown(groups);
     } else {
-        print_gaps(groups);
+        print_gaps(groups, every);
     }
     std::puts("");
-    print_baselines(groups, summarise(run.rows, [](const grid_instance&) { return true; }), options.markdown);
+    print_baselines(groups, every, options.markdown);
 
     ordered_json all{{"format", gaps_format}, {"seconds", run.seconds}, {"solver", run.solver},
                      {"sample", run.sample},  {"parts", run.parts},     {"without", run.without}};

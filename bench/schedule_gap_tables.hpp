@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -102,16 +103,20 @@ struct gaps_group {
     return out;
 }
 
-/// Gaps on a terminal: one line per group.
-inline void print_gaps(const std::vector<gaps_group>& groups) {
+/// Gaps on a terminal: one line per group, and one of all instances.
+inline void print_gaps(const std::vector<gaps_group>& groups, const gaps_summary& all) {
     text_table table{{"P", "W", "backward", "memory", "n", "mean gap", "worst", "first mean", "proved", "seconds"}, {}};
+    const auto add = [&](std::vector<std::string> row, const gaps_summary& s) {
+        row.insert(row.end(), {std::to_string(s.count), text_of("%.3f%%", s.mean), text_of("%.3f%%", s.worst),
+                               text_of("%.3f%%", s.first), text_of("%.1f%%", s.proved), text_of("%.3f", s.seconds)});
+        table.rows.push_back(std::move(row));
+    };
     for (const auto& g : groups) {
-        const auto& s = g.summary;
-        table.rows.push_back({std::to_string(g.devices), std::to_string(g.waves), g.split ? "split" : "unsplit",
-                              g.limited ? "1F1B's" : "free", std::to_string(s.count), text_of("%.3f%%", s.mean),
-                              text_of("%.3f%%", s.worst), text_of("%.3f%%", s.first), text_of("%.1f%%", s.proved),
-                              text_of("%.3f", s.seconds)});
+        add({std::to_string(g.devices), std::to_string(g.waves), g.split ? "split" : "unsplit",
+             g.limited ? "1F1B's" : "free"},
+            g.summary);
     }
+    add({"all", "", "", ""}, all);
     table.print(false);
 }
 

@@ -21,7 +21,6 @@
 using namespace pulse;
 using pulse_bench::row_needs;
 using pulse_bench::row_needs_of;
-using pulse_bench::split_costs;
 using pulse_bench::split_rows;
 using pulse_bench::tune_sharding;
 using pulse_bench::tune_split;
@@ -96,7 +95,7 @@ double load_us(const cost_table& costs) {
 TEST_CASE("domain parallel: a group of one is plain data parallelism") {
     for_each_model([](const auto& of, const std::vector<row_needs>& needs) {
         const cluster machine = nodes_of(2, 2);
-        const split_costs alone = split_rows(of(2), needs, machine, 1, 2);
+        const auto alone = split_rows(of(2), needs, machine, 1, 2);
         CHECK(alone.costs == of(2));
         CHECK(alone.sent_bytes == 0);
         CHECK(alone.forward_wait_us + alone.backward_wait_us == 0);
@@ -152,7 +151,7 @@ TEST_CASE("domain parallel: free links divide time by the group, rounded up, and
         const cost_table whole = of(1);
         for (const int group : {2, 4, 8}) {
             const cluster free{.devices_per_node = group};
-            const split_costs split = split_rows(whole, needs, free, group, 2);
+            const auto split = split_rows(whole, needs, free, group, 2);
             CHECK(split.forward_wait_us + split.backward_wait_us == 0);
             for (std::size_t l = 0; l != needs.size(); ++l) {
                 const int mine = (needs[l].rows + group - 1) / group;
@@ -183,12 +182,12 @@ TEST_CASE("domain parallel: a faster link is never slower, and a wait is part of
             machine.intra_node.bandwidth_gb_per_s = 0.1 + 0.1 * up_to(99);
             machine.inter_node.bandwidth_gb_per_s = 0.1 + 0.1 * up_to(19);
             const int group = 2 << up_to(1);
-            const split_costs before = split_rows(of(2), needs, machine, group, 2);
+            const auto before = split_rows(of(2), needs, machine, group, 2);
             const auto best = tune_split(of, needs, machine, {}, 8, group);
             cluster faster = machine;
             faster.intra_node.bandwidth_gb_per_s *= 1.7;
             faster.inter_node.bandwidth_gb_per_s *= 1.7;
-            const split_costs after = split_rows(of(2), needs, faster, group, 2);
+            const auto after = split_rows(of(2), needs, faster, group, 2);
             CHECK(load_us(after.costs) <= doctest::Approx(load_us(before.costs)));
             CHECK(after.sent_bytes == before.sent_bytes);
             cluster free = machine;

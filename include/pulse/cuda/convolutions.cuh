@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -72,7 +73,13 @@ public:
             {{id::x, in_at}, {id::weight, w}, {id::y, out_at}, {id::bias, b}, {id::target, out_at}}};
         p.engine.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
         if (bias != nullptr && !adds_bias(p.form)) {
-            add_per_sample(on, 1, batch * s.out_height() * s.out_width(), s.out_channels, b, out_at);
+            // Of as many samples at once as a kernel's indices reach.
+            const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
+            for (std::int64_t at = 0; at < batch; at += each) {
+                const auto samples = static_cast<int>(std::min<std::int64_t>(each, batch - at));
+                add_per_sample(on, 1, samples * s.out_height() * s.out_width(), s.out_channels, b,
+                               out_at + at * s.out_elements());
+            }
         }
         out.take_back(out_at, y, on.stream);
     }

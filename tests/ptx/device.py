@@ -9,6 +9,7 @@ from ptx import Fault, Machine, kernels_of
 
 FAT_BINARY = struct.pack("<I", 0xBA55ED50)
 PTX, CUBIN = 1, 2
+RUNS = 80  # of the architectures for which there is PTX, the one that is interpreted
 
 
 def images_in(path):
@@ -68,8 +69,8 @@ class Device:
     def __init__(self, library, multiprocessors=4, memory_bytes=1 << 25, most_lanes=4096):
         self.memory = Memory(memory_bytes)
         self.kernels = {}
-        for kind, _, image in images_in(library):
-            if kind == PTX:
+        for kind, architecture, image in images_in(library):
+            if kind == PTX and architecture == RUNS:
                 self.kernels.update(kernels_of(image.decode().rstrip("\0")))
         self.multiprocessors = multiprocessors
         self.most_lanes = most_lanes

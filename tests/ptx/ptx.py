@@ -57,6 +57,7 @@ class Kernel:
         self.parameters = []  # offset and bytes
         end = 0
         for text in split_operands(parameters):
+            text = re.sub(r"\s*\.ptr(\s+\.(global|const|shared|local))?(\s+\.align\s+\d+)?", "", text)  # what a pointer is to
             kind, found, count = re.search(r"\.(\w+)\s+(\w+)(?:\[(\d+)\])?$", text).groups()
             size = int(kind[1:]) // 8
             align = int((re.search(r"\.align (\d+)", text) or [0, size])[1])
@@ -76,7 +77,7 @@ class Kernel:
             if text.endswith(":"):
                 self.labels[text[:-1]] = len(self.texts)
             elif text.startswith(".reg"):
-                kind, prefix = re.match(r"\.reg \.(\w+) %(\w+)<", text).groups()
+                kind, prefix = re.match(r"\.reg \.(\w+) %?(\w+)", text).groups()
                 self.widths[prefix] = 1 if kind == "pred" else int(kind[1:])
             elif text.startswith(".shared"):
                 align, found, size = re.match(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]", text).groups()

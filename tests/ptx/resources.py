@@ -22,6 +22,7 @@ PACKS = re.compile(r"__nv_bfloat16, 8\b|head_tile<bf16")
 PART_OF_PACK = re.compile(r"\bst\.(global\.((v2\.)?[bsu](16|32)|v4\.[bsu]16|[bsu]64)|shared\.(v2\.)?[bsu]16)\b")
 BLOCK_THREADS = re.compile(r"\.entry\s+(\w+)\s*\([^)]*\)\s*\.maxntid (\d+)")
 MOST_REGISTERS, MOST_THREADS = 65536, 1536  # of a multiprocessor, on the least of devices
+RESIDENT = {"column_sums_kernel", "adamw_kernel", "adamw_blocks_kernel"}  # whose grids fill a device, and no more
 
 
 def text_at(data, at):
@@ -56,13 +57,14 @@ def short_names(kernels):
 
 def main(library, writes):
     wrong = []
-    kernels, registers, block_threads, architectures = {}, {}, {}, set()
+    kernels, registers, block_threads, architectures, texts = {}, {}, {}, set(), []
     version = None
     for kind, architecture, image in images_in(library):
         if kind == PTX:
             text = image.decode().rstrip("\0")
             version = re.search(r"\.version (\S+)", text)[1]
-            kernels.update(kernels_of(text))
+            texts.append((architecture, kernels_of(text)))
+            kernels.update(texts[-1][1])
             block_threads.update((name, int(threads)) for name, threads in BLOCK_THREADS.findall(text))
             continue
         architectures.add(architecture)
@@ -71,17 +73,21 @@ def main(library, writes):
                 wrong.append(f"sm_{architecture}: {symbol} has {attributes[FRAME]} bytes of local memory")
             if REGISTERS in attributes:
                 registers.setdefault(symbol, {})[architecture] = attributes[REGISTERS]
-    for name, kernel in kernels.items():
-        for loop in kernel.loops():
-            if "attention" in name and any(text.startswith("mma.") for text in loop):
-                wrong += [f"{name}, in a loop: {text}" for text in loop if SLOW.search(text)]
-
     columns = sorted(architectures)
     names = short_names(sorted(kernels))
-    for name, kernel in kernels.items():
-        if PACKS.search(names[name]):
-            wrong += [f"{names[name]}: {text}" for text in kernel.texts if PART_OF_PACK.search(text)]
+    # Each architecture has a text of its own.
+    for architecture, kernel_texts in texts:
+        for name, kernel in kernel_texts.items():
+            here = f"compute_{architecture}: {names[name]}"
+            for loop in kernel.loops():
+                if "attention" in name and any(text.startswith("mma.") for text in loop):
+                    wrong += [f"{here}, in a loop: {text}" for text in loop if SLOW.search(text)]
+            if PACKS.search(names[name]):
+                wrong += [f"{here}: {text}" for text in kernel.texts if PART_OF_PACK.search(text)]
     host = ctypes.CDLL(library)
+    looked_at = {names[name].split("<")[0] for name in block_threads if hasattr(host, names[name].split("<")[0] + "_blocks")}
+    if looked_at != RESIDENT:
+        wrong.append(f"the blocks of {sorted(looked_at)} are looked at, and not those of {sorted(RESIDENT)}")
     for name, threads in block_threads.items():
         blocks = names[name].split("<")[0] + "_blocks"
         for architecture, count in registers[name].items() if hasattr(host, blocks) else ():

@@ -167,14 +167,14 @@ void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     backbone_run<Model, Side> run{side, std::move(said), stop};
     run_inputs& in = run.in;
     const arguments& a = in.args;
-    const auto draw = [&](const drawing_weights& weights, const std::filesystem::path& folder) {
-        return tell_drawing(in) && write_drawn(folder, a, draw_images_of<Model>(side, in, weights));
+    const auto draw = [&](const std::vector<drawing_weights>& weights, const std::filesystem::path& folder) {
+        return tell_drawing(in) && write_drawn(folder, a, draw_images_of<Model>(side, in, weights.front()));
     };
     if (a.uses_untrained()) {
         if (run.leads()) {
             make_folder(in);
             in.plan.pipeline_degree = a.ranks;
-            static_cast<void>(draw(use_untrained<Model>(in), a.out));
+            static_cast<void>(draw({use_untrained<Model>(in)}, a.out));
         }
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
@@ -207,9 +207,7 @@ void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     run.fill_caches();
     run_and_report(
         in,
-        [&](const run_results& so_far, const std::filesystem::path& folder) {
-            return draw(so_far.averages.front(), folder);
-        },
+        [&](const run_results& so_far, const std::filesystem::path& folder) { return draw(so_far.averages, folder); },
         [&](const run_moments& during) {
             const auto train_on = [&](const auto& tasks) {
                 using tasks_type = std::remove_cvref_t<decltype(tasks)>;

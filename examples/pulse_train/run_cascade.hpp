@@ -226,8 +226,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
         if (a.processes != nullptr) { a.processes->leave(); }
         return;
     }
-    const auto kept = pulse::kept_by<pulse::cascade<First, Second>, math>(false, a.optimizer);
-    one.in.kept = two.in.kept = kept;
+    one.in.kept = two.in.kept = pulse::kept_by<pulse::cascade<First, Second>, math>(false, a.optimizer);
     two.open_data();
     one.reads_pictures() ? one.open_data() : one.shrink_data(two, times);
     one.agree_on_data();
@@ -242,8 +241,6 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
         known = read_known(a);
     }
     // In a folded placement the last stage of a backbone is where its first is.
-    both.kept = kept;
-    both.kept.beside_first_stage = one.in.kept.beside_first_stage;
     both.kept.beside_last_stage = two.in.kept.beside_first_stage;
     const int ranks = a.processes == nullptr && !a.plan_file.empty() ? both.plan.pipeline_degree : a.ranks;
     if (ranks == 1) { both.kept.beside_first_stage += both.kept.beside_last_stage; }

@@ -414,17 +414,17 @@ void share_plan(run_inputs& in, rank_collectives& among) {
         for (const pulse::cost_table& part : pulse::split_costs(in.costs)) { mine.push_back(part); }
     }
     for (std::size_t e = 0; leads && !cascaded && e != in.extents.size(); ++e) { mine.push_back(in.costs_of(e)); }
-    std::vector<pulse::cost_table> costs;
+    std::vector<std::string> costs;
     for (std::size_t i = 0; i != (cascaded ? 2 : in.extents.size()); ++i) {
-        const std::string text = text_of_first(leads ? pulse::print_profile(mine[i]) : std::string{});
-        costs.push_back(pulse::parse_profile(text, "the costs of rank 0"));
+        costs.push_back(text_of_first(leads ? pulse::print_profile(mine[i]) : std::string{}));
     }
     const std::string planned = text_of_first(leads ? pulse::print_plans(in.planned().plans()) : std::string{});
     in.kept.sharded = text_of_first(in.kept.sharded ? "sharded" : "") == "sharded";
     if (leads) { return; }
     take_plans(in, pulse::parse_plans(planned, "the plan of rank 0"));
-    in.costs = cascaded ? pulse::join_costs(costs[0], costs[1]) : costs.front();
-    for (std::size_t e = 1; e != costs.size() && !cascaded; ++e) { in.others[e - 1].costs = costs[e]; }
+    const auto read = [&](std::size_t i) { return pulse::parse_profile(costs[i], "the costs of rank 0"); };
+    in.costs = cascaded ? pulse::join_costs(read(0), read(1)) : read(0);
+    for (std::size_t e = 1; e != in.extents.size(); ++e) { in.others[e - 1].costs = read(e); }
     if (!in.plan.frozen_tasks.empty()) { in.kept = without_networks(in.kept); }
 }
 

@@ -108,6 +108,14 @@ class Case(unittest.TestCase):
         self.assertEqual(report(one)["loss"], report(other)["loss"], note)
         self.same_tensors(one, other, note)
 
+    def same_run(self, one, other, drawn=("samples.png",)):
+        """The same training, validation and drawings, in the bytes that were planned."""
+        self.same_training(one, other)
+        self.assertEqual(report(other)["validation"], report(one)["validation"])
+        self.assertEqual(report(other)["planned_peak_bytes"], report(other)["measured_peak_bytes"])
+        for name in drawn:
+            self.assertEqual((other / name).read_bytes(), (one / name).read_bytes())
+
     def same_tensors(self, one, other, note=""):
         ours, theirs = (Safetensors(folder / "checkpoint.safetensors") for folder in (one, other))
         self.assertEqual(ours.shapes, theirs.shapes, note)

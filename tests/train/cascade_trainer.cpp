@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -13,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
+#include <io/scratch.hpp>
 #include <support/random_plan.hpp>
+#include <support/scaling_math.hpp>
 #include <support/toy_model.hpp>
 #include <support/wave.hpp>
 #include <pulse/hardware/clusters.hpp>
@@ -205,24 +204,6 @@ template <class B = math, class Each>
     return all;
 }
 
-struct fresh_folder {
-    std::filesystem::path path;
-    fresh_folder() {
-        std::string made = (std::filesystem::temp_directory_path() / "pulse-cascade-XXXXXX").string();
-        if (::mkdtemp(made.data()) == nullptr) { throw error{"no folder"}; }
-        path = made;
-    }
-    ~fresh_folder() { std::filesystem::remove_all(path); }
-};
-
-/// On the host with a loss that is scaled, as half precision on a device has it.
-struct scaled_updates : train::host_updates<> {
-    static constexpr bool scales_loss = true;
-};
-struct scaling_math : math {
-    [[nodiscard]] scaled_updates updates() const { return {}; }
-};
-
 constexpr auto nothing = [](auto&, int) {};
 
 /// The text without the numbers of stages, which are the plan's.
@@ -312,8 +293,8 @@ TEST_CASE("an evaluation of a cascade gives the losses of the step that would fo
 
 TEST_CASE("a cascade that is resumed goes on bit for bit under another plan, and from no other run's checkpoint") {
     const both want = train_each(4);
-    const fresh_folder folder;
-    const fresh_folder lone;
+    const scratch folder;
+    const scratch lone;
     const auto save = [&](auto& rank, int step) {
         if (step == 2) { rank.save(folder.path); }
     };
@@ -369,7 +350,7 @@ TEST_CASE("each backbone of a cascade has a loss scale of its own, which leaves 
     CHECK(skips(want.second) < 14);
     CHECK((run<scaling_math>(draw(2, 50), 16, nothing, scaled, loud) == want));
 
-    const fresh_folder folder;
+    const scratch folder;
     const auto save = [&](auto& rank, int step) {
         if (step == 3) { rank.save(folder.path); }
     };

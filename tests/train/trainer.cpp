@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -14,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
+#include <io/scratch.hpp>
 #include <support/random_plan.hpp>
+#include <support/scaling_math.hpp>
 #include <support/toy_model.hpp>
 #include <support/wave.hpp>
 #include <pulse/plan/kept_by.hpp>
@@ -138,24 +136,6 @@ trained run(const planned& made, int steps, const trainer_options& options = usu
         made, steps, [](auto&, int) {}, options);
 }
 
-struct fresh_folder {
-    std::filesystem::path path;
-    fresh_folder() {
-        std::string made = (std::filesystem::temp_directory_path() / "pulse-trainer-XXXXXX").string();
-        if (::mkdtemp(made.data()) == nullptr) { throw error{"no folder"}; }
-        path = made;
-    }
-    ~fresh_folder() { std::filesystem::remove_all(path); }
-};
-
-/// On the host with a loss that is scaled, as half precision on a device has it.
-struct scaled_updates : train::host_updates<> {
-    static constexpr bool scales_loss = true;
-};
-struct scaling_math : math {
-    [[nodiscard]] scaled_updates updates() const { return {}; }
-};
-
 } // namespace
 
 TEST_CASE("a trainer on one rank is a trainer on four, bit for bit, over random plans") {
@@ -206,7 +186,7 @@ TEST_CASE("an evaluation gives the loss of the step that would follow, and chang
 
 TEST_CASE("a trainer that is resumed goes on bit for bit, on any number of ranks, sharded or not") {
     for (const bool sharded : {false, true}) {
-        const fresh_folder folder;
+        const scratch folder;
         const trained want = run(draw(2, 2, 5, sharded), 4);
         const auto save = [&](auto& rank, int step) {
             if (step == 2) { rank.save(folder.path); }
@@ -241,7 +221,7 @@ TEST_CASE(
         CHECK(want.losses != plain.losses);
         CHECK(want.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.02));
         const trained replicated = run(draw(1, 2, 1, false, form), 4);
-        const fresh_folder folder;
+        const scratch folder;
         for (unsigned seed = 2; seed != 8; ++seed) {
             CAPTURE(seed);
             const int replicas = 1 + static_cast<int>(seed % 2);
@@ -280,7 +260,7 @@ TEST_CASE("a scaled loss trains to the same bits, and a scale that overflows lea
     CHECK((run<scaling_math>(draw(2, 1, 4), 3, scaled) == want));
 
     scaled.loss_scale = {.initial = 0x1p136}; // beyond any float
-    const fresh_folder folder;
+    const scratch folder;
     double kept = 0;
     const auto look = [&](auto& rank, int step) {
         if (step != 20) { return; }

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <pulse/reference/backend.hpp>
+#include <pulse/train/host_updates.hpp>
+
+namespace pulse::test {
+
+/// The host with a loss that is scaled, as half precision on a device has it.
+struct scaled_updates : train::host_updates<> {
+    static constexpr bool scales_loss = true;
+};
+struct scaling_math : host::reference_backend<float> {
+    [[nodiscard]] scaled_updates updates() const { return {}; }
+};
+
+} // namespace pulse::test

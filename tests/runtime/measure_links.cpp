@@ -21,21 +21,31 @@ using namespace pulse;
 
 namespace {
 
-/// Thread ranks on machines: a message to another machine also takes the time of the link between machines.
+/// The time of the rank that runs on this thread, which messages alone pass: a busy machine changes nothing.
+struct message_clock {
+    using duration = std::chrono::duration<double>;
+    using time_point = std::chrono::time_point<message_clock, duration>;
+
+    static time_point now() noexcept { return time_point{passed}; }
+
+    inline static thread_local duration passed{};
+};
+
+/// Thread ranks on machines: a message takes the time of the link inside a machine, or of the one between machines.
 class ranks_on_machines : public host::thread_transport {
 public:
     ranks_on_machines(std::shared_ptr<host::thread_group> group, int rank, std::span<const std::string> machines,
-                      pulse::link between) :
+                      pulse::link inside, pulse::link between) :
         thread_transport{std::move(group), rank},
-        machines_{machines}, between_{between} {}
+        machines_{machines}, inside_{inside}, between_{between} {}
 
     void post_send(int peer, message_id message, std::span<message_part> parts) {
-        if (at(rank()) != at(peer)) {
-            const auto bytes = static_cast<std::int64_t>(parts.front().bytes);
-            std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{between_.transfer_us(bytes)});
-        }
-        largest_ = std::max(largest_, static_cast<std::int64_t>(parts.front().bytes));
+        largest_ = std::max(largest_, pass(peer, parts));
         thread_transport::post_send(peer, message, parts);
+    }
+    void post_recv(int peer, message_id message, std::span<message_part> parts) {
+        pass(peer, parts);
+        thread_transport::post_recv(peer, message, parts);
     }
     /// Bytes of the largest message that was sent.
     [[nodiscard]] std::int64_t largest() const noexcept { return largest_; }
@@ -43,27 +53,36 @@ public:
 private:
     [[nodiscard]] const std::string& at(int r) const { return machines_[static_cast<std::size_t>(r)]; }
 
+    /// Lets this rank's clock pass by what a message takes; its bytes.
+    std::int64_t pass(int peer, std::span<const message_part> parts) {
+        const auto bytes = static_cast<std::int64_t>(parts.front().bytes);
+        const pulse::link& taken = at(rank()) == at(peer) ? inside_ : between_;
+        message_clock::passed += std::chrono::duration<double, std::micro>{taken.transfer_us(bytes)};
+        return bytes;
+    }
+
     std::span<const std::string> machines_;
+    pulse::link inside_;
     pulse::link between_;
     std::int64_t largest_{};
 };
 
 /// What all ranks of these machines measure, which is the same; and the largest message of them.
-cluster measure(const std::vector<std::string>& machines, host::link_options inside, pulse::link between,
-                double seconds, std::int64_t* largest = nullptr) {
-    const auto group = std::make_shared<host::thread_group>(static_cast<int>(machines.size()), inside);
+cluster measure(const std::vector<std::string>& machines, pulse::link inside, pulse::link between, double seconds,
+                std::int64_t* largest = nullptr) {
+    const auto group = std::make_shared<host::thread_group>(static_cast<int>(machines.size()), host::link_options{});
     std::vector<cluster> all(machines.size());
     std::vector<std::int64_t> most(machines.size());
     {
         std::vector<std::jthread> ranks;
         for (std::size_t r = 0; r != machines.size(); ++r) {
             ranks.emplace_back([&, r] {
-                ranks_on_machines t{group, static_cast<int>(r), machines, between};
+                ranks_on_machines t{group, static_cast<int>(r), machines, inside, between};
                 // Ranks 1 and 2 share a device where they are on one machine.
-                all[r] = measure_links(t, {.machine = machines[r],
-                                           .memory_bytes = 1000,
-                                           .device = std::to_string(r == 2 ? 1 : r),
-                                           .seconds = seconds});
+                all[r] = measure_links<message_clock>(t, {.machine = machines[r],
+                                                          .memory_bytes = 1000,
+                                                          .device = std::to_string(r == 2 ? 1 : r),
+                                                          .seconds = seconds});
                 most[r] = t.largest();
             });
         }
@@ -74,39 +93,35 @@ cluster measure(const std::vector<std::string>& machines, host::link_options ins
     return all.front();
 }
 
-constexpr std::array<std::int64_t, 3> some_sizes{256, 131'072, 1'048'576};
-
-/// Measures until one of the links is found to be `wanted`. A busy machine takes longer for some messages than the link
-/// does, which also makes a line through the times of small ones too flat: one measurement in a quiet moment is enough.
-template <class Measure>
-cluster find_link(pulse::link cluster::*which, const pulse::link& wanted, Measure measure_once) {
-    cluster found{};
-    bool near = false;
-    for (int attempt = 0; attempt != 20 && !near; ++attempt) {
-        found = measure_once();
-        near = true;
-        for (const std::int64_t bytes : some_sizes) {
-            const double us = (found.*which).transfer_us(bytes);
-            near = near && us >= 0.98 * wanted.transfer_us(bytes) && us <= 1.5 * wanted.transfer_us(bytes) + 500;
-        }
-    }
-    CHECK(near);
-    return found;
+void check_near(const pulse::link& found, const pulse::link& wanted) {
+    CHECK(found.latency_us == doctest::Approx(wanted.latency_us).epsilon(1e-6));
+    CHECK(found.bandwidth_gb_per_s == doctest::Approx(wanted.bandwidth_gb_per_s).epsilon(1e-6));
 }
 
 } // namespace
 
 TEST_CASE("a measured link is the one that messages take") {
-    for (const bool blocking : {false, true}) {
-        const cluster found = find_link(&cluster::intra_node, {2000, 0.5}, [&] {
-            return measure({"a", "a"}, {.latency_us = 2000, .bandwidth_gb_per_s = 0.5, .blocking = blocking}, {}, 0.4);
-        });
+    for (const pulse::link& wanted : {pulse::link{2000, 0.5}, pulse::link{3, 400}, pulse::link{40, 0.1}}) {
+        const cluster found = measure({"a", "a"}, wanted, {}, 0.4);
+        check_near(found.intra_node, wanted);
         CHECK(found.nodes == 1);
         CHECK(found.devices_per_node == 2);
     }
 }
 
+TEST_CASE("links that ranks of threads measure take the time that they were given, or more") {
+    for (const bool blocking : {false, true}) {
+        constexpr double least_us = 2000;
+        host::run_ranks(2, {.latency_us = least_us, .blocking = blocking}, [&](host::thread_transport& t) {
+            const cluster found = measure_links(t, {.memory_bytes = 2, .seconds = 0.1});
+            CHECK(found.devices_per_node == 2);
+            CHECK(found.intra_node.transfer_us(detail::measured_sizes.back()) >= 0.9 * least_us);
+        });
+    }
+}
+
 TEST_CASE("ranks of one machine are a node, and links between machines are measured apart") {
+    const pulse::link inside{300, 4};
     const pulse::link between{3000, 0.25};
     struct layout {
         std::vector<std::string> machines;
@@ -116,15 +131,12 @@ TEST_CASE("ranks of one machine are a node, and links between machines are measu
          {layout{{"a", "a", "b", "b"}, 2}, layout{{"a", "b"}, 1}, layout{{"a", "b", "a", "b"}, 1},
           layout{{"a", "a", "a", "b"}, 1}, layout{{"a", "a", "a", "a", "b", "b"}, 2}, layout{{"", "", ""}, 3}}) {
         CAPTURE(each.machines.size());
-        const auto measure_once = [&] { return measure(each.machines, {.latency_us = 300}, between, 0.3); };
+        const cluster found = measure(each.machines, inside, between, 0.3);
         const int ranks = static_cast<int>(each.machines.size());
-        const bool one_node = each.devices_per_node == ranks;
-        const cluster found = one_node ? measure_once() : find_link(&cluster::inter_node, {3300, 0.25}, measure_once);
         CHECK(found.devices_per_node == each.devices_per_node);
         CHECK(found.devices() == ranks);
-        CHECK((found.intra_node == pulse::link{}) == (each.devices_per_node == 1));
-        CHECK((found.inter_node == pulse::link{}) == (found.nodes == 1));
-        if (each.devices_per_node > 1) { CHECK(found.intra_node.latency_us >= 290); }
+        check_near(found.intra_node, each.devices_per_node == 1 ? pulse::link{} : inside);
+        check_near(found.inter_node, each.devices_per_node == ranks ? pulse::link{} : between);
     }
 }
 
@@ -156,10 +168,9 @@ TEST_CASE("ranks of several kinds are unlike devices, each with its own memory")
 }
 
 TEST_CASE("on a slow link large messages are left out") {
+    const pulse::link wanted{5000, 0.004};
     std::int64_t largest = 0;
-    find_link(&cluster::intra_node, {5000, 0.004}, [&] {
-        return measure({"a", "a"}, {.latency_us = 5000, .bandwidth_gb_per_s = 0.004}, {}, 0.5, &largest);
-    });
+    check_near(measure({"a", "a"}, wanted, {}, 0.5, &largest).intra_node, wanted);
     CHECK(largest > 0);
     CHECK(largest < detail::measured_sizes.back());
 }

@@ -118,8 +118,8 @@ template <transport T>
     return all;
 }
 
-/// Messages to and fro between a rank and the next one.
-template <transport T>
+/// Messages to and fro between a rank and the next one, timed by a clock of type Clock.
+template <class Clock, transport T>
 class ping_pong {
 public:
     ping_pong(T& over, const std::function<void()>& settle) : over_{over}, settle_{settle} {
@@ -141,7 +141,7 @@ public:
             double fastest = from_first(first, trip(first, bytes));
             const double share = left / static_cast<double>(measured_sizes.size() - i);
             const auto more = static_cast<int>(std::clamp(share / fastest, 2.0, 200.0));
-            const auto start = clock::now();
+            const auto start = Clock::now();
             double mine = fastest;
             for (int t = 0; t != more; ++t) { mine = std::min(mine, trip(first, bytes)); }
             left -= from_first(first, seconds_since(start)) + 2 * fastest;
@@ -157,10 +157,8 @@ public:
     }
 
 private:
-    using clock = std::chrono::steady_clock;
-
-    [[nodiscard]] static double seconds_since(clock::time_point start) {
-        return std::chrono::duration<double>(clock::now() - start).count();
+    [[nodiscard]] static double seconds_since(typename Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
     }
 
     /// The value of rank `first` on every rank.
@@ -180,7 +178,7 @@ private:
         const message_id pong{message_kind::boundary_gradient, number, microbatch_id{0}};
         std::array out{message_part{out_, static_cast<std::size_t>(bytes), traffic_kind::boundary, false}};
         std::array in{message_part{in_, static_cast<std::size_t>(bytes), traffic_kind::boundary, false}};
-        const auto start = clock::now();
+        const auto start = Clock::now();
         if (begins) {
             over_.post_send(peer, ping, out);
             over_.post_recv(peer, pong, in);
@@ -223,7 +221,7 @@ private:
 ///
 /// Collective: all ranks get the same cluster. It takes about `seconds`; where a link is slow, large messages are left
 /// out. Throws input_error on every rank when memory_bytes is less than 1 somewhere, and what the transport throws.
-template <transport T>
+template <class Clock = std::chrono::steady_clock, transport T>
 [[nodiscard]] cluster measure_links(T& among, const link_measurement& mine) {
     const detail::machine_table table = detail::machines_of(among, mine);
     cluster made{};
@@ -239,7 +237,7 @@ template <transport T>
     made.nodes = table.size() / table.devices_per_node;
     const std::array pairs{detail::measured_pairs(table, true), detail::measured_pairs(table, false)};
     if (pairs[0].empty() && pairs[1].empty()) { return made; }
-    detail::ping_pong messages{among, mine.settle};
+    detail::ping_pong<Clock, T> messages{among, mine.settle};
     const double seconds = mine.seconds / static_cast<double>(pairs[0].size() + pairs[1].size());
     for (const std::size_t kind : {0U, 1U}) {
         link slowest{};

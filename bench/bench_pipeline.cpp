@@ -35,7 +35,7 @@
 namespace {
 
 using model = pulse::ddpm_fmnist;
-using math = pulse::host::onednn_backend;
+using math = pulse::onednn::backend;
 using nlohmann::ordered_json;
 using pulse_bench::median;
 using pulse_bench::spread;
@@ -102,7 +102,7 @@ ordered_json overhead(effort how) {
         pulse::plan_candidate(
             costs, {.microbatches = microbatches, .kind = pulse::placement::sequential, .split_backward = false})
             .plan;
-    pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(1, {}, [&](pulse::threads::transport& transport) {
         math backend;
         steady_task task{batch};
         pulse_bench::direct_step<model, math> direct{backend, batch};
@@ -150,7 +150,7 @@ ordered_json overhead(effort how) {
 
 double step_ms(const pulse::plan& plan, const pulse::cost_table& costs, int batch, int steps) {
     std::vector<double> seen;
-    pulse::host::run_ranks(plan.pipeline_degree, {}, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(plan.pipeline_degree, {}, [&](pulse::threads::transport& transport) {
         math backend;
         steady_task task{batch};
         executor<model, math> rank{backend, transport, plan, costs};
@@ -202,13 +202,13 @@ ordered_json two_ranks(effort how) {
 /// Median step of a timed model on emulated links, after one that does not count, and what the simulator says.
 template <class Timed>
 std::pair<double, double> timed_step_ms(const pulse::plan& plan, const pulse::cost_table& costs,
-                                        const pulse::host::link_options& link, int steps) {
+                                        const pulse::threads::link_options& link, int steps) {
     std::vector<double> seen;
-    pulse::host::run_ranks(plan.pipeline_degree, link, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(plan.pipeline_degree, link, [&](pulse::threads::transport& transport) {
         pulse_bench::wake_on_time();
-        pulse::host::reference_backend<float> backend;
+        pulse::reference::backend<float> backend;
         pulse_bench::timed_task task;
-        executor<typename Timed::model, pulse::host::reference_backend<float>> rank{backend, transport, plan, costs};
+        executor<typename Timed::model, pulse::reference::backend<float>> rank{backend, transport, plan, costs};
         for (int s = -1; s != steps; ++s) {
             transport.sum({});
             const auto start = clock_type::now();
@@ -295,7 +295,7 @@ ordered_json slow_links(effort how) {
         for (const int devices : degrees) {
             for (const bool blocking : {false, true}) {
                 const pulse::link speed{.latency_us = 20, .bandwidth_gb_per_s = real_gb_per_s * scale};
-                const pulse::host::link_options link{
+                const pulse::threads::link_options link{
                     .latency_us = 20, .bandwidth_gb_per_s = speed.bandwidth_gb_per_s, .blocking = blocking};
                 const pulse::plan sequential = pulse::plan_candidate(costs,
                                                                      {.pipeline_degree = devices,

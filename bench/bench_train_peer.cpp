@@ -38,8 +38,8 @@
 namespace {
 
 using model = pulse::ddpm_fmnist;
-using math = pulse::host::onednn_backend;
-using rank_optimizer = pulse::train::rank_optimizer<pulse::train::host_updates<pulse::host::fused_adamw>>;
+using math = pulse::onednn::backend;
+using rank_optimizer = pulse::train::rank_optimizer<pulse::train::host_updates<pulse::onednn::fused_adamw>>;
 
 using pulse_bench::median;
 
@@ -47,7 +47,7 @@ struct task {
     int batch;
     pulse::rank_parameters<float>* parameters{};
     rank_optimizer* optimizer{};
-    pulse::host::thread_transport* transport{};
+    pulse::threads::transport* transport{};
     std::int64_t step{};
     std::vector<float> times = std::vector<float>(static_cast<std::size_t>(batch), 321.0F);
 
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
             pulse::analytic_costs(pulse::graph_of<model>().view(), pulse::cpu_core, batch, sizeof(float));
         const auto plan =
             pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
-        pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
+        pulse::threads::run_ranks(1, {}, [&](pulse::threads::transport& transport) {
             math backend{threads};
             pulse::executor<model, math> rank{backend, transport, plan, costs};
             for (const auto& block : rank.parameters().blocks()) {

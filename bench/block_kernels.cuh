@@ -51,7 +51,7 @@ template <class B>
         };
     }
     made.check = [s, batch, all, backward](const block_results<T>& r, tally& found) {
-        pulse::host::reference_backend<double> plain;
+        pulse::reference::backend<double> plain;
         const int size = s.all_channels() / s.groups;
         const pulse::group_norm_shape one{size, 0, 1, s.pixels, s.epsilon, s.silu};
         const std::int64_t numbers = std::int64_t{size} * s.pixels;
@@ -125,7 +125,7 @@ template <class B>
         };
     }
     made.check = [s, rows, features, backward](const block_results<T>& r, tally& found) {
-        pulse::host::reference_backend<double> plain;
+        pulse::reference::backend<double> plain;
         const auto here = [](std::int64_t i) { return i; };
         const auto gamma = r.gather(1, features, here);
         const auto beta = r.gather(2, features, here);
@@ -186,7 +186,7 @@ template <class B>
         }
     };
     made.check = [rows, features, backward](const block_results<T>& r, tally& found) {
-        pulse::host::reference_backend<double> plain;
+        pulse::reference::backend<double> plain;
         for (const std::int64_t row : {std::int64_t{0}, rows / 3, rows / 2, rows - 1}) {
             const auto x = r.gather(0, 2 * features, [&](std::int64_t i) { return 2 * row * features + i; });
             std::vector<double> wanted(x.size());

@@ -191,7 +191,7 @@ template <class B>
         };
     }
     made.check = [s, batch, backward](const block_results<T>& r, tally& found) {
-        pulse::host::reference_backend<double> plain;
+        pulse::reference::backend<double> plain;
         constexpr int queries = 16;
         const pulse::attention_shape one{queries, 1, s.head_size, s.keys()};
         for (const auto& [b, h] : {std::pair{0, 0}, {batch - 1, s.heads - 1}}) {

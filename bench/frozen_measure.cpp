@@ -28,7 +28,7 @@ using nlohmann::ordered_json;
 using pulse::frozen_mode;
 using clock_type = std::chrono::steady_clock;
 using backbone = timed<16, 1024, 7>;
-using math = pulse::host::reference_backend<float>;
+using math = pulse::reference::backend<float>;
 
 constexpr int encoder_layers = 8;
 
@@ -68,7 +68,7 @@ struct measured_step {
 /// Median step, after one that does not count.
 measured_step step_of(const pulse::plan& plan, const pulse::cost_table& costs, int steps) {
     std::vector<double> seen{};
-    pulse::host::run_ranks(plan.pipeline_degree, {}, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(plan.pipeline_degree, {}, [&](pulse::threads::transport& transport) {
         wake_on_time();
         math on;
         pulse::executor<backbone::model, math> rank{on, transport, plan, costs};

@@ -43,9 +43,9 @@ std::int64_t host_memory_bytes() {
 p2p_report measure_thread_path(const p2p_options& options) {
     p2p_report report;
     report.path = "threads";
-    report.text = "two threads of this process (host::thread_transport)";
-    pulse::host::run_ranks(2, {}, [&](pulse::host::thread_transport& t) {
-        transport_path<pulse::host::thread_transport, host_tensors> path{t};
+    report.text = "two threads of this process (threads::transport)";
+    pulse::threads::run_ranks(2, {}, [&](pulse::threads::transport& t) {
+        transport_path<pulse::threads::transport, host_tensors> path{t};
         std::vector<p2p_row> rows = measure_path(path, options, host_product(options.quick));
         if (t.rank() == 0) { report.rows = std::move(rows); }
     });

@@ -22,9 +22,9 @@ namespace pulse_bench {
 [[nodiscard]] inline std::vector<p2p_row> measure_nccl_path(std::array<int, 2> devices, bool registered,
                                                             const p2p_options& options,
                                                             const std::function<void()>& product) {
-    using transport = pulse::nccl::transport<pulse::host::thread_transport>;
+    using transport = pulse::nccl::transport<pulse::threads::transport>;
     std::vector<p2p_row> rows;
-    pulse::host::run_ranks(2, {}, [&](pulse::host::thread_transport& control) {
+    pulse::threads::run_ranks(2, {}, [&](pulse::threads::transport& control) {
         pulse::rank_grid grid;
         grid.pipeline = 2;
         pulse::nccl::transport_options with;

@@ -9,7 +9,7 @@
 
 namespace pulse_bench {
 
-/// Two threads of this process, host::thread_transport between them.
+/// Two threads of this process, threads::transport between them.
 [[nodiscard]] p2p_report measure_thread_path(const p2p_options& options);
 
 /// Runs a product of two square matrices of floats once on one core of the host.

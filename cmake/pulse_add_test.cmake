@@ -37,7 +37,7 @@ function(pulse_add_test room)
     # Compiling is most of what a test costs; what runs the mathematics fast is tested as its users build it.
     if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
         set(level -O1)
-        if(room STREQUAL "host")
+        if(room STREQUAL "onednn")
             set(level -O3)
         endif()
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}> $<$<BOOL:${arg_QUICK}>:-O0>)

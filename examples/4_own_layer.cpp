@@ -53,7 +53,7 @@ struct net : pulse::model<"net",
                                         joining<"up", 32, 32>, joining<"wide", 32, 64>, dense<"out", 64, 8>>,
                           pulse::skips<pulse::skip<"in", "wide">, pulse::skip<"down", "up">>> {};
 
-using backend = pulse::host::onednn_backend;
+using backend = pulse::onednn::backend;
 
 struct denoise {
     static float value(std::uint64_t sample, std::size_t i) { return std::sin(0.1F * static_cast<float>(sample + i)); }

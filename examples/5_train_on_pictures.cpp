@@ -13,7 +13,7 @@
 
 // example-begin train-on-pictures
 using net = pulse::sd_fmnist;
-using backend = pulse::host::onednn_backend;
+using backend = pulse::onednn::backend;
 const pulse::ranks::threads ranks;
 
 int main(int argc, char** argv) try {

@@ -31,7 +31,7 @@ namespace pulse_train {
 ///   `measured_costs<Model>(math, batch, extent)`: the profile of a model on it.
 class host_side {
 public:
-    using math = pulse::host::onednn_backend;
+    using math = pulse::onednn::backend;
     using scalar = math::scalar;
 
     explicit host_side(const arguments& a) : processes_{a.processes} {}
@@ -50,8 +50,8 @@ public:
     }
     template <class Body>
     void run_workers(int count, const Body& body) const {
-        pulse::host::run_ranks(count, {},
-                               [&](pulse::host::thread_transport& among) { body(pulse::any_transport{among}); });
+        pulse::threads::run_ranks(count, {},
+                                  [&](pulse::threads::transport& among) { body(pulse::any_transport{among}); });
     }
     /// All memory of the machine, which its ranks share.
     [[nodiscard]] static pulse::link_measurement memory_of_rank() {

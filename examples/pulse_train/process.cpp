@@ -17,7 +17,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/place.hpp>
+#include <pulse/launch/rendezvous_address.hpp>
 #include <pulse/launch/watch.hpp>
 #if PULSE_TRAIN_MPI
 #include <pulse/mpi/run_rank.hpp>
@@ -153,9 +153,10 @@ int run_on_nccl(const arguments& a, const std::atomic<bool>& stop) {
         if (who.source == "single process") {
             std::cerr << "pulse_train: --transport nccl: there is one process; torchrun, srun or mpirun start more\n";
         }
-        const launch::meeting_place place =
-            a.store.empty() ? launch::find_meeting_place(who)
-                            : launch::meeting_place{launch::read_endpoint(a.store, "--store"), launch::run_id_of()};
+        const launch::rendezvous_address place =
+            a.store.empty()
+                ? launch::find_rendezvous(who)
+                : launch::rendezvous_address{launch::read_endpoint(a.store, "--store"), launch::run_id_of()};
         launch::process_group group{who, place, {.timeout = patience(a)}};
         try {
             const std::unique_ptr<rank_collectives> mine = nccl_maker()(a, group);

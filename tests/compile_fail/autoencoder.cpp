@@ -31,7 +31,7 @@ constexpr pulse::encode::autoencoder_config config() {
     return c;
 }
 
-struct trains_only : pulse::host::reference_backend<float> {
+struct trains_only : pulse::reference::backend<float> {
 #if CASE == 6
     void group_norm_statistics() = delete;
 #endif

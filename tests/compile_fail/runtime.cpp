@@ -56,8 +56,8 @@ struct clocked_layer : running<archetype::layer<Name, pulse::shape<4>>> {
 };
 struct clocked
     : pulse::model<"clocked", pulse::layers<clocked_layer<"a", true, 2>, clocked_layer<"b", CASE == 3, CASE == 4>>> {};
-static_assert(pulse::layer_table<clocked, pulse::host::reference_backend<float>>().size() == 2);
+static_assert(pulse::layer_table<clocked, pulse::reference::backend<float>>().size() == 2);
 static_assert(pulse::conditions_read_by<clocked>().fact_elements() == 2);
 
 struct timed : pulse::model<"timed", pulse::layers<running_layer>, pulse::skips<>, running_module> {};
-static_assert(pulse::layer_table<timed, pulse::host::reference_backend<float>>().size() == 1);
+static_assert(pulse::layer_table<timed, pulse::reference::backend<float>>().size() == 1);

@@ -23,7 +23,7 @@
 
 #include "../support/archetype.hpp"
 
-using math = pulse::host::reference_backend<float>;
+using math = pulse::reference::backend<float>;
 using at = pulse::work<math>;
 
 /// Reads timesteps, text and facts.

@@ -53,7 +53,7 @@ constexpr encode::t5_text_config t5_config() {
     return c;
 }
 
-struct trains_only : pulse::host::reference_backend<float> {
+struct trains_only : pulse::reference::backend<float> {
 #if CASE == 9
     void rms_norm() = delete;
 #endif

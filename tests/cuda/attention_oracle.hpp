@@ -63,7 +63,7 @@ void solve_attention(attention_case& c, bool exact_scores = false) {
     const attention_shape& s = c.shape;
     const int size = s.head_size;
     const double scale = 1.0 / std::sqrt(static_cast<double>(size));
-    host::reference_tokens<double> plain;
+    reference::tokens<double> plain;
     c.o.resize(c.queries());
     c.dq.resize(c.queries());
     c.dk.resize(c.keys());

@@ -98,7 +98,7 @@ template <class M, class P>
 void check_whole(double step) {
     const double error = 4.0 * step * std::sqrt(6.0 * M::layer_count);
     using T = typename P::scalar;
-    using reference = pulse::host::reference_backend<double>;
+    using reference = pulse::reference::backend<double>;
     constexpr int batch = 2;
     constexpr auto graph = pulse::graph_of<M>();
     source draw{51};

@@ -36,7 +36,7 @@ void check_wide_attention(const pulse::attention_shape& s, int batch, const devi
     const doubles v = draw.template normal<T>(keys);
     doubles o(q.size());
     doubles lse(static_cast<std::size_t>(batch) * s.heads * s.tokens);
-    pulse::host::reference_backend<double>{}.attention(s, batch, q.data(), k.data(), v.data(), o.data(), lse.data());
+    pulse::reference::backend<double>{}.attention(s, batch, q.data(), k.data(), v.data(), o.data(), lse.data());
 
     const tensor<T> device_q(q);
     const tensor<T> device_k(k);
@@ -78,7 +78,7 @@ template <class P, class M>
 double network_error() {
     using T = typename P::scalar;
     using on_device = cuda::backend<P>;
-    using on_host = pulse::host::reference_backend<double>;
+    using on_host = pulse::reference::backend<double>;
     constexpr int samples = 2;
     constexpr std::int64_t in = samples * M::template layer_at<0>::input::elements;
     constexpr std::int64_t out = samples * M::template layer_at<M::layer_count - 1>::output::elements;

@@ -97,7 +97,7 @@ template <class Model>
 /// The norm of the difference of all gradients from those of the same step in double, over the norm of these.
 template <class Model>
 [[nodiscard]] double distance_from_double(const device_run& run, unsigned seed) {
-    const auto want = run_unpipelined<Model, host::reference_backend<double>>(batch, on_gpu ? 6 : 2, seed);
+    const auto want = run_unpipelined<Model, reference::backend<double>>(batch, on_gpu ? 6 : 2, seed);
     double difference = 0;
     double all = 0;
     for (const auto& [layer, gradients] : want.gradients) {

@@ -20,7 +20,7 @@ namespace pulse::test {
 template <class P>
 struct backend_trial {
     using T = typename P::scalar;
-    using reference = host::reference_backend<double>;
+    using reference = reference::backend<double>;
 
     explicit backend_trial(unsigned seed, const cuda::engine_options& options = {}) : on{options}, draw{seed} {}
 

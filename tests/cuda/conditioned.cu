@@ -21,7 +21,7 @@ using pulse::into;
 using pulse::rotary_shape;
 using namespace pulse::test;
 using doubles = std::vector<double>;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 

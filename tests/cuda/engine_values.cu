@@ -54,7 +54,7 @@ struct problem {
 
 /// What the request's result should be; weights are in the checkpoint's order.
 doubles result_of(const convolution_request& r, form how, const problem& p) {
-    host::reference_backend<double> on{};
+    reference::backend<double> on{};
     const bool adds = how == form::scaled_add || how == form::bias_add;
     const bool biased = how == form::bias || how == form::bias_add;
     const into target = adds ? into::add : into::write;

@@ -51,7 +51,7 @@ bool check_group_norm(source& draw, const group_norm_shape& s, int batch, const 
     cuda::queue on = queue.on();
     on.multiprocessors = v.multiprocessors;
 
-    pulse::host::reference_backend<double> plain;
+    pulse::reference::backend<double> plain;
     doubles y(static_cast<std::size_t>(pixels * all));
     doubles statistics(static_cast<std::size_t>(batch) * s.groups * 2);
     plain.group_norm(s, batch, xa.data(), xb.data(), gamma.data(), beta.data(), y.data(), statistics.data());

@@ -38,7 +38,7 @@ void check_layer_norm(source& draw, int features, std::int64_t rows, int multipr
     cuda::queue on = queue.on();
     on.multiprocessors = multiprocessors;
 
-    pulse::host::reference_backend<double> plain;
+    pulse::reference::backend<double> plain;
     doubles y(x.size());
     doubles statistics(static_cast<std::size_t>(2 * rows));
     plain.layer_norm(s, rows, x.data(), gamma.data(), beta.data(), y.data(), statistics.data());

@@ -13,7 +13,7 @@ namespace cuda = pulse::cuda;
 using pulse::group_norm_shape;
 using namespace pulse::test;
 using doubles = std::vector<double>;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 

@@ -19,7 +19,7 @@ using pulse::into;
 using pulse::patch_shape;
 using namespace pulse::test;
 using doubles = std::vector<double>;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 

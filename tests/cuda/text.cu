@@ -17,7 +17,7 @@ using pulse::layer_norm_shape;
 using pulse::masked_attention_shape;
 using namespace pulse::test;
 using doubles = std::vector<double>;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 TEST_CASE_TEMPLATE("cuda masked attention equals the plain loops in double", T, __nv_bfloat16, __half, float) {
     source draw{81};

@@ -174,7 +174,7 @@ template <class Precision>
 std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<int>>& owned) {
     using scalar = typename Precision::scalar;
     std::array<layer_arrays, layers + 1> all;
-    pulse::host::run_ranks(static_cast<int>(owned.size()), {}, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(static_cast<int>(owned.size()), {}, [&](pulse::threads::transport& transport) {
         const std::vector<int>& mine = owned[static_cast<std::size_t>(transport.rank())];
         const cuda::stream stream;
         some_parameters<scalar> parameters(mine, elements);
@@ -222,7 +222,7 @@ std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<in
 
 std::array<layer_arrays, layers + 1> host_run() {
     std::array<layer_arrays, layers + 1> all;
-    pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(1, {}, [&](pulse::threads::transport& transport) {
         const std::vector<int> mine{-1, 0, 1, 2, 3, 4};
         const std::vector<std::int64_t> sizes(mine.size(), elements);
         pulse::rank_parameters<float> parameters(mine, sizes);
@@ -342,7 +342,7 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
 template <class Error, class Body>
 std::string message_on_one_rank(Body body) {
     try {
-        pulse::host::run_ranks(1, {}, body);
+        pulse::threads::run_ranks(1, {}, body);
     } catch (const Error& e) { return e.what(); }
     return "nothing of this type was thrown";
 }
@@ -726,7 +726,7 @@ TEST_CASE("without loss scaling, what is not finite is reported by name, and not
     for (const int bad : {conditioning_block, 0, 3}) {
         for (const float spoilt : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
             std::vector<double> after;
-            const std::string text = message_on_one_rank<pulse::error>([&](pulse::host::thread_transport& transport) {
+            const std::string text = message_on_one_rank<pulse::error>([&](pulse::threads::transport& transport) {
                 const cuda::stream stream;
                 some_parameters<__nv_bfloat16> parameters({conditioning_block, 0, 3}, 2);
                 cuda::rank_optimizer<> optimizer(4, 1, parameters, {}, stream.get());
@@ -747,7 +747,7 @@ TEST_CASE("without loss scaling, what is not finite is reported by name, and not
             CHECK(after == std::vector<double>(6, 0.5));
         }
     }
-    const std::string text = message_on_one_rank<pulse::error>([&](pulse::host::thread_transport& transport) {
+    const std::string text = message_on_one_rank<pulse::error>([&](pulse::threads::transport& transport) {
         const cuda::stream stream;
         some_parameters<float> parameters({0}, 2);
         cuda::rank_optimizer<cuda::fp32> optimizer(1, 2, parameters, {}, stream.get());
@@ -761,7 +761,7 @@ TEST_CASE("without loss scaling, what is not finite is reported by name, and not
 
 TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and halves the scale") {
     for (const int spoilt_rank : {0, 1}) {
-        pulse::host::run_ranks(2, {}, [&](pulse::host::thread_transport& transport) {
+        pulse::threads::run_ranks(2, {}, [&](pulse::threads::transport& transport) {
             const cuda::stream stream;
             some_parameters<__half> parameters({transport.rank()}, 3);
             train::optimizer_options scaled;
@@ -847,7 +847,7 @@ TEST_CASE("sizes that the device's optimizer was not made for are refused before
                          "rank_optimizer: 9 initial weights, it was made for 8", pulse::input_error);
     const auto step = [&](auto& given, std::int64_t at) {
         return message_on_one_rank<pulse::input_error>(
-            [&](pulse::host::thread_transport& transport) { optimizer.step(given, transport, at, 1e-3, {}, false); });
+            [&](pulse::threads::transport& transport) { optimizer.step(given, transport, at, 1e-3, {}, false); });
     };
     CHECK(step(fewer, 1).find("4 parameters, it was made for 8") != std::string::npos);
     CHECK(step(parameters, 0).find("step is 0, it counts from 1") != std::string::npos);

@@ -42,7 +42,7 @@ struct controlnet_sdxl_tiny : controlnet<sdxl_tiny::config> {};
 /// The tolerance is that of training_step.cpp.
 template <class M, class Unet>
 [[nodiscard]] bool check_control_step(const char* packages) {
-    using float_math = host::reference_backend<float>;
+    using float_math = reference::backend<float>;
     constexpr int samples = 2;
     const scratch folder;
     float_math backend;

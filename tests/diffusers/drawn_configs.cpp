@@ -49,7 +49,7 @@ using namespace pulse::test;
     return lines;
 }
 
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 /// What a UNet of a config, which no compiler has seen, makes of one sample: each layer's forward pass, at an extent.
 class value_run {

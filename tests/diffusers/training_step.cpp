@@ -40,7 +40,7 @@ namespace {
 
 using namespace pulse;
 using namespace pulse::test;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 constexpr int batch = 2;
 

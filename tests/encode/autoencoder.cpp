@@ -23,7 +23,7 @@
 
 using namespace pulse;
 using namespace pulse::encode;
-using reference = host::reference_backend<double>;
+using oracle = reference::backend<double>;
 
 namespace {
 
@@ -37,9 +37,9 @@ double flops_of() {
 /// What a model of drawn parameters makes of drawn numbers, at an extent of its input.
 template <class M>
 std::vector<double> drawn_run(int samples, const extent& to = {}) {
-    reference on;
+    oracle on;
     const resizing size = resize<M>(to);
-    chain<M, reference> model{on, {}, size};
+    chain<M, oracle> model{on, {}, size};
     std::mt19937_64 random{7};
     std::normal_distribution<double> draw;
     for (double& p : model.parameters()) { p = 0.3 * draw(random); }
@@ -55,8 +55,8 @@ std::vector<double> drawn_run(int samples, const extent& to = {}) {
 /// layer by layer.
 template <class M>
 void check_cuts() {
-    reference on;
-    chain<M, reference> model{on};
+    oracle on;
+    chain<M, oracle> model{on};
     std::mt19937_64 random{11};
     std::normal_distribution<double> draw;
     for (double& p : model.parameters()) { p = 0.3 * draw(random); }
@@ -94,17 +94,17 @@ void check_cuts() {
 /// Whether chains that have every other layer alone give the bits of one that has all, in the memory of their layers.
 template <class M>
 void check_parts() {
-    reference on;
-    chain<M, reference> whole{on};
+    oracle on;
+    chain<M, oracle> whole{on};
     std::vector<bool> layers[2];
     for (std::size_t l = 0; l != M::layer_count; ++l) {
         for (std::size_t i = 0; i != 2; ++i) { layers[i].push_back(l % 2 == i); }
     }
     for (const std::size_t flags : {M::layer_count - 1, M::layer_count + 1}) {
-        CHECK_THROWS_AS((chain<M, reference>{on, std::vector<bool>(flags, true)}), input_error);
+        CHECK_THROWS_AS((chain<M, oracle>{on, std::vector<bool>(flags, true)}), input_error);
     }
-    chain<M, reference> even{on, layers[0]};
-    chain<M, reference> odd{on, layers[1]};
+    chain<M, oracle> even{on, layers[0]};
+    chain<M, oracle> odd{on, layers[1]};
     std::mt19937_64 random{12};
     std::normal_distribution<double> draw;
     double* to[2]{even.parameters().data(), odd.parameters().data()};
@@ -115,11 +115,11 @@ void check_parts() {
         for (std::int64_t i = 0; i != link.parameters; ++i) { *to[l % 2]++ = *p++ = 0.3 * draw(random); }
         most[l % 2] = std::max(most[l % 2], link.all());
     }
-    chain<M, reference>* const parts[2]{&even, &odd};
+    chain<M, oracle>* const parts[2]{&even, &odd};
     for (std::size_t i = 0; i != 2; ++i) {
         CHECK(to[i] == parts[i]->parameters().data() + parts[i]->parameters().size());
         CHECK(parts[i]->used_bytes() == static_cast<std::int64_t>(sizeof(double) * parts[i]->parameters().size()) +
-                                            8 * (most[i] + chain<M, reference>::statistics_elements()));
+                                            8 * (most[i] + chain<M, oracle>::statistics_elements()));
     }
     constexpr auto graph = uncut_graph_of<M>();
     std::vector<double> here(static_cast<std::size_t>(graph.layers.front().input_elements));
@@ -214,11 +214,11 @@ TEST_CASE("parameters and FLOPs of the autoencoder of Stable Diffusion are the k
 TEST_CASE("a picture of 1024 pixels takes so many bytes") {
     // the encoder's first level: a tensor of 128 channels, the middle of its resnet, and a strip of 64 rows
     constexpr std::int64_t picture = 128 * 1024 * 1024;
-    using encoder = chain<autoencoder_encoder<kl_f8(1024)>, host::reference_backend<float>>;
+    using encoder = chain<autoencoder_encoder<kl_f8(1024)>, reference::backend<float>>;
     CHECK(encoder::working_elements() == 2 * picture + 66 * 1026 * 128);
     CHECK(encoder::bytes() == 1'245'132'864);
     // the decoder's last level has the double at its beginning, and cannot write over it
-    using decoder = chain<autoencoder_decoder<kl_f8(1024)>, host::reference_backend<float>>;
+    using decoder = chain<autoencoder_decoder<kl_f8(1024)>, reference::backend<float>>;
     CHECK(decoder::working_elements() == 4 * picture + 66 * 1026 * 256);
     CHECK(decoder::bytes() == 2'414'851'420);
 }
@@ -251,7 +251,7 @@ TEST_CASE("autoencoders give the same bits where chains have some of their layer
 }
 
 TEST_CASE("the logarithm of a variance is held to what diffusers holds it to") {
-    reference on;
+    oracle on;
     const std::vector<double> moments{1.0, 2.0, 100.0, -100.0};
     const std::vector<double> noise{3.0, 3.0};
     std::vector<double> z(2);
@@ -265,7 +265,7 @@ TEST_CASE("an autoencoder at another extent is the one whose type has it, and at
     CHECK(drawn_run<autoencoder_encoder<tiny(5)>>(2, {20, 20}) == drawn_run<larger>(2));
     CHECK(drawn_run<autoencoder_decoder<tiny(5)>>(2, {5, 5}) == drawn_run<autoencoder_decoder<tiny(5, 20)>>(2));
     using encoder = autoencoder_encoder<tiny(5)>;
-    CHECK(chain<encoder, reference>::bytes(resize<encoder>({20, 20})) == chain<larger, reference>::bytes());
+    CHECK(chain<encoder, oracle>::bytes(resize<encoder>({20, 20})) == chain<larger, oracle>::bytes());
     for (const extent& pixels : {extent{8, 28}, extent{24, 4}}) {
         CAPTURE(pixels.height);
         const extent latents{pixels.height / 4, pixels.width / 4};

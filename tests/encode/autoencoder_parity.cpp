@@ -79,9 +79,9 @@ bool check_against_diffusers(bool older) {
     using encoder = autoencoder_encoder<C>;
     using decoder = autoencoder_decoder<C>;
     constexpr int batch = 2;
-    host::onednn_backend on{2};
-    chain<encoder, host::onednn_backend> encode{on};
-    chain<decoder, host::onednn_backend> decode{on};
+    onednn::backend on{2};
+    chain<encoder, onednn::backend> encode{on};
+    chain<decoder, onednn::backend> decode{on};
     std::mt19937 random{3};
     auto parameters = all_parameters<encoder>();
     draw_weights(parameters, random, encode.parameters());

@@ -21,7 +21,7 @@ namespace {
 
 using namespace pulse::test::text;
 using pulse::parameter;
-using plain = pulse::host::reference_backend<double>;
+using plain = pulse::reference::backend<double>;
 
 /// Numbers of a text encoder: what its checkpoint has, and FLOPs of a text with all layers and with those that run.
 template <class Network>

@@ -84,8 +84,8 @@ TEST_CASE("text encoders equal transformers', tiny and one layer of the publishe
     if (WEXITSTATUS(status) == 77) { return pulse::test::skip("no python3 with torch, transformers and safetensors"); }
     REQUIRE(WEXITSTATUS(status) == 0);
 
-    pulse::host::onednn_backend host{2};
-    pulse::host::reference_backend<double> plain;
+    pulse::onednn::backend host{2};
+    pulse::reference::backend<double> plain;
     const auto both = [&]<class Network>(const Network*) {
         check_network<Network>(folder.path, host);
         check_network<Network>(folder.path, plain);

@@ -47,7 +47,7 @@
 namespace {
 
 using namespace pulse;
-using on_cpu = host::onednn_backend;
+using on_cpu = onednn::backend;
 using task = pictures_task<sd_tiny, on_cpu>;
 
 [[nodiscard]] plan_request asked(frozen_mode mode) {
@@ -212,7 +212,7 @@ TEST_CASE("tasks for pictures of several sizes take the mean time, in the memory
     // Ranks would not know what a step has to make for one of another extent.
     planned other = found;
     std::swap(other.others.front().plan.frozen_tasks.front(), other.others.front().plan.frozen_tasks.back());
-    host::run_ranks(2, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(2, {}, [&](threads::transport& transport) {
         on_cpu math{1};
         CHECK_THROWS_WITH_AS((executor<sdxl_tiny, on_cpu>{math, transport, other}), doctest::Contains("frozen tasks"),
                              input_error);

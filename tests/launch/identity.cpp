@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/place.hpp>
+#include <pulse/launch/rendezvous_address.hpp>
 
 using namespace pulse;
 using namespace pulse::launch;
@@ -136,9 +136,9 @@ TEST_CASE("contradictions are refused, by name") {
 
 namespace {
 
-meeting_place place(const variables& set) {
+rendezvous_address place(const variables& set) {
     const environment from{set};
-    return find_meeting_place(identify({}, from), from);
+    return find_rendezvous(identify({}, from), from);
 }
 std::string no_place(const variables& set) {
     try {

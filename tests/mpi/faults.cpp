@@ -24,7 +24,7 @@ namespace lost_messages {
 namespace {
 
 using small = toy_model<1, 9, wiring::nested, true>;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 using faulty = faulty_transport<mpi::transport>;
 
 cost_table costs() { return blank_costs(graph_of<small>().view(), 1, sizeof(float)); }

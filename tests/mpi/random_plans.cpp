@@ -27,7 +27,7 @@ using namespace pulse::test;
 namespace {
 
 /// The reference backend, but a linear now and then takes a random while: ranks drift apart in every possible way.
-struct drifting_math : host::reference_backend<float> {
+struct drifting_math : reference::backend<float> {
     std::mt19937 random;
 
     explicit drifting_math(unsigned seed) : random{seed} {}
@@ -35,7 +35,7 @@ struct drifting_math : host::reference_backend<float> {
     void linear(const linear_shape& shape, auto... args) {
         const int microseconds = std::uniform_int_distribution<int>{-200, 40}(random);
         if (microseconds > 0) { std::this_thread::sleep_for(std::chrono::microseconds{microseconds}); }
-        host::reference_backend<float>::linear(shape, args...);
+        reference::backend<float>::linear(shape, args...);
     }
 };
 
@@ -89,7 +89,7 @@ void run_plan(mpi::transport& among, const plan& planned, unsigned number, const
 template <class Model>
 void check_plans(unsigned seed, int plans, const mpi::options& how) {
     std::map<int, run_result<float>> want;
-    for (int m = 1; m <= 4; ++m) { want[m] = run_unpipelined<Model, host::reference_backend<float>>(1, m, 7); }
+    for (int m = 1; m <= 4; ++m) { want[m] = run_unpipelined<Model, reference::backend<float>>(1, m, 7); }
     const int most = std::min(world_size(), 4);
     std::map<int, std::vector<std::pair<unsigned, plan>>> of_ranks;
     std::mt19937 random{seed};

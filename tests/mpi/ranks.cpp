@@ -21,7 +21,7 @@
 namespace {
 
 struct net : pulse::unet<pulse::unet_config{.name = "net", .sample_size = 8, .block_out_channels = {32, 64}}> {};
-using backend = pulse::host::onednn_backend;
+using backend = pulse::onednn::backend;
 
 struct my_task {
     std::vector<float> times = std::vector<float>(64, 500.0F);

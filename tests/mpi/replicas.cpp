@@ -21,7 +21,7 @@ using namespace pulse::test;
 namespace {
 
 using small = toy_model<7, 6, wiring::nested, true>;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 } // namespace
 

@@ -176,8 +176,8 @@ TEST_CASE("frozen tasks in memory of a device give the bits of the host's, where
 TEST_CASE("frozen tasks on NCCL ranks give the bits of the host's") {
     check_plans(82, 24, [](const plan& p, const auto& body) {
         const rank_grid grid{rank_layout::pipeline_inside, p.pipeline_degree, p.data_degree};
-        host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
-            nccl::transport<host::thread_transport> transport{control, grid, {.timeout = std::chrono::seconds{20}}};
+        threads::run_ranks(grid.size(), {}, [&](threads::transport& control) {
+            nccl::transport<threads::transport> transport{control, grid, {.timeout = std::chrono::seconds{20}}};
             body(transport);
         });
     });

@@ -39,7 +39,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using ranks_of = nccl::transport<host::thread_transport>;
+using ranks_of = nccl::transport<threads::transport>;
 static_assert(transport<ranks_of>, "nccl::transport is a transport");
 
 using toy = toy_model<1, 18, wiring::nested, true>;
@@ -49,7 +49,7 @@ using math = emulated_reference_backend<float>;
 template <class Body>
 std::string error_of(const rank_grid& grid, const nccl::transport_options& options, Body body) {
     try {
-        host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
+        threads::run_ranks(grid.size(), {}, [&](threads::transport& control) {
             ranks_of mine{control, grid, options};
             body(mine);
         });
@@ -80,7 +80,7 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps) {
     nccl_run result;
     result.gradients.resize(static_cast<std::size_t>(grid.data));
     std::mutex mutex;
-    host::run_ranks(grid.size(), {}, [&](host::thread_transport& control) {
+    threads::run_ranks(grid.size(), {}, [&](threads::transport& control) {
         Transport transport{control, grid, {.timeout = 20s}};
         math backend{transport.stream()};
         executor<toy, math> rank{backend, transport, planned, costs};
@@ -189,7 +189,7 @@ TEST_CASE("a plan's step on NCCL ranks leaves the gradients of the unpipelined m
     for (int n = 0; n != 12; ++n) {
         const plan p = draw_plan(random, 2 + n % 3, 1);
         INFO("plan " << n);
-        const auto want = run_unpipelined<toy, host::reference_backend<float>>(p.microbatch_size, p.microbatches, 7);
+        const auto want = run_unpipelined<toy, reference::backend<float>>(p.microbatch_size, p.microbatches, 7);
         const nccl_run by_slots = run_plan(p, 7, 3);
         REQUIRE(by_slots.gradients[0] == want.gradients);
         if (n < 4) { REQUIRE(run_plan<single_messages>(p, 7, 3).gradients[0] == want.gradients); }
@@ -203,7 +203,7 @@ TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {
     for (const auto& [devices, replicas] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{2, 3}}) {
         const plan p = draw_plan(random, devices, replicas);
         const nccl_run run = run_plan(p, 11, 2);
-        const auto want = run_replicated<toy, host::reference_backend<float>>(p, 11);
+        const auto want = run_replicated<toy, reference::backend<float>>(p, 11);
         CHECK(run.sent.gradient > 0);
         for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
     }
@@ -216,7 +216,7 @@ TEST_CASE("replicas whose hosts wait for their devices do not wait for each othe
     p.microbatches = 1;
     p.cut = draw_cut(blank_costs(graph_of<toy>().view(), 1, sizeof(float)), placement::folded, 2, 2, random);
     p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
-    const auto want = run_replicated<toy, host::reference_backend<float>>(p, 13);
+    const auto want = run_replicated<toy, reference::backend<float>>(p, 13);
     for (unsigned late = 0; late != 16; ++late) {
         INFO("late ranks: " << late);
         uneven_ranks::late = late;
@@ -336,7 +336,7 @@ TEST_CASE("messages that cannot be are refused by name") {
           }).find("is posted where the plan's slots have") != std::string::npos);
     CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, {}, [&](ranks_of&) {}) == "");
     try {
-        host::run_ranks(2, {}, [&](host::thread_transport& control) {
+        threads::run_ranks(2, {}, [&](threads::transport& control) {
             ranks_of mine{control, rank_grid{rank_layout::pipeline_inside, 3, 1}};
         });
         FAIL("a grid that does not fit was taken");

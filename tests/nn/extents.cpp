@@ -32,7 +32,7 @@ void check_square() {
     CHECK(resized.layers == typed.layers);
     CHECK(resized.skips == typed.skips);
     CHECK(resized.conditioning_elements == typed.conditioning_elements);
-    using math = host::reference_backend<float>;
+    using math = reference::backend<float>;
     const auto want = run_unpipelined<sized<Model, Size>, math>(2, 2, 7);
     const auto got = run_unpipelined<Model, math>(2, 2, 7, 0, to);
     CHECK(got.losses == want.losses);

@@ -59,7 +59,7 @@ void check_conditioning(std::uint64_t seed) {
     guarded saved{batch * C::saved_elements};
     guarded statistics{batch * statistics_elements<C>()};
     guarded gradients{parameter_elements<C>(), 0.25};
-    host::reference_backend<double> backend;
+    reference::backend<double> backend;
 
     const auto frame = [&](guarded& workspace) {
         layer_frame<double> f;

@@ -100,7 +100,7 @@ struct layer_trial {
     guarded input, skip, conditioning, context, parameters, output_gradient, timesteps, facts;
     guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, context_gradient, deferred,
         parameter_gradients;
-    host::reference_backend<double> backend{};
+    reference::backend<double> backend{};
 
     layer_trial(int batch_size, std::uint64_t seed) :
         batch{batch_size}, input{batch * L::input::elements}, skip{batch * skip_elements},

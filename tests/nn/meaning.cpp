@@ -132,7 +132,7 @@ TEST_CASE("upsampling repeats pixels") {
 }
 
 TEST_CASE("sinusoids are those of diffusers' Timesteps") {
-    host::reference_backend<double> backend;
+    reference::backend<double> backend;
     const std::vector<double> timesteps{0.0, 3.0};
     std::vector<double> e(8);
     backend.sinusoid(2, 4, false, 1.0, timesteps.data(), e.data());

@@ -11,7 +11,7 @@
 
 TEST_CASE("small UNets and U-ViTs in double on the reference backend equal PyTorch in every gradient") {
     if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
-    pulse::host::reference_backend<double> backend;
+    pulse::reference::backend<double> backend;
     pulse::test::check_against_torch<pulse::ddpm_tiny>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_unet>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_uvit>(backend, 999.0);
@@ -23,7 +23,7 @@ TEST_CASE("small UNets and U-ViTs in double on the reference backend equal PyTor
 
 TEST_CASE("small models with text in double on the reference backend equal PyTorch in every gradient") {
     if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
-    pulse::host::reference_backend<double> backend;
+    pulse::reference::backend<double> backend;
     pulse::test::check_against_torch<pulse::test::small_sd>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::small_sdxl>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::small_hunyuan_v11>(backend, 999.0);

@@ -12,7 +12,7 @@
 
 TEST_CASE("UNets and U-ViTs in float on the oneDNN backend equal PyTorch in every gradient") {
     if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
-    pulse::host::onednn_backend backend;
+    pulse::onednn::backend backend;
     pulse::test::check_against_torch<pulse::ddpm_tiny>(backend, 999.0);
     pulse::test::check_against_torch<pulse::test::crooked_unet>(backend, 999.0);
     pulse::test::check_against_torch<pulse::ddpm_fmnist>(backend, 999.0);
@@ -21,7 +21,7 @@ TEST_CASE("UNets and U-ViTs in float on the oneDNN backend equal PyTorch in ever
 
 TEST_CASE("the tiny U-ViT and Hunyuan-DiT in float on the oneDNN backend equal PyTorch in every gradient") {
     if (!pulse::test::has_torch()) { return pulse::test::skip("no python3 with torch"); }
-    pulse::host::onednn_backend backend;
+    pulse::onednn::backend backend;
     pulse::test::check_against_torch<pulse::uvit_tiny>(backend, 999.0);
     pulse::test::check_against_torch<pulse::hunyuan_tiny>(backend, 999.0);
 }

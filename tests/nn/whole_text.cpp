@@ -22,7 +22,7 @@ namespace {
 template <class M>
 void check_sampling() {
     whole_trial<M> t;
-    forward_runner<M, host::reference_backend<double>> runner{t.backend, t.batch};
+    forward_runner<M, reference::backend<double>> runner{t.backend, t.batch};
     t.run.give(runner.parameters());
     std::vector<double> output(t.weights.size());
     const auto sample = [&](const double* text, const double* facts) {

@@ -28,7 +28,7 @@ namespace pulse::test {
 /// A model with random data; the loss is the sum of the output with random weights.
 template <class M>
 struct whole_trial {
-    using reference = host::reference_backend<double>;
+    using reference = reference::backend<double>;
 
     static constexpr int batch = 2;
     static constexpr auto graph = uncut_graph_of<M>();

@@ -41,7 +41,7 @@ TEST_CASE("weight passes delayed past later microbatches change no bit") {
     const auto module_together = t.run.conditioning_gradients;
 
     t.run.clear_gradients();
-    std::vector<test::unpipelined<ddpm_tiny, host::reference_backend<double>>::tape> tapes;
+    std::vector<test::unpipelined<ddpm_tiny, reference::backend<double>>::tape> tapes;
     for (const auto& x : inputs) { tapes.push_back(t.run.forward(t.batch, x, t.timesteps)); }
     for (auto& tape : tapes) { t.run.backward_input(tape, t.weights); }
     for (auto& tape : tapes) { t.run.backward_weight(tape); }

@@ -21,7 +21,7 @@ TEST_CASE("whole U-ViT: every parameter tensor's gradient equals finite differen
 TEST_CASE("a U-ViT without a pipeline samples what it trains") {
     using model = test::small_uvit;
     test::whole_trial<model> t;
-    forward_runner<model, host::reference_backend<double>> runner{t.backend, t.batch};
+    forward_runner<model, reference::backend<double>> runner{t.backend, t.batch};
     t.run.give(runner.parameters());
     std::vector<double> output(t.weights.size());
     runner.run(t.batch, t.input.data(), t.timesteps.data(), output.data());

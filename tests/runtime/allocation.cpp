@@ -17,7 +17,7 @@ namespace {
 int allocations_of_a_step(placement kind, skip_routing routing, recomputation recompute = recomputation::none,
                           int spare_sends = 2) {
     using model_type = toy_model<1, 18, wiring::nested, true>;
-    using math = host::reference_backend<float>;
+    using math = reference::backend<float>;
     std::mt19937 random{3};
     plan p;
     p.pipeline_degree = 3;
@@ -29,7 +29,7 @@ int allocations_of_a_step(placement kind, skip_routing routing, recomputation re
     p.cut = draw_cut(costs, kind, 3, 2, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);
     int seen = 0;
-    host::run_ranks(3, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(3, {}, [&](threads::transport& transport) {
         math backend;
         executor<model_type, math> rank{backend, transport, p, costs};
         drawn_task<model_type, float> task{{1, 1, p.microbatches}};

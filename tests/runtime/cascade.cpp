@@ -30,7 +30,7 @@ using namespace pulse::test;
 
 namespace {
 
-using cascade_math = host::reference_backend<float>;
+using cascade_math = reference::backend<float>;
 using weights_of = std::map<int, std::vector<float>>;
 
 constexpr adamw_constants slow{.weight_decay = 0.01};
@@ -98,12 +98,12 @@ struct cascade_run {
 
 template <class First, class Second>
 cascade_run run_cascade(const plan& planned, const cost_table& costs, std::uint64_t seed, int steps,
-                        const host::link_options& link = {}) {
+                        const threads::link_options& link = {}) {
     cascade_run result;
     result.planned_bytes = peak_bytes(planned, costs, adamw_memory(4));
     result.measured_bytes.resize(result.planned_bytes.size());
     std::mutex mutex;
-    host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
+    threads::run_ranks(planned.pipeline_degree, link, [&](threads::transport& transport) {
         cascade_math math;
         executor<cascade<First, Second>, cascade_math> rank{math, transport, planned, costs};
         backbone_part<First> one{planned, seed, rank.parameters().first};
@@ -153,7 +153,7 @@ trained train_alone(int batch, int microbatches, std::uint64_t seed, int steps) 
     cascade_math math;
     unpipelined<Model, cascade_math> oracle{math};
     trained result;
-    host::run_ranks(1, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(1, {}, [&](threads::transport& transport) {
         plan sizes;
         sizes.microbatch_size = batch;
         sizes.microbatches = microbatches;
@@ -291,7 +291,7 @@ TEST_CASE("a cascade's executor refuses plans and costs that are not of both its
     c.pipeline_degree = 1;
     const planned good = plan_cascade(a, b, c, one_node(1, pulse::link{}));
     const auto make = [](const plan& planned, const cost_table& costs) {
-        host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(planned.pipeline_degree, {}, [&](threads::transport& transport) {
             cascade_math math;
             executor<cascade<first, second>, cascade_math> rank{math, transport, planned, costs};
         });

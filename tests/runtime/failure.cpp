@@ -37,22 +37,22 @@ plan draw_plan(int devices, unsigned seed = 5) {
 }
 
 /// The reference backend, until it throws in one of its products.
-struct failing_math : host::reference_backend<float> {
+struct failing_math : reference::backend<float> {
     int good_products{-1}; ///< below 0: it never fails
 
     void linear(const linear_shape& shape, auto... args) {
         if (good_products == 0) { throw std::runtime_error{"the backend is broken"}; }
         --good_products;
-        host::reference_backend<float>::linear(shape, args...);
+        reference::backend<float>::linear(shape, args...);
     }
 };
 
 /// Counts the calls of fail, to see that a rank makes one before it leaves a step with an exception.
-struct watched_transport : host::thread_transport {
-    explicit watched_transport(const thread_transport& plain) : thread_transport{plain} {}
+struct watched_transport : threads::transport {
+    explicit watched_transport(const threads::transport& plain) : threads::transport{plain} {}
     void fail(std::string_view what) noexcept {
         ++fails;
-        thread_transport::fail(what);
+        threads::transport::fail(what);
     }
     int fails{};
 };
@@ -61,11 +61,11 @@ enum class spot { nowhere, input, timesteps, loss, optimize, sum };
 
 /// A task that runs `act` at one spot of the step; optimize waits for all ranks, as a clipped optimizer does.
 struct failing_task : task_type {
-    host::thread_transport& transport;
+    threads::transport& transport;
     spot where;
     std::function<void()> act;
 
-    failing_task(host::thread_transport& t, int microbatches, spot w, std::function<void()> a) :
+    failing_task(threads::transport& t, int microbatches, spot w, std::function<void()> a) :
         task_type{{1, 1, microbatches}}, transport{t}, where{w}, act{std::move(a)} {}
 
     void at(spot here, int m = 2) const {
@@ -100,13 +100,13 @@ struct outcome {
 };
 
 /// One step; rank `bad` acts at the spot, or its backend breaks after some products.
-outcome run_with(const plan& p, const host::link_options& link, int bad, spot where, std::function<void()> act,
+outcome run_with(const plan& p, const threads::link_options& link, int bad, spot where, std::function<void()> act,
                  int good_products = -1) {
     outcome seen;
     std::atomic<int> stopped{0};
     std::atomic<int> quiet{0};
     const cost_table costs = costs_of_model();
-    const auto body = [&](host::thread_transport& plain) {
+    const auto body = [&](threads::transport& plain) {
         failing_math math;
         watched_transport transport{plain};
         const bool is_bad = plain.rank() == bad;
@@ -128,7 +128,7 @@ outcome run_with(const plan& p, const host::link_options& link, int bad, spot wh
         }
     };
     try {
-        host::run_ranks(p.pipeline_degree, link, body);
+        threads::run_ranks(p.pipeline_degree, link, body);
     } catch (const std::exception& e) { seen.text = e.what(); } catch (int number) {
         seen.number = number;
     }
@@ -146,7 +146,7 @@ void throw_error() { throw std::runtime_error{"the loss is not a number"}; }
 TEST_CASE("a rank that throws anywhere in a step stops every rank, with its error and its place") {
     const plan p = draw_plan(4);
     for (const bool blocking : {false, true}) {
-        const host::link_options link{.blocking = blocking};
+        const threads::link_options link{.blocking = blocking};
         CHECK(run_with(p, link, 0, spot::nowhere, throw_error).text.empty());
         for (const auto& [where, bad] :
              {std::pair{spot::input, 0}, std::pair{spot::timesteps, 0}, std::pair{spot::loss, 0},
@@ -206,14 +206,14 @@ TEST_CASE("whichever product of whichever rank fails, all ranks stop and its err
 TEST_CASE("a rank that fails before its first step stops the others too") {
     const plan p = draw_plan(4);
     const cost_table costs = costs_of_model();
-    const auto body = [&](host::thread_transport& transport) {
+    const auto body = [&](threads::transport& transport) {
         if (transport.rank() == 3) { throw input_error{"rank 3 has no data"}; }
         failing_math math;
         executor<model_type, failing_math> rank{math, transport, p, costs};
         task_type task{{1, 1, p.microbatches}};
         rank.step(task);
     };
-    CHECK_THROWS_WITH_AS(host::run_ranks(4, {}, body), "rank 3 has no data", input_error);
+    CHECK_THROWS_WITH_AS(threads::run_ranks(4, {}, body), "rank 3 has no data", input_error);
 }
 
 TEST_CASE("a rank that does not come to the step is named by those that wait for it") {
@@ -221,7 +221,7 @@ TEST_CASE("a rank that does not come to the step is named by those that wait for
     const cost_table costs = costs_of_model();
     std::string text;
     try {
-        host::run_ranks(4, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(4, {}, [&](threads::transport& transport) {
             if (transport.rank() == 2) { return; }
             failing_math math;
             executor<model_type, failing_math> rank{math, transport, p, costs};
@@ -238,7 +238,7 @@ namespace {
 /// What an executor of model_type says of a plan and a cost table; empty when it takes them.
 std::string refusal(const plan& planned, const cost_table& costs, int ranks) {
     try {
-        host::run_ranks(ranks, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(ranks, {}, [&](threads::transport& transport) {
             failing_math math;
             executor<model_type, failing_math> rank{math, transport, planned, costs};
         });

@@ -28,8 +28,8 @@ namespace faulty_links {
 namespace {
 
 using model_type = toy_model<1, 18, wiring::nested, true>;
-using math = host::reference_backend<float>;
-using faulty = faulty_transport<host::thread_transport>;
+using math = reference::backend<float>;
+using faulty = faulty_transport<threads::transport>;
 using checked = checked_transport<faulty>;
 constexpr int ranks = 3;
 
@@ -55,7 +55,7 @@ struct outcome {
 outcome run(const plan& planned, const fault_plan& wrong) {
     outcome out;
     std::mutex mutex;
-    host::run_ranks(ranks, {}, [&](host::thread_transport& threads) {
+    threads::run_ranks(ranks, {}, [&](threads::transport& threads) {
         faulty links{threads, wrong};
         checked transport{links};
         math backend;
@@ -127,7 +127,7 @@ TEST_CASE("messages that are late change nothing; those that are damaged, double
 TEST_CASE("a message that comes twice is not taken for the next one of its name") {
     const message_id again{message_kind::boundary, 2, microbatch_id{0}};
     const auto talk = [&](fault what) {
-        host::run_ranks(2, {}, [&](host::thread_transport& threads) {
+        threads::run_ranks(2, {}, [&](threads::transport& threads) {
             faulty links{threads, {what, 0, 0}};
             checked transport{links};
             std::array<message_part, 2> parts{message_part{transport.allocate(8), 8}, {transport.allocate(8), 8}};

@@ -48,7 +48,7 @@ TEST_CASE("a plan with frozen tasks is refused where the task encodes nothing") 
     draw_frozen_tasks(p, costs, random);
     std::string said;
     try {
-        host::run_ranks(1, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(1, {}, [&](threads::transport& transport) {
             encoded_math on;
             executor<encoded_model, encoded_math> rank{on, transport, p, costs};
             drawn_task<encoded_model, float> task{{1, p.microbatch_size, p.microbatches}};

@@ -32,20 +32,20 @@ struct message_clock {
 };
 
 /// Thread ranks on machines: a message takes the time of the link inside a machine, or of the one between machines.
-class ranks_on_machines : public host::thread_transport {
+class ranks_on_machines : public threads::transport {
 public:
-    ranks_on_machines(std::shared_ptr<host::thread_group> group, int rank, std::span<const std::string> machines,
+    ranks_on_machines(std::shared_ptr<threads::thread_group> group, int rank, std::span<const std::string> machines,
                       pulse::link inside, pulse::link between) :
-        thread_transport{std::move(group), rank},
+        threads::transport{std::move(group), rank},
         machines_{machines}, inside_{inside}, between_{between} {}
 
     void post_send(int peer, message_id message, std::span<message_part> parts) {
         largest_ = std::max(largest_, pass(peer, parts));
-        thread_transport::post_send(peer, message, parts);
+        threads::transport::post_send(peer, message, parts);
     }
     void post_recv(int peer, message_id message, std::span<message_part> parts) {
         pass(peer, parts);
-        thread_transport::post_recv(peer, message, parts);
+        threads::transport::post_recv(peer, message, parts);
     }
     /// Bytes of the largest message that was sent.
     [[nodiscard]] std::int64_t largest() const noexcept { return largest_; }
@@ -70,7 +70,8 @@ private:
 /// What all ranks of these machines measure, which is the same; and the largest message of them.
 cluster measure(const std::vector<std::string>& machines, pulse::link inside, pulse::link between, double seconds,
                 std::int64_t* largest = nullptr) {
-    const auto group = std::make_shared<host::thread_group>(static_cast<int>(machines.size()), host::link_options{});
+    const auto group =
+        std::make_shared<threads::thread_group>(static_cast<int>(machines.size()), threads::link_options{});
     std::vector<cluster> all(machines.size());
     std::vector<std::int64_t> most(machines.size());
     {
@@ -112,7 +113,7 @@ TEST_CASE("a measured link is the one that messages take") {
 TEST_CASE("links that ranks of threads measure take the time that they were given, or more") {
     for (const bool blocking : {false, true}) {
         constexpr double least_us = 2000;
-        host::run_ranks(2, {.latency_us = least_us, .blocking = blocking}, [&](host::thread_transport& t) {
+        threads::run_ranks(2, {.latency_us = least_us, .blocking = blocking}, [&](threads::transport& t) {
             const cluster found = measure_links(t, {.memory_bytes = 2, .seconds = 0.1});
             CHECK(found.devices_per_node == 2);
             CHECK(found.intra_node.transfer_us(detail::measured_sizes.back()) >= 0.9 * least_us);
@@ -148,7 +149,7 @@ TEST_CASE("one rank has no link") {
 TEST_CASE("ranks of several kinds are unlike devices, each with its own memory") {
     constexpr std::array kinds{"rtx-4090", "rtx-3090", "rtx-4090", "rtx-4090"};
     for (const bool alike : {false, true}) {
-        host::run_ranks(4, {}, [&](host::thread_transport& t) {
+        threads::run_ranks(4, {}, [&](threads::transport& t) {
             const auto r = static_cast<std::size_t>(t.rank());
             const cluster found = measure_links(t, {.memory_bytes = t.rank() == 1 ? 600 : 1000,
                                                     .device = std::to_string(t.rank() == 3 ? 2 : t.rank()),
@@ -178,17 +179,17 @@ TEST_CASE("on a slow link large messages are left out") {
 TEST_CASE("where a rank fails or has no memory, every rank gets an error") {
     const auto ended_by = [](auto body) {
         try {
-            host::run_ranks(3, {}, body);
+            threads::run_ranks(3, {}, body);
         } catch (const std::exception& e) { return std::string{e.what()}; }
         return std::string{};
     };
-    CHECK(ended_by([](host::thread_transport& t) {
+    CHECK(ended_by([](threads::transport& t) {
               if (t.rank() == 2) { throw error{"gone"}; }
               static_cast<void>(measure_links(t, {.memory_bytes = 1}));
           }) == "gone");
     std::mutex mutex;
     std::multiset<std::string> said;
-    CHECK(ended_by([&](host::thread_transport& t) {
+    CHECK(ended_by([&](threads::transport& t) {
               try {
                   static_cast<void>(measure_links(t, {.memory_bytes = t.rank() == 1 ? 0 : 1}));
               } catch (const input_error& e) {

@@ -19,7 +19,7 @@ using namespace pulse::test;
 
 namespace {
 
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 struct tally {
     int plans{};

@@ -34,7 +34,7 @@ template <class Model>
 tally of_plan(const plan& planned) {
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(float));
     tally found;
-    host::run_ranks(1, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(1, {}, [&](threads::transport& transport) {
         counting backend;
         executor<Model, counting> rank{backend, transport, planned, costs};
         drawn_task<Model, float> task{{5, planned.microbatch_size, planned.microbatches}};

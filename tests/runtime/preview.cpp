@@ -27,7 +27,7 @@ namespace previewed_pipelines {
 
 namespace {
 
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 struct tally {
     int plans{};

@@ -17,13 +17,13 @@ namespace {
 
 /// The reference backend, but every linear takes a random while: ranks drift apart in every possible way. Seeds are
 /// numbered, so every run of the test draws the same sequences; which rank gets which is up to the threads.
-struct drifting : host::reference_backend<float> {
+struct drifting : reference::backend<float> {
     inline static std::atomic<unsigned> next_seed{1};
     std::mt19937 random{next_seed++};
 
     void linear(const linear_shape& shape, auto... args) {
         std::this_thread::sleep_for(std::chrono::microseconds{std::uniform_int_distribution<int>{0, 200}(random)});
-        host::reference_backend<float>::linear(shape, args...);
+        reference::backend<float>::linear(shape, args...);
     }
 };
 
@@ -45,9 +45,9 @@ void check_strict_rendezvous(unsigned seed, int plans) {
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("seed " << seed << ", plan " << done);
-        const host::link_options link{.latency_us = 5, .blocking = true};
+        const threads::link_options link{.latency_us = 5, .blocking = true};
         const auto run = run_pipelined<Model, drifting>(p, 7, link, 2);
-        const auto want = run_unpipelined<Model, host::reference_backend<float>>(p.microbatch_size, p.microbatches, 7);
+        const auto want = run_unpipelined<Model, reference::backend<float>>(p.microbatch_size, p.microbatches, 7);
         REQUIRE(run.gradients == want.gradients);
         ++done;
     }

@@ -29,7 +29,7 @@ namespace replicated_pipelines {
 namespace {
 
 using toy = toy_model<1, 18, wiring::nested, true>;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 template <class Model>
 plan draw_plan(int pipeline, int replicas, std::mt19937& random, int scalar_bytes = 4) {
@@ -152,7 +152,7 @@ TEST_CASE("gradients in double are summed over replicas too") {
         const plan p = draw_plan<small>(2, 3, random, sizeof(double));
         replicated_options options;
         options.how.sharded_optimizer = sharded;
-        check_sums<small, host::reference_backend<double>>(p, random(), options);
+        check_sums<small, reference::backend<double>>(p, random(), options);
     }
 }
 
@@ -245,7 +245,7 @@ TEST_CASE("the gradients of the stage that is done first are summed beside later
     p.cut = draw_cut(costs, placement::folded, 2, 1, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);
     // The smallest stage has 40 bytes or so to send; 3 ms for them are several weight gradients.
-    host::run_ranks(4, {.latency_us = 1500}, [&](host::thread_transport& transport) {
+    threads::run_ranks(4, {.latency_us = 1500}, [&](threads::transport& transport) {
         slow_math backend;
         executor<model_type, slow_math> rank{backend, transport, p, costs};
         drawn_task<model_type, float> task{{1, 1, p.microbatches}};

@@ -24,7 +24,7 @@ namespace same_runs {
 namespace {
 
 using one_model = toy_model<3, 8, wiring::nested, true>;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 /// Two models whose graphs are the same, with other shapes; and one with another parameter.
 using first = archetype::layer<"first", shape<4, 6>, shape<2, 12>>;
@@ -57,7 +57,7 @@ template <class Call>
 std::vector<std::string> told(Call call) {
     std::vector<std::string> said(4);
     try {
-        host::run_ranks(4, {}, [&](host::thread_transport& world) {
+        threads::run_ranks(4, {}, [&](threads::transport& world) {
             try {
                 call(world);
             } catch (const input_error& e) {
@@ -101,7 +101,7 @@ TEST_CASE("ranks with the same model, backend and plan go on; the others are nam
               }));
     rank_2_of("backend: rank 2 has ", told([&](auto& world) {
                   if (world.rank() == 2) {
-                      return require_same_run<one_model, host::reference_backend<double>>(world, planned);
+                      return require_same_run<one_model, reference::backend<double>>(world, planned);
                   }
                   require_same_run<one_model, math>(world, planned);
               }));

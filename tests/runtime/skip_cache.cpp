@@ -87,9 +87,9 @@ TEST_CASE("a rank's skip cache has room for what its program stashes at once, an
             fewer_than_microbatches += room > 0 && room < p.microbatches ? 1 : 0;
             overfilled += full ? 1 : 0;
         }
-        host::run_ranks(p.pipeline_degree, {}, [&](host::thread_transport& transport) {
-            host::reference_backend<float> math;
-            const executor<model_type, host::reference_backend<float>> rank{math, transport, p, costs};
+        threads::run_ranks(p.pipeline_degree, {}, [&](threads::transport& transport) {
+            reference::backend<float> math;
+            const executor<model_type, reference::backend<float>> rank{math, transport, p, costs};
             if (rank.skips().in_flight() != most_in_flight(rank.model(), rank.instructions())) {
                 throw error{"the executor gives its skip cache another room"};
             }

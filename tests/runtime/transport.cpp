@@ -29,7 +29,7 @@ double microseconds_since(clock_type::time_point start) {
 } // namespace
 
 TEST_CASE("a buffer that the sender needs no more changes hands, any other is copied") {
-    host::run_ranks(2, {}, [](host::thread_transport& t) {
+    threads::run_ranks(2, {}, [](threads::transport& t) {
         for (const bool exchange : {true, false}) {
             std::byte* const mine = t.allocate(8);
             std::memset(mine, t.rank() == 0 ? 1 : 2, 8);
@@ -57,8 +57,8 @@ TEST_CASE("a buffer that the sender needs no more changes hands, any other is co
 TEST_CASE("a message has arrived when waiting for it takes no time, and not before") {
     constexpr int messages = 12;
     for (const bool blocking : {false, true}) {
-        const host::link_options link{.latency_us = 10'000, .blocking = blocking};
-        host::run_ranks(2, link, [&](host::thread_transport& t) {
+        const threads::link_options link{.latency_us = 10'000, .blocking = blocking};
+        threads::run_ranks(2, link, [&](threads::transport& t) {
             int late = 0; // waits that a busy machine has kept from returning, or all of them
             for (int i = 0; i != messages; ++i) {
                 int value = t.rank() + 5;
@@ -105,7 +105,7 @@ TEST_CASE("who asks whether a message has arrived learns that its sender has fai
     for (const bool fails : {true, false}) {
         std::string text;
         try {
-            host::run_ranks(2, {}, [&](host::thread_transport& t) {
+            threads::run_ranks(2, {}, [&](threads::transport& t) {
                 if (t.rank() == 0) {
                     if (fails) { t.fail("rank 0 gave up"); }
                     return;
@@ -124,7 +124,7 @@ TEST_CASE("who asks whether a message has arrived learns that its sender has fai
 
 TEST_CASE("many messages are in flight at once and are waited for in any order") {
     constexpr int many = 300;
-    host::run_ranks(2, {}, [](host::thread_transport& t) {
+    threads::run_ranks(2, {}, [](threads::transport& t) {
         std::vector<int> values(many);
         std::vector<message_part> parts(many);
         for (int i = 0; i != many; ++i) {
@@ -153,7 +153,7 @@ TEST_CASE("many messages are in flight at once and are waited for in any order")
 }
 
 TEST_CASE("a sum is the same on every rank, in rank order") {
-    host::run_ranks(4, {}, [](host::thread_transport& t) {
+    threads::run_ranks(4, {}, [](threads::transport& t) {
         for (int round = 0; round != 50; ++round) {
             double v[2]{0.1 * (t.rank() + 1), static_cast<double>(round)};
             t.sum(v);
@@ -170,7 +170,7 @@ TEST_CASE("a gather brings the bytes of every rank to rank 0, a broadcast those 
                                       static_cast<std::byte>(16 * rank + round));
     };
     for (const int ranks : {1, 4}) {
-        host::run_ranks(ranks, {}, [&](host::thread_transport& t) {
+        threads::run_ranks(ranks, {}, [&](threads::transport& t) {
             for (int round = 0; round != 20; ++round) {
                 std::vector<std::byte> mine = bytes_of(t.rank(), round);
                 const std::vector<std::vector<std::byte>> all = t.gather(mine);
@@ -191,7 +191,7 @@ TEST_CASE("ranks that disagree about a message are told so") {
     const auto mismatch = [](message_id other, std::size_t bytes) {
         std::string text;
         try {
-            host::run_ranks(2, {}, [&](host::thread_transport& t) {
+            threads::run_ranks(2, {}, [&](threads::transport& t) {
                 std::byte room[16]{};
                 message_part part{room, t.rank() == 0 ? 8 : bytes, traffic_kind::boundary, false};
                 if (t.rank() == 0) {
@@ -211,7 +211,7 @@ TEST_CASE("ranks that disagree about a message are told so") {
 }
 
 TEST_CASE("a link takes its latency and its bytes over its bandwidth, one message after the other") {
-    host::run_ranks(2, {.latency_us = 20000, .bandwidth_gb_per_s = 0.0001}, [](host::thread_transport& t) {
+    threads::run_ranks(2, {.latency_us = 20000, .bandwidth_gb_per_s = 0.0001}, [](threads::transport& t) {
         std::vector<std::byte> room(4000); // 4000 B at 1e5 B/s: 40 ms
         message_part first{room.data(), 2000, traffic_kind::boundary, false};
         message_part second{room.data() + 2000, 2000, traffic_kind::boundary, false};
@@ -234,7 +234,7 @@ TEST_CASE("a link takes its latency and its bytes over its bandwidth, one messag
 }
 
 TEST_CASE("a post does not wait for the other side") {
-    host::run_ranks(2, {}, [](host::thread_transport& t) {
+    threads::run_ranks(2, {}, [](threads::transport& t) {
         int value = t.rank() == 0 ? 7 : 0;
         message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::boundary, false};
         if (t.rank() == 0) { t.post_send(1, message(0), {&part, 1}); }
@@ -253,9 +253,9 @@ namespace {
 
 /// What run_ranks throws, as text; empty when it throws nothing.
 template <class Body>
-std::string error_of(int ranks, Body body, const host::link_options& link = {}) {
+std::string error_of(int ranks, Body body, const threads::link_options& link = {}) {
     try {
-        host::run_ranks(ranks, link, body);
+        threads::run_ranks(ranks, link, body);
     } catch (const std::exception& e) { return e.what(); }
     return {};
 }
@@ -263,21 +263,21 @@ std::string error_of(int ranks, Body body, const host::link_options& link = {}) 
 } // namespace
 
 TEST_CASE("a rank that says it has failed and returns makes the run fail") {
-    CHECK(error_of(3, [](host::thread_transport& t) {
+    CHECK(error_of(3, [](threads::transport& t) {
               if (t.rank() == 1) { t.fail("rank 1 gave up"); }
           }) == "rank 1 gave up");
-    CHECK(error_of(3, [](host::thread_transport& t) {
+    CHECK(error_of(3, [](threads::transport& t) {
               if (t.rank() == 1) {
                   t.fail("rank 1 gave up");
               } else {
                   t.sum({});
               }
           }) == "rank 1 gave up");
-    CHECK(error_of(1, [](host::thread_transport& t) { t.fail(""); }) == "a rank failed");
+    CHECK(error_of(1, [](threads::transport& t) { t.fail(""); }) == "a rank failed");
 }
 
 TEST_CASE("the error that is thrown is the one of the rank that failed first, however long it takes to return") {
-    CHECK(error_of(2, [](host::thread_transport& t) {
+    CHECK(error_of(2, [](threads::transport& t) {
               if (t.rank() == 0) {
                   t.fail("the first");
                   std::this_thread::sleep_for(std::chrono::milliseconds{50});
@@ -291,11 +291,11 @@ TEST_CASE("the error that is thrown is the one of the rank that failed first, ho
 
 TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {
     for (const bool blocking : {false, true}) {
-        const host::link_options link{.blocking = blocking};
+        const threads::link_options link{.blocking = blocking};
         for (const bool sends : {true, false}) {
             const std::string text = error_of(
                 3,
-                [&](host::thread_transport& t) {
+                [&](threads::transport& t) {
                     if (t.rank() == 1) { return; }
                     if (t.rank() == 2) { t.sum({}); }
                     int value = 0;
@@ -313,7 +313,7 @@ TEST_CASE("a rank that returns leaves nobody waiting for what it never posts") {
             CHECK(text.find("rank 1 has returned") != std::string::npos);
         }
     }
-    CHECK(error_of(3, [](host::thread_transport& t) {
+    CHECK(error_of(3, [](threads::transport& t) {
               if (t.rank() != 2) { t.sum({}); }
           }).find("rank 2 has returned") != std::string::npos);
 }
@@ -322,7 +322,7 @@ TEST_CASE("what a rank posted before it returned still arrives, and its sums are
     int sent = 7;
     message_part out{reinterpret_cast<std::byte*>(&sent), sizeof sent, traffic_kind::boundary, false};
     CHECK(error_of(2,
-                   [&](host::thread_transport& t) {
+                   [&](threads::transport& t) {
                        double one[1]{1.0};
                        t.sum(one);
                        if (one[0] != 2.0) { throw error{"a sum is wrong"}; }
@@ -343,16 +343,15 @@ TEST_CASE("what a rank posted before it returned still arrives, and its sums are
 }
 
 TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of different lengths are refused") {
-    CHECK_THROWS_AS(host::thread_group{0}, input_error);
-    CHECK_THROWS_AS(host::run_ranks(-1, {}, [](host::thread_transport&) {}), input_error);
-    CHECK_THROWS_AS((host::thread_transport{std::make_shared<host::thread_group>(2), 2}), input_error);
-    CHECK(error_of(2, [](host::thread_transport& t) { t.wait_send(2, message(0)); }).find("no link") !=
-          std::string::npos);
-    CHECK(error_of(3, [](host::thread_transport& t) {
+    CHECK_THROWS_AS(threads::thread_group{0}, input_error);
+    CHECK_THROWS_AS(threads::run_ranks(-1, {}, [](threads::transport&) {}), input_error);
+    CHECK_THROWS_AS((threads::transport{std::make_shared<threads::thread_group>(2), 2}), input_error);
+    CHECK(error_of(2, [](threads::transport& t) { t.wait_send(2, message(0)); }).find("no link") != std::string::npos);
+    CHECK(error_of(3, [](threads::transport& t) {
               std::vector<double> values(t.rank() == 1 ? 2U : 1U);
               t.sum(values);
           }).find("values") != std::string::npos);
-    const std::string mixed = error_of(3, [](host::thread_transport& t) {
+    const std::string mixed = error_of(3, [](threads::transport& t) {
         std::vector<std::byte> bytes(1);
         if (t.rank() == 0) { t.sum({}); }
         if (t.rank() == 1) { static_cast<void>(t.gather(bytes)); }
@@ -360,7 +359,7 @@ TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of di
     });
     CHECK(mixed.find(", another rank ") != std::string::npos);
     for (const char* const text : {"gather", "broadcast"}) {
-        const std::string left = error_of(2, [&](host::thread_transport& t) {
+        const std::string left = error_of(2, [&](threads::transport& t) {
             std::vector<std::byte> bytes(1);
             if (t.rank() == 1) { return; }
             if (std::string{text} == "gather") {
@@ -370,7 +369,7 @@ TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of di
             }
         });
         CHECK(left.find("rank 1 has returned") != std::string::npos);
-        CHECK(error_of(2, [&](host::thread_transport& t) {
+        CHECK(error_of(2, [&](threads::transport& t) {
                   std::vector<std::byte> bytes(1);
                   if (t.rank() == 1) { throw error{"rank 1 gave up"}; }
                   if (std::string{text} == "gather") {
@@ -384,7 +383,7 @@ TEST_CASE("a group of no ranks, a rank or link that is not there, and sums of di
 
 TEST_CASE("ranks that wait are released when the thread of another cannot be started") {
     std::atomic<int> released{0};
-    const auto body = [&](host::thread_transport& t) {
+    const auto body = [&](threads::transport& t) {
         try {
             t.sum({});
         } catch (const peer_failed&) { ++released; }
@@ -396,7 +395,7 @@ TEST_CASE("ranks that wait are released when the thread of another cannot be sta
         }
         return std::jthread{std::move(work)};
     };
-    const auto group = std::make_shared<host::thread_group>(4);
-    CHECK_THROWS_AS(host::detail::run_ranks_on<host::thread_transport>(start, group, body), std::system_error);
+    const auto group = std::make_shared<threads::thread_group>(4);
+    CHECK_THROWS_AS(threads::detail::run_ranks_on<threads::transport>(start, group, body), std::system_error);
     CHECK(released == 2);
 }

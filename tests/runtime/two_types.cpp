@@ -24,8 +24,8 @@ namespace {
 
 /// Scalars of 2 bytes, accumulators of 4. Scalar operands that do not begin at a multiple of 16
 /// bytes are counted.
-struct math : host::reference_backend<bfloat16, float> {
-    using base = host::reference_backend<bfloat16, float>;
+struct math : reference::backend<bfloat16, float> {
+    using base = reference::backend<bfloat16, float>;
     inline static std::atomic<int> operands{}, crooked{};
 
     void conv2d(auto... of) { see(of...), base::conv2d(of...); }
@@ -58,8 +58,7 @@ private:
     }
 };
 static_assert(backend<math>);
-static_assert(!backend<host::reference_backend<float, double>>,
-              "a plan counts 4 bytes for a statistic of float scalars");
+static_assert(!backend<reference::backend<float, double>>, "a plan counts 4 bytes for a statistic of float scalars");
 
 struct small_unet : unet<unet_config{.name = "small_unet",
                                      .sample_size = 4,

@@ -35,8 +35,8 @@ using detail::disjunctive_program;
 using detail::index_problem;
 using detail::scaled_times;
 using detail::timed_from_orders;
-using detail::window_facts;
-using detail::window_facts_of;
+using detail::window_problem;
+using detail::window_problem_of;
 using detail::window_propagator;
 using detail::window_state;
 using detail::window_state_of;
@@ -86,7 +86,7 @@ schedule one_by_one(const schedule_problem& problem) {
 /// A scheduling program that takes GLPK some thousand nodes, with the schedule that was known before.
 struct hard_program {
     schedule_problem problem = test::chain_problem({0, 1, 1, 0}, 2, 4, false, 3, 2, 4, 0.6, 1);
-    window_facts facts{};
+    window_problem facts{};
     schedule_bound bound{};
     window_state state{};
     schedule known{};
@@ -94,7 +94,7 @@ struct hard_program {
     hard_program() {
         problem.memory_limit_bytes = {4, 4};
         known = list_schedule(problem, {list_effort::one, 0, 0, 0});
-        facts = window_facts_of(problem);
+        facts = window_problem_of(problem);
         bound = bound_schedule(problem);
         state = window_state_of(facts, bound, known.makespan_us());
         REQUIRE(window_propagator{facts}.narrow(state));
@@ -176,7 +176,7 @@ TEST_CASE("the program's optimum is the best of all schedules") {
         test::every_schedule all{problem, list_search(problem).makespan_us + 1e-6, 60000,
                                  [&](const schedule& timed) { best = std::min(best, timed.makespan_us()); }};
         if (!all.walk()) { continue; }
-        const auto facts = window_facts_of(problem);
+        const auto facts = window_problem_of(problem);
         const auto bound = bound_schedule(problem);
         auto state = window_state_of(facts, bound, known.makespan_us());
         REQUIRE(window_propagator{facts}.narrow(state));

@@ -24,14 +24,14 @@ namespace {
 
 using namespace pulse;
 using detail::disjunctive_program;
-using detail::window_facts;
-using detail::window_facts_of;
+using detail::window_problem;
+using detail::window_problem_of;
 using detail::window_propagator;
 using detail::window_state;
 using detail::window_state_of;
 
 /// Whether the windows and settled orders of `state` hold in `timed`.
-bool agrees(const window_facts& facts, const window_state& state, const schedule& timed) {
+bool agrees(const window_problem& facts, const window_state& state, const schedule& timed) {
     bool holds = true;
     const double slack = 1e-6;
     for (const auto& passes : timed.devices) {
@@ -66,7 +66,7 @@ schedule_problem two_ended_problem(std::mt19937& random) {
 }
 
 /// The schedule whose starts are the values themselves.
-schedule as_it_stands(const window_facts& facts, const std::vector<double>& values) {
+schedule as_it_stands(const window_problem& facts, const std::vector<double>& values) {
     schedule out{};
     for (const auto& ops : facts.index.on_device) {
         auto& passes = out.devices.emplace_back();
@@ -100,7 +100,7 @@ TEST_CASE("windows hold in every schedule that meets the cutoff, and are refused
     for (int round = 0; round != 260; ++round) {
         const auto problem = test::small_problem(random, 20);
         const auto known = list_search(problem);
-        const auto facts = window_facts_of(problem);
+        const auto facts = window_problem_of(problem);
         const auto bound = bound_schedule(problem);
         const double cutoff = known.lower_bound_us +
                               (known.makespan_us - known.lower_bound_us + 0.02 * known.makespan_us) * (round % 4) / 3;
@@ -148,7 +148,7 @@ TEST_CASE("every solution of a program is a schedule as it stands, whatever orde
     int both_ends = 0;
     for (int round = 0; round != 150; ++round) {
         const auto problem = round % 3 == 2 ? two_ended_problem(random) : test::small_problem(random, 24);
-        const auto facts = window_facts_of(problem);
+        const auto facts = window_problem_of(problem);
         const auto bound = bound_schedule(problem);
         const double cutoff = list_search(problem).makespan_us * (round % 2 == 0 ? 1.5 : 1.05);
         auto state = window_state_of(facts, bound, cutoff);
@@ -185,7 +185,7 @@ TEST_CASE("every solution of a program is a schedule as it stands, whatever orde
 
 TEST_CASE("a program's columns say what they mean") {
     const auto problem = test::chain_problem({0, 1, 1, 0}, 2, 2, true, 1, 1, 1);
-    const auto facts = window_facts_of(problem);
+    const auto facts = window_problem_of(problem);
     const auto bound = bound_schedule(problem);
     auto state = window_state_of(facts, bound, bound.makespan_us + 3);
     REQUIRE(window_propagator{facts}.narrow(state));

@@ -22,7 +22,7 @@ using detail::cutoff_below;
 using detail::least_after;
 using detail::refute_by_windows;
 using detail::time_grain_us;
-using detail::window_facts_of;
+using detail::window_problem_of;
 using detail::window_propagator;
 
 /// The longest cutoff that windows refute, and how often they were narrowed; the bound's makespan where none.
@@ -33,7 +33,7 @@ struct refutation {
 
 refutation refute(const schedule_problem& problem, double high, double step, int most = 1000) {
     const auto bound = bound_schedule(problem);
-    const auto facts = window_facts_of(problem);
+    const auto facts = window_problem_of(problem);
     window_propagator propagator{facts};
     refutation out{bound.makespan_us, 0};
     refute_by_windows(

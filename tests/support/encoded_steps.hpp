@@ -24,7 +24,7 @@
 
 namespace pulse::test {
 
-using encoded_math = host::reference_backend<float>;
+using encoded_math = reference::backend<float>;
 using encoded_model = toy_model<5, 8, wiring::nested, true>;
 
 /// Two frozen components: one makes the model's inputs, the other its targets.
@@ -161,7 +161,7 @@ inline std::map<int, encoded_steps> run_encoded(const plan& planned, const cost_
                                                 int steps, encode_tally& seen, int delay_us = 0, int forgets = -1) {
     std::map<int, encoded_steps> made;
     std::mutex mutex;
-    host::run_ranks(planned.pipeline_degree * planned.data_degree, {}, [&](host::thread_transport& plain) {
+    threads::run_ranks(planned.pipeline_degree * planned.data_degree, {}, [&](threads::transport& plain) {
         drifting_transport transport{plain, delay_us, static_cast<unsigned>(seed)};
         encoded_steps mine = run_encoded_rank(transport, planned, costs, seed, steps, seen, forgets);
         const std::lock_guard lock{mutex};

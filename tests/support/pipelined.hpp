@@ -152,7 +152,7 @@ struct conditioned_task : drawn_task<Model, T, A> {
 /// `steps` steps of a plan on thread ranks; gradients are those of the last step.
 template <class Model, class Backend, template <class, class, class> class Task = drawn_task>
 run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std::uint64_t seed,
-                                                        const host::link_options& link = {}, int steps = 1,
+                                                        const threads::link_options& link = {}, int steps = 1,
                                                         const extent& to = {}) {
     using T = typename Backend::scalar;
     using A = typename Backend::accumulator;
@@ -166,7 +166,7 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
         of_ranks->resize(ranks);
     }
     std::mutex mutex;
-    host::run_ranks(planned.pipeline_degree, link, [&](host::thread_transport& transport) {
+    threads::run_ranks(planned.pipeline_degree, link, [&](threads::transport& transport) {
         Backend math;
         executor<Model, Backend> rank{math, transport, planned, costs, {.extent = to}};
         Task<Model, T, A> task{drawn_data<Model, T, A>{seed, planned.microbatch_size, planned.microbatches, to}};

@@ -18,23 +18,23 @@
 
 namespace pulse::test {
 
-/// A thread_transport whose ranks drift apart at their messages, and one of which may fail at a message of a kind.
-struct drifting_transport : host::thread_transport {
+/// A threads::transport whose ranks drift apart at their messages, and one of which may fail at a message of a kind.
+struct drifting_transport : threads::transport {
     std::mt19937 random;
     int most_delay_us{};
     bool fails{};
     message_kind at{};
 
-    drifting_transport(const thread_transport& plain, int delay_us, unsigned seed) :
-        thread_transport{plain}, random{seed + static_cast<unsigned>(plain.rank())}, most_delay_us{delay_us} {}
+    drifting_transport(const threads::transport& plain, int delay_us, unsigned seed) :
+        threads::transport{plain}, random{seed + static_cast<unsigned>(plain.rank())}, most_delay_us{delay_us} {}
     void post_send(int peer, message_id message, std::span<message_part> parts) {
         if (fails && message.kind == at) { throw error{"the network is broken"}; }
         drift();
-        thread_transport::post_send(peer, message, parts);
+        threads::transport::post_send(peer, message, parts);
     }
     void post_recv(int peer, message_id message, std::span<message_part> parts) {
         drift();
-        thread_transport::post_recv(peer, message, parts);
+        threads::transport::post_recv(peer, message, parts);
     }
 
 private:
@@ -57,7 +57,7 @@ struct replicated_result {
 };
 
 struct replicated_options {
-    host::link_options link{};
+    threads::link_options link{};
     executor_options how{};
     int steps{1};
     int most_delay_us{};
@@ -79,7 +79,7 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
     const int world = planned.pipeline_degree * planned.data_degree;
     result.replica_bytes.resize(static_cast<std::size_t>(world));
     std::mutex mutex;
-    host::run_ranks(world, options.link, [&](host::thread_transport& plain) {
+    threads::run_ranks(world, options.link, [&](threads::transport& plain) {
         drifting_transport transport{plain, options.most_delay_us, options.drift_seed};
         transport.fails = options.fails == transport.rank();
         transport.at = options.fails_at;

@@ -9,7 +9,7 @@ namespace pulse::test {
 struct scaled_updates : train::host_updates<> {
     static constexpr bool scales_loss = true;
 };
-struct scaling_math : host::reference_backend<float> {
+struct scaling_math : reference::backend<float> {
     [[nodiscard]] scaled_updates updates() const { return {}; }
 };
 

@@ -12,8 +12,8 @@ using tally = std::map<std::string_view, int>;
 
 /// The reference backend, counting what layers of UNets and transformers with a text are made of.
 template <class T>
-struct tallying_backend : host::reference_backend<T> {
-    using base = host::reference_backend<T>;
+struct tallying_backend : reference::backend<T> {
+    using base = reference::backend<T>;
     tally seen{};
 
     void conv2d(auto... of) {

@@ -19,7 +19,7 @@
 
 namespace pulse::test {
 
-using wave_math = host::reference_backend<float>;
+using wave_math = reference::backend<float>;
 
 /// With times and texts.
 struct wave_task : wave {
@@ -56,7 +56,7 @@ measured train_on(const tuning& made, int steps) {
     const std::vector<std::int64_t> planned_bytes = peak_bytes(made.plan, made.costs, made.kept);
     measured all;
     std::mutex mutex;
-    host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(made.plan.pipeline_degree, {}, [&](threads::transport& transport) {
         trainer<Model, wave_math> rank{transport, made, {.seed = 3, .learning_rate = {.peak = 1e-2}}};
         wave_task data;
         std::vector<double> losses;

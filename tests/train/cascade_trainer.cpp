@@ -38,7 +38,7 @@ using namespace pulse::test;
 
 using one_net = toy_model<1, 18, wiring::nested, true>;
 using other_net = toy_model<2, 18, wiring::crossing, false>;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 constexpr int batch = 2;
 constexpr int microbatches = 3;
@@ -122,7 +122,7 @@ template <class Model, class B = math>
 [[nodiscard]] trained train_alone(bool second, int steps, const trainer_options& options = usual,
                                   const optimizer_form& form = {}, float factor = 1) {
     trained all;
-    host::run_ranks(1, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(1, {}, [&](threads::transport& transport) {
         trainer<Model, B> rank{transport, lone_plan<Model>(form), options};
         wave_task data = task_of(second, factor);
         for (int s = 0; s != steps; ++s) { all.steps.push_back(numbers_of(rank.step(data))); }
@@ -179,7 +179,7 @@ template <class B = math, class Each>
                        float factor = 1) {
     both all;
     std::mutex mutex;
-    host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(made.plan.pipeline_degree, {}, [&](threads::transport& transport) {
         cascade_of<B> rank{transport, made, options};
         wave_task first = task_of(false);
         wave_task second = task_of(true, factor);
@@ -218,7 +218,7 @@ std::vector<std::string> told(const planned& made, const both& want, const Spoil
     std::vector<std::string> said;
     std::mutex mutex;
     both all;
-    host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(made.plan.pipeline_degree, {}, [&](threads::transport& transport) {
         cascade_of<> rank{transport, made, usual};
         wave_task first = task_of(false);
         wave_task second = task_of(true);
@@ -314,23 +314,23 @@ TEST_CASE("a cascade that is resumed goes on bit for bit under another plan, and
                          doctest::Contains("its run had data unset"), input_error);
 
     const auto refused = [](const auto& act, const char* what) {
-        CHECK_THROWS_WITH_AS(host::run_ranks(1, {}, act), doctest::Contains(what), input_error);
+        CHECK_THROWS_WITH_AS(threads::run_ranks(1, {}, act), doctest::Contains(what), input_error);
     };
     refused(
-        [&](host::thread_transport& transport) {
+        [&](threads::transport& transport) {
             trainer<one_net, math> rank{transport, lone_plan<one_net>(), usual};
             rank.save(lone.path);
             rank.resume(folder.path);
         },
         "tensor 'condition.weight' is missing");
     refused(
-        [&](host::thread_transport& transport) {
+        [&](threads::transport& transport) {
             cascade_of<> rank{transport, draw(1, 42), usual};
             rank.resume(lone.path);
         },
         "tensor 'first.condition.weight' is missing");
     refused(
-        [&](host::thread_transport& transport) {
+        [&](threads::transport& transport) {
             cascade_trainer<one_net, one_net, math> rank{transport, draw<one_net, one_net>(1, 42), usual};
             rank.resume(folder.path);
         },
@@ -395,7 +395,7 @@ TEST_CASE("a layer of a cascade's second backbone is named as in a trainer of it
         part.start(now.weights);
     };
     std::string want;
-    host::run_ranks(1, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(1, {}, [&](threads::transport& transport) {
         trainer<other_net, math> rank{transport, lone_plan<other_net>(), usual};
         train::rank_state now = rank.read_state();
         now.weights[rank.runner().parameters().of(7).first] = std::numeric_limits<float>::infinity();
@@ -409,7 +409,7 @@ TEST_CASE("a layer of a cascade's second backbone is named as in a trainer of it
     want.insert(std::string{"step 1: "}.size(), "second backbone 'toy': ");
     for (unsigned seed = 70; seed != 73; ++seed) {
         const planned made = draw(1 + static_cast<int>(seed % 3), seed);
-        host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(made.plan.pipeline_degree, {}, [&](threads::transport& transport) {
             cascade_of<> rank{transport, made, usual};
             spoil(rank.second());
             wave_task first = task_of(false);

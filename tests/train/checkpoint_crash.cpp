@@ -35,9 +35,8 @@
 namespace crash_test {
 
 using namespace pulse::train;
-using pulse::host::run_ranks;
-using pulse::host::thread_transport;
 using pulse::test::world_shape;
+using pulse::threads::run_ranks;
 namespace fs = std::filesystem;
 
 /// The end of the process, which no part of it may catch.
@@ -208,7 +207,7 @@ const std::vector<setting> settings{{{}, 1}, {{.pipeline = 2, .data = 2, .sharde
 std::uint64_t run_until_end(mortal_machine& machine, const fs::path& root, const setting& with) {
     std::atomic<std::uint64_t> returned{};
     try {
-        run_ranks(with.shape.ranks(), {}, [&](thread_transport& transport) {
+        run_ranks(with.shape.ranks(), {}, [&](pulse::threads::transport& transport) {
             sharded_checkpoints<mortal_disk> writer{{.folder = root, .keep = with.keep, .piece_elements = 8},
                                                     {&machine}};
             for (std::uint64_t version = 1; version != 4; ++version) {
@@ -243,7 +242,7 @@ void check_what_is_left(const fs::path& root, const setting& with, std::uint64_t
     CHECK(found >= returned);
     CHECK(found <= returned + 1);
 
-    run_ranks(with.shape.ranks(), {}, [&](thread_transport& transport) {
+    run_ranks(with.shape.ranks(), {}, [&](pulse::threads::transport& transport) {
         sharded_checkpoints<pulse::test::unsynced_disk> writer{{.folder = root, .keep = with.keep}};
         pulse::test::save_version(writer, transport, model, with.shape, found + 1);
     });
@@ -291,7 +290,7 @@ TEST_CASE("an operation that fails on one rank is the same error on all, and the
             const auto ranks = static_cast<std::size_t>(with.shape.ranks());
             std::vector<std::vector<std::string>> said(ranks, std::vector<std::string>(4, ""));
             std::vector<std::uint64_t> found(4, 0);
-            run_ranks(with.shape.ranks(), {}, [&](thread_transport& transport) {
+            run_ranks(with.shape.ranks(), {}, [&](pulse::threads::transport& transport) {
                 const auto rank = static_cast<std::size_t>(transport.rank());
                 sharded_checkpoints<mortal_disk> writer{{.folder = root, .keep = with.keep, .piece_elements = 8},
                                                         {&machine}};
@@ -344,7 +343,7 @@ TEST_CASE("processes that are killed at any instant leave what they last saved")
         const ::pid_t child = ::fork();
         REQUIRE(child >= 0);
         if (child == 0) {
-            run_ranks(with.shape.ranks(), {}, [&](thread_transport& transport) {
+            run_ranks(with.shape.ranks(), {}, [&](pulse::threads::transport& transport) {
                 sharded_checkpoints<pulse::test::unsynced_disk> writer{{.folder = root, .keep = with.keep}};
                 for (std::uint64_t version = next;; ++version) {
                     pulse::test::save_version(writer, transport, model, with.shape, version);

@@ -61,7 +61,7 @@ TEST_CASE("a plan for an extent that the model cannot be of is refused, before a
     CHECK_THROWS_AS(static_cast<void>(plan_on<ddpm_tiny>(2, true, {12, 11})), input_error);
     planned made = plan_on<ddpm_tiny>(1, false);
     made.extent = {12, 12}; // the costs are of 8 x 8
-    host::run_ranks(1, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(1, {}, [&](threads::transport& transport) {
         CHECK_THROWS_AS((trainer<ddpm_tiny, wave_math>{transport, made}), input_error);
     });
 }

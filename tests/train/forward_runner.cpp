@@ -21,7 +21,7 @@ using namespace pulse::test;
 /// forward_runner against the oracle for batches of 3, 1 and 2 samples in a runner made for 3.
 template <class Model>
 void check_forward(unsigned seed, const extent& to = {}) {
-    using math = host::reference_backend<double>;
+    using math = reference::backend<double>;
     math backend;
     unpipelined<Model, math> oracle{backend, to};
     forward_runner<Model, math> runner{backend, 3, to};
@@ -63,12 +63,12 @@ TEST_CASE("a forward run without a pipeline equals the unpipelined oracle, bit f
 }
 
 TEST_CASE("a forward run refuses more samples than it has room for, and none") {
-    host::reference_backend<double> backend;
-    forward_runner<ddpm_tiny, host::reference_backend<double>> runner{backend, 2};
+    reference::backend<double> backend;
+    forward_runner<ddpm_tiny, reference::backend<double>> runner{backend, 2};
     std::vector<double> x(3 * 64), y(3 * 64), times(3);
     CHECK_THROWS_WITH_AS(runner.run(3, x.data(), times.data(), y.data()),
                          "pulse: forward_runner: 3 samples, it was made for 1 to 2", input_error);
     CHECK_THROWS_AS(runner.run(0, x.data(), times.data(), y.data()), input_error);
-    using made = forward_runner<ddpm_tiny, host::reference_backend<double>>;
+    using made = forward_runner<ddpm_tiny, reference::backend<double>>;
     CHECK_THROWS_AS(made(backend, 0), input_error);
 }

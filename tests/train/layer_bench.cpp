@@ -82,8 +82,8 @@ TEST_CASE("a bench of layers runs the operations of a training step, each pass o
 }
 
 TEST_CASE("a profile of a bench has a time for every pass that has work") {
-    host::reference_backend<float> backend;
-    layer_bench<ddpm_tiny, host::reference_backend<float>> bench{backend, 1};
+    reference::backend<float> backend;
+    layer_bench<ddpm_tiny, reference::backend<float>> bench{backend, 1};
     constexpr auto graph = graph_of<ddpm_tiny>();
     std::array<int, 3> calls{};
     const cost_table costs = measure_costs(graph.view(), 1, sizeof(float), label{"test"},

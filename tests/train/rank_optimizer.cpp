@@ -45,7 +45,7 @@ rank_parameters<float> parameters_of_layers(std::span<const int> layers, std::in
 template <class Error, class Body>
 std::string message_on_one_rank(Body body) {
     try {
-        host::run_ranks(1, {}, body);
+        threads::run_ranks(1, {}, body);
     } catch (const Error& e) { return e.what(); }
     return "nothing of this type was thrown";
 }
@@ -53,7 +53,7 @@ std::string message_on_one_rank(Body body) {
 } // namespace
 
 TEST_CASE("an update rule of one's own is told the step, its learning rate, the clip and the average's decay") {
-    host::run_ranks(1, {}, [](host::thread_transport& transport) {
+    threads::run_ranks(1, {}, [](threads::transport& transport) {
         const std::array<int, 2> layers{conditioning_block, 0};
         auto parameters = parameters_of_layers(layers, 2);
         optimizer_update told;
@@ -94,7 +94,7 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
     };
     const auto run = [&](const std::vector<std::vector<int>>& owned) {
         std::array<arrays, layers + 1> all;
-        host::run_ranks(static_cast<int>(owned.size()), {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(static_cast<int>(owned.size()), {}, [&](threads::transport& transport) {
             const auto& mine = owned[static_cast<std::size_t>(transport.rank())];
             auto parameters = parameters_of_layers(mine, elements);
             rank_optimizer optimizer{
@@ -171,7 +171,7 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
         }
         std::mutex mutex;
         const rank_grid grid{rank_layout::replicas_inside, static_cast<int>(owned.size()), d};
-        host::run_ranks(grid.size(), {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(grid.size(), {}, [&](threads::transport& transport) {
             const replica_place place = place_of(grid, transport.rank());
             const auto& mine = owned[static_cast<std::size_t>(place.device)];
             std::vector<std::int64_t> elements;
@@ -267,7 +267,7 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
         for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
             const std::string want = bad < 0 ? "conditioning module" : "layer " + std::to_string(bad) + " ";
             std::vector<float> after;
-            const std::string text = message_on_one_rank<error>([&](host::thread_transport& transport) {
+            const std::string text = message_on_one_rank<error>([&](threads::transport& transport) {
                 const std::array<int, 3> layers{conditioning_block, 0, 3};
                 auto parameters = parameters_of_layers(layers, 2);
                 rank_optimizer optimizer{4, 1, parameters, {.clip_norm = 1.0}};
@@ -289,7 +289,7 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
          {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e31}) {
         int told = 0;
         std::mutex mutex;
-        host::run_ranks(2, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(2, {}, [&](threads::transport& transport) {
             const std::array<int, 1> layers{transport.rank()};
             auto parameters = parameters_of_layers(layers, 2);
             rank_optimizer optimizer{2, 3, parameters, {.clip_norm = 1.0}};
@@ -310,7 +310,7 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
     const std::array<int, 2> layers{0, 3};
     const auto step = [&](std::size_t microbatches, std::size_t model_layers, std::size_t losses,
                           std::size_t parameters, std::int64_t at) {
-        return message_on_one_rank<input_error>([&](host::thread_transport& transport) {
+        return message_on_one_rank<input_error>([&](threads::transport& transport) {
             auto mine = parameters_of_layers(layers, 4);
             auto made_for = parameters_of_layers(layers, static_cast<std::int64_t>(parameters / 2));
             rank_optimizer optimizer{model_layers, microbatches, made_for, {.clip_norm = 1.0}};

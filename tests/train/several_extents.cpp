@@ -61,7 +61,7 @@ struct mixed_task : wave_task {
 template <class Model>
 trained trained_in_turn(const std::vector<extent_share>& extents, int steps) {
     trained all;
-    host::run_ranks(1, {}, [&](host::thread_transport& alone) {
+    threads::run_ranks(1, {}, [&](threads::transport& alone) {
         std::vector<std::unique_ptr<trainer<Model, wave_math>>> each;
         for (const extent_share& one : extents) {
             plan_request of_one = asked(1, 1, false, {});
@@ -94,7 +94,7 @@ trained trained_together(const planned& made, int steps) {
     const std::vector<std::int64_t> planned_bytes = peak_bytes(made);
     trained all;
     std::mutex mutex;
-    host::run_ranks(made.plan.pipeline_degree * made.plan.data_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(made.plan.pipeline_degree * made.plan.data_degree, {}, [&](threads::transport& transport) {
         trainer<Model, wave_math> rank{transport, made, {.seed = 3, .learning_rate = {.peak = 1e-2}}};
         mixed_task data;
         std::vector<double> losses;
@@ -218,7 +218,7 @@ TEST_CASE("several extents are refused where a part of the run knows of one") {
     const plan_request request = asked(2, 1, true, extents);
     const tuning found = plan_for<ddpm_tiny, wave_math>(request);
     CHECK_THROWS_AS(static_cast<void>(plan_for(found.costs, request)), input_error);
-    host::run_ranks(2, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(2, {}, [&](threads::transport& transport) {
         trainer<ddpm_tiny, wave_math> rank{transport, found};
         wave_task blind; // which does not say
         CHECK_THROWS_AS(static_cast<void>(rank.step(blind)), input_error);

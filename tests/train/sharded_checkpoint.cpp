@@ -37,18 +37,17 @@
 namespace sharded_test {
 
 using namespace pulse::train;
-using pulse::host::run_ranks;
-using pulse::host::thread_transport;
 using pulse::test::bytes_of;
 using pulse::test::rank_state;
 using pulse::test::world_shape;
+using pulse::threads::run_ranks;
 namespace fs = std::filesystem;
 
 /// Saves one version from all ranks; what every rank was told.
 std::vector<saved_checkpoint> save(const checkpoint_place& place, const std::vector<pulse::parameter>& model,
                                    const world_shape& shape, std::uint64_t version) {
     std::vector<saved_checkpoint> told(static_cast<std::size_t>(shape.ranks()));
-    run_ranks(shape.ranks(), {}, [&](thread_transport& transport) {
+    run_ranks(shape.ranks(), {}, [&](pulse::threads::transport& transport) {
         sharded_checkpoints<pulse::test::unsynced_disk> writer{place};
         told[static_cast<std::size_t>(transport.rank())] =
             pulse::test::save_version(writer, transport, model, shape, version);
@@ -316,7 +315,7 @@ TEST_CASE("the last K stay, by when they were written; steps may come again") {
     for (int keep = 0; keep != 4; ++keep) {
         const pulse::test::scratch folder;
         std::vector<std::uint64_t> steps;
-        run_ranks(2, {}, [&](thread_transport& transport) {
+        run_ranks(2, {}, [&](pulse::threads::transport& transport) {
             sharded_checkpoints<pulse::test::unsynced_disk> writer{{.folder = folder.path, .keep = keep}};
             for (int i = 0; i != 8; ++i) {
                 if (transport.rank() == 0) { steps.push_back(1 + draw() % 3); }
@@ -373,7 +372,7 @@ TEST_CASE("a disk that is full is every rank's error, and the checkpoint before 
     small.rlim_cur = 20'000;
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
     std::vector<std::string> said(2);
-    run_ranks(2, {}, [&](thread_transport& transport) {
+    run_ranks(2, {}, [&](pulse::threads::transport& transport) {
         sharded_checkpoints<pulse::test::unsynced_disk> writer{{.folder = folder.path}};
         try {
             static_cast<void>(pulse::test::save_version(writer, transport, model, shape, 4));
@@ -393,7 +392,7 @@ TEST_CASE("ranks agree on the checkpoint that rank 0 finds, or on why there is n
     save({.folder = folder.path}, two_tensors, {}, 3);
     std::vector<std::string> found(3);
     std::vector<std::string> said(3);
-    run_ranks(3, {}, [&](thread_transport& transport) {
+    run_ranks(3, {}, [&](pulse::threads::transport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());
         found[rank] = find_checkpoint(transport, rank == 0 ? folder.path : fs::path{"elsewhere"}).string();
         try {

@@ -34,7 +34,7 @@ using namespace pulse;
 using namespace pulse::test;
 
 using net = toy_model<1, 18, wiring::nested, true>;
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 constexpr int batch = 2;
 constexpr int microbatches = 3;
@@ -111,7 +111,7 @@ template <class B = math, class Each>
 trained run(const planned& made, int steps, const Each& each, const trainer_options& options = usual) {
     trained all;
     std::mutex mutex;
-    host::run_ranks(made.plan.pipeline_degree * made.plan.data_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(made.plan.pipeline_degree * made.plan.data_degree, {}, [&](threads::transport& transport) {
         trainer<net, B> rank{transport, made, options};
         sine_task data;
         std::vector<double> losses, norms;
@@ -291,7 +291,7 @@ TEST_CASE("what is not finite is named on every rank, and training goes on from 
         trained all;
         std::mutex mutex;
         int told = 0;
-        host::run_ranks(made.plan.pipeline_degree, {}, [&](host::thread_transport& transport) {
+        threads::run_ranks(made.plan.pipeline_degree, {}, [&](threads::transport& transport) {
             trainer<net, math> rank{transport, made, usual};
             sine_task data;
             static_cast<void>(rank.step(data));

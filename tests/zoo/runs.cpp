@@ -16,7 +16,7 @@ using namespace pulse;
 
 namespace {
 
-using math = host::reference_backend<float>;
+using math = reference::backend<float>;
 
 /// Every layer of M, and what makes its conditioning, has passes that compile for a backend. Returns how many of its
 /// layers' forward passes differ: layers of equal numbers share theirs.

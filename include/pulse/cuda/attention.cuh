@@ -94,7 +94,7 @@ void attention_backward_by(const attention_launches<T>& by, const queue& on, con
     }
 }
 
-/// Attention as host::reference_backend means it, by pulse's own kernels: q and o [batch][tokens][width], k and v
+/// Attention as reference::backend means it, by pulse's own kernels: q and o [batch][tokens][width], k and v
 /// [batch][keys][width], lse [batch][heads][tokens] in float, natural logarithms. Scores stay on the chip (Dao 2023);
 /// products are summed in float, and so are the weights, which are rounded to the scalar before they meet v.
 ///

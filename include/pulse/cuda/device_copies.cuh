@@ -16,7 +16,7 @@
 
 namespace pulse::cuda {
 
-using host::side;
+using threads::side;
 
 /// How ranks that are threads have devices.
 struct device_links {

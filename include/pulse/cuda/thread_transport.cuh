@@ -28,7 +28,7 @@ struct thread_options {
 };
 
 /// Ranks that are threads of one process, each with a device, and what they share.
-class thread_group : public host::group<device_copies> {
+class thread_group : public threads::group<device_copies> {
 public:
     /// `devices[r]` is the device of rank r; several ranks may have one. Throws input_error when there is no rank or no
     /// such device.
@@ -101,7 +101,7 @@ struct rank_streams {
 ///
 /// A backend of the rank must use stream(): transfers are ordered with it by events, and neither side's host waits for
 /// a transfer, but only until the other side has posted it.
-class thread_transport : public host::thread_end<thread_group, rank_streams> {
+class thread_transport : public threads::thread_end<thread_group, rank_streams> {
 public:
     using thread_end::thread_end;
 
@@ -113,11 +113,12 @@ public:
 
 static_assert(transport<thread_transport>, "thread_transport is a transport");
 
-/// Runs body(transport) on one thread per rank, rank r on device devices[r], and waits for all; as host::run_ranks.
+/// Runs body(transport) on one thread per rank, rank r on device devices[r], and waits for all; as threads::run_ranks.
 template <class Body>
 void run_ranks(std::vector<int> devices, const thread_options& options, Body body) {
     const auto group = std::make_shared<thread_group>(std::move(devices), options);
-    host::detail::run_ranks_on<thread_transport>([](auto work) { return std::jthread{std::move(work)}; }, group, body);
+    threads::detail::run_ranks_on<thread_transport>([](auto work) { return std::jthread{std::move(work)}; }, group,
+                                                    body);
 }
 
 } // namespace pulse::cuda

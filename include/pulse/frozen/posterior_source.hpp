@@ -47,7 +47,7 @@ public:
     }
 
 private:
-    host::picture_operations math_;
+    onednn::picture_operations math_;
     train::random_source random_;
     std::size_t stride_; ///< numbers of a position: no two share any
     std::int64_t pixels_{};

@@ -6,8 +6,8 @@
 #include <pulse/launch/control_plane.hpp>
 #include <pulse/launch/deadline.hpp>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/place.hpp>
 #include <pulse/launch/rendezvous.hpp>
+#include <pulse/launch/rendezvous_address.hpp>
 #include <pulse/launch/tcp_store.hpp>
 #include <pulse/launch/watch.hpp>
 
@@ -23,7 +23,7 @@ struct process_group_options {
 class process_group {
 public:
     /// Collective. Throws launch_error on every rank, naming the culprits, unless all meet within the timeout.
-    process_group(const rank_identity& who, const meeting_place& place, const process_group_options& how = {}) :
+    process_group(const rank_identity& who, const rendezvous_address& place, const process_group_options& how = {}) :
         who_{who}, timeout_{how.timeout} {
         tcp_store store{who_, {.where = place.at, .run_id = place.run_id, .timeout = how.timeout}};
         table_ = rendezvous(store, who_, how.timeout);

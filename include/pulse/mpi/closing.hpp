@@ -13,7 +13,7 @@
 
 #include <pulse/mpi/communicator.hpp>
 #include <pulse/mpi/error.hpp>
-#include <pulse/mpi/lane.hpp>
+#include <pulse/mpi/message_queue.hpp>
 
 namespace pulse::mpi {
 
@@ -24,7 +24,7 @@ struct closing_note {
 
     std::uint32_t failed{};                ///< 1: the run has failed, as the text says; 0: the rank has returned
     std::uint32_t length{};                ///< of the text
-    std::array<started_both, 2> started{}; ///< in each lane, by the writer with the reader
+    std::array<started_both, 2> started{}; ///< in each queue, by the writer with the reader
     std::array<char, longest_text> text{};
 
     [[nodiscard]] std::string_view what() const noexcept { return {text.data(), length}; }

@@ -18,7 +18,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/mpi/closing.hpp>
 #include <pulse/mpi/communicator.hpp>
-#include <pulse/mpi/lane.hpp>
+#include <pulse/mpi/message_queue.hpp>
 #include <pulse/mpi/options.hpp>
 #include <pulse/mpi/patience.hpp>
 #include <pulse/mpi/session.hpp>
@@ -62,8 +62,8 @@ public:
     void wait_recv(int peer, message_id message) { wait(direction::in, peer, message); }
     [[nodiscard]] bool arrived(int peer, message_id message) {
         look();
-        lane::transfer& t = messages_.find(direction::in, linked(peer), name_of(message));
-        return messages_.test(t) || (notes_.heard(peer) && !coming(lane_of::messages, t));
+        message_queue::transfer& t = messages_.find(direction::in, linked(peer), name_of(message));
+        return messages_.test(t) || (notes_.heard(peer) && !coming(queue_of::messages, t));
     }
 
     void sum(std::span<double> values) {
@@ -167,8 +167,8 @@ private:
                std::to_string(n.number) + ")";
     }
 
-    /// The place of a lane's counts in a closing_note.
-    enum class lane_of : std::uint8_t { messages, collectives };
+    /// The place of a queue's counts in a closing_note.
+    enum class queue_of : std::uint8_t { messages, collectives };
 
     [[nodiscard]] static std::unique_ptr<communicator> opened(session& in, MPI_Comm over, const options& how) {
         try {
@@ -188,13 +188,13 @@ private:
 
     void post(direction way, int peer, message_id message, std::span<const message_part> parts) {
         look();
-        lane::transfer& t = messages_.post(way, linked(peer), name_of(message), parts);
-        if (how_.synchronous) { wait_until_over(messages_, lane_of::messages, t); }
+        message_queue::transfer& t = messages_.post(way, linked(peer), name_of(message), parts);
+        if (how_.synchronous) { wait_until_over(messages_, queue_of::messages, t); }
     }
     void wait(direction way, int peer, message_id message) {
         look();
-        lane::transfer& t = messages_.find(way, linked(peer), name_of(message));
-        wait_until_over(messages_, lane_of::messages, t);
+        message_queue::transfer& t = messages_.find(way, linked(peer), name_of(message));
+        wait_until_over(messages_, queue_of::messages, t);
         messages_.close(t);
     }
 
@@ -202,12 +202,13 @@ private:
         look();
         return {static_cast<std::int32_t>(what), 0, static_cast<std::int32_t>(++collective_count_ & 0x7FFFFFFF)};
     }
-    [[nodiscard]] lane::transfer& start(direction way, int peer, const message_name& name, std::span<std::byte> bytes) {
+    [[nodiscard]] message_queue::transfer& start(direction way, int peer, const message_name& name,
+                                                 std::span<std::byte> bytes) {
         const message_part part{bytes.data(), bytes.size(), {}, false};
         return collectives_.post(way, peer, name, {&part, 1});
     }
-    void finish(lane::transfer& t) {
-        wait_until_over(collectives_, lane_of::collectives, t);
+    void finish(message_queue::transfer& t) {
+        wait_until_over(collectives_, queue_of::collectives, t);
         collectives_.close(t);
     }
     void exchange(direction way, int peer, const message_name& name, std::span<std::byte> bytes) {
@@ -220,13 +221,13 @@ private:
         for (int r = 1; r != size(); ++r) {
             under_way_.push_back(&start(direction::in, r, name, bytes_of(static_cast<std::size_t>(r))));
         }
-        for (lane::transfer* const t : under_way_) { finish(*t); }
+        for (message_queue::transfer* const t : under_way_) { finish(*t); }
     }
     /// On rank 0: sends the bytes to every other rank.
     void to_all(const message_name& name, std::span<std::byte> bytes) {
         under_way_.clear();
         for (int r = 1; r != size(); ++r) { under_way_.push_back(&start(direction::out, r, name, bytes)); }
-        for (lane::transfer* const t : under_way_) { finish(*t); }
+        for (message_queue::transfer* const t : under_way_) { finish(*t); }
     }
 
     /// On rank 0: the first n sums become those over the n of every rank.
@@ -238,13 +239,13 @@ private:
         }
     }
 
-    void wait_until_over(lane& on, lane_of which, lane::transfer& t) {
+    void wait_until_over(message_queue& on, queue_of which, message_queue::transfer& t) {
         patience left{how_.timeout_s};
         while (!on.test(t)) {
             look();
             if (notes_.heard(t.peer()) && !coming(which, t)) {
                 throw error{"pulse: rank " + std::to_string(t.peer()) + " has returned, and another waits for " +
-                            (which == lane_of::messages ? "a message with it" : "it in a collective operation")};
+                            (which == queue_of::messages ? "a message with it" : "it in a collective operation")};
             }
             if (left.rest()) { continue; }
             const std::string what = on.text_of(t);
@@ -255,7 +256,7 @@ private:
         }
     }
     /// Whether the peer, which has closed, has started its side of the transfer.
-    [[nodiscard]] bool coming(lane_of which, const lane::transfer& t) const {
+    [[nodiscard]] bool coming(queue_of which, const message_queue::transfer& t) const {
         const started_both& theirs = notes_.of(t.peer()).started[static_cast<std::size_t>(which)];
         return t.number() <= (t.way() == direction::in ? theirs.out : theirs.in).messages;
     }
@@ -329,10 +330,10 @@ private:
     options how_;
     std::unique_ptr<communicator> on_;
     closing_notes notes_;
-    lane messages_;
-    lane collectives_;
+    message_queue messages_;
+    message_queue collectives_;
     std::int64_t collective_count_{};
-    std::vector<lane::transfer*> under_way_{};
+    std::vector<message_queue::transfer*> under_way_{};
     // What collective operations send and receive: an error may end one while messages are under way.
     std::vector<double> sums_{};
     std::vector<std::uint64_t> sizes_{};

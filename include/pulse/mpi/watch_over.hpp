@@ -10,8 +10,8 @@
 #include <pulse/launch/addresses.hpp>
 #include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/place.hpp>
 #include <pulse/launch/rendezvous.hpp>
+#include <pulse/launch/rendezvous_address.hpp>
 #include <pulse/launch/tcp_store.hpp>
 #include <pulse/launch/watch.hpp>
 #include <pulse/mpi/transport.hpp>

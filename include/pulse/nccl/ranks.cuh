@@ -11,8 +11,8 @@
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
 #include <pulse/launch/identity.hpp>
-#include <pulse/launch/place.hpp>
 #include <pulse/launch/process_group.hpp>
+#include <pulse/launch/rendezvous_address.hpp>
 #include <pulse/nccl/shared_device.cuh>
 #include <pulse/nccl/transport.cuh>
 #include <pulse/plan/rank_grid.hpp>
@@ -134,7 +134,7 @@ struct nccl {
     void run(const rank_grid& grid, const Body& body) const {
         const launch::rank_identity who = launch::identify();
         pulse::nccl::rank_process::require_size(grid, who.world_size);
-        launch::process_group group{who, launch::find_meeting_place(who), {.timeout = timeout}};
+        launch::process_group group{who, launch::find_rendezvous(who), {.timeout = timeout}};
         try {
             pulse::nccl::rank_process{group, devices, "devices"}.run(grid, body);
             group.control().sum({}); // all have come to their end

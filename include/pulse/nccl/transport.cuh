@@ -27,8 +27,8 @@
 #include <pulse/nccl/communicator.cuh>
 #include <pulse/nccl/connect.cuh>
 #include <pulse/nccl/host_collectives.cuh>
-#include <pulse/nccl/lane.cuh>
 #include <pulse/nccl/message_memory.cuh>
+#include <pulse/nccl/peer_stream.cuh>
 #include <pulse/nccl/step_slots.cuh>
 #include <pulse/nccl/transport_options.cuh>
 #include <pulse/plan/instruction.hpp>
@@ -61,13 +61,13 @@ public:
     /// when the grid has another size than the run, nccl_error, or what ends the run. `control` must outlive it.
     transport(Control& control, const rank_grid& grid, const transport_options& options = {}) :
         control_{control}, grid_{fitting(grid, control)}, rank_{control.rank()}, options_{on_device(options)} {
-        const cuda::device_memory<std::byte> room(2); // freed when the lanes are aborted, where they have to be
+        const cuda::device_memory<std::byte> room(2); // freed when the streams are aborted, where they have to be
         try {
             make_lanes();
             agree_on_memory();
-            for (std::size_t l = 0; l != lanes_.size(); ++l) {
+            for (std::size_t l = 0; l != streams_.size(); ++l) {
                 const bool between_replicas = l == 2;
-                connect(lanes_[l], room.data(), between_replicas ? replica() : device(),
+                connect(streams_[l], room.data(), between_replicas ? replica() : device(),
                         between_replicas ? grid_.data : grid_.pipeline, while_alive(options_.timeout));
             }
         } catch (const std::exception& e) {
@@ -87,7 +87,7 @@ public:
             if (!failed_ && std::uncaught_exceptions() == unwinding_) {
                 wait_for_streams();
                 memory_.release();
-                for (lane& l : lanes_) { l.with().close(while_alive(closing_time)); }
+                for (peer_stream& l : streams_) { l.with().close(while_alive(closing_time)); }
             }
         } catch (...) { // the communicators are aborted
         }
@@ -125,7 +125,7 @@ public:
     [[nodiscard]] bool arrived(int peer, message_id message) {
         throw_if_failed();
         const std::lock_guard lock{mutex_};
-        return lane_of(message).arrived(peer, message);
+        return stream_for(message).arrived(peer, message);
     }
 
     void sum(std::span<double> values) {
@@ -174,7 +174,7 @@ public:
     [[nodiscard]] traffic_count sent() {
         const std::lock_guard lock{mutex_};
         traffic_count all;
-        for (const lane& l : lanes_) { all += l.sent(); }
+        for (const peer_stream& l : streams_) { all += l.sent(); }
         return all;
     }
 
@@ -232,16 +232,16 @@ private:
         const patience wait = while_alive(options_.timeout);
         communicator world{id, rank_, size(), options_.most_blocks, wait};
         for (int way = 0; way != 2; ++way) {
-            lanes_.emplace_back(world.split(replica(), device(), options_.most_blocks, wait));
+            streams_.emplace_back(world.split(replica(), device(), options_.most_blocks, wait));
         }
-        if (grid_.data > 1) { lanes_.emplace_back(world.split(device(), replica(), options_.most_blocks, wait)); }
+        if (grid_.data > 1) { streams_.emplace_back(world.split(device(), replica(), options_.most_blocks, wait)); }
         world.close(wait);
     }
 
     /// Those that message memory is registered with. Replicas send from gradients, which are other memory, and NCCL
     /// wants both sides of a message to be registered or neither.
     [[nodiscard]] std::array<ncclComm_t, 2> pipeline_communicators() {
-        return {lanes_[0].with().get(), lanes_[1].with().get()};
+        return {streams_[0].with().get(), streams_[1].with().get()};
     }
 
     /// All ranks register their memory, or none does: NCCL takes no mixture.
@@ -251,10 +251,10 @@ private:
         memory_ = message_memory{can[0] == static_cast<double>(size())};
     }
 
-    [[nodiscard]] lane& lane_of(message_id message) {
-        if (!is_between_replicas(message.kind)) { return lanes_[static_cast<std::size_t>(way_of(message.kind))]; }
-        if (lanes_.size() < 3) { throw input_error{"pulse: a message between replicas, of which there is one"}; }
-        return lanes_[2];
+    [[nodiscard]] peer_stream& stream_for(message_id message) {
+        if (!is_between_replicas(message.kind)) { return streams_[static_cast<std::size_t>(way_of(message.kind))]; }
+        if (streams_.size() < 3) { throw input_error{"pulse: a message between replicas, of which there is one"}; }
+        return streams_[2];
     }
     [[nodiscard]] cudaStream_t stream_for(message_id message) const noexcept {
         return is_between_replicas(message.kind) ? reduction_stream() : stream();
@@ -283,7 +283,7 @@ private:
     }
     void post_now(bool sends, int peer, message_id message, std::span<message_part> parts) {
         std::unique_lock lock{mutex_};
-        lane& on = lane_of(message);
+        peer_stream& on = stream_for(message);
         const int there = rank_in_lane(peer, message);
         if (is_between_replicas(message.kind) || !slots_.known()) {
             on.post(sends, there, peer, message, parts, stream_for(message), nullptr, -1);
@@ -315,13 +315,13 @@ private:
     void wait(bool sends, int peer, message_id message) {
         throw_if_failed();
         const std::lock_guard lock{mutex_};
-        lane& on = lane_of(message);
+        peer_stream& on = stream_for(message);
         slots_.before_wait(on.find_ordinal(sends, peer, message), stream());
         on.wait(sends, peer, message, stream_for(message));
     }
     void abort_lanes() noexcept {
         memory_.forget_communicators();
-        abort_all(lanes_, options_.device);
+        abort_all(streams_, options_.device);
     }
     template <class Call>
     void collective(Call call) {
@@ -341,7 +341,7 @@ private:
         };
         wait_for(compute_);
         wait_for(reductions_);
-        for (const lane& l : lanes_) { wait_for(l.stream()); }
+        for (const peer_stream& l : streams_) { wait_for(l.stream()); }
     }
 
     /// The guard: NCCL's errors, the watch, and transfers that do not end.
@@ -358,7 +358,7 @@ private:
         if (options_.seen != nullptr && options_.seen->failed()) { return options_.seen->failure(); }
         const std::lock_guard lock{mutex_};
         const std::string me = "rank " + std::to_string(rank_) + ": ";
-        for (lane& l : lanes_) {
+        for (peer_stream& l : streams_) {
             const ncclResult_t state = l.with().state();
             if (state != ncclSuccess && state != ncclInProgress) {
                 hear_who_failed();
@@ -380,7 +380,7 @@ private:
     cuda::stream compute_{};
     cuda::stream reductions_{};
     message_memory memory_{};
-    std::vector<lane> lanes_{}; ///< forward, backward, and between replicas where there are several
+    std::vector<peer_stream> streams_{}; ///< forward, backward, and between replicas where there are several
     step_slots slots_{};
     std::mutex mutex_{};
     std::atomic<bool> failed_{false};

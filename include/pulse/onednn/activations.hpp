@@ -8,7 +8,7 @@
 #include <pulse/onednn/pointwise.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// An activation and its derivative at one point; the compiler leaves out the one that is not used.
 template <int W>
@@ -125,4 +125,4 @@ inline void geglu_backward(int threads, std::int64_t rows, int features, const f
     });
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -5,7 +5,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// One step of AdamW over parallel arrays, in one pass: w, m, v and, when it is not empty, ema are updated.
 ///
@@ -25,7 +25,7 @@ struct fused_adamw {
 };
 static_assert(optimizer_rule<fused_adamw>, "fused_adamw is an update rule");
 
-} // namespace pulse::host
+} // namespace pulse::onednn
 
 #ifndef PULSE_SEPARATE_HOST
 #include <pulse/onednn/adamw.ipp> // IWYU pragma: keep

@@ -12,7 +12,7 @@
 #include <pulse/onednn/pointwise.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 PULSE_HOST_INLINE void adamw_step(std::span<float> w, std::span<const float> g, std::span<float> m, std::span<float> v,
                                   std::span<float> ema, const optimizer_update& now, int threads) {
@@ -55,4 +55,4 @@ PULSE_HOST_INLINE void adamw_step(std::span<float> w, std::span<const float> g, 
     });
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -10,7 +10,7 @@
 #include <pulse/onednn/lanes.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Attention of one head of one sample, with keys along the lanes; made for narrow heads.
 ///
@@ -262,4 +262,4 @@ private:
     float* slopes_;
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -15,19 +15,19 @@
 #include <pulse/runtime/picture_backend.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// The float backend of the host: matrix products and convolutions by oneDNN, the rest by hand.
 ///
 /// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
 /// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
-class onednn_backend : public text_operations, public conditioned_operations, public picture_operations {
+class backend : public text_operations, public conditioned_operations, public picture_operations {
 public:
     using scalar = float;
     using accumulator = float;
 
     /// Throws pulse::input_error when threads < 1.
-    explicit onednn_backend(int threads = 1);
+    explicit backend(int threads = 1);
 
     [[nodiscard]] int threads() const noexcept { return threads_; }
     /// How an optimizer updates weights.
@@ -137,10 +137,10 @@ private:
     basic_buffer<double> sums_{};
 };
 
-static_assert(picture_backend<onednn_backend>, "pulse: onednn_backend has every operation of a picture_backend");
-static_assert(text_backend<onednn_backend>, "pulse: onednn_backend has every operation of a text_backend");
+static_assert(picture_backend<backend>, "pulse: onednn::backend has every operation of a picture_backend");
+static_assert(text_backend<backend>, "pulse: onednn::backend has every operation of a text_backend");
 
-} // namespace pulse::host
+} // namespace pulse::onednn
 
 #ifndef PULSE_SEPARATE_HOST
 #include <pulse/onednn/backend.ipp> // IWYU pragma: keep

@@ -19,34 +19,34 @@
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
-PULSE_HOST_INLINE onednn_backend::onednn_backend(int threads) :
+PULSE_HOST_INLINE backend::backend(int threads) :
     text_operations{threads}, conditioned_operations{threads}, picture_operations{threads}, threads_{threads} {
-    require(threads >= 1, "onednn_backend", "threads is less than 1");
+    require(threads >= 1, "onednn::backend", "threads is less than 1");
 }
 
-PULSE_HOST_INLINE void onednn_backend::conv2d(const conv2d_shape& s, int batch, const float* x, const float* weight,
-                                              const float* bias, float* y, into how) {
+PULSE_HOST_INLINE void backend::conv2d(const conv2d_shape& s, int batch, const float* x, const float* weight,
+                                       const float* bias, float* y, into how) {
     check_convolution("conv2d", s, batch);
     convolve(s, s.in_channels, batch, x, weight, bias, y, how);
 }
 
-PULSE_HOST_INLINE void onednn_backend::conv2d_backward_input(const conv2d_shape& s, int batch, const float* dy,
-                                                             const float* weight, float* dx, into how) {
+PULSE_HOST_INLINE void backend::conv2d_backward_input(const conv2d_shape& s, int batch, const float* dy,
+                                                      const float* weight, float* dx, into how) {
     check_convolution("conv2d_backward_input", s, batch);
     convolve_back(s, s.in_channels, batch, dy, weight, dx, how);
 }
 
-PULSE_HOST_INLINE void onednn_backend::conv2d_backward_weight(const conv2d_shape& s, int batch, const float* x,
-                                                              const float* dy, float* dweight, float* dbias) {
+PULSE_HOST_INLINE void backend::conv2d_backward_weight(const conv2d_shape& s, int batch, const float* x,
+                                                       const float* dy, float* dweight, float* dbias) {
     check_convolution("conv2d_backward_weight", s, batch);
     convolve_weight(s, s.in_channels, batch, x, dy, dweight, dbias);
 }
 
-PULSE_HOST_INLINE void onednn_backend::conv2d_pair(const conv2d_shape& s, int second, int batch, const float* xa,
-                                                   const float* xb, const float* weight, const float* bias, float* y,
-                                                   into how) {
+PULSE_HOST_INLINE void backend::conv2d_pair(const conv2d_shape& s, int second, int batch, const float* xa,
+                                            const float* xb, const float* weight, const float* bias, float* y,
+                                            into how) {
     check_pair("conv2d_pair", s, second, batch);
     convolve(part(s, s.in_channels - second), s.in_channels, batch, xa, weight, bias, y, how);
     if (second != 0) {
@@ -54,9 +54,9 @@ PULSE_HOST_INLINE void onednn_backend::conv2d_pair(const conv2d_shape& s, int se
     }
 }
 
-PULSE_HOST_INLINE void onednn_backend::conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch,
-                                                                  const float* dy, const float* weight, float* dxa,
-                                                                  float* dxb, into how) {
+PULSE_HOST_INLINE void backend::conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch,
+                                                           const float* dy, const float* weight, float* dxa, float* dxb,
+                                                           into how) {
     check_pair("conv2d_pair_backward_input", s, second, batch);
     convolve_back(part(s, s.in_channels - second), s.in_channels, batch, dy, weight, dxa, how);
     if (second != 0) {
@@ -64,9 +64,9 @@ PULSE_HOST_INLINE void onednn_backend::conv2d_pair_backward_input(const conv2d_s
     }
 }
 
-PULSE_HOST_INLINE void onednn_backend::conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch,
-                                                                   const float* xa, const float* xb, const float* dy,
-                                                                   float* dweight, float* dbias) {
+PULSE_HOST_INLINE void backend::conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch,
+                                                            const float* xa, const float* xb, const float* dy,
+                                                            float* dweight, float* dbias) {
     check_pair("conv2d_pair_backward_weight", s, second, batch);
     convolve_weight(part(s, s.in_channels - second), s.in_channels, batch, xa, dy, dweight, dbias);
     if (second != 0) {
@@ -74,27 +74,26 @@ PULSE_HOST_INLINE void onednn_backend::conv2d_pair_backward_weight(const conv2d_
     }
 }
 
-PULSE_HOST_INLINE void onednn_backend::linear(const linear_shape& s, std::int64_t rows, const float* x,
-                                              const float* weight, const float* bias, float* y, into how) {
+PULSE_HOST_INLINE void backend::linear(const linear_shape& s, std::int64_t rows, const float* x, const float* weight,
+                                       const float* bias, float* y, into how) {
     check_linear("linear", s, rows);
     multiply(s, s.in_features, rows, x, weight, bias, y, how);
 }
 
-PULSE_HOST_INLINE void onednn_backend::linear_backward_input(const linear_shape& s, std::int64_t rows, const float* dy,
-                                                             const float* weight, float* dx, into how) {
+PULSE_HOST_INLINE void backend::linear_backward_input(const linear_shape& s, std::int64_t rows, const float* dy,
+                                                      const float* weight, float* dx, into how) {
     check_linear("linear_backward_input", s, rows);
     multiply_back(s, s.in_features, rows, dy, weight, dx, how);
 }
 
-PULSE_HOST_INLINE void onednn_backend::linear_backward_weight(const linear_shape& s, std::int64_t rows, const float* x,
-                                                              const float* dy, float* dweight, float* dbias) {
+PULSE_HOST_INLINE void backend::linear_backward_weight(const linear_shape& s, std::int64_t rows, const float* x,
+                                                       const float* dy, float* dweight, float* dbias) {
     check_linear("linear_backward_weight", s, rows);
     multiply_weight(s, s.in_features, rows, x, dy, dweight, dbias);
 }
 
-PULSE_HOST_INLINE void onednn_backend::group_norm(const group_norm_shape& s, int batch, const float* xa,
-                                                  const float* xb, const float* gamma, const float* beta, float* y,
-                                                  float* statistics) {
+PULSE_HOST_INLINE void backend::group_norm(const group_norm_shape& s, int batch, const float* xa, const float* xb,
+                                           const float* gamma, const float* beta, float* y, float* statistics) {
     check_norm("group_norm", s, batch);
     double* const sums = sums_.reserve(threads_ * group_norm_sample::sums(s));
     float* const constants = scratch_.reserve(threads_ * group_norm_sample::constants(s));
@@ -110,10 +109,10 @@ PULSE_HOST_INLINE void onednn_backend::group_norm(const group_norm_shape& s, int
     });
 }
 
-PULSE_HOST_INLINE void onednn_backend::group_norm_backward(const group_norm_shape& s, int batch, const float* xa,
-                                                           const float* xb, const float* gamma, const float* beta,
-                                                           const float* statistics, const float* dy, float* dxa,
-                                                           float* dxb, float* dgamma, float* dbeta, into how) {
+PULSE_HOST_INLINE void backend::group_norm_backward(const group_norm_shape& s, int batch, const float* xa,
+                                                    const float* xb, const float* gamma, const float* beta,
+                                                    const float* statistics, const float* dy, float* dxa, float* dxb,
+                                                    float* dgamma, float* dbeta, into how) {
     check_norm("group_norm_backward", s, batch);
     const std::int64_t kept = group_norm_sample::constants(s) + group_norm_sample::gradients(s);
     double* const sums = sums_.reserve(batch * group_norm_sample::sums(s));
@@ -145,81 +144,77 @@ PULSE_HOST_INLINE void onednn_backend::group_norm_backward(const group_norm_shap
     }
 }
 
-PULSE_HOST_INLINE void onednn_backend::attention(const attention_shape& s, int batch, const float* q, const float* k,
-                                                 const float* v, float* o, float* lse) {
+PULSE_HOST_INLINE void backend::attention(const attention_shape& s, int batch, const float* q, const float* k,
+                                          const float* v, float* o, float* lse) {
     check_attention("attention", s, batch);
     over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t, std::int64_t row) {
         head.forward(o + at, lse + row);
     });
 }
 
-PULSE_HOST_INLINE void onednn_backend::attention_backward(const attention_shape& s, int batch, const float* q,
-                                                          const float* k, const float* v, const float* o,
-                                                          const float* lse, const float* dout, float* dq, float* dk,
-                                                          float* dv) {
+PULSE_HOST_INLINE void backend::attention_backward(const attention_shape& s, int batch, const float* q, const float* k,
+                                                   const float* v, const float* o, const float* lse, const float* dout,
+                                                   float* dq, float* dk, float* dv) {
     check_attention("attention_backward", s, batch);
     over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t key, std::int64_t row) {
         head.backward(o + at, lse + row, dout + at, dq + at, dk + key, dv + key);
     });
 }
 
-PULSE_HOST_INLINE void onednn_backend::silu(std::int64_t n, const float* x, float* y) {
-    activate<silu_at>(threads_, n, x, y);
-}
+PULSE_HOST_INLINE void backend::silu(std::int64_t n, const float* x, float* y) { activate<silu_at>(threads_, n, x, y); }
 
-PULSE_HOST_INLINE void onednn_backend::silu_backward(std::int64_t n, const float* x, const float* dy, float* dx,
-                                                     into how) {
+PULSE_HOST_INLINE void backend::silu_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how) {
     activate_backward<silu_at>(threads_, n, x, dy, dx, how);
 }
 
-PULSE_HOST_INLINE void onednn_backend::add(std::int64_t n, const float* x, float* y) { host::add(threads_, n, x, y); }
+PULSE_HOST_INLINE void backend::add(std::int64_t n, const float* x, float* y) { onednn::add(threads_, n, x, y); }
 
-PULSE_HOST_INLINE void onednn_backend::copy(std::int64_t n, const float* x, float* y) { std::copy(x, x + n, y); }
+PULSE_HOST_INLINE void backend::copy(std::int64_t n, const float* x, float* y) { std::copy(x, x + n, y); }
 
-PULSE_HOST_INLINE void onednn_backend::fill(std::int64_t n, float value, float* y) { std::fill(y, y + n, value); }
+PULSE_HOST_INLINE void backend::fill(std::int64_t n, float value, float* y) { std::fill(y, y + n, value); }
 
-PULSE_HOST_INLINE void onednn_backend::sum_rows(std::int64_t rows, std::int64_t features, const float* x, float* y) {
-    host::sum_rows(rows, static_cast<int>(features), x, y, into::add);
+PULSE_HOST_INLINE void backend::sum_rows(std::int64_t rows, std::int64_t features, const float* x, float* y) {
+    onednn::sum_rows(rows, static_cast<int>(features), x, y, into::add);
 }
 
-PULSE_HOST_INLINE void onednn_backend::add_per_sample(int batch, int pixels, int channels, const float* t, float* y) {
+PULSE_HOST_INLINE void backend::add_per_sample(int batch, int pixels, int channels, const float* t, float* y) {
     parallel_for(threads_, batch, [=](int, std::int64_t b) {
         add_row(pixels, channels, t + b * channels, y + b * elements(pixels, channels));
     });
 }
 
-PULSE_HOST_INLINE void onednn_backend::sum_pixels(int batch, int pixels, int channels, const float* y, float* t) {
+PULSE_HOST_INLINE void backend::sum_pixels(int batch, int pixels, int channels, const float* y, float* t) {
     parallel_for(threads_, batch, [=](int, std::int64_t b) {
-        host::sum_rows(pixels, channels, y + b * elements(pixels, channels), t + b * channels, into::write);
+        onednn::sum_rows(pixels, channels, y + b * elements(pixels, channels), t + b * channels, into::write);
     });
 }
 
-PULSE_HOST_INLINE void onednn_backend::upsample_nearest(int batch, int height, int width, int channels, const float* x,
-                                                        float* y) {
-    host::upsample_nearest(threads_, std::int64_t{batch} * height, width, channels, x, y);
+PULSE_HOST_INLINE void backend::upsample_nearest(int batch, int height, int width, int channels, const float* x,
+                                                 float* y) {
+    onednn::upsample_nearest(threads_, std::int64_t{batch} * height, width, channels, x, y);
 }
 
-PULSE_HOST_INLINE void onednn_backend::upsample_nearest_backward(int batch, int height, int width, int channels,
-                                                                 const float* dy, float* dx) {
-    host::upsample_nearest_backward(threads_, std::int64_t{batch} * height, width, channels, dy, dx);
+PULSE_HOST_INLINE void backend::upsample_nearest_backward(int batch, int height, int width, int channels,
+                                                          const float* dy, float* dx) {
+    onednn::upsample_nearest_backward(threads_, std::int64_t{batch} * height, width, channels, dy, dx);
 }
 
-PULSE_HOST_INLINE void onednn_backend::sinusoid(int batch, int features, bool flip, double shift,
-                                                const float* timesteps, float* e) {
+PULSE_HOST_INLINE void backend::sinusoid(int batch, int features, bool flip, double shift, const float* timesteps,
+                                         float* e) {
     require(features > 0 && features % 2 == 0, "sinusoid", "features is not a positive even number");
-    host::sinusoid(batch, features, flip, shift, timesteps, e);
+    onednn::sinusoid(batch, features, flip, shift, timesteps, e);
 }
 
-PULSE_HOST_INLINE std::int64_t onednn_backend::scratch_bytes() const noexcept {
+PULSE_HOST_INLINE std::int64_t backend::scratch_bytes() const noexcept {
     return scratch_.bytes() + sum_.bytes() + sums_.bytes() + convolutions_.bytes() + token_scratch_bytes() +
            conditioned_scratch_bytes() + picture_scratch_bytes();
 }
 
-PULSE_HOST_INLINE void onednn_backend::require(bool holds, const char* operation, const std::string& what) {
+PULSE_HOST_INLINE void backend::require(bool holds, const char* operation, const std::string& what) {
     if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
 }
 
-PULSE_HOST_INLINE void onednn_backend::check_convolution(const char* operation, const conv2d_shape& s, int batch) {
+PULSE_HOST_INLINE void backend::check_convolution(const char* operation, const conv2d_shape& s, int batch) {
     if (batch > 0 && s.in_channels > 0 && s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.pad_before >= 0 &&
         s.pad_after >= 0 && s.in_height + s.pad_before + s.pad_after >= s.kernel &&
         s.in_width + s.pad_before + s.pad_after >= s.kernel && s.in_height > 0 && s.in_width > 0) {
@@ -228,7 +223,7 @@ PULSE_HOST_INLINE void onednn_backend::check_convolution(const char* operation, 
     require(false, operation, "no such convolution: " + text_of(s, batch));
 }
 
-PULSE_HOST_INLINE void onednn_backend::check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
+PULSE_HOST_INLINE void backend::check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
     check_convolution(operation, s, batch);
     if (second < 0 || second >= s.in_channels) {
         require(false, operation,
@@ -236,14 +231,14 @@ PULSE_HOST_INLINE void onednn_backend::check_pair(const char* operation, const c
     }
 }
 
-PULSE_HOST_INLINE void onednn_backend::check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
+PULSE_HOST_INLINE void backend::check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
     if (rows > 0 && s.in_features > 0 && s.out_features > 0) { return; }
     require(false, operation,
             std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " + std::to_string(s.out_features) +
                 " features");
 }
 
-PULSE_HOST_INLINE void onednn_backend::check_norm(const char* operation, const group_norm_shape& s, int batch) {
+PULSE_HOST_INLINE void backend::check_norm(const char* operation, const group_norm_shape& s, int batch) {
     if (batch > 0 && s.channels > 0 && s.second_channels >= 0 && s.groups > 0 && s.pixels > 0 &&
         s.all_channels() % s.groups == 0) {
         return;
@@ -254,7 +249,7 @@ PULSE_HOST_INLINE void onednn_backend::check_norm(const char* operation, const g
                 std::to_string(batch));
 }
 
-PULSE_HOST_INLINE void onednn_backend::check_attention(const char* operation, const attention_shape& s, int batch) {
+PULSE_HOST_INLINE void backend::check_attention(const char* operation, const attention_shape& s, int batch) {
     if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0 && s.context_tokens >= 0) { return; }
     const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " of the context, ";
     require(false, operation,
@@ -262,45 +257,45 @@ PULSE_HOST_INLINE void onednn_backend::check_attention(const char* operation, co
                 std::to_string(s.head_size) + ", batch " + std::to_string(batch));
 }
 
-PULSE_HOST_INLINE std::int64_t onednn_backend::elements(int pixels, int channels) noexcept {
+PULSE_HOST_INLINE std::int64_t backend::elements(int pixels, int channels) noexcept {
     return std::int64_t{pixels} * channels;
 }
 
 template <class T>
-T* onednn_backend::second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept {
+T* backend::second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept {
     return s.second_channels != 0 ? x + b * elements(s.pixels, s.second_channels) : nullptr;
 }
 
-PULSE_HOST_INLINE conv2d_shape onednn_backend::part(conv2d_shape s, int channels) noexcept {
+PULSE_HOST_INLINE conv2d_shape backend::part(conv2d_shape s, int channels) noexcept {
     s.in_channels = channels;
     return s;
 }
 
-PULSE_HOST_INLINE std::int64_t onednn_backend::second_at(const conv2d_shape& s, int second) noexcept {
+PULSE_HOST_INLINE std::int64_t backend::second_at(const conv2d_shape& s, int second) noexcept {
     return std::int64_t{s.in_channels - second} * s.kernel * s.kernel;
 }
 
-PULSE_HOST_INLINE bool onednn_backend::is_product(const conv2d_shape& s) noexcept {
+PULSE_HOST_INLINE bool backend::is_product(const conv2d_shape& s) noexcept {
     return s.kernel == 1 && s.stride == 1 && s.pad_before == 0 && s.pad_after == 0;
 }
 
-PULSE_HOST_INLINE linear_shape onednn_backend::product_of(const conv2d_shape& s) noexcept {
+PULSE_HOST_INLINE linear_shape backend::product_of(const conv2d_shape& s) noexcept {
     return {s.in_channels, s.out_channels};
 }
 
-PULSE_HOST_INLINE std::int64_t onednn_backend::rows_of(const conv2d_shape& s, int batch) noexcept {
+PULSE_HOST_INLINE std::int64_t backend::rows_of(const conv2d_shape& s, int batch) noexcept {
     return std::int64_t{batch} * s.in_height * s.in_width;
 }
 
-PULSE_HOST_INLINE convolution& onednn_backend::prepared(const convolution_key& key) {
+PULSE_HOST_INLINE convolution& backend::prepared(const convolution_key& key) {
     use_threads(threads_);
     convolution& made = convolutions_.find(engine_, key);
     scratch_.reserve(made.scratch());
     return made;
 }
 
-PULSE_HOST_INLINE void onednn_backend::convolve(const conv2d_shape& s, int weight_channels, int batch, const float* x,
-                                                const float* weight, const float* bias, float* y, into how) {
+PULSE_HOST_INLINE void backend::convolve(const conv2d_shape& s, int weight_channels, int batch, const float* x,
+                                         const float* weight, const float* bias, float* y, into how) {
     if (is_product(s)) { return multiply(product_of(s), weight_channels, rows_of(s, batch), x, weight, bias, y, how); }
     if (narrow_convolution::narrows(s)) {
         return narrow_convolution::forward(threads_, s, weight_channels, batch, x, weight, bias, y, how,
@@ -310,8 +305,8 @@ PULSE_HOST_INLINE void onednn_backend::convolve(const conv2d_shape& s, int weigh
         .forward(engine_, x, weight, bias, y, epoch_, scratch_.data());
 }
 
-PULSE_HOST_INLINE void onednn_backend::convolve_back(const conv2d_shape& s, int weight_channels, int batch,
-                                                     const float* dy, const float* weight, float* dx, into how) {
+PULSE_HOST_INLINE void backend::convolve_back(const conv2d_shape& s, int weight_channels, int batch, const float* dy,
+                                              const float* weight, float* dx, into how) {
     if (is_product(s)) { return multiply_back(product_of(s), weight_channels, rows_of(s, batch), dy, weight, dx, how); }
     if (narrow_convolution::widens(s)) {
         return narrow_convolution::backward_input(threads_, s, weight_channels, batch, dy, weight, dx, how,
@@ -328,15 +323,16 @@ PULSE_HOST_INLINE void onednn_backend::convolve_back(const conv2d_shape& s, int 
     }
 }
 
-PULSE_HOST_INLINE void onednn_backend::convolve_weight(const conv2d_shape& s, int weight_channels, int batch,
-                                                       const float* x, const float* dy, float* dweight, float* dbias) {
+PULSE_HOST_INLINE void backend::convolve_weight(const conv2d_shape& s, int weight_channels, int batch, const float* x,
+                                                const float* dy, float* dweight, float* dbias) {
     if (is_product(s)) {
         return multiply_weight(product_of(s), weight_channels, rows_of(s, batch), x, dy, dweight, dbias);
     }
     if (narrow_convolution::narrows(s) && s.out_channels == 1) { // with more, each output reads x again
         narrow_convolution::backward_weight(threads_, s, weight_channels, batch, x, dy, dweight);
         if (dbias != nullptr) {
-            host::sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias, into::add);
+            onednn::sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias,
+                             into::add);
         }
         return;
     }
@@ -346,36 +342,35 @@ PULSE_HOST_INLINE void onednn_backend::convolve_weight(const conv2d_shape& s, in
     if (dbias != nullptr) { add(s.out_channels, bias, dbias); }
 }
 
-PULSE_HOST_INLINE void onednn_backend::multiply(const linear_shape& s, int stride, std::int64_t rows, const float* x,
-                                                const float* weight, const float* bias, float* y, into how) {
+PULSE_HOST_INLINE void backend::multiply(const linear_shape& s, int stride, std::int64_t rows, const float* x,
+                                         const float* weight, const float* bias, float* y, into how) {
     use_threads(threads_);
     if (bias != nullptr) { add_row(rows, s.out_features, bias, y, how); }
     const float before = bias != nullptr || how == into::add ? 1.0F : 0.0F;
-    host::check(dnnl_sgemm('N', 'T', rows, s.out_features, s.in_features, 1.0F, x, s.in_features, weight, stride,
-                           before, y, s.out_features),
-                "linear");
+    onednn::check(dnnl_sgemm('N', 'T', rows, s.out_features, s.in_features, 1.0F, x, s.in_features, weight, stride,
+                             before, y, s.out_features),
+                  "linear");
 }
 
-PULSE_HOST_INLINE void onednn_backend::multiply_back(const linear_shape& s, int stride, std::int64_t rows,
-                                                     const float* dy, const float* weight, float* dx, into how) {
+PULSE_HOST_INLINE void backend::multiply_back(const linear_shape& s, int stride, std::int64_t rows, const float* dy,
+                                              const float* weight, float* dx, into how) {
     use_threads(threads_);
-    host::check(dnnl_sgemm('N', 'N', rows, s.in_features, s.out_features, 1.0F, dy, s.out_features, weight, stride,
-                           how == into::add ? 1.0F : 0.0F, dx, s.in_features),
-                "linear_backward_input");
+    onednn::check(dnnl_sgemm('N', 'N', rows, s.in_features, s.out_features, 1.0F, dy, s.out_features, weight, stride,
+                             how == into::add ? 1.0F : 0.0F, dx, s.in_features),
+                  "linear_backward_input");
 }
 
-PULSE_HOST_INLINE void onednn_backend::multiply_weight(const linear_shape& s, int stride, std::int64_t rows,
-                                                       const float* x, const float* dy, float* dweight, float* dbias) {
+PULSE_HOST_INLINE void backend::multiply_weight(const linear_shape& s, int stride, std::int64_t rows, const float* x,
+                                                const float* dy, float* dweight, float* dbias) {
     use_threads(threads_);
-    host::check(dnnl_sgemm('T', 'N', s.out_features, s.in_features, rows, 1.0F, dy, s.out_features, x, s.in_features,
-                           1.0F, dweight, stride),
-                "linear_backward_weight");
-    if (dbias != nullptr) { host::sum_rows(rows, s.out_features, dy, dbias, into::add); }
+    onednn::check(dnnl_sgemm('T', 'N', s.out_features, s.in_features, rows, 1.0F, dy, s.out_features, x, s.in_features,
+                             1.0F, dweight, stride),
+                  "linear_backward_weight");
+    if (dbias != nullptr) { onednn::sum_rows(rows, s.out_features, dy, dbias, into::add); }
 }
 
 template <class F>
-void onednn_backend::over_heads(const attention_shape& s, int batch, const float* q, const float* k, const float* v,
-                                F f) {
+void backend::over_heads(const attention_shape& s, int batch, const float* q, const float* k, const float* v, F f) {
     if (s.head_size <= narrow_head) {
         over_heads_with<narrow_attention>(s, batch, q, k, v, f);
     } else {
@@ -384,8 +379,8 @@ void onednn_backend::over_heads(const attention_shape& s, int batch, const float
 }
 
 template <class Head, class F>
-void onednn_backend::over_heads_with(const attention_shape& s, int batch, const float* q, const float* k,
-                                     const float* v, F f) {
+void backend::over_heads_with(const attention_shape& s, int batch, const float* q, const float* k, const float* v,
+                              F f) {
     use_threads(threads_);
     const std::int64_t work = (Head::workspace(s) + 15) / 16 * 16;
     float* const scratch = scratch_.reserve(threads_ * work);
@@ -398,4 +393,4 @@ void onednn_backend::over_heads_with(const attention_shape& s, int batch, const 
     });
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// An array of numbers that starts on a cache line; its elements are not initialised.
 template <class T>
@@ -49,4 +49,4 @@ private:
 
 using buffer = basic_buffer<float>;
 
-} // namespace pulse::host
+} // namespace pulse::onednn

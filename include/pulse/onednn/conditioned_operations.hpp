@@ -8,9 +8,9 @@
 #include <pulse/onednn/rotary.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
-/// The operations of transformers with text, labels and positions: a part of onednn_backend.
+/// The operations of transformers with text, labels and positions: a part of onednn::backend.
 class conditioned_operations {
 public:
     explicit conditioned_operations(int threads) : threads_{threads} {}
@@ -56,7 +56,7 @@ private:
     std::deque<rotary_table> tables_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn
 
 #ifndef PULSE_SEPARATE_HOST
 #include <pulse/onednn/conditioned_operations.ipp> // IWYU pragma: keep

@@ -16,7 +16,7 @@
 #include <pulse/reference/embedding.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 PULSE_HOST_INLINE void conditioned_operations::adaptive_norm(const adaptive_norm_shape& s, int batch, const float* x,
                                                              const float* gamma, const float* beta, const float* scale,
@@ -86,7 +86,7 @@ PULSE_HOST_INLINE void conditioned_operations::rotary_backward(const rotary_shap
 PULSE_HOST_INLINE void conditioned_operations::embedding(const embedding_shape& s, std::int64_t rows,
                                                          const float* indices, const float* table, float* y) {
     for (std::int64_t r = 0; r != rows; ++r) {
-        std::copy_n(table + embedding_row(s, indices[r]) * s.features, s.features, y + r * s.features);
+        std::copy_n(table + reference::embedding_row(s, indices[r]) * s.features, s.features, y + r * s.features);
     }
 }
 
@@ -94,7 +94,7 @@ PULSE_HOST_INLINE void conditioned_operations::embedding_backward_weight(const e
                                                                          const float* indices, const float* dy,
                                                                          float* dtable) {
     for (std::int64_t r = 0; r != rows; ++r) {
-        add_row(1, s.features, dy + r * s.features, dtable + embedding_row(s, indices[r]) * s.features);
+        add_row(1, s.features, dy + r * s.features, dtable + reference::embedding_row(s, indices[r]) * s.features);
     }
 }
 
@@ -169,4 +169,4 @@ PULSE_HOST_INLINE const rotary_table& conditioned_operations::table_of(const cha
     return tables_.emplace_back(s);
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -10,7 +10,7 @@
 #include <pulse/onednn/library.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// A convolution over a block of input channels of a weight [out][weight_channels][ky][kx].
 struct convolution_key {
@@ -161,4 +161,4 @@ private:
     std::vector<reordered_weight> weights_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

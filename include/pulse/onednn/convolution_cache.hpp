@@ -10,7 +10,7 @@
 #include <pulse/onednn/convolution.hpp>
 #include <pulse/onednn/library.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// "3x28x28 to 32x28x28, kernel 3, stride 1, batch 8"; also of a shape that is no convolution, for the error that says
 /// so.
@@ -58,4 +58,4 @@ private:
     std::unordered_map<convolution_key, std::unique_ptr<convolution>, hash> made_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -8,7 +8,7 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// GroupNorm of one sample over one source or two, channel by channel along the lanes.
 ///
@@ -226,4 +226,4 @@ private:
     float* constants_;
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -9,7 +9,7 @@
 #error "pulse: vectors are as wide as a unit's flags allow, so no unit beside pulse::compiled_host includes their code"
 #endif
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// W floats that the compiler keeps in vector registers of whatever width the target has.
 template <int W>
@@ -188,4 +188,4 @@ template <class F>
     for (; i < end; ++i) { f.template operator()<1>(i); }
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -8,7 +8,7 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// LayerNorm with features along the lanes. Written by hand: oneDNN's keeps the variance, not its inverse root, and its
 /// backward primitive can add neither to dx nor to the affine gradients.
@@ -129,4 +129,4 @@ private:
     }
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

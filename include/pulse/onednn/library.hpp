@@ -12,7 +12,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/version.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Throws pulse::error naming the call when oneDNN refuses.
 inline void check(dnnl_status_t status, const char* call) {
@@ -168,4 +168,4 @@ private:
     std::int64_t scratch_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

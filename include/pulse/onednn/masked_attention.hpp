@@ -8,7 +8,7 @@
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// masked_attention of one head of one sample as matrix products, block of queries by block of queries. A block of
 /// causal queries leaves out the keys behind its last.
@@ -62,4 +62,4 @@ private:
     }
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

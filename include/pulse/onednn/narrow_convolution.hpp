@@ -7,7 +7,7 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Convolutions of stride 1 whose result has few channels: oneDNN would compute sixteen of them.
 ///
@@ -154,4 +154,4 @@ private:
     }
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #endif
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Makes OpenMP regions that the calling thread enters, oneDNN's among them, use this many threads.
 ///
@@ -59,4 +59,4 @@ void parallel_for(int threads, std::int64_t n, F&& f) {
     for (std::int64_t i = 0; i != n; ++i) { f(0, i); }
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -6,9 +6,9 @@
 #include <pulse/onednn/buffer.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
-/// The operations of networks of pictures that only run forward: a part of onednn_backend.
+/// The operations of networks of pictures that only run forward: a part of onednn::backend.
 class picture_operations {
 public:
     explicit picture_operations(int threads) : threads_{threads} {}
@@ -29,7 +29,7 @@ private:
     buffer constants_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn
 
 #ifndef PULSE_SEPARATE_HOST
 #include <pulse/onednn/picture_operations.ipp> // IWYU pragma: keep

@@ -11,7 +11,7 @@
 #include <pulse/onednn/picture_operations.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 PULSE_HOST_INLINE void picture_operations::group_norm_statistics(const group_norm_shape& s, int batch, const float* x,
                                                                  float* statistics) {
@@ -70,4 +70,4 @@ PULSE_HOST_INLINE void picture_operations::check_norm(const char* operation, con
                       std::to_string(rows) + " of " + std::to_string(pixels) + " pixels"};
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

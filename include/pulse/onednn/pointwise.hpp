@@ -9,7 +9,7 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Elements that one worker takes at a time; the borders do not depend on the number of threads.
 inline constexpr std::int64_t pointwise_block = 16384;
@@ -103,4 +103,4 @@ inline void sinusoid(int batch, int features, bool flip, double shift, const flo
     }
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -8,7 +8,7 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Cosines and sines of every rotation of one shape: a constant of the model, made once.
 class rotary_table {
@@ -56,4 +56,4 @@ private:
     std::vector<float> turns_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

@@ -7,9 +7,9 @@
 #include <pulse/onednn/token_operations.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
-/// The operations of text encoders, with those of transformers: a part of onednn_backend.
+/// The operations of text encoders, with those of transformers: a part of onednn::backend.
 class text_operations : public token_operations {
 public:
     explicit text_operations(int threads) : token_operations{threads}, threads_{threads} {}
@@ -31,7 +31,7 @@ private:
     buffer scores_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn
 
 #ifndef PULSE_SEPARATE_HOST
 #include <pulse/onednn/text_operations.ipp> // IWYU pragma: keep

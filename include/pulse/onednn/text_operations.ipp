@@ -13,7 +13,7 @@
 #include <pulse/onednn/text_operations.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 PULSE_HOST_INLINE void text_operations::masked_attention(const masked_attention_shape& s, int batch, const float* q,
                                                          const float* k, const float* v, const float* mask,
@@ -55,4 +55,4 @@ PULSE_HOST_INLINE void text_operations::gate(std::int64_t n, const float* x, flo
     for_elements(threads_, n, [=]<int W>(std::int64_t i) { store<W>(load<W>(y + i) * load<W>(x + i), y + i); });
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

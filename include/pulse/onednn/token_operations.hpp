@@ -6,9 +6,9 @@
 #include <pulse/onednn/buffer.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
-/// The operations of transformers that need no matrix product: a part of onednn_backend.
+/// The operations of transformers that need no matrix product: a part of onednn::backend.
 class token_operations {
 public:
     explicit token_operations(int threads) : threads_{threads} {}
@@ -47,7 +47,7 @@ private:
     buffer affine_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn
 
 #ifndef PULSE_SEPARATE_HOST
 #include <pulse/onednn/token_operations.ipp> // IWYU pragma: keep

@@ -14,7 +14,7 @@
 #include <pulse/onednn/token_operations.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 PULSE_HOST_INLINE void token_operations::layer_norm(const layer_norm_shape& s, std::int64_t rows, const float* x,
                                                     const float* gamma, const float* beta, float* y,
@@ -43,13 +43,13 @@ PULSE_HOST_INLINE void token_operations::gelu_backward(std::int64_t n, const flo
 
 PULSE_HOST_INLINE void token_operations::geglu(std::int64_t rows, int features, const float* x, float* y) {
     check_rows("geglu", rows, features);
-    host::geglu(threads_, rows, features, x, y);
+    onednn::geglu(threads_, rows, features, x, y);
 }
 
 PULSE_HOST_INLINE void token_operations::geglu_backward(std::int64_t rows, int features, const float* x,
                                                         const float* dy, float* dx) {
     check_rows("geglu_backward", rows, features);
-    host::geglu_backward(threads_, rows, features, x, dy, dx);
+    onednn::geglu_backward(threads_, rows, features, x, dy, dx);
 }
 
 PULSE_HOST_INLINE void token_operations::copy_rows(std::int64_t rows, std::int64_t n, const float* x,
@@ -140,4 +140,4 @@ void token_operations::for_strips(const patch_shape& s, int batch, F f) {
     });
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

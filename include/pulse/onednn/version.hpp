@@ -5,7 +5,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 // What oneDNN 2 and 3 write apart: one function for each, of the same declaration. Nothing else asks for the version.
-namespace pulse::host {
+namespace pulse::onednn {
 
 static_assert(DNNL_VERSION_MAJOR == 2 || DNNL_VERSION_MAJOR == 3, "pulse: oneDNN 2.5 or later is needed, and before 4");
 static_assert(DNNL_CPU_RUNTIME != DNNL_RUNTIME_SYCL,
@@ -109,4 +109,4 @@ inline dnnl_status_t create_convolution(dnnl_primitive_desc_t* made, dnnl_engine
 #endif
 }
 
-} // namespace pulse::host
+} // namespace pulse::onednn

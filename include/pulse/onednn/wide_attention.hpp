@@ -8,7 +8,7 @@
 #include <pulse/onednn/library.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::onednn {
 
 /// Attention of one head of one sample by matrix products, block of queries by block of queries, for wide heads.
 class wide_attention {
@@ -103,4 +103,4 @@ private:
     float* gradients_;
 };
 
-} // namespace pulse::host
+} // namespace pulse::onednn

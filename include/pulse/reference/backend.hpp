@@ -12,7 +12,7 @@
 #include <pulse/reference/tokens.hpp>
 #include <pulse/runtime/picture_backend.hpp>
 
-namespace pulse::host {
+namespace pulse::reference {
 
 /// The meaning of every operation of `backend` and `text_backend`, as plain loops over scalars of type T; parity tests
 /// compare with it.
@@ -21,35 +21,33 @@ namespace pulse::host {
 /// and, explicitly, from it. Sums accumulate in the order of the loops, so results are deterministic. One object serves
 /// one thread.
 template <class T, std::floating_point A = T>
-class reference_backend : public reference_tokens<T, A>,
-                          public reference_conditioned<T, A>,
-                          public reference_text<T, A> {
+class backend : public tokens<T, A>, public conditioned<T, A>, public text<T, A> {
 public:
     using scalar = T;
     using accumulator = A;
 
     void conv2d(const conv2d_shape& shape, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
-        reference_convolution<T, A>{shape, 0}.forward(batch, x, nullptr, weight, bias, y, how);
+        convolution<T, A>{shape, 0}.forward(batch, x, nullptr, weight, bias, y, how);
     }
     void conv2d_backward_input(const conv2d_shape& shape, int batch, const T* dy, const T* weight, T* dx, into how) {
-        reference_convolution<T, A>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
+        convolution<T, A>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
     }
     void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy, A* dweight, A* dbias) {
-        reference_convolution<T, A>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
+        convolution<T, A>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
     }
 
     void conv2d_pair(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb, const T* weight,
                      const T* bias, T* y, into how) {
-        reference_convolution<T, A>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
+        convolution<T, A>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
     }
     /// `how` holds for both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& shape, int second, int batch, const T* dy, const T* weight,
                                     T* dxa, T* dxb, into how) {
-        reference_convolution<T, A>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
+        convolution<T, A>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
     }
     void conv2d_pair_backward_weight(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb,
                                      const T* dy, A* dweight, A* dbias) {
-        reference_convolution<T, A>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
+        convolution<T, A>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
     }
 
     void linear(const linear_shape& shape, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y,
@@ -312,7 +310,6 @@ private:
     }
 };
 
-static_assert(picture_backend<reference_backend<double>>,
-              "pulse: reference_backend has every operation of a picture_backend");
+static_assert(picture_backend<backend<double>>, "pulse: reference::backend has every operation of a picture_backend");
 
-} // namespace pulse::host
+} // namespace pulse::reference

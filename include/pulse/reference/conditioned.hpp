@@ -7,12 +7,12 @@
 #include <pulse/reference/embedding.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::reference {
 
 /// The operations of transformers with text, labels and positions as plain loops over scalars of type T, computed in A:
-/// a part of reference_backend.
+/// a part of reference::backend.
 template <class T, std::floating_point A = T>
-class reference_conditioned {
+class conditioned {
 public:
     void adaptive_norm(const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
                        const T* scale, const T* shift, T* y, A* statistics) {
@@ -182,4 +182,4 @@ private:
     }
 };
 
-} // namespace pulse::host
+} // namespace pulse::reference

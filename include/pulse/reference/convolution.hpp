@@ -4,14 +4,14 @@
 
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::reference {
 
-/// Convolutions of `reference_backend` as plain loops over one source, or two that stand for their concatenation.
+/// Convolutions of `reference::backend` as plain loops over one source, or two that stand for their concatenation.
 ///
 /// Images are [batch][height][width][channels], weights [out][in][ky][kx] with the first source's channels first. The
 /// loops state the sum that each operation is; nothing is reordered, tiled or cached. Sums are made in A.
 template <class T, class A = T>
-struct reference_convolution {
+struct convolution {
     conv2d_shape shape{};
     int second_channels{}; ///< of shape.in_channels, those that the second source has
 
@@ -113,4 +113,4 @@ private:
     }
 };
 
-} // namespace pulse::host
+} // namespace pulse::reference

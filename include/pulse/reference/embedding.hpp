@@ -6,7 +6,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::reference {
 
 /// The entry of a table that an index stands for. Throws input_error unless the index is a whole number of the table's
 /// range.
@@ -20,4 +20,4 @@ template <class T>
                       std::to_string(shape.entries - 1)};
 }
 
-} // namespace pulse::host
+} // namespace pulse::reference

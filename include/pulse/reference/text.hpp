@@ -10,11 +10,11 @@
 
 #include <pulse/runtime/text_backend.hpp>
 
-namespace pulse::host {
+namespace pulse::reference {
 
-/// The operations of text encoders as plain loops over scalars of type T, computed in A: a part of reference_backend.
+/// The operations of text encoders as plain loops over scalars of type T, computed in A: a part of reference::backend.
 template <class T, std::floating_point A = T>
-class reference_text {
+class text {
 public:
     void masked_attention(const masked_attention_shape& s, int batch, const T* q, const T* k, const T* v, const A* mask,
                           const T* bias, T* o) {
@@ -80,4 +80,4 @@ public:
     }
 };
 
-} // namespace pulse::host
+} // namespace pulse::reference

@@ -9,11 +9,11 @@
 
 #include <pulse/runtime/backend.hpp>
 
-namespace pulse::host {
+namespace pulse::reference {
 
-/// The operations of transformers as plain loops over scalars of type T, computed in A: a part of reference_backend.
+/// The operations of transformers as plain loops over scalars of type T, computed in A: a part of reference::backend.
 template <class T, std::floating_point A = T>
-class reference_tokens {
+class tokens {
 public:
     void attention(const attention_shape& shape, int batch, const T* q, const T* k, const T* v, T* o, A* lse) {
         const int size = shape.head_size;
@@ -250,4 +250,4 @@ private:
     std::vector<A> sums_{};
 };
 
-} // namespace pulse::host
+} // namespace pulse::reference

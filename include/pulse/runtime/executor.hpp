@@ -31,6 +31,7 @@
 #include <pulse/runtime/extent_step.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
 #include <pulse/runtime/instruction_runner.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/ready_step.hpp>
 #include <pulse/runtime/skip_cache.hpp>
@@ -39,7 +40,6 @@
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/transport.hpp>
-#include <pulse/runtime/value_watch.hpp>
 
 namespace pulse {
 

@@ -20,6 +20,7 @@
 #include <pulse/runtime/encoding.hpp>
 #include <pulse/runtime/forward_passes.hpp>
 #include <pulse/runtime/frozen_runner.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/ready_step.hpp>
 #include <pulse/runtime/replica_sum.hpp>
@@ -29,7 +30,6 @@
 #include <pulse/runtime/step_memory.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/runtime/transport.hpp>
-#include <pulse/runtime/value_watch.hpp>
 
 namespace pulse::detail {
 
@@ -62,8 +62,8 @@ public:
         trace_ = basic_trace<typename space::clock>{math_, instructions, (instructions / all.size() + 1) * sums};
     }
     [[nodiscard]] const basic_trace<typename space::clock>& trace() const noexcept { return trace_; }
-    [[nodiscard]] value_watch<B>& watch() noexcept { return watch_; }
-    [[nodiscard]] const value_watch<B>& watch() const noexcept { return watch_; }
+    [[nodiscard]] nan_trap<B>& watch() noexcept { return watch_; }
+    [[nodiscard]] const nan_trap<B>& watch() const noexcept { return watch_; }
 
     template <class Task>
     void run(std::size_t i, Task& task) {
@@ -257,7 +257,7 @@ private:
     replica_place place_;
     replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_{};
-    value_watch<B> watch_;
+    nan_trap<B> watch_;
     ready* now_;
 };
 

@@ -15,12 +15,12 @@
 #include <pulse/runtime/conditions.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/layer_table.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/prepared_program.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/stage_tensors.hpp>
 #include <pulse/runtime/step_memory.hpp>
-#include <pulse/runtime/value_watch.hpp>
 
 namespace pulse::detail {
 

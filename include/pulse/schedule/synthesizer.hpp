@@ -109,7 +109,7 @@ public:
     }
     /// A better bound from windows alone.
     void run_windows() {
-        const window_facts facts = window_facts_of(s_.problem);
+        const window_problem facts = window_problem_of(s_.problem);
         window_propagator propagator{facts};
         const double grain = time_grain_us(s_.problem, s_.makespan_us);
         refute_by_windows(

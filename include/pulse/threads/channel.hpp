@@ -16,7 +16,7 @@
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
 
-namespace pulse::host {
+namespace pulse::threads {
 
 enum class side : std::uint8_t { sender, receiver };
 
@@ -236,4 +236,4 @@ private:
     std::array<int, 2> left_{-1, -1}; ///< of each side: the rank that has returned, or -1
 };
 
-} // namespace pulse::host
+} // namespace pulse::threads

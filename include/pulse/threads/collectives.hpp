@@ -13,7 +13,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/threads/channel.hpp>
 
-namespace pulse::host {
+namespace pulse::threads {
 
 /// Where ranks that are threads meet: each comes with the same operation, and the last to come does it for all.
 class collectives {
@@ -133,4 +133,4 @@ private:
     int left_{-1}; ///< the first rank that has returned
 };
 
-} // namespace pulse::host
+} // namespace pulse::threads

@@ -14,7 +14,7 @@
 #include <pulse/threads/channel.hpp>
 #include <pulse/threads/collectives.hpp>
 
-namespace pulse::host {
+namespace pulse::threads {
 
 /// Ranks that are threads of one process: a channel for each direction between two of them, and collectives.
 template <class Copies>
@@ -93,4 +93,4 @@ private:
     collectives collectives_;
 };
 
-} // namespace pulse::host
+} // namespace pulse::threads

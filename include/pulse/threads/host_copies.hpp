@@ -8,7 +8,7 @@
 #include <pulse/runtime/transport.hpp>
 #include <pulse/threads/channel.hpp>
 
-namespace pulse::host {
+namespace pulse::threads {
 
 /// How a link between two thread ranks behaves; the default is as fast as memory.
 struct link_options {
@@ -61,4 +61,4 @@ private:
     clock::time_point free_{}; ///< when the link is
 };
 
-} // namespace pulse::host
+} // namespace pulse::threads

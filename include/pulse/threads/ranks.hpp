@@ -11,7 +11,7 @@ namespace pulse::ranks {
 
 /// Ranks that are threads of this process, with tensors in host memory.
 struct threads {
-    host::link_options link{};
+    pulse::threads::link_options link{};
 
     void run(const rank_grid& grid, const std::function<void(const any_transport&)>& body) const;
 };

@@ -11,7 +11,7 @@
 namespace pulse::ranks {
 
 PULSE_INLINE void threads::run(const rank_grid& grid, const std::function<void(const any_transport&)>& body) const {
-    host::run_ranks(grid.size(), link, [&](host::thread_transport& among) { body(any_transport{among}); });
+    pulse::threads::run_ranks(grid.size(), link, [&](pulse::threads::transport& among) { body(any_transport{among}); });
 }
 
 } // namespace pulse::ranks

@@ -19,7 +19,7 @@
 #include <pulse/threads/group.hpp>
 #include <pulse/threads/host_copies.hpp>
 
-namespace pulse::host {
+namespace pulse::threads {
 
 /// Ranks with tensors in host memory.
 class thread_group : public group<host_copies> {
@@ -104,12 +104,12 @@ struct host_places {
 };
 
 /// The transport of the embedded default.
-class thread_transport : public thread_end<thread_group, host_places> {
+class transport : public thread_end<thread_group, host_places> {
 public:
     using thread_end::thread_end;
 };
 
-static_assert(transport<thread_transport>, "thread_transport is a transport");
+static_assert(pulse::transport<transport>, "threads::transport is a transport");
 
 namespace detail {
 
@@ -165,7 +165,7 @@ void run_ranks_on(Start start, const std::shared_ptr<Group>& group, Body& body) 
 template <class Body>
 void run_ranks(int ranks, const link_options& link, Body body) {
     const auto group = std::make_shared<thread_group>(ranks, link);
-    detail::run_ranks_on<thread_transport>([](auto work) { return std::jthread{std::move(work)}; }, group, body);
+    detail::run_ranks_on<transport>([](auto work) { return std::jthread{std::move(work)}; }, group, body);
 }
 
-} // namespace pulse::host
+} // namespace pulse::threads

@@ -20,9 +20,9 @@
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/encoding.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
-#include <pulse/runtime/value_watch.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>

@@ -10,7 +10,7 @@
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/cascade_runner.hpp>
-#include <pulse/runtime/value_watch.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 #include <pulse/train/backbone_rank.hpp>
 #include <pulse/train/not_finite.hpp>
 #include <pulse/train/rank_optimizer.hpp>

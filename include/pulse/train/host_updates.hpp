@@ -39,7 +39,7 @@ struct update_arrays {
     std::uint64_t number{}; ///< of the first one in the model
 };
 
-/// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, host::fused_adamw or one's own.
+/// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, onednn::fused_adamw or one's own.
 /// cuda::device_updates is its counterpart, with the same members.
 template <optimizer_rule Rule = plain_adamw>
 class host_updates {

@@ -10,7 +10,7 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/backend_on.hpp>
 #include <pulse/runtime/executor.hpp>
-#include <pulse/runtime/value_watch.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 #include <pulse/train/trainer_options.hpp>
 
 namespace pulse::detail {

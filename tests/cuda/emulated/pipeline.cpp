@@ -31,7 +31,7 @@ using namespace pulse::test;
 
 namespace {
 
-using plain = host::reference_backend<float>;
+using plain = reference::backend<float>;
 
 enum class mood { sound, drifts, fails_eagerly, fails_captured };
 

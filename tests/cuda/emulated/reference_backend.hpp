@@ -13,7 +13,7 @@
 
 namespace pulse::test {
 
-/// host::reference_backend on the emulated device: each operation is a kernel of one thread. What reaches a kernel too
+/// reference::backend on the emulated device: each operation is a kernel of one thread. What reaches a kernel too
 /// early or too late is wrong data, as it is for every kernel.
 template <class T, class A = T>
 class emulated_reference_backend {
@@ -172,7 +172,7 @@ private:
     template <class Operation>
     void put(Operation operation) {
         const auto body = [operation] {
-            host::reference_backend<T, A> math;
+            reference::backend<T, A> math;
             operation(math);
         };
         static const char kernel{}; // its address names it

@@ -43,7 +43,7 @@ TEST_CASE("a step of task and optimizer waits for the device once and allocates 
     std::vector<std::uint8_t> pixels(3 * 16, 100);
     const train::image_dataset data(4, 4, 1, std::move(pixels));
     const train::noise_schedule schedule = train::noise_schedule::linear();
-    pulse::host::run_ranks(1, {}, [&](pulse::host::thread_transport& transport) {
+    pulse::threads::run_ranks(1, {}, [&](pulse::threads::transport& transport) {
         const cuda::stream stream;
         const cuda::device_images there(data);
         cuda::diffusion_task<cuda::fp32> task(there, schedule, {.microbatch_size = 2, .microbatches = 3}, stream.get());

@@ -57,14 +57,14 @@ std::vector<double> encode(B& on) {
 /// How far the network on a backend is from the plain loops in double, relative to the greatest of what these give.
 template <class Network, class B>
 double difference(B&& on) {
-    pulse::host::reference_backend<double> plain;
+    pulse::reference::backend<double> plain;
     return pulse::test::difference_of(encode<Network>(on), encode<Network>(plain)).relative();
 }
 
 /// The roundings of the device cost about what they cost the plain loops, which round the same tensors.
 template <class Network>
 void check_rounded() {
-    const double plain = difference<Network>(pulse::host::reference_backend<pulse::test::bfloat16, float>{});
+    const double plain = difference<Network>(pulse::reference::backend<pulse::test::bfloat16, float>{});
     CHECK(plain > 1e-4);
     CHECK(difference<Network>(cuda::backend<cuda::bf16>{}) < 2.0 * plain);
 }

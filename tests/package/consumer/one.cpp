@@ -59,7 +59,7 @@ int main() {
 #endif
 #ifdef USES_compiled_host
     float two[2]{-1.0F, 1.0F};
-    pulse::host::onednn_backend{}.silu(2, two, two);
+    pulse::onednn::backend{}.silu(2, two, two);
     if (!(two[0] < 0.0F && two[1] > 0.0F)) { return 1; }
 #endif
     constexpr auto graph = pulse::graph_of<consumer::tiny>();

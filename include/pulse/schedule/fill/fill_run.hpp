@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <pulse/schedule/fill/chain_pieces.hpp>
-#include <pulse/schedule/fill/fill_frame.hpp>
+#include <pulse/schedule/fill/fill_problem.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/schedule.hpp>
 
@@ -34,11 +34,11 @@ struct fill_rules {
 /// its pieces, as long as the pass can still start in time.
 class fill_run {
 public:
-    constexpr fill_run(const fill_frame& frame, const schedule_problem& problem, const frozen_work& work,
+    constexpr fill_run(const fill_problem& frame, const schedule_problem& problem, const frozen_work& work,
                        const std::vector<chain_piece>& pieces, const fill_rules& rules) :
         frame_{frame},
-        work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes}, lanes_(frame.sequence.size()),
-        pending_(static_cast<std::size_t>(frame.instances()), 0),
+        work_{work}, pieces_{pieces}, rules_{rules}, limit_{problem.memory_limit_bytes},
+        timelines_(frame.sequence.size()), pending_(static_cast<std::size_t>(frame.instances()), 0),
         ready_us_(static_cast<std::size_t>(frame.instances()), 0.0), done_(ready_us_.size(), 0),
         progress_(pieces.size()) {
         for (int x = 0; x != frame.instances(); ++x) {
@@ -50,47 +50,50 @@ public:
             }
         }
         for (std::size_t p = 0; p != pieces.size(); ++p) {
-            lane& of = lanes_[static_cast<std::size_t>(pieces[p].device)];
+            timeline& of = timelines_[static_cast<std::size_t>(pieces[p].device)];
             of.pieces.push_back(static_cast<int>(p));
             progress_[p].layer = pieces[p].first_layer;
             progress_[p].ready_us = pieces[p].before < 0 ? 0.0 : never;
         }
-        for (lane& l : lanes_) {
+        for (timeline& l : timelines_) {
             // first what other devices wait for
             std::sort(l.pieces.begin(), l.pieces.end(), [&](int a, int b) {
                 const bool first = piece(a).after >= 0;
                 return first != (piece(b).after >= 0) ? first : a < b;
             });
         }
-        passes_.devices.resize(lanes_.size());
-        tasks_.resize(lanes_.size());
+        passes_.devices.resize(timelines_.size());
+        tasks_.resize(timelines_.size());
     }
 
     /// False when memory leaves some task no room.
     [[nodiscard]] constexpr bool run() {
         for (;;) {
-            std::size_t d = lanes_.size();
-            for (std::size_t i = 0; i != lanes_.size(); ++i) {
-                if (lanes_[i].wake_us < never && (d == lanes_.size() || lanes_[i].wake_us < lanes_[d].wake_us)) {
+            std::size_t d = timelines_.size();
+            for (std::size_t i = 0; i != timelines_.size(); ++i) {
+                if (timelines_[i].wake_us < never &&
+                    (d == timelines_.size() || timelines_[i].wake_us < timelines_[d].wake_us)) {
                     d = i;
                 }
             }
-            if (d == lanes_.size()) { break; }
+            if (d == timelines_.size()) { break; }
             act(d);
         }
-        for (std::size_t d = 0; d != lanes_.size(); ++d) {
-            if (lanes_[d].next != frame_.sequence[d].size() || !lanes_[d].pieces.empty()) { return false; }
+        for (std::size_t d = 0; d != timelines_.size(); ++d) {
+            if (timelines_[d].next != frame_.sequence[d].size() || !timelines_[d].pieces.empty()) { return false; }
         }
         return true;
     }
     /// When the last device ends, each with so much behind its passes and tasks.
     [[nodiscard]] constexpr double end_us(const std::vector<double>& after_us) const {
         double last = 0;
-        for (std::size_t d = 0; d != lanes_.size(); ++d) { last = std::max(last, lanes_[d].free_us + after_us[d]); }
+        for (std::size_t d = 0; d != timelines_.size(); ++d) {
+            last = std::max(last, timelines_[d].free_us + after_us[d]);
+        }
         return last;
     }
     /// Time that a device stood still with tasks to do.
-    [[nodiscard]] constexpr double lost_us(std::size_t device) const { return lanes_[device].lost_us; }
+    [[nodiscard]] constexpr double lost_us(std::size_t device) const { return timelines_[device].lost_us; }
     [[nodiscard]] constexpr filled_schedule result(double lower_bound_us) && {
         return {std::move(passes_), std::move(tasks_), lower_bound_us};
     }
@@ -99,7 +102,7 @@ private:
     static constexpr double never = std::numeric_limits<double>::infinity();
     static constexpr std::size_t window = 12; ///< passes of a device among which one may overtake
 
-    struct lane {
+    struct timeline {
         std::size_t next{};
         double free_us{};
         double wake_us{}; ///< when it has to decide; never while it waits for others
@@ -133,11 +136,11 @@ private:
     [[nodiscard]] constexpr std::int64_t held_by_passes(std::size_t d,
                                                         const std::vector<std::vector<std::int64_t>>& levels,
                                                         std::int64_t more = 0) const {
-        return std::min(frame_.held_most[d], levels[d][lanes_[d].next] + lanes_[d].ahead + more);
+        return std::min(frame_.held_most[d], levels[d][timelines_[d].next] + timelines_[d].ahead + more);
     }
 
     constexpr void act(std::size_t d) {
-        lane& l = lanes_[d];
+        timeline& l = timelines_[d];
         const double now = l.wake_us;
         const bool more = l.next != frame_.sequence[d].size();
         const int x = more ? frame_.sequence[d][l.next] : -1;
@@ -156,7 +159,7 @@ private:
             if (ready > now) { wake = std::min(wake, ready); }
         }
         if (rules_.alone) { // what runs elsewhere may leave room when it ends
-            for (const lane& other : lanes_) {
+            for (const timeline& other : timelines_) {
                 if (other.free_us > now) { wake = std::min(wake, other.free_us); }
             }
         }
@@ -165,8 +168,8 @@ private:
 
     /// The pass that may run before those in front of it, and when it can: the first of those that can now, or the
     /// soonest. -1 and never where there is none.
-    [[nodiscard]] constexpr std::pair<int, double> overtaking(const lane& l, std::size_t d, double now, double latest,
-                                                              double wanted) const {
+    [[nodiscard]] constexpr std::pair<int, double> overtaking(const timeline& l, std::size_t d, double now,
+                                                              double latest, double wanted) const {
         std::pair<int, double> soonest{-1, never};
         if (rules_.overtake < 0) { return soonest; }
         const std::vector<int>& order = frame_.sequence[d];
@@ -200,7 +203,7 @@ private:
         for (const auto& link : frame_.index.before[frame_.op_of(x)]) {
             const int y = frame_.instance_of(static_cast<std::size_t>(link.op), x);
             if (done_[static_cast<std::size_t>(y)] != 0) { continue; }
-            const lane& there = lanes_[frame_.device_of(y)];
+            const timeline& there = timelines_[frame_.device_of(y)];
             double start = frame_.earliest_us[static_cast<std::size_t>(y)] + there.late_us;
             if (depth != 0) { start = std::max(there.free_us, expected_us(y, depth - 1)); }
             ready = std::max(ready, start + frame_.duration_us(y) + link.lag_us);
@@ -209,7 +212,7 @@ private:
     }
 
     /// The piece whose next layer best fills the gap, -1 when none fits.
-    [[nodiscard]] constexpr int choose(const lane& l, std::size_t d, double now, double room, double gap) const {
+    [[nodiscard]] constexpr int choose(const timeline& l, std::size_t d, double now, double room, double gap) const {
         const double slack = 1e-9 * rules_.end_us;
         int best = -1;
         double best_length = 0;
@@ -245,7 +248,7 @@ private:
     }
 
     /// Whether memory lets the next layer of `p` run on device `d`, and then wait if more layers follow.
-    [[nodiscard]] constexpr bool has_room(const lane& l, std::size_t d, int p, double now) const {
+    [[nodiscard]] constexpr bool has_room(const timeline& l, std::size_t d, int p, double now) const {
         if (limit_.empty()) { return true; }
         const chain_piece& of = piece(p);
         const int layer = progress_[static_cast<std::size_t>(p)].layer;
@@ -258,14 +261,14 @@ private:
         if (held_by_passes(d, frame_.held_from) + others + kept > limit_[d]) { return false; }
         if (!ends) { return true; }
         const auto there = static_cast<std::size_t>(piece(of.after).device);
-        const lane& other = lanes_[there];
+        const timeline& other = timelines_[there];
         const bool runs = other.free_us > now + layer_of(p, layer).duration_us(of.samples);
         const std::int64_t held = held_by_passes(there, frame_.held_from) + other.paused;
         return std::max(held, runs ? other.running : 0) + kept <= limit_[there];
     }
 
     constexpr void run_pass(std::size_t d, int x, double now) {
-        lane& l = lanes_[d];
+        timeline& l = timelines_[d];
         const double end = now + frame_.duration_us(x);
         stand_still(l, now);
         const stage_pass p = frame_.index.pass_of(static_cast<int>(frame_.op_of(x)));
@@ -289,7 +292,7 @@ private:
             const auto at = static_cast<std::size_t>(y);
             ready_us_[at] = std::max(ready_us_[at], end + link.lag_us);
             if (--pending_[at] != 0) { continue; }
-            lane& other = lanes_[frame_.device_of(y)];
+            timeline& other = timelines_[frame_.device_of(y)];
             const std::vector<int>& there = frame_.sequence[frame_.device_of(y)];
             if (rules_.overtake >= 0 || (other.next != there.size() && there[other.next] == y)) {
                 other.wake_us = std::min(other.wake_us, std::max(other.free_us, ready_us_[at]));
@@ -298,7 +301,7 @@ private:
     }
 
     constexpr void run_layer(std::size_t d, int p, double now) {
-        lane& l = lanes_[d];
+        timeline& l = timelines_[d];
         stand_still(l, now);
         const chain_piece& of = piece(p);
         piece_progress& is = progress_[static_cast<std::size_t>(p)];
@@ -315,7 +318,7 @@ private:
         }
         if (is.layer == of.first_layer && of.before < 0) { ++under_way_; }
         if (is.layer == of.first_layer && of.before >= 0) {
-            lanes_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
+            timelines_[static_cast<std::size_t>(piece(of.before).device)].paused -= input_bytes(p, is.layer);
         }
         l.paused -= input_bytes(p, is.layer);
         if (!limit_.empty()) {
@@ -332,7 +335,7 @@ private:
         if (ends && of.after < 0) { return; }
         l.paused += kept; // here until the next piece starts, wherever that is
         if (!ends) { return; }
-        lane& other = lanes_[static_cast<std::size_t>(piece(of.after).device)];
+        timeline& other = timelines_[static_cast<std::size_t>(piece(of.after).device)];
         const double there = end + work_.link.transfer_us(kept);
         progress_[static_cast<std::size_t>(of.after)].ready_us = there;
         other.paused += kept;
@@ -342,19 +345,19 @@ private:
 
     /// For what waited for room on another device, or for a chain to end.
     constexpr void wake_all(double end) {
-        for (lane& l : lanes_) { l.wake_us = std::min(l.wake_us, std::max(end, l.free_us)); }
+        for (timeline& l : timelines_) { l.wake_us = std::min(l.wake_us, std::max(end, l.free_us)); }
     }
 
-    constexpr void stand_still(lane& l, double now) {
+    constexpr void stand_still(timeline& l, double now) {
         if (!l.pieces.empty()) { l.lost_us += now - l.free_us; }
     }
 
-    const fill_frame& frame_;
+    const fill_problem& frame_;
     const frozen_work& work_;
     const std::vector<chain_piece>& pieces_;
     fill_rules rules_;
     const std::vector<std::int64_t>& limit_;
-    std::vector<lane> lanes_;
+    std::vector<timeline> timelines_;
     std::vector<int> pending_;
     std::vector<double> ready_us_;
     std::vector<char> done_; ///< [instance] whether it has its place

@@ -13,7 +13,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/schedule/bound/frozen_bound.hpp>
 #include <pulse/schedule/fill/chain_pieces.hpp>
-#include <pulse/schedule/fill/fill_frame.hpp>
+#include <pulse/schedule/fill/fill_problem.hpp>
 #include <pulse/schedule/fill/fill_run.hpp>
 #include <pulse/schedule/fill/fill_schedule.hpp>
 #include <pulse/schedule/fill/joint_justifier.hpp>
@@ -201,9 +201,9 @@ private:
     std::vector<double> busy_; ///< by passes, and behind all
     double bound_us_;
     std::vector<double> after_us_;
-    fill_frame frame_{};
+    fill_problem frame_{};
     bool reorders_{};
-    fill_frame first_frame_{}; ///< of the passes as they came, once others are tried
+    fill_problem first_frame_{}; ///< of the passes as they came, once others are tried
     std::vector<joint_justifier> joint_{};
     double least_us_{}; ///< no choice ends before
     double best_us_{never};

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <pulse/schedule/fill/fill_frame.hpp>
+#include <pulse/schedule/fill/fill_problem.hpp>
 #include <pulse/schedule/frozen_work.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
@@ -20,7 +20,7 @@ namespace pulse::detail {
 class joint_justifier {
 public:
     /// Takes the operations of `frame`, not its orders.
-    constexpr joint_justifier(const fill_frame& frame, const frozen_work& work, const std::vector<double>& after_us) :
+    constexpr joint_justifier(const fill_problem& frame, const frozen_work& work, const std::vector<double>& after_us) :
         index_{frame.index}, work_{work}, after_us_{after_us}, passes_{static_cast<std::size_t>(frame.instances())},
         place_(frame.index.alone.size(), 0), lists_(after_us.size()) {
         for (std::size_t i = 0; i != place_.size(); ++i) {

@@ -48,7 +48,7 @@ public:
         budget_{limit},
         scale_{solver_scale(incumbent.makespan_us())}, problem_{scaled_times(problem, scale_)},
         bound_{scaled_times(bound, scale_)}, solver_{&solver}, options_{options}, progress_{&progress},
-        facts_{window_facts_of(problem_)}, propagator_{facts_}, grain_{time_grain_us(problem) * scale_},
+        facts_{window_problem_of(problem_)}, propagator_{facts_}, grain_{time_grain_us(problem) * scale_},
         search_{problem_, facts_, [this](const window_state& state, std::size_t open, schedule& found) {
                     return solve_part(state, open, found);
                 }} {
@@ -192,7 +192,7 @@ private:
     Solver* solver_;
     certify_options options_;
     const std::function<void(const synthesis_progress&)>* progress_;
-    window_facts facts_;
+    window_problem facts_;
     window_propagator propagator_;
     double grain_{};
     window_search search_;

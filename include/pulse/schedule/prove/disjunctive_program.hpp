@@ -28,7 +28,7 @@ namespace pulse::detail {
 class disjunctive_program {
 public:
     /// `bound` bounds the makespan from below and gives the tails. The state must have come out of a window_propagator.
-    constexpr disjunctive_program(const window_facts& facts, const window_state& state, const schedule_bound& bound) :
+    constexpr disjunctive_program(const window_problem& facts, const window_state& state, const schedule_bound& bound) :
         facts_{&facts}, state_{&state}, bound_{&bound} {
         add_columns();
         add_dependencies();
@@ -256,7 +256,7 @@ private:
         for (std::size_t d = 0; d != facts_->holds.size(); ++d) {
             const auto& holds = facts_->holds[d];
             for (const int b : facts_->index.on_device[d]) {
-                const auto begins = [&](const window_facts::hold& h) { return h.begin == b; };
+                const auto begins = [&](const window_problem::hold& h) { return h.begin == b; };
                 if (std::none_of(holds.begin(), holds.end(), begins)) { continue; }
                 for (int l = 0; l != m; ++l) { add_memory(d, b, l); }
             }
@@ -345,7 +345,7 @@ private:
 
     static constexpr double infinity = std::numeric_limits<double>::infinity();
 
-    const window_facts* facts_;
+    const window_problem* facts_;
     const window_state* state_;
     const schedule_bound* bound_;
     ilp_model model_{};

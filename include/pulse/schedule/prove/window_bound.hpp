@@ -13,9 +13,9 @@ namespace pulse::detail {
 /// One narrowing takes milliseconds for some hundred instances, a tenth of a second for thousands; where nothing just
 /// above `low_us` is refuted it ends with the first.
 template <class GoOn, class Refuted>
-constexpr void refute_by_windows(const window_facts& facts, const schedule_bound& bound, window_propagator& propagator,
-                                 double low_us, double high_us, double step_us, const GoOn& go_on,
-                                 const Refuted& refuted) {
+constexpr void refute_by_windows(const window_problem& facts, const schedule_bound& bound,
+                                 window_propagator& propagator, double low_us, double high_us, double step_us,
+                                 const GoOn& go_on, const Refuted& refuted) {
     const auto refute = [&](double cutoff) {
         auto state = window_state_of(facts, bound, cutoff);
         if (propagator.narrow(state)) { return false; }

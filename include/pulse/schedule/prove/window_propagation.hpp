@@ -17,7 +17,7 @@ namespace pulse::detail {
 /// 1989; in the form of Nuijten, 1994); and at the start of every instance that takes memory, what is surely held.
 class window_propagator {
 public:
-    constexpr explicit window_propagator(const window_facts& facts) : facts_{&facts} {}
+    constexpr explicit window_propagator(const window_problem& facts) : facts_{&facts} {}
 
     /// Narrows `state`; false when no schedule meets its cutoff, up to the rounding of sums.
     ///
@@ -161,7 +161,7 @@ private:
         for (std::size_t d = 0; d != facts_->holds.size(); ++d) {
             const auto& holds = facts_->holds[d];
             for (const int b : facts_->index.on_device[d]) {
-                const auto begins = [&](const window_facts::hold& h) { return h.begin == b; };
+                const auto begins = [&](const window_problem::hold& h) { return h.begin == b; };
                 if (std::none_of(holds.begin(), holds.end(), begins)) { continue; }
                 for (int l = 0; l != m; ++l) {
                     if (!settle_memory_at(holds, facts_->limit[d], b, l)) { return false; }
@@ -170,7 +170,7 @@ private:
         }
         return true;
     }
-    constexpr bool settle_memory_at(const std::vector<window_facts::hold>& holds, std::int64_t limit, int b, int l) {
+    constexpr bool settle_memory_at(const std::vector<window_problem::hold>& holds, std::int64_t limit, int b, int l) {
         const int m = facts_->index.microbatches;
         const auto& ops = facts_->neighbours(b);
         begun_.assign(ops.size(), 0);
@@ -324,7 +324,7 @@ private:
         return true;
     }
 
-    const window_facts* facts_;
+    const window_problem* facts_;
     window_state* state_{};
     double slack_{};
     bool changed_{};

@@ -30,7 +30,7 @@ enum class window_outcome : std::uint8_t {
 
 /// The schedule of a state in which every order is settled, every pass as early as it can. Throws input_error when the
 /// orders wait for each other in a circle.
-[[nodiscard]] constexpr schedule settled_schedule(const schedule_problem& problem, const window_facts& facts,
+[[nodiscard]] constexpr schedule settled_schedule(const schedule_problem& problem, const window_problem& facts,
                                                   const window_state& state) {
     device_orders orders{};
     const int m = facts.index.microbatches;
@@ -56,7 +56,7 @@ public:
     /// Takes a narrowed state with few open pairs out of the search; `open` gives it back.
     using part_solver = std::function<window_outcome(const window_state&, std::size_t open_pairs, schedule& found)>;
 
-    window_search(const schedule_problem& problem, const window_facts& facts, part_solver solve_part = {}) :
+    window_search(const schedule_problem& problem, const window_problem& facts, part_solver solve_part = {}) :
         problem_{&problem}, facts_{&facts}, propagator_{facts}, solve_part_{std::move(solve_part)} {}
 
     /// Searches `state` with at most `most_nodes` branches, at least one; a schedule that meets the state's cutoff goes
@@ -165,7 +165,7 @@ private:
     }
 
     const schedule_problem* problem_;
-    const window_facts* facts_;
+    const window_problem* facts_;
     window_propagator propagator_;
     part_solver solve_part_;
     bool out_of_nodes_{};

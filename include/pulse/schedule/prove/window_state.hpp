@@ -13,7 +13,7 @@
 namespace pulse::detail {
 
 /// What the windows of a problem are computed from; made once, shared by every window_state.
-struct window_facts {
+struct window_problem {
     /// A memory_hold by operation numbers.
     struct hold {
         int begin{};
@@ -50,8 +50,8 @@ struct window_facts {
 };
 
 /// The facts of `problem`. Throws input_error for an ill-formed problem.
-[[nodiscard]] constexpr window_facts window_facts_of(const schedule_problem& problem) {
-    window_facts out{};
+[[nodiscard]] constexpr window_problem window_problem_of(const schedule_problem& problem) {
+    window_problem out{};
     out.index = index_problem(problem);
     out.place.resize(out.index.device.size(), 0);
     for (const auto& ops : out.index.on_device) {
@@ -82,22 +82,22 @@ struct window_state {
     /// [order_at(a, b, l)]: how many instances of `a` surely run before instance l of `b`.
     std::vector<int> ahead{};
 
-    [[nodiscard]] constexpr int surely_before(const window_facts& facts, int a, int b, int l) const {
+    [[nodiscard]] constexpr int surely_before(const window_problem& facts, int a, int b, int l) const {
         return ahead[facts.order_at(a, b, l)];
     }
     /// How many instances of `a` run before instance l of `b` at most; `a` and `b` differ.
-    [[nodiscard]] constexpr int perhaps_before(const window_facts& facts, int a, int b, int l) const {
+    [[nodiscard]] constexpr int perhaps_before(const window_problem& facts, int a, int b, int l) const {
         const int* const begin = ahead.data() + facts.order_at(b, a, 0);
         return static_cast<int>(std::upper_bound(begin, begin + facts.index.microbatches, l) - begin);
     }
     /// Whether instance k of `a` and instance l of `b`, another operation of the same device, may come in either order.
-    [[nodiscard]] constexpr bool open(const window_facts& facts, int a, int k, int b, int l) const {
+    [[nodiscard]] constexpr bool open(const window_problem& facts, int a, int k, int b, int l) const {
         return surely_before(facts, a, b, l) <= k && surely_before(facts, b, a, k) <= l;
     }
 };
 
 /// The state that `bound` and the dependencies alone give under a cutoff.
-[[nodiscard]] constexpr window_state window_state_of(const window_facts& facts, const schedule_bound& bound,
+[[nodiscard]] constexpr window_state window_state_of(const window_problem& facts, const schedule_bound& bound,
                                                      double cutoff_us) {
     window_state out{cutoff_us, bound.head, bound.tail, {}};
     for (auto& d : out.due) { d = cutoff_us - d; }

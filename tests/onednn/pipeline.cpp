@@ -26,7 +26,7 @@ namespace {
 /// to four steps where Model is resizable. Returns how many cuts were inside layers.
 template <class Model>
 int check_pipelines(unsigned seed, int plans, int ranks) {
-    using math = host::onednn_backend;
+    using math = onednn::backend;
     std::mt19937 random{seed};
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     int inside = 0;
@@ -71,8 +71,8 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
 /// Steps of plain gradient descent on one drawn microbatch lower the loss to less than `share` of the first.
 template <class Model>
 void check_descent(float rate, int steps, double share) {
-    host::onednn_backend math;
-    unpipelined<Model, host::onednn_backend> run{math, 17};
+    onednn::backend math;
+    unpipelined<Model, onednn::backend> run{math, 17};
     drawn_task<Model, float> task{drawn_data<Model, float>{5, 2, 1}};
     double first = 0.0;
     for (int step = 0; step != steps; ++step) {

@@ -15,7 +15,7 @@
 namespace pulse::launch {
 
 /// Where the ranks of a run meet.
-struct meeting_place {
+struct rendezvous_address {
     /// Where rank 0 serves a tcp_store.
     endpoint at{};
     /// The same on all ranks of a run, another in the next run; empty where nothing says it.
@@ -71,8 +71,8 @@ namespace detail {
 ///   the run's name.
 ///
 /// Throws input_error naming the variable that is wrong, or PULSE_STORE where nothing says enough.
-[[nodiscard]] inline meeting_place find_meeting_place(const rank_identity& who, const environment& from = {}) {
-    meeting_place place{{}, run_id_of(from)};
+[[nodiscard]] inline rendezvous_address find_rendezvous(const rank_identity& who, const environment& from = {}) {
+    rendezvous_address place{{}, run_id_of(from)};
     if (const auto given = from.get("PULSE_STORE")) {
         place.at = read_endpoint(*given, "PULSE_STORE");
         return place;

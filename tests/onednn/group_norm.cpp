@@ -2,15 +2,14 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::group_norm_shape;
 using pulse::into;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 
@@ -39,7 +38,7 @@ struct norm_problem {
     }
 };
 
-void check_all(onednn_backend& host, source& draw, const group_norm_shape& s, int batch, double shift = 0.3) {
+void check_all(pulse::onednn::backend& host, source& draw, const group_norm_shape& s, int batch, double shift = 0.3) {
     CAPTURE(s.channels);
     CAPTURE(s.second_channels);
     CAPTURE(s.groups);
@@ -80,7 +79,7 @@ void check_all(onednn_backend& host, source& draw, const group_norm_shape& s, in
 
 TEST_CASE("group norm and its gradients equal the plain loops in double") {
     source draw{11};
-    onednn_backend host;
+    pulse::onednn::backend host;
     const std::vector<group_norm_shape> shapes{
         {32, 0, 8, 784}, {64, 0, 8, 196}, {64, 0, 8, 49},   {24, 0, 8, 49}, {48, 0, 3, 64},  {128, 0, 32, 64},
         {32, 0, 32, 25}, {17, 0, 1, 30},  {7, 0, 7, 65},    {1, 0, 1, 50},  {64, 32, 8, 49}, {32, 64, 8, 49},
@@ -96,7 +95,7 @@ TEST_CASE("group norm and its gradients equal the plain loops in double") {
 
 TEST_CASE("group norm keeps its digits far from zero, where a sum of squares would lose them") {
     source draw{12};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (const double shift : {-30.0, 100.0, 1000.0}) {
         check_all(host, draw, {32, 16, 4, 100, 1e-5, true}, 2, shift);
         check_all(host, draw, {8, 0, 2, 784, 1e-6, false}, 2, shift);
@@ -105,7 +104,7 @@ TEST_CASE("group norm keeps its digits far from zero, where a sum of squares wou
 
 TEST_CASE("random group norms whose groups straddle the sources equal the plain loops in double") {
     source draw{13};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (int i = 0; i != 40; ++i) {
         group_norm_shape s;
         s.groups = draw.between(1, 6);

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
@@ -17,8 +17,7 @@ using pulse::adaptive_norm_shape;
 using pulse::embedding_shape;
 using pulse::into;
 using pulse::rotary_shape;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 
@@ -70,7 +69,7 @@ struct norm_trial {
 
 TEST_CASE("adaptive norm and its gradients equal the plain loops in double, with and without affine and scale") {
     source draw{61};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     reference plain;
     for (int i = 0; i != 40; ++i) {
         const int features = draw.between(1, 80);
@@ -139,7 +138,7 @@ TEST_CASE("the plain adaptive norm's gradients equal finite differences") {
 
 TEST_CASE("GELU's tanh form equals the plain one in double, in place too, and its slope finite differences") {
     source draw{63};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     for (const std::int64_t n : {0, 1, 7, 16, 31, 1000, 40000}) {
         CAPTURE(n);
@@ -178,7 +177,7 @@ TEST_CASE("GELU's tanh form equals the plain one in double, in place too, and it
 }
 
 TEST_CASE("GELU's tanh form far from zero is the input or nothing, and keeps what is no number") {
-    onednn_backend host;
+    pulse::onednn::backend host;
     std::vector<float> x{20.0F, -20.0F, 1e13F, -1e13F, 1e25F, -1e25F, std::numeric_limits<float>::quiet_NaN()};
     std::vector<float> y(x.size());
     std::vector<float> dx(x.size());
@@ -195,7 +194,7 @@ TEST_CASE("GELU's tanh form far from zero is the input or nothing, and keeps wha
 
 TEST_CASE("rotary embedding equals the plain one in double, in place too; back it is the transpose and the inverse") {
     source draw{64};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     reference plain;
     for (int i = 0; i != 30; ++i) {
         const rotary_shape s{draw.between(1, 9), draw.between(1, 9), draw.between(1, 4), 4 * draw.between(1, 22), 32.0};
@@ -241,7 +240,7 @@ TEST_CASE("rotary embedding equals the plain one in double, in place too; back i
 
 TEST_CASE("an embedding looks rows up, and its gradient adds repeated rows; an index out of range is an error") {
     source draw{65};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     for (int i = 0; i != 30; ++i) {
         const embedding_shape s{draw.between(1, 6), draw.between(1, 40)};
@@ -284,7 +283,7 @@ TEST_CASE("an embedding looks rows up, and its gradient adds repeated rows; an i
 
 TEST_CASE("padding is replaced by learned vectors, whose gradients are those of the rows that they replaced") {
     source draw{66};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     reference plain;
     for (int i = 0; i != 30; ++i) {
         const int batch = draw.between(1, 4);

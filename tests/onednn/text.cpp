@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
@@ -16,8 +16,7 @@
 using namespace host_tests;
 using pulse::layer_norm_shape;
 using pulse::masked_attention_shape;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 
@@ -63,7 +62,7 @@ struct operands {
 
 TEST_CASE("masked attention on the host equals the plain loops, with mask, bias and causality") {
     source draw{91};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     for (const masked_attention_shape& s :
          {masked_attention_shape{77, 3, 64, 0.125}, masked_attention_shape{5, 2, 3, 0.7},
           masked_attention_shape{1, 1, 1}, masked_attention_shape{150, 2, 16, 0.25}}) {
@@ -140,7 +139,7 @@ TEST_CASE("what a mask or causality leaves out of an attention changes nothing, 
 
 TEST_CASE("RMSNorm, quick GELU and gates on the host equal the plain loops in double") {
     source draw{94};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     reference plain;
     for (const auto& [features, rows] : {std::pair{2048, 3}, {7, 100}, {1, 1}, {129, 65}}) {
         const layer_norm_shape s{features, 1e-6};

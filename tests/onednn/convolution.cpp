@@ -2,15 +2,14 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::conv2d_shape;
 using pulse::into;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 
@@ -72,7 +71,7 @@ struct problem {
     }
 };
 
-void check_all(onednn_backend& host, source& draw, const conv2d_shape& s, int second, int batch) {
+void check_all(pulse::onednn::backend& host, source& draw, const conv2d_shape& s, int second, int batch) {
     CAPTURE(s.in_channels);
     CAPTURE(s.out_channels);
     CAPTURE(s.in_height);
@@ -123,13 +122,13 @@ void check_all(onednn_backend& host, source& draw, const conv2d_shape& s, int se
 
 TEST_CASE("a convolution and its gradients equal the plain loops in double") {
     source draw{1};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (const conv2d_shape& s : shapes) { check_all(host, draw, s, 0, draw.between(1, 5)); }
 }
 
 TEST_CASE("a convolution over two sources equals the one over their concatenation") {
     source draw{2};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (const conv2d_shape& s : shapes) {
         if (s.in_channels > 1) { check_all(host, draw, s, draw.between(1, s.in_channels - 1), draw.between(1, 3)); }
     }
@@ -139,7 +138,7 @@ TEST_CASE("a convolution over two sources equals the one over their concatenatio
 
 TEST_CASE("random convolutions equal the plain loops in double") {
     source draw{3};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (int i = 0; i != 40; ++i) {
         conv2d_shape s;
         s.in_channels = draw.between(1, 20);
@@ -157,7 +156,7 @@ TEST_CASE("random convolutions equal the plain loops in double") {
 
 TEST_CASE("weights that were written are read again after weights_changed") {
     source draw{4};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     const conv2d_shape s{16, 16, 7, 7, 3, 1, 1, 1};
     problem p{draw, s, 0, 2};
@@ -183,12 +182,13 @@ TEST_CASE("reordered weights that nobody uses any more make room for others") {
     tensor dy = draw.normal(2 * s.out_elements());
     std::vector<tensor> weights{};
     for (int w = 0; w != 12; ++w) { weights.push_back(draw.normal(s.weight_elements(), 0.3)); }
-    onednn_backend backend{};
+    pulse::onednn::backend backend{};
     const auto equals = [&](tensor& weight) {
         tensor y{2 * s.out_elements()};
         tensor fresh{2 * s.out_elements()};
         backend.conv2d(s, 2, x.as<float>(), weight.as<float>(), nullptr, y.as<float>(), into::write);
-        onednn_backend{}.conv2d(s, 2, x.as<float>(), weight.as<float>(), nullptr, fresh.as<float>(), into::write);
+        pulse::onednn::backend{}.conv2d(s, 2, x.as<float>(), weight.as<float>(), nullptr, fresh.as<float>(),
+                                        into::write);
         return y.single == fresh.single;
     };
     std::int64_t most = 0;
@@ -203,7 +203,7 @@ TEST_CASE("reordered weights that nobody uses any more make room for others") {
 
 TEST_CASE("a linear map and its gradients equal the plain loops in double") {
     source draw{5};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     const std::vector<pulse::linear_shape> sizes{{64, 64}, {128, 32}, {32, 128}, {1, 1}, {7, 13}, {24, 1}, {1, 40}};
     for (const auto& s : sizes) {

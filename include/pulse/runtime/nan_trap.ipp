@@ -5,7 +5,7 @@
 
 #include <pulse/core/separate.hpp>
 #include <pulse/model/graph.hpp>
-#include <pulse/runtime/value_watch.hpp>
+#include <pulse/runtime/nan_trap.hpp>
 
 namespace pulse {
 

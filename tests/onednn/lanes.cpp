@@ -10,12 +10,12 @@
 
 namespace {
 
-using pulse::host::floats;
-using pulse::host::widest;
+using pulse::onednn::floats;
+using pulse::onednn::widest;
 
 float exp_of(float x) {
-    const floats<widest> wide = pulse::host::exp<widest>(pulse::host::spread<widest>(x));
-    const floats<1> single = pulse::host::exp<1>(pulse::host::spread<1>(x));
+    const floats<widest> wide = pulse::onednn::exp<widest>(pulse::onednn::spread<widest>(x));
+    const floats<1> single = pulse::onednn::exp<1>(pulse::onednn::spread<1>(x));
     CHECK(((wide[0] == single[0]) || (std::isnan(wide[0]) && std::isnan(single[0]))));
     return wide[widest - 1];
 }
@@ -41,7 +41,7 @@ TEST_CASE("exp is within two units in the last place wherever its value is a nor
 
 TEST_CASE("exp2 is within three units in the last place, and bounded below") {
     const auto exp2_of = [](float x) {
-        return pulse::host::bounded_exp2<widest>(pulse::host::spread<widest>(x))[widest - 1];
+        return pulse::onednn::bounded_exp2<widest>(pulse::onednn::spread<widest>(x))[widest - 1];
     };
     std::mt19937 engine{42};
     std::uniform_real_distribution<float> draw{-126.0F, 20.0F};
@@ -69,7 +69,7 @@ TEST_CASE("exp at the ends of its range") {
 }
 
 TEST_CASE("sigmoid saturates and stays finite") {
-    const auto sigmoid = [](float x) { return pulse::host::sigmoid<widest>(pulse::host::spread<widest>(x))[0]; };
+    const auto sigmoid = [](float x) { return pulse::onednn::sigmoid<widest>(pulse::onednn::spread<widest>(x))[0]; };
     CHECK(sigmoid(0.0F) == 0.5F);
     CHECK(sigmoid(100.0F) == 1.0F);
     CHECK(sigmoid(-100.0F) < 1e-38F);
@@ -79,7 +79,7 @@ TEST_CASE("sigmoid saturates and stays finite") {
 TEST_CASE("for_lanes covers a range once, whatever its length") {
     for (std::int64_t n = 0; n != 70; ++n) {
         std::int64_t next = 3;
-        pulse::host::for_lanes(3, 3 + n, [&]<int W>(std::int64_t i) {
+        pulse::onednn::for_lanes(3, 3 + n, [&]<int W>(std::int64_t i) {
             CHECK(i == next);
             next += W;
         });

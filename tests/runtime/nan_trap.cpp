@@ -28,12 +28,12 @@ constexpr int microbatches = 3;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 /// The reference backend, until it meets the weights whose layer gives a bad gradient of its input.
-struct watched_math : host::reference_backend<float> {
+struct watched_math : reference::backend<float> {
     const float* bad_weights{};
 
     void linear_backward_input(const linear_shape& shape, std::int64_t rows, const float* dy, const float* weight,
                                float* dx, into how) {
-        host::reference_backend<float>::linear_backward_input(shape, rows, dy, weight, dx, how);
+        reference::backend<float>::linear_backward_input(shape, rows, dy, weight, dx, how);
         if (weight == bad_weights) { *dx = not_a_number; }
     }
 };
@@ -89,7 +89,7 @@ finding run(const plan& planned, const spoilt& wrong, bool watched) {
     finding found;
     std::mutex mutex;
     bool first = true;
-    host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(planned.pipeline_degree, {}, [&](threads::transport& transport) {
         watched_math backend;
         executor<model_type, watched_math> rank{backend, transport, planned, costs_of_model()};
         spoilt_task task{{7, planned.microbatch_size, planned.microbatches}, wrong};

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
@@ -16,14 +16,14 @@ using pulse::into;
 using pulse::layer_norm_shape;
 using pulse::patch_shape;
 using pulse::resample_shape;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 
 constexpr double token_epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
 
-void check_layer_norm(onednn_backend& host, source& draw, const layer_norm_shape& s, std::int64_t rows, double shift) {
+void check_layer_norm(pulse::onednn::backend& host, source& draw, const layer_norm_shape& s, std::int64_t rows,
+                      double shift) {
     CAPTURE(s.features);
     CAPTURE(rows);
     CAPTURE(shift);
@@ -61,7 +61,7 @@ void check_layer_norm(onednn_backend& host, source& draw, const layer_norm_shape
 
 TEST_CASE("layer norm and its gradients equal the plain loops in double") {
     source draw{51};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (const int features : {5, 7, 16, 33, 48, 64, 127, 512, 1152}) {
         for (const std::int64_t rows : {1, 3, 64, 65, 200}) {
             if (features < 1000 || rows < 100) { check_layer_norm(host, draw, {features}, rows, 0.3); }
@@ -80,7 +80,7 @@ TEST_CASE("layer norm's bits do not depend on the number of threads") {
     tensor dy = draw.normal(rows * s.features);
     tensor gamma = draw.normal(s.features);
     const auto results = [&](int threads) {
-        onednn_backend host{threads};
+        pulse::onednn::backend host{threads};
         std::vector<std::vector<float>> all(5);
         for (std::size_t i = 0; i != 5; ++i) { all[i].resize(x.size(), 0.5F); }
         host.layer_norm(s, rows, x.as<float>(), gamma.as<float>(), gamma.as<float>(), all[0].data(), all[1].data());
@@ -124,7 +124,7 @@ TEST_CASE("the plain layer norm's gradients equal finite differences") {
 
 TEST_CASE("GELU equals the plain one in double, in place too, and its slope finite differences") {
     source draw{53};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     for (const std::int64_t n : {0, 1, 3, 8, 15, 16, 31, 1000, 40000}) {
         CAPTURE(n);
@@ -168,7 +168,7 @@ TEST_CASE("GELU equals the plain one in double, in place too, and its slope fini
 }
 
 TEST_CASE("GELU far from zero is the input or nothing, and keeps what is no number") {
-    onednn_backend host;
+    pulse::onednn::backend host;
     const float huge = std::numeric_limits<float>::max();
     std::vector<float> x{0.0F, -0.0F, 20.0F, -20.0F, 1e19F, -1e19F, huge, std::numeric_limits<float>::quiet_NaN()};
     std::vector<float> y(x.size());
@@ -186,7 +186,7 @@ TEST_CASE("GELU far from zero is the input or nothing, and keeps what is no numb
 
 TEST_CASE("GEGLU and its gradient equal the plain loops in double, and those finite differences") {
     source draw{54};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     for (int i = 0; i != 30; ++i) {
         const int features = draw.between(1, 70);
@@ -246,7 +246,7 @@ TEST_CASE("the plain attention's gradients equal finite differences, of a contex
 
 TEST_CASE("vectors of a grid are resampled for another, and gradients of these come back") {
     source draw{59};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     reference plain;
     for (int i = 0; i != 40; ++i) {
         // More features than one thread adds at a time, at times.
@@ -282,7 +282,7 @@ TEST_CASE("vectors of a grid are resampled for another, and gradients of these c
 
 TEST_CASE("images become tokens of patches and come back; rows are copied with their strides") {
     source draw{56};
-    onednn_backend host{2};
+    pulse::onednn::backend host{2};
     reference plain;
     for (int i = 0; i != 40; ++i) {
         const patch_shape s{draw.between(1, 5), draw.between(1, 5), draw.between(1, 4), draw.between(1, 20),

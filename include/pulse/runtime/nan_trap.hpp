@@ -47,11 +47,11 @@ struct value_fault {
 /// Looks at the tensors of a step as they are made and keeps the first of its rank that is not finite. Every look
 /// copies the tensor to the host: it is for finding a fault, not for training.
 template <class B>
-class value_watch {
+class nan_trap {
 public:
     using scalar = typename B::scalar;
 
-    explicit value_watch(B& math) noexcept : math_{math} {}
+    explicit nan_trap(B& math) noexcept : math_{math} {}
 
     void turn(bool on) noexcept {
         on_ = on;
@@ -113,5 +113,5 @@ template <transport T>
 } // namespace pulse
 
 #ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/runtime/value_watch.ipp> // IWYU pragma: keep
+#include <pulse/runtime/nan_trap.ipp> // IWYU pragma: keep
 #endif

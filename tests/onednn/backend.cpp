@@ -10,7 +10,7 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/onednn/parallel.hpp>
@@ -23,7 +23,6 @@ using pulse::into;
 using pulse::layer_norm_shape;
 using pulse::linear_shape;
 using pulse::patch_shape;
-using pulse::host::onednn_backend;
 
 namespace {
 
@@ -70,7 +69,7 @@ struct everything {
         for (int i = 0; i != 63; ++i) { results.emplace_back(40000, 0.25F); }
     }
 
-    void run(onednn_backend& b) {
+    void run(pulse::onednn::backend& b) {
         std::size_t next = 0;
         const auto to = [&] { return results.at(next++).as<float>(); };
         const auto from = [&](std::size_t i) { return inputs[i].as<float>(); };
@@ -123,7 +122,7 @@ struct everything {
     }
 };
 
-[[nodiscard]] std::vector<std::vector<float>> results_of(onednn_backend& b, unsigned seed) {
+[[nodiscard]] std::vector<std::vector<float>> results_of(pulse::onednn::backend& b, unsigned seed) {
     everything all{seed};
     b.weights_changed();
     all.run(b);
@@ -153,7 +152,7 @@ struct everything {
 [[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 TEST_CASE("after warm-up no operation allocates and the scratch does not grow") {
-    onednn_backend b;
+    pulse::onednn::backend b;
     everything all{61};
     all.run(b);
     const std::int64_t bytes = b.scratch_bytes();
@@ -177,8 +176,8 @@ TEST_CASE("after warm-up no operation allocates and the scratch does not grow") 
 }
 
 TEST_CASE("the same inputs give the same bits, in another backend too") {
-    onednn_backend one;
-    onednn_backend other;
+    pulse::onednn::backend one;
+    pulse::onednn::backend other;
     const auto first = results_of(one, 62);
     CHECK(first == results_of(one, 62));
     CHECK(first == results_of(other, 62));
@@ -187,8 +186,8 @@ TEST_CASE("the same inputs give the same bits, in another backend too") {
 
 #if !defined(__SANITIZE_THREAD__)
 TEST_CASE("two threads give the same bits as two threads, and the values of one") {
-    onednn_backend one{1};
-    onednn_backend two{2};
+    pulse::onednn::backend one{1};
+    pulse::onednn::backend two{2};
     const auto first = results_of(two, 64);
     CHECK(first == results_of(two, 64));
     const auto alone = results_of(one, 64);
@@ -205,7 +204,7 @@ TEST_CASE("two threads give the same bits as two threads, and the values of one"
 #endif
 
 TEST_CASE("backends of several threads do not disturb each other") {
-    onednn_backend alone;
+    pulse::onednn::backend alone;
     const auto first = results_of(alone, 65);
     const auto second = results_of(alone, 66);
     std::vector<std::vector<float>> found[2];
@@ -213,7 +212,7 @@ TEST_CASE("backends of several threads do not disturb each other") {
         std::vector<std::thread> ranks;
         for (std::size_t r = 0; r != 2; ++r) {
             ranks.emplace_back([r, &found] {
-                onednn_backend mine;
+                pulse::onednn::backend mine;
                 for (int step = 0; step != 3; ++step) { found[r] = results_of(mine, 65 + static_cast<unsigned>(r)); }
             });
         }
@@ -225,7 +224,7 @@ TEST_CASE("backends of several threads do not disturb each other") {
 
 TEST_CASE("weights at the same place are not mixed up by shape, pass or block") {
     // One weight array serves two convolutions of different shapes and both halves of a pair.
-    onednn_backend shared;
+    pulse::onednn::backend shared;
     const auto together = results_of(shared, 67);
     everything all{67};
     all.run(shared);
@@ -234,10 +233,11 @@ TEST_CASE("weights at the same place are not mixed up by shape, pass or block") 
 }
 
 TEST_CASE("a bad shape gives a sentence that names the operation") {
-    onednn_backend b;
+    pulse::onednn::backend b;
     std::vector<float> x(64);
     float* const p = x.data();
-    CHECK_THROWS_WITH_AS(onednn_backend{0}, "pulse: onednn_backend: threads is less than 1", pulse::input_error);
+    CHECK_THROWS_WITH_AS(pulse::onednn::backend{0}, "pulse: pulse::onednn::backend: threads is less than 1",
+                         pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 2, 2, 3, 1, 0, 0}, 1, p, p, p, p, into::write),
                          doctest::Contains("conv2d: no such convolution: 1x2x2"), pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 4, 4, 3, 1, 1, 1}, 0, p, p, p, p, into::write), doctest::Contains("batch 0"),
@@ -262,7 +262,7 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
 }
 
 TEST_CASE("a convolution without a step is refused with a sentence") {
-    onednn_backend backend{};
+    pulse::onednn::backend backend{};
     float unused = 0;
     for (const int stride : {0, -1}) {
         const conv2d_shape s{3, 4, 8, 8, 3, stride, 1, 1};
@@ -279,7 +279,7 @@ TEST_CASE("what a worker throws comes out of the parallel loop") {
     for (const int threads : {1, 2, 4}) {
         std::vector<int> seen(16, 0);
         const auto run = [&](int bad, int worse) {
-            pulse::host::parallel_for(threads, 16, [&](int, std::int64_t i) {
+            pulse::onednn::parallel_for(threads, 16, [&](int, std::int64_t i) {
                 if (i == bad || i == worse) { throw pulse::error{"index " + std::to_string(i)}; }
                 seen[static_cast<std::size_t>(i)] += 1;
             });

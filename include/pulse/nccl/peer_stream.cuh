@@ -25,12 +25,12 @@ namespace pulse::nccl {
 
 /// One of a rank's sequences of transfers: a communicator, the stream in which its groups run one after the other, and
 /// the messages that were posted to it. Not for two threads at once.
-class lane {
+class peer_stream {
 public:
     using clock = std::chrono::steady_clock;
 
-    lane() = default;
-    explicit lane(communicator with) : communicator_{std::move(with)}, stream_{std::in_place, -1} {}
+    peer_stream() = default;
+    explicit peer_stream(communicator with) : communicator_{std::move(with)}, stream_{std::in_place, -1} {}
 
     [[nodiscard]] communicator& with() noexcept { return communicator_; }
     [[nodiscard]] const cuda::stream& stream() const noexcept { return *stream_; }
@@ -172,12 +172,12 @@ private:
     traffic_count sent_{};
 };
 
-/// Aborts the communicators of lanes of a device, all at once: ncclCommAbort marks its communicator and then waits for
+/// Aborts the communicators of streams of a device, all at once: ncclCommAbort marks its communicator and then waits for
 /// that one's streams, which may stand behind what another one receives (commDestroySync of NCCL 2.19 to 2.30).
-inline void abort_all(std::span<lane> lanes, int device) noexcept {
+inline void abort_all(std::span<peer_stream> streams, int device) noexcept {
     std::vector<std::jthread> aborting;
     try {
-        for (lane& l : lanes) {
+        for (peer_stream& l : streams) {
             if (!l.with()) { continue; }
             aborting.emplace_back([&l, device] {
                 // NCCL goes back to the thread's own device, where it would else leave a context.
@@ -187,7 +187,7 @@ inline void abort_all(std::span<lane> lanes, int device) noexcept {
         }
     } catch (...) {} // without threads, those that are left are aborted one after the other
     aborting.clear();
-    for (lane& l : lanes) { l.with().abort(); }
+    for (peer_stream& l : streams) { l.with().abort(); }
 }
 
 } // namespace pulse::nccl

@@ -28,7 +28,7 @@ struct message_name {
 
 enum class direction : std::uint8_t { out, in };
 
-/// What one rank has started with another in a lane: messages, and the pieces of their parts.
+/// What one rank has started with another in a queue: messages, and the pieces of their parts.
 struct started_count {
     std::uint64_t messages{};
     std::uint64_t pieces{};
@@ -43,7 +43,7 @@ struct started_both {
 /// A message is a header, and its parts in pieces of at most chunk_bytes under another tag. MPI lets nothing overtake
 /// that has one tag, so the n-th header is that of the n-th message. The receiver asks for the parts when it has seen
 /// that the sender means the same: no receive is ever too short, which not every MPI survives.
-class lane {
+class message_queue {
 public:
     /// A message that was posted.
     class transfer {
@@ -54,7 +54,7 @@ public:
         [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
     private:
-        friend class lane;
+        friend class message_queue;
         struct header {
             std::uint64_t mark{};
             message_name name{};
@@ -82,11 +82,11 @@ public:
     };
 
     /// `text` says a name in words. Headers are sent under `tag`, pieces under the next one.
-    lane(const communicator& on, int tag, const options& how, std::string (*text)(const message_name&)) :
+    message_queue(const communicator& on, int tag, const options& how, std::string (*text)(const message_name&)) :
         on_{on.get()}, rank_{on.rank()}, tag_{tag}, chunk_{how.chunk_bytes}, synchronous_{how.synchronous}, text_{text},
         count_(static_cast<std::size_t>(on.size())), expected_(static_cast<std::size_t>(on.size())) {}
-    lane(const lane&) = delete;
-    lane& operator=(const lane&) = delete;
+    message_queue(const message_queue&) = delete;
+    message_queue& operator=(const message_queue&) = delete;
 
     /// Starts a transfer. The data of the parts must stay until it is over, the parts themselves need not.
     transfer& post(direction way, int peer, const message_name& name, std::span<const message_part> parts) {

@@ -3,20 +3,19 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::group_norm_shape;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 TEST_CASE("statistics and rows of group norm equal the plain loops in double") {
     source draw{71};
     for (const int threads : {1, 2}) {
-        onednn_backend host{threads};
+        pulse::onednn::backend host{threads};
         reference plain;
         for (const auto& [shape, rows] : std::vector<std::pair<group_norm_shape, int>>{{{32, 0, 8, 60}, 5},
                                                                                        {{17, 0, 1, 30}, 3},
@@ -56,7 +55,7 @@ TEST_CASE("statistics and rows of group norm equal the plain loops in double") {
 TEST_CASE("posteriors are drawn as the plain loops in double draw them") {
     source draw{72};
     for (const int threads : {1, 2}) {
-        onednn_backend host{threads};
+        pulse::onednn::backend host{threads};
         reference plain;
         for (const int channels : {1, 3, 4, 16, 21}) {
             CAPTURE(channels);
@@ -80,7 +79,7 @@ TEST_CASE("posteriors are drawn as the plain loops in double draw them") {
 }
 
 TEST_CASE("operations of pictures refuse groups that are none") {
-    onednn_backend host;
+    pulse::onednn::backend host;
     CHECK_THROWS_WITH_AS(host.group_norm_statistics({10, 0, 4, 6}, 1, nullptr, nullptr),
                          "pulse: group_norm_statistics: 4 groups of 10 + 0 channels, 1 of 6 pixels",
                          pulse::input_error);

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/adamw.hpp>
 
@@ -49,7 +49,7 @@ TEST_CASE("steps of AdamW equal the algorithm in double") {
         c.average_decay = 0.9;
         for (c.step = 1; c.step != 12; ++c.step) {
             const tensor g = draw.normal(n, 3.0);
-            pulse::host::adamw_step(w.single, g.single, m.single, v.single, ema.single, c);
+            pulse::onednn::adamw_step(w.single, g.single, m.single, v.single, ema.single, c);
             plain_step(w, g, m, v, ema, c);
         }
         CHECK(worst(w, 2e-6) < 1.0);
@@ -71,17 +71,17 @@ TEST_CASE("AdamW without an average does the same to the rest, and refuses sizes
     tensor v2 = v;
     optimizer_update c;
     c.step = 3;
-    pulse::host::adamw_step(w.single, g.single, m.single, v.single, ema.single, c);
-    pulse::host::adamw_step(w2.single, g.single, m2.single, v2.single, {}, c);
+    pulse::onednn::adamw_step(w.single, g.single, m.single, v.single, ema.single, c);
+    pulse::onednn::adamw_step(w2.single, g.single, m2.single, v2.single, {}, c);
     CHECK(w.single == w2.single);
     CHECK(m.single == m2.single);
     CHECK(v.single == v2.single);
     const std::span<float> less = std::span<float>{m.single}.first(99);
-    CHECK_THROWS_WITH_AS(pulse::host::adamw_step(w.single, g.single, less, v.single, {}, c),
+    CHECK_THROWS_WITH_AS(pulse::onednn::adamw_step(w.single, g.single, less, v.single, {}, c),
                          "pulse: adamw_step: 100 weights, 100 gradients, 99 and 100 moments, 0 averages",
                          pulse::input_error);
     c.step = 0;
-    CHECK_THROWS_AS(pulse::host::adamw_step(w.single, g.single, m.single, v.single, {}, c), pulse::input_error);
+    CHECK_THROWS_AS(pulse::onednn::adamw_step(w.single, g.single, m.single, v.single, {}, c), pulse::input_error);
 }
 
 TEST_CASE("a weight's update does not depend on where it stands, nor on the number of threads") {
@@ -98,12 +98,12 @@ TEST_CASE("a weight's update does not depend on where it stands, nor on the numb
     tensor ema2 = ema;
     const optimizer_update now{
         .constants = {.weight_decay = 0.1}, .step = 5, .gradient_scale = 0.3, .average_decay = 0.7};
-    pulse::host::fused_adamw{.threads = 2}(now, w.single, g.single, m.single, v.single, ema.single);
+    pulse::onednn::fused_adamw{.threads = 2}(now, w.single, g.single, m.single, v.single, ema.single);
     for (std::size_t at = 0; at < n;) {
         const std::size_t size = std::min<std::size_t>(static_cast<std::size_t>(draw.between(1, 70)), n - at);
         const auto part = [&](tensor& t) { return std::span<float>{t.single}.subspan(at, size); };
-        pulse::host::fused_adamw{}(now, part(w2), std::span<const float>{g.single}.subspan(at, size), part(m2),
-                                   part(v2), part(ema2));
+        pulse::onednn::fused_adamw{}(now, part(w2), std::span<const float>{g.single}.subspan(at, size), part(m2),
+                                     part(v2), part(ema2));
         at += size;
     }
     CHECK(w.single == w2.single);

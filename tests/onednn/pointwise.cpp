@@ -2,14 +2,13 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::into;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 constexpr double epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
@@ -17,7 +16,7 @@ constexpr double epsilon = static_cast<double>(std::numeric_limits<float>::epsil
 
 TEST_CASE("element-wise operations equal the plain loops in double") {
     source draw{31};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     for (const std::int64_t n : {0, 1, 3, 8, 15, 16, 31, 1000, 40000}) {
         CAPTURE(n);
@@ -58,7 +57,7 @@ TEST_CASE("element-wise operations equal the plain loops in double") {
 
 TEST_CASE("operations over pixels equal the plain loops in double") {
     source draw{32};
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     for (int i = 0; i != 60; ++i) {
         const int batch = draw.between(1, 5);
@@ -106,7 +105,7 @@ TEST_CASE("operations over pixels equal the plain loops in double") {
 }
 
 TEST_CASE("the sinusoid of timesteps equals the plain one") {
-    onednn_backend host;
+    pulse::onednn::backend host;
     reference plain;
     tensor t{6};
     const std::vector<float> steps{0.0F, 1.0F, 17.0F, 250.0F, 999.0F, 0.5F};

@@ -36,7 +36,7 @@ using namespace pulse::test;
 namespace {
 
 using net = ddpm_tiny;
-using math = host::onednn_backend;
+using math = onednn::backend;
 
 constexpr std::uint64_t seed = 77;
 constexpr int batch = 2;
@@ -118,7 +118,7 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
     const cost_table costs = blank_costs(graph_of<net>().view(), batch, sizeof(float));
     training result;
     std::mutex mutex;
-    host::run_ranks(planned.pipeline_degree, {}, [&](host::thread_transport& transport) {
+    threads::run_ranks(planned.pipeline_degree, {}, [&](threads::transport& transport) {
         trainer<net, ruled<Rule>> rank{transport,
                                        {planned, costs},
                                        {.seed = seed,
@@ -211,7 +211,7 @@ void check_every_cut() {
 
 TEST_CASE("training leaves the same bits however the model is cut, placed and ordered") {
     SUBCASE("plain rule") { check_every_cut<train::plain_adamw>(); }
-    SUBCASE("fused rule of the host") { check_every_cut<host::fused_adamw>(); }
+    SUBCASE("fused rule of the host") { check_every_cut<onednn::fused_adamw>(); }
 }
 
 TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradient of one") {
@@ -270,7 +270,7 @@ TEST_CASE("a run that is resumed ends where it would have ended, on any number o
     std::string folder = (std::filesystem::temp_directory_path() / "pulse-training-XXXXXX").string();
     REQUIRE(::mkdtemp(folder.data()) != nullptr);
     const std::filesystem::path file = std::filesystem::path{folder} / "run.safetensors";
-    using rule = host::fused_adamw;
+    using rule = onednn::fused_adamw;
     const auto planned = [](int devices) {
         return plan_of(placement::folded, devices, 1, true, recomputation::none, 30U + static_cast<unsigned>(devices));
     };
@@ -290,7 +290,7 @@ TEST_CASE("a run that is resumed ends where it would have ended, on any number o
 
 TEST_CASE("the loss falls") {
     const training run =
-        train_with<host::fused_adamw>(plan_of(placement::folded, 2, 1, true, recomputation::none, 40), 30);
+        train_with<onednn::fused_adamw>(plan_of(placement::folded, 2, 1, true, recomputation::none, 40), 30);
     const double before = std::accumulate(run.losses.begin(), run.losses.begin() + 5, 0.0) / 5;
     const double after = std::accumulate(run.losses.end() - 5, run.losses.end(), 0.0) / 5;
     CAPTURE(before);

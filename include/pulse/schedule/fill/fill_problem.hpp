@@ -15,7 +15,7 @@ namespace pulse::detail {
 
 /// The passes of a schedule in their orders, as tasks between them see them; an instance is op * microbatches +
 /// microbatch.
-struct fill_frame {
+struct fill_problem {
     indexed_problem index{};
     std::vector<std::vector<int>> sequence{}; ///< [device]
     std::vector<double> earliest_us{};        ///< [instance] start, with no task anywhere
@@ -42,7 +42,7 @@ struct fill_frame {
 };
 
 /// The levels of the holds of each device along its sequence.
-constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
+constexpr void take_levels(fill_problem& frame, const schedule_problem& problem) {
     std::vector<std::size_t> place(static_cast<std::size_t>(frame.instances()), 0);
     for (const auto& list : frame.sequence) {
         for (std::size_t i = 0; i != list.size(); ++i) { place[static_cast<std::size_t>(list[i])] = i; }
@@ -84,10 +84,10 @@ constexpr void take_levels(fill_frame& frame, const schedule_problem& problem) {
 
 /// `after_us`: what each device does behind its last pass. Throws input_error when `passes` is not in orders that
 /// `problem` can run.
-[[nodiscard]] constexpr fill_frame frame_of(const schedule_problem& problem, const schedule& passes,
-                                            const std::vector<double>& after_us) {
+[[nodiscard]] constexpr fill_problem frame_of(const schedule_problem& problem, const schedule& passes,
+                                              const std::vector<double>& after_us) {
     const schedule early = timed_from_orders(problem, orders_of(passes));
-    fill_frame out{};
+    fill_problem out{};
     out.index = index_problem(problem, problem.further_chains.empty() ? taken_chains::several : taken_chains::one);
     const auto n = static_cast<std::size_t>(out.instances());
     out.earliest_us.resize(n, 0.0);

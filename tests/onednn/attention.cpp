@@ -2,18 +2,17 @@
 
 #include <doctest/doctest.h>
 
-#include <host/parity.hpp>
+#include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
 using namespace host_tests;
 using pulse::attention_shape;
-using pulse::host::onednn_backend;
-using reference = pulse::host::reference_backend<double>;
+using reference = pulse::reference::backend<double>;
 
 namespace {
 
-void check_all(onednn_backend& host, source& draw, const attention_shape& s, int batch, double sharpness) {
+void check_all(pulse::onednn::backend& host, source& draw, const attention_shape& s, int batch, double sharpness) {
     CAPTURE(s.tokens);
     CAPTURE(s.heads);
     CAPTURE(s.head_size);
@@ -52,7 +51,7 @@ void check_all(onednn_backend& host, source& draw, const attention_shape& s, int
 
 TEST_CASE("attention and its gradients equal the plain loops in double") {
     source draw{21};
-    onednn_backend host;
+    pulse::onednn::backend host;
     const std::vector<attention_shape> shapes{
         {49, 8, 8}, {196, 8, 8},  {64, 4, 16},   {49, 1, 64},  {196, 1, 24}, {17, 3, 5},
         {1, 1, 1},  {1, 2, 8},    {2, 1, 4},     {15, 2, 8},   {16, 2, 8},   {33, 2, 12},
@@ -63,7 +62,7 @@ TEST_CASE("attention and its gradients equal the plain loops in double") {
 
 TEST_CASE("attention to another number of tokens and its gradients equal the plain loops in double") {
     source draw{23};
-    onednn_backend host;
+    pulse::onednn::backend host;
     const std::vector<attention_shape> shapes{
         {64, 4, 16, 77}, {49, 2, 8, 5},    {7, 2, 8, 130}, {196, 1, 24, 77}, {1, 1, 4, 9},     {9, 1, 4, 1},
         {33, 2, 12, 33}, {130, 2, 40, 77}, {5, 1, 64, 77}, {140, 1, 88, 3},  {3, 2, 160, 150}, {65, 3, 7, 64},
@@ -73,7 +72,7 @@ TEST_CASE("attention to another number of tokens and its gradients equal the pla
 
 TEST_CASE("a context of as many tokens as there are queries is what self-attention reads") {
     source draw{24};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (const int size : {8, 40}) {
         const attention_shape s{50, 2, size};
         const attention_shape same{50, 2, size, 50};
@@ -92,7 +91,7 @@ TEST_CASE("a context of as many tokens as there are queries is what self-attenti
 
 TEST_CASE("attention with peaked rows neither overflows nor loses its digits") {
     source draw{22};
-    onednn_backend host;
+    pulse::onednn::backend host;
     for (const attention_shape& s :
          {attention_shape{49, 2, 8}, attention_shape{20, 1, 16}, attention_shape{70, 1, 40}}) {
         for (const double sharpness : {0.01, 4.0, 12.0}) { check_all(host, draw, s, 2, sharpness); }

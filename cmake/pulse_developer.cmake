@@ -8,6 +8,8 @@ target_compile_options(pulse_developer INTERFACE
     # Where files are compiled together, a name of one casts no shadow over another's.
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>,$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>>:-Wshadow>
     $<$<AND:$<BOOL:${PULSE_WERROR}>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>>:-Werror>
+    # Collecting garbage takes g++ a fifteenth of its time here: it begins where a compilation holds 1.5 GB.
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1500000>
     # nvcc's own warnings; those of its host compiler are asked for where the headers are checked
     "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:SHELL:-Werror all-warnings>")
 

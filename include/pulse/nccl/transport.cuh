@@ -63,7 +63,7 @@ public:
         control_{control}, grid_{fitting(grid, control)}, rank_{control.rank()}, options_{on_device(options)} {
         const cuda::device_memory<std::byte> room(2); // freed when the streams are aborted, where they have to be
         try {
-            make_lanes();
+            make_streams();
             agree_on_memory();
             for (std::size_t l = 0; l != streams_.size(); ++l) {
                 const bool between_replicas = l == 2;
@@ -91,7 +91,7 @@ public:
             }
         } catch (...) { // the communicators are aborted
         }
-        abort_lanes();
+        abort_streams();
         memory_.release();
     }
 
@@ -125,7 +125,7 @@ public:
     [[nodiscard]] bool arrived(int peer, message_id message) {
         throw_if_failed();
         const std::lock_guard lock{mutex_};
-        return stream_for(message).arrived(peer, message);
+        return sequence_of(message).arrived(peer, message);
     }
 
     void sum(std::span<double> values) {
@@ -155,7 +155,7 @@ public:
         failed_ = true;
         {
             const std::lock_guard lock{mutex_};
-            abort_lanes();
+            abort_streams();
         }
         if (options_.seen != nullptr) { options_.seen->fail(what); }
         if (std::this_thread::get_id() != guard_.get_id()) { control_.fail(what); }
@@ -219,7 +219,7 @@ private:
         if (options_.seen != nullptr) { options_.seen->failed_within(news_time); }
     }
 
-    void make_lanes() {
+    void make_streams() {
         ncclUniqueId id{};
         std::vector<std::byte> bytes(sizeof id);
         if (rank_ == 0) {
@@ -251,7 +251,7 @@ private:
         memory_ = message_memory{can[0] == static_cast<double>(size())};
     }
 
-    [[nodiscard]] peer_stream& stream_for(message_id message) {
+    [[nodiscard]] peer_stream& sequence_of(message_id message) {
         if (!is_between_replicas(message.kind)) { return streams_[static_cast<std::size_t>(way_of(message.kind))]; }
         if (streams_.size() < 3) { throw input_error{"pulse: a message between replicas, of which there is one"}; }
         return streams_[2];
@@ -260,7 +260,7 @@ private:
         return is_between_replicas(message.kind) ? reduction_stream() : stream();
     }
     /// The peer's rank in the communicator of the message.
-    [[nodiscard]] int rank_in_lane(int peer, message_id message) const {
+    [[nodiscard]] int rank_in_stream(int peer, message_id message) const {
         const bool known = peer >= 0 && peer < size() && peer != rank_;
         if (is_between_replicas(message.kind)) {
             if (known && grid_.device_of(peer) == device()) { return grid_.replica_of(peer); }
@@ -283,8 +283,8 @@ private:
     }
     void post_now(bool sends, int peer, message_id message, std::span<message_part> parts) {
         std::unique_lock lock{mutex_};
-        peer_stream& on = stream_for(message);
-        const int there = rank_in_lane(peer, message);
+        peer_stream& on = sequence_of(message);
+        const int there = rank_in_stream(peer, message);
         if (is_between_replicas(message.kind) || !slots_.known()) {
             on.post(sends, there, peer, message, parts, stream_for(message), nullptr, -1);
         } else {
@@ -315,11 +315,11 @@ private:
     void wait(bool sends, int peer, message_id message) {
         throw_if_failed();
         const std::lock_guard lock{mutex_};
-        peer_stream& on = stream_for(message);
+        peer_stream& on = sequence_of(message);
         slots_.before_wait(on.find_ordinal(sends, peer, message), stream());
         on.wait(sends, peer, message, stream_for(message));
     }
-    void abort_lanes() noexcept {
+    void abort_streams() noexcept {
         memory_.forget_communicators();
         abort_all(streams_, options_.device);
     }

@@ -74,7 +74,7 @@ struct nccl_run {
     std::int64_t early_receives{};
 };
 template <class Transport = ranks_of>
-nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps) {
+nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool evaluates = false) {
     const cost_table costs = blank_costs(graph_of<toy>().view(), planned.microbatch_size, sizeof(float));
     const rank_grid grid{rank_layout::pipeline_inside, planned.pipeline_degree, planned.data_degree};
     nccl_run result;
@@ -93,6 +93,7 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps) {
         }
         const auto gradients = rank.parameters().gradients();
         for (int s = 0; s != steps; ++s) {
+            if (evaluates) { rank.evaluate(task); }
             cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
             rank.step(task);
         }
@@ -114,6 +115,17 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps) {
 struct single_messages : ranks_of {
     using ranks_of::ranks_of;
     void follow(const rank_transfers&) = delete;
+};
+
+/// NCCL ranks that count how often slots are proved.
+struct counting_ranks : ranks_of {
+    using ranks_of::ranks_of;
+    static inline std::atomic<int> proofs = 0;
+
+    [[nodiscard]] static auto prepare(const step_model& model, const std::vector<program>& programs, int device) {
+        ++proofs;
+        return ranks_of::prepare(model, programs, device);
+    }
 };
 
 /// NCCL ranks of which some wait for the shares of other replicas as soon as they are asked for them, and the others
@@ -196,6 +208,15 @@ TEST_CASE("a plan's step on NCCL ranks leaves the gradients of the unpipelined m
         early += by_slots.early_receives;
     }
     CHECK(early > 0);
+}
+
+TEST_CASE("a rank proves its slots once, however many steps and evaluations follow") {
+    std::mt19937 random{42};
+    const plan p = draw_plan(random, 2, 1);
+    const auto want = run_unpipelined<toy, reference::backend<float>>(p.microbatch_size, p.microbatches, 7);
+    counting_ranks::proofs = 0;
+    CHECK(run_plan<counting_ranks>(p, 7, 3, true).gradients[0] == want.gradients);
+    CHECK(counting_ranks::proofs == 2);
 }
 
 TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {

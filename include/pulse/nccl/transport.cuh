@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -111,11 +112,13 @@ public:
         const std::lock_guard lock{mutex_};
         slots_.follow(mine);
     }
-
-    /// The same with the slots of the programs of all devices, of which the rank runs that of `device`; without
-    /// programs, every message is a group again. All that was posted must have been waited for.
-    void follow(const step_model& model, const std::vector<program>& programs, int device) {
-        follow(programs.empty() ? rank_transfers{} : transfers_of(model, programs)[static_cast<std::size_t>(device)]);
+    /// The same; with none, every message is a group again. All that was posted must have been waited for.
+    void follow(const rank_transfers* mine) { follow(mine != nullptr ? *mine : rank_transfers{}); }
+    /// What follow() takes of the programs of all devices, of which the rank runs that of `device`.
+    [[nodiscard]] static std::shared_ptr<const rank_transfers> prepare(const step_model& model,
+                                                                       const std::vector<program>& programs,
+                                                                       int device) {
+        return std::make_shared<const rank_transfers>(transfers_of(model, programs)[static_cast<std::size_t>(device)]);
     }
 
     void post_send(int peer, message_id message, std::span<message_part> parts) { post(true, peer, message, parts); }

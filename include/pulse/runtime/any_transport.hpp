@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,10 +14,12 @@
 
 namespace pulse {
 
+struct rank_transfers; // prove_slots.hpp, which only a transport that starts transfers in slots needs
+
 /// A reference to a transport of any type, so that what runs on a rank is compiled once for all of them. The transport
 /// must outlive it.
 ///
-/// Three members go beyond the concept; each passes on what the transport has, and does nothing where it has none.
+/// Four members go beyond the concept; each passes on what the transport has, and does nothing where it has none.
 class any_transport {
 public:
     /// The streams of a rank on a device, as the CUDA runtime's handles; both null for a transport of host memory.
@@ -54,11 +57,16 @@ public:
 
     /// The streams with which messages are ordered.
     [[nodiscard]] device_streams streams() const { return calls_->streams(inner_); }
-    /// Tells the transport the programs of all devices of a pipeline, of which the rank runs that of `device`, so that
-    /// it may start transfers in slots; none: each message starts alone. Between steps.
-    void follow(const step_model& model, const std::vector<program>& programs, int device) const {
-        calls_->follow(inner_, model, programs, device);
+    /// The slots in which the transport starts transfers of the programs of all devices of a pipeline, of which the
+    /// rank runs that of `device`: made once, for follow(). None where each message starts alone.
+    [[nodiscard]] std::shared_ptr<const rank_transfers> prepare(const step_model& model,
+                                                                const std::vector<program>& programs,
+                                                                int device) const {
+        return calls_->prepare(inner_, model, programs, device);
     }
+    /// Tells the transport the slots of the steps from now on; none: each message starts alone. Between steps, when
+    /// all that was posted has been waited for.
+    void follow(const rank_transfers* mine) const { calls_->follow(inner_, mine); }
 
 private:
     struct call_table {
@@ -76,7 +84,8 @@ private:
         std::byte* (*allocate)(void*, std::size_t);
         traffic_count (*sent)(void*);
         device_streams (*streams)(void*);
-        void (*follow)(void*, const step_model&, const std::vector<program>&, int);
+        std::shared_ptr<const rank_transfers> (*prepare)(void*, const step_model&, const std::vector<program>&, int);
+        void (*follow)(void*, const rank_transfers*);
     };
 
     template <class T>
@@ -84,11 +93,18 @@ private:
         return *static_cast<T*>(inner);
     }
     template <class T>
-    static void follow_of([[maybe_unused]] void* inner, [[maybe_unused]] const step_model& model,
-                          [[maybe_unused]] const std::vector<program>& programs, [[maybe_unused]] int device) {
-        if constexpr (requires(T & t) { t.follow(model, programs, device); }) {
-            as<T>(inner).follow(model, programs, device);
+    [[nodiscard]] static std::shared_ptr<const rank_transfers> prepare_of(
+        [[maybe_unused]] void* inner, [[maybe_unused]] const step_model& model,
+        [[maybe_unused]] const std::vector<program>& programs, [[maybe_unused]] int device) {
+        if constexpr (requires(T & t) { t.prepare(model, programs, device); }) {
+            return as<T>(inner).prepare(model, programs, device);
+        } else {
+            return {};
         }
+    }
+    template <class T>
+    static void follow_of([[maybe_unused]] void* inner, [[maybe_unused]] const rank_transfers* mine) {
+        if constexpr (requires(T & t) { t.follow(mine); }) { as<T>(inner).follow(mine); }
     }
     template <class T>
     [[nodiscard]] static device_streams streams_of([[maybe_unused]] void* inner) {
@@ -114,6 +130,7 @@ private:
         [](void* t, std::size_t bytes) { return as<T>(t).allocate(bytes); },
         [](void* t) -> traffic_count { return as<T>(t).sent(); },
         streams_of<T>,
+        prepare_of<T>,
         follow_of<T>};
 
     void* inner_;

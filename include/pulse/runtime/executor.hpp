@@ -125,7 +125,7 @@ public:
     template <class Task>
     void evaluate(Task& task) {
         together<Task>([&](std::size_t& i) {
-            transport_.follow(model(), {}, place_.device); // some of a step's transfers, in their order
+            transport_.follow(nullptr); // some of a step's transfers, in their order
             for (; i != now().prepared.size(); ++i) { runner_.evaluate(i, task); }
             follow_programs();
         });
@@ -175,8 +175,8 @@ private:
                                                                                   of, place_.device)},
         room_{detail::layouts_of<Model, B>(laid_), transport}, parameters_{detail::model_parameters<Model, B>::owned(
                                                                    laid_.front()->model, place_.device)},
-        steps_{detail::ready_steps(math, laid_, place_.device, of.front().planned->microbatch_size, room_, results_,
-                                   parameters_)},
+        steps_{detail::ready_steps(math, transport, laid_, place_.device, of.front().planned->microbatch_size, room_,
+                                   results_, parameters_)},
         runner_{math, transport, place_, *steps_.front(), parameters_, sharded_optimizer} {
         follow_programs();
     }
@@ -203,7 +203,7 @@ private:
     }
 
     [[nodiscard]] detail::ready_step<Model, B>& now() const noexcept { return runner_.now(); }
-    void follow_programs() const { transport_.follow(model(), now().laid.programs, place_.device); }
+    void follow_programs() const { transport_.follow(now().transfers.get()); }
     /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
     std::string stop_others(std::size_t i, const char* what) {
         std::string text = detail::place_of_error(transport_, i, now().prepared.at(i), what);
@@ -216,7 +216,7 @@ private:
     void take_results(std::size_t& i, Task& task) {
         if constexpr (encodes<Task>) {
             if (now().frozen.begins_without_results()) {
-                transport_.follow(model(), {}, place_.device); // some of a step's transfers, in their order
+                transport_.follow(nullptr); // some of a step's transfers, in their order
                 for (; i != now().prepared.size(); ++i) {
                     if (!detail::is_of_frozen_tasks(now().prepared.at(i))) { continue; }
                     runner_.run_alone(i, task);

@@ -9,6 +9,7 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/program.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/cascade_runner.hpp>
 #include <pulse/runtime/extent_step.hpp>
@@ -37,7 +38,7 @@ struct laid_step {
         programs{lower(*of.planned, model)}, layout{lay_out(model, programs[static_cast<std::size_t>(device)])} {}
 };
 
-/// The same with every buffer, layer and pass of it looked up. What it is made of must outlive it.
+/// The same with every buffer, layer and pass of it looked up, and the slots of its transfers proved. What it is made of must outlive it.
 template <class Model, backend B>
 struct ready_step {
     using space = space_of<B>;
@@ -49,15 +50,17 @@ struct ready_step {
     skip_cache<typename B::scalar> skips;
     typename space::sections sections;
     frozen_runner<space> frozen;
+    std::shared_ptr<const rank_transfers> transfers; ///< where the transport starts them in slots
 
     template <class Parameters>
-    ready_step(B& math, const laid_step<Model, B>& of, int device, int batch, const step_room<space>& room,
-               frozen_rooms& results, Parameters& parameters) :
+    ready_step(B& math, const any_transport& transport, const laid_step<Model, B>& of, int device, int batch,
+               const step_room<space>& room, frozen_rooms& results, Parameters& parameters) :
         laid{of},
         prepared{of.model, instructions(device), of.layout}, memory{of.layout, room}, runner{math,  of.model,   of.size,
                                                                                              batch, parameters, memory},
         skips{static_cast<std::size_t>(of.model.edge_count()), most_in_flight(of.model, instructions(device))},
-        sections{math, instructions(device)}, frozen{of.model.frozen(), device, memory, results} {}
+        sections{math, instructions(device)}, frozen{of.model.frozen(), device, memory, results},
+        transfers{transport.prepare(of.model, of.programs, device)} {}
     ready_step(const ready_step&) = delete;
     ready_step& operator=(const ready_step&) = delete;
 
@@ -83,11 +86,12 @@ template <class Model, class B>
 }
 template <class Model, class B, class Parameters>
 [[nodiscard]] std::vector<std::unique_ptr<ready_step<Model, B>>> ready_steps(
-    B& math, const std::vector<std::unique_ptr<const laid_step<Model, B>>>& laid, int device, int batch,
-    const step_room<space_of<B>>& room, frozen_rooms& results, Parameters& parameters) {
+    B& math, const any_transport& transport, const std::vector<std::unique_ptr<const laid_step<Model, B>>>& laid,
+    int device, int batch, const step_room<space_of<B>>& room, frozen_rooms& results, Parameters& parameters) {
     std::vector<std::unique_ptr<ready_step<Model, B>>> all;
     for (const auto& one : laid) {
-        all.push_back(std::make_unique<ready_step<Model, B>>(math, *one, device, batch, room, results, parameters));
+        all.push_back(
+            std::make_unique<ready_step<Model, B>>(math, transport, *one, device, batch, room, results, parameters));
     }
     return all;
 }

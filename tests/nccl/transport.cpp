@@ -111,10 +111,11 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool evalu
     return result;
 }
 
-/// NCCL ranks to which every message is a group.
+/// NCCL ranks to which every message is a group, also between replicas.
 struct single_messages : ranks_of {
     using ranks_of::ranks_of;
     void follow(const rank_transfers&) = delete;
+    void post_together(std::span<const message_post>) = delete;
 };
 
 /// NCCL ranks that count how often slots are proved.
@@ -221,12 +222,35 @@ TEST_CASE("a rank proves its slots once, however many steps and evaluations foll
 
 TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {
     std::mt19937 random{43};
-    for (const auto& [devices, replicas] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{2, 3}}) {
+    for (const auto& [devices, replicas] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{2, 3}, std::pair{2, 4}}) {
         const plan p = draw_plan(random, devices, replicas);
-        const nccl_run run = run_plan(p, 11, 2);
         const auto want = run_replicated<toy, reference::backend<float>>(p, 11);
-        CHECK(run.sent.gradient > 0);
-        for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
+        for (const nccl_run& run : {run_plan(p, 11, 2), run_plan<single_messages>(p, 11, 2)}) {
+            CHECK(run.sent.gradient > 0);
+            for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
+        }
+    }
+}
+
+TEST_CASE("the gradients of a stage are summed over replicas in two groups of a rank, not in one a message") {
+    std::mt19937 random{44};
+    // Pipelines have another number of ranks than replicas, so that the groups of either are told apart.
+    for (const auto& [devices, replicas] : {std::pair{1, 2}, std::pair{3, 2}, std::pair{2, 3}, std::pair{2, 4}}) {
+        const plan p = draw_plan(random, devices, replicas);
+        const auto groups_of_step = [&](auto run) {
+            const int before = emulated_nccl::groups_among(replicas);
+            run(1);
+            const int between = emulated_nccl::groups_among(replicas);
+            run(3);
+            const int all = emulated_nccl::groups_among(replicas) - between;
+            REQUIRE((all - (between - before)) % 2 == 0);
+            return (all - (between - before)) / 2; // a step's, without those that connect ranks
+        };
+        const int stages_of_ranks = static_cast<int>(p.cut.stages.size()) * replicas;
+        INFO("P ", devices, ", D ", replicas);
+        CHECK(groups_of_step([&](int steps) { run_plan(p, 11, steps); }) == 2 * stages_of_ranks);
+        CHECK(groups_of_step([&](int steps) { run_plan<single_messages>(p, 11, steps); }) ==
+              4 * (replicas - 1) * stages_of_ranks);
     }
 }
 

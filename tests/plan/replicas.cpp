@@ -41,7 +41,7 @@ std::vector<program> over_replicas(const std::vector<program>& of_pipeline, int 
                         return message_id{kind, index_of(a->stage),
                                           microbatch_id{kind == message_kind::gradient_share ? to : from}};
                     };
-                    for_each_pair(
+                    for_each_round(
                         place,
                         [&](int to) {
                             mine.instructions.push_back(

@@ -27,6 +27,7 @@
 #include <pulse/launch/watch.hpp>
 #include <pulse/nccl/communicator.cuh>
 #include <pulse/nccl/connect.cuh>
+#include <pulse/nccl/grid_ranks.hpp>
 #include <pulse/nccl/host_collectives.cuh>
 #include <pulse/nccl/message_memory.cuh>
 #include <pulse/nccl/peer_stream.cuh>
@@ -49,7 +50,7 @@ namespace pulse::nccl {
 ///
 /// Messages of forward passes, of backward passes and between replicas have communicators and streams of their own, and
 /// each is a sequence of NCCL groups in one global order: follow() gives the groups of a plan, which prove_slots has
-/// shown not to hang; without it every message is a group. The host never waits for a transfer. A guard thread looks at
+/// shown not to hang; without it every message is a group. Between replicas, what is posted together is one. The host never waits for a transfer. A guard thread looks at
 /// all of them: when a rank has failed (NCCL's own error, the watch) or a transfer does not end, it aborts every
 /// communicator of this rank, so that whoever waits for a stream gets on, and the next call throws peer_failed with the
 /// first error.
@@ -61,7 +62,7 @@ public:
     /// Collective. Makes the communicators and connects every pair of ranks that exchange messages. Throws input_error
     /// when the grid has another size than the run, nccl_error, or what ends the run. `control` must outlive it.
     transport(Control& control, const rank_grid& grid, const transport_options& options = {}) :
-        control_{control}, grid_{fitting(grid, control)}, rank_{control.rank()}, options_{on_device(options)} {
+        control_{control}, grid_{fitting(grid, control.size())}, rank_{control.rank()}, options_{on_device(options)} {
         const cuda::device_memory<std::byte> room(2); // freed when the streams are aborted, where they have to be
         try {
             make_streams();
@@ -121,8 +122,20 @@ public:
         return std::make_shared<const rank_transfers>(transfers_of(model, programs)[static_cast<std::size_t>(device)]);
     }
 
-    void post_send(int peer, message_id message, std::span<message_part> parts) { post(true, peer, message, parts); }
-    void post_recv(int peer, message_id message, std::span<message_part> parts) { post(false, peer, message, parts); }
+    void post_send(int peer, message_id message, std::span<message_part> parts) { post({true, peer, message, parts}); }
+    void post_recv(int peer, message_id message, std::span<message_part> parts) { post({false, peer, message, parts}); }
+    /// Messages between replicas, as one group.
+    void post_together(std::span<const message_post> all) {
+        post_with([&](std::unique_lock<std::mutex>& lock) {
+            for (const message_post& p : all) {
+                if (!is_between_replicas(p.message.kind)) {
+                    throw input_error{"pulse: " + to_text(p.message) + " is no message between replicas"};
+                }
+                static_cast<void>(put(p));
+            }
+            if (!all.empty()) { start(streams_.back(), lock); }
+        });
+    }
     void wait_send(int peer, message_id message) { wait(true, peer, message); }
     void wait_recv(int peer, message_id message) { wait(false, peer, message); }
     [[nodiscard]] bool arrived(int peer, message_id message) {
@@ -186,13 +199,6 @@ private:
     static constexpr std::chrono::milliseconds closing_time{5000};
     static constexpr std::chrono::milliseconds news_time{500};
 
-    [[nodiscard]] static rank_grid fitting(const rank_grid& grid, const Control& control) {
-        if (grid.pipeline < 1 || grid.data < 1 || grid.size() != control.size()) {
-            throw input_error{"pulse: a grid of " + std::to_string(grid.pipeline) + " x " + std::to_string(grid.data) +
-                              " ranks does not fit " + std::to_string(control.size()) + " ranks"};
-        }
-        return grid;
-    }
     [[nodiscard]] static transport_options on_device(const transport_options& options) {
         cuda::select_device(options.device);
         return options;
@@ -262,45 +268,42 @@ private:
     [[nodiscard]] cudaStream_t stream_for(message_id message) const noexcept {
         return is_between_replicas(message.kind) ? reduction_stream() : stream();
     }
-    /// The peer's rank in the communicator of the message.
-    [[nodiscard]] int rank_in_stream(int peer, message_id message) const {
-        const bool known = peer >= 0 && peer < size() && peer != rank_;
-        if (is_between_replicas(message.kind)) {
-            if (known && grid_.device_of(peer) == device()) { return grid_.replica_of(peer); }
-        } else if (known && grid_.replica_of(peer) == replica()) {
-            return grid_.device_of(peer);
-        }
-        throw input_error{"pulse: there is no link from rank " + std::to_string(rank_) + " to rank " +
-                          std::to_string(peer) + " for " + to_text(message)};
+    void post(const message_post& one) {
+        post_with([&](std::unique_lock<std::mutex>& lock) {
+            if (put(one)) { start(sequence_of(one.message), lock); }
+        });
     }
-
-    void post(bool sends, int peer, message_id message, std::span<message_part> parts) {
+    template <class Post>
+    void post_with(Post body) {
         throw_if_failed();
         try {
-            post_now(sends, peer, message, parts);
+            std::unique_lock lock{mutex_};
+            body(lock);
         } catch (const nccl_error&) {
             hear_who_failed();
             throw_if_failed();
             throw;
         }
     }
-    void post_now(bool sends, int peer, message_id message, std::span<message_part> parts) {
-        std::unique_lock lock{mutex_};
-        peer_stream& on = sequence_of(message);
-        const int there = rank_in_stream(peer, message);
-        if (is_between_replicas(message.kind) || !slots_.known()) {
-            on.post(sends, there, peer, message, parts, stream_for(message), nullptr, -1);
-        } else {
-            const int now = slots_.next();
-            const cuda::event* const since = slots_.start_of(sends, message, stream());
-            on.post(sends, there, peer, message, parts, stream(), since, now);
-            if (!slots_.completes()) { return; }
+    /// Whether it is the last of its group.
+    [[nodiscard]] bool put(const message_post& p) {
+        peer_stream& on = sequence_of(p.message);
+        const int there = rank_in_stream(grid_, rank_, p.peer, p.message);
+        if (is_between_replicas(p.message.kind) || !slots_.known()) {
+            on.post(p.sends, there, p.peer, p.message, p.parts, stream_for(p.message), nullptr, -1);
+            return true;
         }
+        const int now = slots_.next();
+        const cuda::event* const since = slots_.start_of(p.sends, p.message, stream());
+        on.post(p.sends, there, p.peer, p.message, p.parts, stream(), since, now);
+        return slots_.completes();
+    }
+    /// Starts the group of what was put into the peer_stream.
+    void start(peer_stream& on, std::unique_lock<std::mutex>& lock) {
         on.launch();
         // Looked at under the lock, waited for without it: the guard may abort meanwhile.
         const patience wait = while_alive(options_.timeout);
-        for (;;) {
-            if (failed_) { break; }
+        while (!failed_) {
             const ncclResult_t state = on.with().state();
             check(state, "a group of messages", on.with().get());
             if (state == ncclSuccess) {

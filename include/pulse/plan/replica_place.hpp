@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -59,18 +60,30 @@ template <class Block>
     return all;
 }
 
-/// Calls send(to) and receive(from) for every other replica, in the one order of all ordered pairs of replicas: posts
-/// that follow it on every replica end even if a post returns only when its transfer is over.
+namespace detail {
+
+/// Whether a replica sends before it receives in round `round`: every second one of a circle in which each sends to the
+/// next, so that the others, which receive first, are there.
+[[nodiscard]] constexpr bool sends_first(int replica, int round, int replicas) noexcept {
+    // A circle begins with its replica of least number, and there are as many circles as the divisor says.
+    int before = 0;
+    for (int at = replica; at >= std::gcd(round, replicas); at = (at + replicas - round) % replicas) { ++before; }
+    return before % 2 == 0;
+}
+
+} // namespace detail
+
+/// Calls send(to) and receive(from) for every other replica, in D - 1 rounds: in round j each sends to the one j after
+/// it. Posts that follow it on every replica end even if a post returns only when its transfer is over: of the sends of
+/// a circle, first those of its even places are made, the last one's behind the first's, then those of the odd ones.
 template <class Send, class Receive>
-constexpr void for_each_pair(const replica_place& place, Send send, Receive receive) {
-    for (int from = 0; from != place.replicas(); ++from) {
-        if (from != place.replica) {
-            receive(from);
-            continue;
-        }
-        for (int to = 0; to != place.replicas(); ++to) {
-            if (to != place.replica) { send(to); }
-        }
+constexpr void for_each_round(const replica_place& place, Send send, Receive receive) {
+    const int replicas = place.replicas();
+    for (int round = 1; round < replicas; ++round) {
+        const bool sends = detail::sends_first(place.replica, round, replicas);
+        if (sends) { send((place.replica + round) % replicas); }
+        receive((place.replica + replicas - round) % replicas);
+        if (!sends) { send((place.replica + round) % replicas); }
     }
 }
 

@@ -19,7 +19,7 @@ struct rank_transfers; // prove_slots.hpp, which only a transport that starts tr
 /// A reference to a transport of any type, so that what runs on a rank is compiled once for all of them. The transport
 /// must outlive it.
 ///
-/// Four members go beyond the concept; each passes on what the transport has, and does nothing where it has none.
+/// Five members go beyond the concept; each passes on what the transport has, and does nothing where it has none.
 class any_transport {
 public:
     /// The streams of a rank on a device, as the CUDA runtime's handles; both null for a transport of host memory.
@@ -55,6 +55,9 @@ public:
     [[nodiscard]] std::byte* allocate(std::size_t bytes) const { return calls_->allocate(inner_, bytes); }
     [[nodiscard]] traffic_count sent() const { return calls_->sent(inner_); }
 
+    /// Posts messages between replicas, of which none waits for another where the transport can start them as one group
+    /// (its post_together); else one after the other. Every rank that has one of them posts the same ones together.
+    void post_together(std::span<const message_post> all) const { calls_->post_together(inner_, all); }
     /// The streams with which messages are ordered.
     [[nodiscard]] device_streams streams() const { return calls_->streams(inner_); }
     /// The slots in which the transport starts transfers of the programs of all devices of a pipeline, of which the
@@ -83,6 +86,7 @@ private:
         void (*fail)(void*, std::string_view) noexcept;
         std::byte* (*allocate)(void*, std::size_t);
         traffic_count (*sent)(void*);
+        void (*post_together)(void*, std::span<const message_post>);
         device_streams (*streams)(void*);
         std::shared_ptr<const rank_transfers> (*prepare)(void*, const step_model&, const std::vector<program>&, int);
         void (*follow)(void*, const rank_transfers*);
@@ -91,6 +95,17 @@ private:
     template <class T>
     [[nodiscard]] static T& as(void* inner) noexcept {
         return *static_cast<T*>(inner);
+    }
+    template <class T>
+    static void post_together_of(void* inner, std::span<const message_post> all) {
+        if constexpr (requires(T & t) { t.post_together(all); }) {
+            as<T>(inner).post_together(all);
+        } else {
+            for (const message_post& p : all) {
+                p.sends ? as<T>(inner).post_send(p.peer, p.message, p.parts)
+                        : as<T>(inner).post_recv(p.peer, p.message, p.parts);
+            }
+        }
     }
     template <class T>
     [[nodiscard]] static std::shared_ptr<const rank_transfers> prepare_of(
@@ -129,6 +144,7 @@ private:
         [](void* t, std::string_view what) noexcept { as<T>(t).fail(what); },
         [](void* t, std::size_t bytes) { return as<T>(t).allocate(bytes); },
         [](void* t) -> traffic_count { return as<T>(t).sent(); },
+        post_together_of<T>,
         streams_of<T>,
         prepare_of<T>,
         follow_of<T>};

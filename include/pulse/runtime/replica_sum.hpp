@@ -16,6 +16,7 @@
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/share_exchange.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/transport.hpp>
 
@@ -29,8 +30,9 @@ namespace pulse::detail {
 /// accumulators.
 ///
 /// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
-/// messages in one order: the shares of a stage, its sums, the shares of the next. Sums may still be on their way when
-/// the next stage begins.
+/// messages in one order: the shares of a stage, its sums, the shares of the next. The shares to and from all replicas
+/// are under way at once, each into room of its own, and so are the sums, for which the gradients have room. Sums may
+/// still be on their way when the next stage begins.
 ///
 /// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica
 /// and reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has
@@ -38,8 +40,9 @@ namespace pulse::detail {
 /// posts wait (link_options::blocking), and where the host may have to wait for a device that is receiving (NCCL),
 /// arrived() is true as soon as a message is posted, so start() does the whole reduction on the spot, at the same
 /// instruction of every replica: take the global order that lower() follows, put all replicas' copies of an event next
-/// to each other, and replace all_reduce by its messages in the order of for_each_pair. Every rank's posts are in that
-/// order, so of all messages not yet transferred the first one has both its ranks standing at it.
+/// to each other, and replace all_reduce by its messages in the order of for_each_round. Every rank's posts are in that
+/// order, so of all messages not yet transferred the first one has both its ranks standing at it. A group of NCCL in
+/// their place is over when all replicas have come to it, which those messages wait for too.
 template <backend B>
 class replica_sum {
 public:
@@ -96,13 +99,13 @@ public:
                 post_shares(s);
                 moved = true;
             }
-            if (!arrived(s, s.shares_in, message_kind::gradient_share)) { break; }
+            if (!s.shares.arrived(transport_)) { break; }
             add_up(s, over);
             moved = true;
         }
         for (std::size_t i = 0; i != adding_; ++i) {
             stage_sum& s = of(i);
-            if (s.now != phase::summed || !arrived(s, s.sums_in, message_kind::gradient_sum)) { continue; }
+            if (s.now != phase::summed || !s.sums.arrived(transport_)) { continue; }
             settle(s, over);
             moved = true;
         }
@@ -135,16 +138,14 @@ private:
     struct stage_sum {
         int stage{};
         phase now{phase::over};
-        std::size_t heard{};              ///< replicas whose message of this phase has arrived
         std::vector<element_range> own{}; ///< this replica's share, in the rank's gradients
         std::size_t own_size{};
         std::vector<accumulator*> there{}; ///< by replica: its values of that share, one after the other
-        /// By replica; none where the share is empty.
-        std::vector<std::vector<message_part>> shares_out{}, shares_in{}, sums_out{}, sums_in{};
+        share_exchange shares{};
+        share_exchange sums{};
     };
 
     [[nodiscard]] stage_sum& of(std::size_t started) { return stages_[static_cast<std::size_t>(order_[started])]; }
-    [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place_.replicas()); }
     [[nodiscard]] int me() const noexcept { return place_.replica; }
 
     /// Bytes that a share of this stage may take.
@@ -160,37 +161,29 @@ private:
             elements += static_cast<std::int64_t>(b.size);
         }
         gradients_ = parameters.gradients().data();
-        const auto parts_of = [&](const std::vector<element_range>& ranges) {
-            std::vector<message_part> parts;
-            for (const element_range& r : ranges) {
-                parts.push_back({reinterpret_cast<std::byte*>(gradients_ + r.first), r.size * sizeof(accumulator),
-                                 traffic_kind::gradient, false});
-            }
-            return parts;
-        };
         const std::span<const typename backend_parameters<B>::block> all{layers};
         s.own = shares_of(all, place_.replicas(), me());
         for (const element_range& r : s.own) { s.own_size += r.size; }
-        for (auto* of_replicas : {&s.shares_out, &s.shares_in, &s.sums_out, &s.sums_in}) {
-            of_replicas->resize(replicas());
-        }
-        s.there.resize(replicas());
+        s.there.resize(static_cast<std::size_t>(place_.replicas()));
+        share_exchange::messages mine(s.there.size());
+        share_exchange::messages theirs(s.there.size());
         for (int r = 0; r != place_.replicas(); ++r) {
             if (r == me()) { continue; }
-            const auto at = static_cast<std::size_t>(r);
-            s.shares_out[at] = s.sums_in[at] = parts_of(shares_of(all, place_.replicas(), r));
-            s.shares_in[at] = s.sums_out[at] = parts_of(s.own);
+            mine[static_cast<std::size_t>(r)] = parts_of(s.own, gradients_);
+            theirs[static_cast<std::size_t>(r)] = parts_of(shares_of(all, place_.replicas(), r), gradients_);
         }
+        s.shares = {place_, message_kind::gradient_share, stage, theirs, mine};
+        s.sums = {place_, message_kind::gradient_sum, stage, mine, theirs};
         return replica_share_bytes(elements, model.last_layer(stage) - model.first_layer(stage) + 1, place_.replicas(),
                                    static_cast<int>(sizeof(accumulator)));
     }
     void place_scratch(stage_sum& s, std::int64_t slot_bytes) {
         std::byte* slot = scratch_;
-        for (std::size_t r = 0; r != s.there.size(); ++r) {
-            if (r == static_cast<std::size_t>(me())) { continue; }
-            s.there[r] = reinterpret_cast<accumulator*>(slot);
+        for (int r = 0; r != static_cast<int>(s.there.size()); ++r) {
+            if (r == me()) { continue; }
+            s.there[static_cast<std::size_t>(r)] = reinterpret_cast<accumulator*>(slot);
             std::byte* part = slot;
-            for (message_part& p : s.shares_in[r]) {
+            for (message_part& p : s.shares.from(r)) {
                 p.data = part;
                 part += p.bytes;
             }
@@ -198,64 +191,22 @@ private:
         }
     }
 
-    /// Of messages to replica `to`, or from replica `from`: a share goes to its owner, a sum comes from it.
-    [[nodiscard]] static message_id message(message_kind kind, const stage_sum& s, int from, int to) noexcept {
-        return {kind, s.stage, microbatch_id{kind == message_kind::gradient_share ? to : from}};
-    }
-    void post(stage_sum& s, message_kind kind, std::vector<std::vector<message_part>>& out,
-              std::vector<std::vector<message_part>>& in) {
-        for_each_pair(
-            place_,
-            [&](int to) {
-                std::vector<message_part>& parts = out[static_cast<std::size_t>(to)];
-                if (parts.empty()) { return; }
-                transport_.post_send(place_.rank_of_replica(to), message(kind, s, me(), to), parts);
-            },
-            [&](int from) {
-                std::vector<message_part>& parts = in[static_cast<std::size_t>(from)];
-                if (parts.empty()) { return; }
-                transport_.post_recv(place_.rank_of_replica(from), message(kind, s, from, me()), parts);
-            });
-        s.heard = 0;
-    }
-    void wait(const stage_sum& s, message_kind kind, const std::vector<std::vector<message_part>>& out,
-              const std::vector<std::vector<message_part>>& in) {
-        for (int r = 0; r != place_.replicas(); ++r) {
-            if (!in[static_cast<std::size_t>(r)].empty()) {
-                transport_.wait_recv(place_.rank_of_replica(r), message(kind, s, r, me()));
-            }
-        }
-        for (int r = 0; r != place_.replicas(); ++r) {
-            if (!out[static_cast<std::size_t>(r)].empty()) {
-                transport_.wait_send(place_.rank_of_replica(r), message(kind, s, me(), r));
-            }
-        }
-    }
-    [[nodiscard]] bool arrived(stage_sum& s, const std::vector<std::vector<message_part>>& in, message_kind kind) {
-        for (; s.heard != in.size(); ++s.heard) {
-            const int from = static_cast<int>(s.heard);
-            if (in[s.heard].empty()) { continue; }
-            if (!transport_.arrived(place_.rank_of_replica(from), message(kind, s, from, me()))) { return false; }
-        }
-        return true;
-    }
-
     void post_shares(stage_sum& s) {
-        post(s, message_kind::gradient_share, s.shares_out, s.shares_in);
+        s.shares.post(transport_);
         s.now = phase::shared;
     }
     /// Waits for the shares of the stage whose turn it is, adds them and sends the sums on their way.
     template <class Over>
     void add_up(stage_sum& s, Over&& over) {
         // Also for what was sent: sums are going to arrive in its place.
-        wait(s, message_kind::gradient_share, s.shares_out, s.shares_in);
+        s.shares.wait(transport_);
         add_in_order(s);
         ++adding_;
         if (shares_only_) {
             end(s, over);
             return;
         }
-        post(s, message_kind::gradient_sum, s.sums_out, s.sums_in);
+        s.sums.post(transport_);
         s.now = phase::summed;
     }
     /// ((g0 + g1) + g2) + ...: the replicas before this one among themselves, then its own (a sum of two has the same
@@ -276,7 +227,7 @@ private:
     }
     template <class Over>
     void settle(stage_sum& s, Over&& over) {
-        wait(s, message_kind::gradient_sum, s.sums_out, s.sums_in);
+        s.sums.wait(transport_);
         end(s, over);
     }
     template <class Over>

@@ -53,6 +53,17 @@ struct message_part {
     bool may_exchange{};
 };
 
+/// A message that a rank sends to another or receives from it.
+struct message_post {
+    bool sends{};
+    int peer{};
+    message_id message{};
+    std::span<message_part> parts{};
+};
+
+/// Parts of messages that are posted together, at most: the calls that a group of NCCL may have.
+inline constexpr std::size_t most_parts_together = 2048;
+
 /// Another rank has failed; the text is its error.
 struct peer_failed : error {
     using error::error;

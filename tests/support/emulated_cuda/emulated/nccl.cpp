@@ -112,6 +112,7 @@ struct state {
     std::vector<std::shared_ptr<group>> groups{};
     int ids{};
     int many{};
+    std::map<int, int> by_ranks{}; ///< groups of communicators of so many ranks
     int hung_aborts{};
     int good_groups{-1};
     bool memory{true};
@@ -159,6 +160,8 @@ bool complete(ncclComm_t comm) {
     }
     return static_cast<int>(comm->among->came.size()) == comm->among->size;
 }
+/// Of a communicator that is complete.
+int ranks_of(ncclComm_t comm) { return comm->between ? comm->between->size() : comm->among->size; }
 
 /// The same between processes.
 void run_between(group& g) {
@@ -230,8 +233,7 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     const std::scoped_lock lock(the().guard);
     if (depth == 0 || !all().alive.contains(comm) || !complete(comm)) { return ncclInvalidUsage; }
     const int me = comm->between ? comm->between->rank() : comm->rank;
-    const int ranks = comm->between ? comm->between->size() : comm->among->size;
-    if (peer < 0 || peer >= ranks || peer == me) { return ncclInvalidArgument; }
+    if (peer < 0 || peer >= ranks_of(comm) || peer == me) { return ncclInvalidArgument; }
     if (emulated_cuda::allocation_of(data, bytes) == nullptr) { return ncclInvalidArgument; }
     if (open.empty() || open.back().first != comm) {
         if (!open.empty()) { return ncclInvalidUsage; } // a group here is of one communicator
@@ -289,6 +291,10 @@ int communicators() {
 int groups_of_many() {
     const std::scoped_lock lock(the().guard);
     return all().many;
+}
+int groups_among(int ranks) {
+    const std::scoped_lock lock(the().guard);
+    return all().by_ranks[ranks];
 }
 int hung_aborts() {
     const std::scoped_lock lock(the().guard);
@@ -411,6 +417,7 @@ ncclResult_t ncclGroupEnd() {
             return ncclRemoteError;
         }
         all().many += g->messages.size() > 1 ? 1 : 0;
+        ++all().by_ranks[ranks_of(comm)];
         g->stream = stream_of_open;
         emulated_cuda::enqueue(emulated_cuda::stream_of(g->stream), [g = g] { run(*g); });
         g->position = emulated_cuda::stream_of(g->stream).issued;

@@ -24,6 +24,8 @@ void fail_group_after(int groups);
 [[nodiscard]] int communicators();
 /// Groups that were started with more than one message.
 [[nodiscard]] int groups_of_many();
+/// Groups that were started by communicators of that many ranks, with any number of messages.
+[[nodiscard]] int groups_among(int ranks);
 /// Aborts that have failed: what they waited for did not end.
 [[nodiscard]] int hung_aborts();
 /// Whether ncclMemAlloc gives memory.

@@ -77,6 +77,41 @@ TEST_CASE("no sum over replicas deadlocks with the messages of a pipeline, when 
     }
 }
 
+TEST_CASE("replicas exchange with every other one in rounds, in each with the one that is as many behind") {
+    for (int replicas = 1; replicas != 14; ++replicas) {
+        const rank_grid grid{rank_layout::pipeline_inside, 1, replicas};
+        std::vector<program> world(static_cast<std::size_t>(replicas));
+        for (int r = 0; r != replicas; ++r) {
+            program& mine = world[static_cast<std::size_t>(r)];
+            mine.device = r;
+            int sent = 0;
+            int received = 0;
+            const auto message = [](int to) { return message_id{message_kind::gradient_share, 0, microbatch_id{to}}; };
+            for_each_round(
+                place_of(grid, r),
+                [&](int to) {
+                    CHECK(to == (r + ++sent) % replicas);
+                    CHECK(sent - received <= 1); // no round begins before the one before it
+                    mine.instructions.push_back(op::send{message(to), device_id{to}});
+                },
+                [&](int from) {
+                    CHECK(r == (from + ++received) % replicas);
+                    CHECK(received - sent <= 1);
+                    mine.instructions.push_back(op::recv{message(r), device_id{from}});
+                });
+            CHECK(sent == replicas - 1);
+            CHECK(received == replicas - 1);
+        }
+        CHECK(!detail::first_deadlock(world));
+        // Half of them, and one more where their number is odd, have to begin with what the others wait for.
+        for (program& mine : world) {
+            std::stable_partition(mine.instructions.begin(), mine.instructions.end(),
+                                  [](const instruction& what) { return std::holds_alternative<op::send>(what); });
+        }
+        CHECK((replicas == 1) == !detail::first_deadlock(world));
+    }
+}
+
 TEST_CASE("the proof sees a replica that sums its stages in another order, and one that sums behind other messages") {
     pulse_test::random_plans draw{78};
     int swapped = 0;

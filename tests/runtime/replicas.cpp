@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +21,7 @@
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/reference/backend.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 
@@ -131,7 +135,7 @@ TEST_CASE("gradients summed over replicas are those added one replica after the 
 TEST_CASE("sums over replicas deadlock nowhere when posts return only when their messages have arrived") {
     std::mt19937 random{32};
     for (int repeat = 0; repeat != 4; ++repeat) {
-        for (const auto& grid : {std::pair{2, 2}, {4, 2}, {2, 3}, {3, 3}}) {
+        for (const auto& grid : {std::pair{2, 2}, {4, 2}, {2, 3}, {3, 3}, {2, 4}, {1, 6}}) {
             const int pipeline = grid.first, replicas = grid.second;
             const plan p = draw_plan<toy>(pipeline, replicas, random);
             replicated_options options;
@@ -142,6 +146,210 @@ TEST_CASE("sums over replicas deadlock nowhere when posts return only when their
             INFO("repeat ", repeat, ", P ", pipeline, ", D ", replicas);
             check_sums<toy, math>(p, random(), options);
         }
+    }
+}
+
+namespace {
+
+/// Thread ranks that tell what is posted together, and which memory they were asked for.
+struct telling_transport : threads::transport {
+    struct tensor {
+        const std::byte* data{};
+        std::size_t bytes{};
+
+        [[nodiscard]] bool inside(const tensor& o) const { return data >= o.data && data + bytes <= o.data + o.bytes; }
+        [[nodiscard]] bool overlaps(const tensor& o) const { return data < o.data + o.bytes && o.data < data + bytes; }
+    };
+    struct posted {
+        bool sends{};
+        int peer{};
+        message_id message{};
+        std::vector<tensor> tensors{};
+    };
+    std::vector<std::vector<posted>> groups{};
+    std::vector<tensor> blocks{};
+
+    explicit telling_transport(const threads::transport& plain) : threads::transport{plain} {}
+    void post_together(std::span<const message_post> all) {
+        groups.emplace_back();
+        for (const message_post& p : all) {
+            posted& now = groups.back().emplace_back(posted{p.sends, p.peer, p.message, {}});
+            for (const message_part& part : p.parts) { now.tensors.push_back({part.data, part.bytes}); }
+        }
+        for (const message_post& p : all) {
+            p.sends ? post_send(p.peer, p.message, p.parts) : post_recv(p.peer, p.message, p.parts);
+        }
+    }
+    [[nodiscard]] std::byte* allocate(std::size_t bytes) {
+        std::byte* const data = threads::transport::allocate(bytes);
+        blocks.push_back({data, bytes});
+        return data;
+    }
+};
+
+/// What a rank posts together in a step, and its rooms.
+struct told {
+    std::vector<std::vector<telling_transport::posted>> groups{};
+    std::vector<telling_transport::tensor> blocks{};
+};
+std::vector<told> tell_step(const plan& p, const executor_options& how) {
+    const cost_table costs = blank_costs(graph_of<toy>().view(), p.microbatch_size, sizeof(float));
+    std::vector<told> of_ranks(static_cast<std::size_t>(p.pipeline_degree * p.data_degree));
+    threads::run_ranks(static_cast<int>(of_ranks.size()), {}, [&](threads::transport& plain) {
+        telling_transport transport{plain};
+        math backend;
+        executor<toy, math> rank{backend, transport, p, costs, how};
+        drawn_task<toy, float> task{{3, p.microbatch_size, p.microbatches}};
+        rank.step(task);
+        of_ranks[static_cast<std::size_t>(transport.rank())] = {transport.groups, transport.blocks};
+    });
+    return of_ranks;
+}
+
+/// The round of a message between two replicas, from 1 on: how far the receiver is behind the sender.
+int round_of(const rank_grid& grid, int from, int to) {
+    return (grid.replica_of(to) - grid.replica_of(from) + grid.data) % grid.data;
+}
+
+} // namespace
+
+TEST_CASE("what replicas exchange is posted in the rounds that the simulator prices") {
+    std::mt19937 random{36};
+    for (int repeat = 0; repeat != 8; ++repeat) {
+        const int replicas = 2 + repeat % 4;
+        const plan p = draw_plan<toy>(1 + repeat % 2, replicas, random);
+        const executor_options how{static_cast<rank_layout>(repeat / 2 % 2), repeat % 3 == 2};
+        const rank_grid grid{how.layout, p.pipeline_degree, replicas};
+        const cluster nodes{.name = "three",
+                            .nodes = 3,
+                            .devices_per_node = (grid.size() + 2) / 3,
+                            .memory_bytes = 0,
+                            .intra_node = {1, 1},
+                            .inter_node = {5, 0.1}};
+        simulation_options world = simulated_on(nodes, grid);
+        world.kept.sharded = how.sharded_optimizer;
+        const std::vector<told> ranks = tell_step(p, how);
+        for (int d = 0; d != p.pipeline_degree; ++d) {
+            const std::vector<replica_round>& priced = world.replica_rounds[static_cast<std::size_t>(d)];
+            const auto stages =
+                std::count_if(p.cut.stages.begin(), p.cut.stages.end(), [&](const stage& s) { return s.device == d; });
+            // By round: what leaves a node and what enters it.
+            std::vector<std::map<int, int>> out(priced.size());
+            std::vector<std::map<int, int>> in(priced.size());
+            for (int r = 0; r != replicas; ++r) {
+                const int me = grid.rank_of(d, r);
+                const auto& groups = ranks[static_cast<std::size_t>(me)].groups;
+                REQUIRE(static_cast<int>(groups.size()) == stages * gradient_ways(world.kept));
+                for (const auto& group : groups) {
+                    REQUIRE(group.size() == 2 * priced.size());
+                    for (std::size_t i = 0; i != group.size(); ++i) {
+                        const int from = group[i].sends ? me : group[i].peer;
+                        const int to = group[i].sends ? group[i].peer : me;
+                        REQUIRE(round_of(grid, from, to) == static_cast<int>(i / 2) + 1);
+                        REQUIRE(group[i].sends != group[i ^ 1U].sends);
+                    }
+                }
+                for (const auto& one : groups.front()) {
+                    if (!one.sends || nodes.node_of(me) == nodes.node_of(one.peer)) { continue; }
+                    const auto round = static_cast<std::size_t>(round_of(grid, me, one.peer) - 1);
+                    ++out[round][nodes.node_of(me)];
+                    ++in[round][nodes.node_of(one.peer)];
+                }
+            }
+            for (std::size_t j = 0; j != priced.size(); ++j) {
+                int most = 0;
+                for (const auto* way : {&out[j], &in[j]}) {
+                    for (const auto& of_node : *way) { most = std::max(most, of_node.second); }
+                }
+                CHECK(priced[j].shared == (most != 0));
+                CHECK(priced[j].messages == std::max(most, 1));
+            }
+        }
+    }
+}
+
+TEST_CASE("messages of replicas that are under way at once have rooms of their own, in the bytes that are planned") {
+    std::mt19937 random{37};
+    for (int repeat = 0; repeat != 6; ++repeat) {
+        const plan p = draw_plan<toy>(1 + repeat % 2, 2 + repeat % 3, random);
+        const rank_grid grid{rank_layout::pipeline_inside, p.pipeline_degree, p.data_degree};
+        const step_model model{p, blank_costs(graph_of<toy>().view(), p.microbatch_size, sizeof(float))};
+        const std::vector<told> ranks = tell_step(p, {});
+        for (int rank = 0; rank != grid.size(); ++rank) {
+            const told& mine = ranks[static_cast<std::size_t>(rank)];
+            const std::int64_t planned =
+                replica_bytes_on(model, grid.device_of(rank), p.data_degree, adamw_memory(sizeof(float)));
+            std::int64_t most = 0;
+            for (const auto& group : mine.groups) {
+                std::vector<telling_transport::tensor> all;
+                std::int64_t received = 0;
+                const bool shares = group.front().message.kind == message_kind::gradient_share;
+                int sent = 0;
+                for (const auto& one : group) {
+                    // The sum of the rank's share goes to all.
+                    if (one.sends && sent++ != 0 && !shares) { continue; }
+                    for (const auto& t : one.tensors) {
+                        for (const auto& other : all) { REQUIRE(!t.overlaps(other)); }
+                        all.push_back(t);
+                        if (one.sends || !shares) { continue; }
+                        received += static_cast<std::int64_t>(t.bytes);
+                        REQUIRE(std::any_of(mine.blocks.begin(), mine.blocks.end(), [&](const auto& block) {
+                            return t.inside(block) && static_cast<std::int64_t>(block.bytes) == planned;
+                        }));
+                    }
+                }
+                most = std::max(most, received);
+            }
+            CHECK(most <= planned);
+            // What is planned beside it is an element of every layer, and what aligns a share.
+            CHECK(most + (p.data_degree - 1) * static_cast<std::int64_t>(64 + 20 * sizeof(float)) >= planned);
+        }
+    }
+}
+
+TEST_CASE("more parts than are posted together are cut between rounds, by every replica alike") {
+    std::mt19937 random{38};
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (const int replicas : {2, 5, 6}) {
+        const rank_grid grid{rank_layout::pipeline_inside, 1, replicas};
+        std::vector<element_range> layers; // of some, not every replica has a share
+        std::size_t size = 0;
+        for (int l = 0; l != 500; ++l) {
+            layers.push_back({size, static_cast<std::size_t>(draw(0, 8))});
+            size += layers.back().size;
+        }
+        std::mutex mutex;
+        std::vector<std::vector<std::size_t>> ends(static_cast<std::size_t>(replicas));
+        threads::run_ranks(replicas, {}, [&](threads::transport& plain) {
+            telling_transport transport{plain};
+            const auto me = static_cast<std::size_t>(plain.rank());
+            std::vector<int> values(size, -1);
+            const auto each = [&](int r, auto use) {
+                for (const element_range& share : shares_of(std::span<const element_range>{layers}, replicas, r)) {
+                    for (std::size_t i = share.first; i != share.first + share.size; ++i) { use(values[i]); }
+                }
+            };
+            each(plain.rank(), [&](int& v) { v = plain.rank(); });
+            weight_exchange exchange{place_of(grid, plain.rank()), std::span<const element_range>{layers},
+                                     std::span{values}};
+            exchange.run(transport);
+            bool good = true;
+            for (int r = 0; r != replicas; ++r) {
+                each(r, [&](int v) { good = good && v == r; });
+            }
+            std::vector<std::size_t> mine;
+            for (const auto& group : transport.groups) {
+                std::size_t parts = 0;
+                for (const auto& one : group) { parts += one.tensors.size(); }
+                good = good && parts <= most_parts_together;
+                mine.push_back(group.size());
+            }
+            const std::lock_guard lock{mutex};
+            CHECK(good);
+            ends[me] = mine;
+        });
+        for (const auto& of_rank : ends) { CHECK(of_rank == ends.front()); }
+        CHECK((ends.front().size() == 1) == (replicas == 2));
     }
 }
 

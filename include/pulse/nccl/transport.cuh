@@ -27,7 +27,7 @@
 #include <pulse/launch/watch.hpp>
 #include <pulse/nccl/communicator.cuh>
 #include <pulse/nccl/connect.cuh>
-#include <pulse/nccl/grid_ranks.hpp>
+#include <pulse/nccl/grid_ranks.cuh>
 #include <pulse/nccl/host_collectives.cuh>
 #include <pulse/nccl/message_memory.cuh>
 #include <pulse/nccl/peer_stream.cuh>

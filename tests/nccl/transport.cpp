@@ -256,18 +256,21 @@ TEST_CASE("the gradients of a stage are summed over replicas in two groups of a 
 
 TEST_CASE("replicas whose hosts wait for their devices do not wait for each other, whichever of them are late") {
     std::mt19937 random{47};
-    plan p;
-    p.pipeline_degree = p.data_degree = 2;
-    p.microbatches = 1;
-    p.cut = draw_cut(blank_costs(graph_of<toy>().view(), 1, sizeof(float)), placement::folded, 2, 2, random);
-    p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
-    const auto want = run_replicated<toy, reference::backend<float>>(p, 13);
-    for (unsigned late = 0; late != 16; ++late) {
-        INFO("late ranks: " << late);
-        uneven_ranks::late = late;
-        // The second step makes graphs of every instruction, for which the host waits.
-        const nccl_run run = run_plan<uneven_ranks>(p, 13, 2);
-        for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
+    for (const auto& [devices, replicas] : {std::pair{2, 2}, std::pair{1, 3}}) {
+        plan p;
+        p.pipeline_degree = devices;
+        p.data_degree = replicas;
+        p.microbatches = 1;
+        p.cut = draw_cut(blank_costs(graph_of<toy>().view(), 1, sizeof(float)), placement::folded, devices, 2, random);
+        p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
+        const auto want = run_replicated<toy, reference::backend<float>>(p, 13);
+        for (unsigned late = 0; late != 1U << (devices * replicas); ++late) {
+            INFO("P ", devices, ", D ", replicas, ", late ranks: ", late);
+            uneven_ranks::late = late;
+            // The second step makes graphs of every instruction, for which the host waits.
+            const nccl_run run = run_plan<uneven_ranks>(p, 13, 2);
+            for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
+        }
     }
 }
 

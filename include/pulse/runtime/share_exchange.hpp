@@ -29,9 +29,9 @@ template <class T>
 /// order of for_each_round, and in as few groups as the transport takes.
 ///
 /// All replicas post the same groups. NCCL takes the calls of one in the order of their place: first the first call of
-/// every pair, by its own schedule of pairs, which is the same on both sides, then the second (scheduleP2pTasksToPlan in
-/// enqueue.cc). So it does not matter where it cuts a group into kernels: of the calls that are not over, the first has
-/// both its sides in the kernel that runs.
+/// every pair, by its own schedule of pairs, which is the same on both sides, then the second
+/// (scheduleP2pTasksToPlan in enqueue.cc). So it does not matter where it cuts a group into kernels: of the calls that
+/// are not over, the first has both its sides in the kernel that runs.
 class share_exchange {
 public:
     /// The parts to or from each replica, by its number; without parts there is no message.

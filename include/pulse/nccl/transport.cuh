@@ -51,9 +51,9 @@ namespace pulse::nccl {
 /// Messages of forward passes, of backward passes and between replicas have communicators and streams of their own, and
 /// each is a sequence of NCCL groups in one global order: follow() gives the groups of a plan, which prove_slots has
 /// shown not to hang; without it every message is a group. Between replicas, what is posted together is one. The host
-/// never waits for a transfer. A guard thread looks at all of them: when a rank has failed (NCCL's own error, the watch)
-/// or a transfer does not end, it aborts every communicator of this rank, so that whoever waits for a stream gets on,
-/// and the next call throws peer_failed with the first error.
+/// never waits for a transfer. A guard thread looks at all of them: when a rank has failed (NCCL's own error, the
+/// watch) or a transfer does not end, it aborts every communicator of this rank, so that whoever waits for a stream
+/// gets on, and the next call throws peer_failed with the first error.
 ///
 /// `sum`, `gather` and `broadcast` are of values on the host and go through `Control`.
 template <host_collectives Control>

@@ -38,8 +38,8 @@ struct laid_step {
         programs{lower(*of.planned, model)}, layout{lay_out(model, programs[static_cast<std::size_t>(device)])} {}
 };
 
-/// The same with every buffer, layer and pass of it looked up, and the slots of its transfers proved. What it is made of
-/// must outlive it.
+/// The same with every buffer, layer and pass of it looked up, and the slots of its transfers proved. What it is made
+/// of must outlive it.
 template <class Model, backend B>
 struct ready_step {
     using space = space_of<B>;

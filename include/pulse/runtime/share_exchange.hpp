@@ -38,8 +38,8 @@ public:
     using messages = std::vector<std::vector<message_part>>;
 
     share_exchange() = default;
-    /// On every replica alike. Messages are of `kind` and have this index; memory of their parts is given by then or,
-    /// for those that are received, by from().
+    /// On every replica alike. Messages are of `kind` and have this index. The memory of their parts must be known when
+    /// they are posted; that of parts that are received may be given by from().
     share_exchange(const replica_place& place, message_kind kind, int index, messages out, messages in) :
         out_{std::move(out)}, in_{std::move(in)} {
         std::size_t calls = 0;

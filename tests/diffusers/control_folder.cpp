@@ -8,7 +8,6 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/checkpoint/manifest.hpp>
 #include <pulse/diffusers/backbone.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
@@ -26,6 +25,7 @@
 #include <pulse/zoo/stable_diffusion.hpp>
 #include <pulse/zoo/uvit.hpp>
 
+#include <support/single_checkpoint.hpp>
 #include <support/skip.hpp>
 
 #include "folders.hpp"
@@ -136,12 +136,12 @@ TEST_CASE("a checkpoint becomes a ControlNet's folder, by its weights or its ave
     const scratch folder;
     const drawn_values weights_of{model_parameters<controlnet_tiny>(), 1};
     const drawn_values averages_of{model_parameters<controlnet_tiny>(), 2};
-    std::vector<train::named_tensor> tensors;
+    std::vector<named_tensor> tensors;
     for (std::size_t i = 0; i != weights_of.parameters.size(); ++i) {
         tensors.push_back(
             {.what = weights_of.parameters[i], .weight = weights_of.values[i], .average = averages_of.values[i]});
     }
-    train::save_checkpoint(folder.path / "checkpoint", tensors, {.step = 3});
+    save_single(folder.path / "checkpoint", tensors, {.step = 3});
     const auto become = [&](train::tensor_part part, weights_format format) {
         export_control<controlnet_tiny>(folder.path / "checkpoint", folder.path / "to", part, format);
     };

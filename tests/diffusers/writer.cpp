@@ -17,6 +17,8 @@
 #include <pulse/io/disk.hpp>
 #include <pulse/io/half.hpp>
 
+#include <support/single_checkpoint.hpp>
+
 #include "folders.hpp"
 
 namespace {
@@ -170,17 +172,17 @@ TEST_CASE("a checkpoint becomes a folder, by its weights or by its averages, and
     const drawn_values weights_of{model_parameters<ddpm_tiny>(), 1};
     const drawn_values averages_of{model_parameters<ddpm_tiny>(), 2};
     write_pipeline(folder.path / "from", 3);
-    std::vector<train::named_tensor> tensors;
+    std::vector<named_tensor> tensors;
     for (std::size_t i = 0; i != weights_of.parameters.size(); ++i) {
         tensors.push_back(
             {.what = weights_of.parameters[i], .weight = weights_of.values[i], .average = averages_of.values[i]});
     }
-    train::save_checkpoint(folder.path / "checkpoint", tensors, {.step = 3});
-    for (train::named_tensor& tensor : tensors) {
+    save_single(folder.path / "checkpoint", tensors, {.step = 3});
+    for (named_tensor& tensor : tensors) {
         tensor.what.name = label{"second."} + tensor.what.name.view();
         std::swap(tensor.weight, tensor.average);
     }
-    train::save_checkpoint(folder.path / "cascade", tensors, {.step = 3});
+    save_single(folder.path / "cascade", tensors, {.step = 3});
     train::checkpoint_reader reader{folder.path / "checkpoint"};
     for (const drawn_values* wanted : {&weights_of, &averages_of}) {
         const auto part = wanted == &weights_of ? train::tensor_part::weight : train::tensor_part::average;

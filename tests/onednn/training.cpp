@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include <support/random_plan.hpp>
+#include <support/single_checkpoint.hpp>
 #include <support/unpipelined.hpp>
-#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/onednn/adamw.hpp>
 #include <pulse/onednn/backend.hpp>
 #include <pulse/profile/analytic.hpp>
@@ -92,11 +92,11 @@ void append_tensors(std::vector<Tensor>& all, int layer, const State& arrays) {
 }
 
 void save(const std::filesystem::path& file, const training& run) {
-    std::vector<train::named_tensor> tensors;
+    std::vector<named_tensor> tensors;
     for (const auto& layer : run.layers) { // not a structured binding: clang 14 does not let a lambda use one
         append_tensors(tensors, layer.first, [&](std::size_t i) { return std::span<const float>{layer.second[i]}; });
     }
-    train::save_checkpoint(file, tensors, run.state);
+    save_single(file, tensors, run.state);
 }
 
 /// oneDNN with an update rule of one's own.
@@ -130,13 +130,13 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         const auto blocks = rank.runner().parameters().blocks();
         if (!resume.empty()) {
             train::rank_state kept = rank.read_state();
-            std::vector<train::named_tensor_ref> mine;
+            std::vector<train::checkpoint_tensor<float>> mine;
             for (const auto& block : blocks) {
                 append_tensors(mine, block.layer, [&](std::size_t i) {
                     return std::span{*arrays_of(kept)[i]}.subspan(block.first, block.size);
                 });
             }
-            const train::training_state from = train::load_checkpoint(resume, mine, train::checkpoint_match::some);
+            const train::training_state from = load_single(resume, mine);
             rank.set_state(kept, from.step, from.position);
         }
         std::vector<double> losses;

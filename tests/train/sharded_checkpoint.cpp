@@ -18,7 +18,6 @@
 
 #include <doctest/doctest.h>
 
-#include <pulse/checkpoint/checkpoint.hpp>
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/checkpoint/manifest.hpp>
 #include <pulse/checkpoint/merged.hpp>
@@ -31,6 +30,7 @@
 
 #include <io/scratch.hpp>
 #include <support/drawn_cases.hpp>
+#include <support/single_checkpoint.hpp>
 
 #include "checkpoint_world.hpp"
 
@@ -38,7 +38,9 @@ namespace sharded_test {
 
 using namespace pulse::train;
 using pulse::test::bytes_of;
+using pulse::test::named_tensor;
 using pulse::test::rank_state;
+using pulse::test::save_single;
 using pulse::test::world_shape;
 using pulse::threads::run_ranks;
 namespace fs = std::filesystem;
@@ -118,7 +120,7 @@ TEST_CASE("what one world saved, any other world loads, bit for bit; the merged 
         if (all.size() != tensors.size() || round > 12) { continue; }
         const fs::path merged = folder.path / "merged";
         const fs::path single = folder.path / "single";
-        save_checkpoint(single, all, pulse::test::state_at(version));
+        save_single(single, all, pulse::test::state_at(version));
         export_merged(folder.path / "deep" / "checkpoints", merged);
         CHECK(bytes_of(merged) == bytes_of(single));
         // A run goes on from a single file, whatever wrote it, and the file is merged into itself.
@@ -127,10 +129,10 @@ TEST_CASE("what one world saved, any other world loads, bit for bit; the merged 
         export_merged(single, merged);
         CHECK(bytes_of(merged) == bytes_of(single));
         if (round > 4) { continue; }
-        save_checkpoint(single, weights, pulse::test::state_at(version));
+        save_single(single, weights, pulse::test::state_at(version));
         export_merged(told[0].folder, merged, merged_content::weights);
         CHECK(bytes_of(merged) == bytes_of(single));
-        save_checkpoint(single, averages, pulse::test::state_at(version));
+        save_single(single, averages, pulse::test::state_at(version));
         export_merged(told[0].folder, merged, merged_content::averages);
         CHECK(bytes_of(merged) == bytes_of(single));
     }

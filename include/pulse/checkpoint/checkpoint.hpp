@@ -1,9 +1,7 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <span>
 #include <string>
@@ -11,7 +9,7 @@
 #include <vector>
 
 #include <pulse/core/separate.hpp>
-#include <pulse/io/safetensors.hpp>
+#include <pulse/io/safetensors_header.hpp>
 #include <pulse/model/parameter.hpp>
 
 namespace pulse::train {
@@ -37,12 +35,6 @@ struct checkpoint_tensor {
     std::span<T> average{};
 };
 
-using named_tensor = checkpoint_tensor<const float>;
-using named_tensor_ref = checkpoint_tensor<float>;
-
-/// Whether a checkpoint may hold tensors that were not asked for (`some`: one rank of a pipeline reads its part).
-enum class checkpoint_match : std::uint8_t { all, some };
-
 namespace detail {
 
 inline constexpr const char* checkpoint_format = "pulse-checkpoint/1";
@@ -61,8 +53,6 @@ template <class T>
 
 [[nodiscard]] PULSE_INLINE std::string checksum_text(unsigned long sum);
 
-[[nodiscard]] PULSE_INLINE std::string checksum_of(std::span<const std::byte> bytes);
-
 /// What the metadata of a checkpoint of one file say beside checksums.
 [[nodiscard]] PULSE_INLINE io::tensor_metadata metadata_of(const training_state& state);
 
@@ -73,31 +63,6 @@ template <class T>
 [[nodiscard]] PULSE_INLINE training_state state_of(const io::tensor_metadata& metadata, const std::string& name);
 
 } // namespace detail
-
-/// Writes one safetensors file, atomically: weights under their own names, moments and averages under `optimizer.m.`,
-/// `optimizer.v.` and `ema.`, the state and a CRC-32 per tensor in the metadata.
-///
-/// Tensors may come in any order and from any rank; equal content gives equal bytes. Throws input_error naming the
-/// tensor whose sizes disagree, or the file that cannot be written; the old file then stays in place.
-PULSE_INLINE void save_checkpoint(const std::filesystem::path& path, std::span<const named_tensor> tensors,
-                                  const training_state& state);
-
-/// Reads tensors of a safetensors file by their names into `tensors`; any type of file that holds them as F32 will do.
-///
-/// All names and shapes are checked before the first value is written, and CRC-32 values where the file has them.
-/// Throws input_error naming the file and the tensor that is missing, unexpected (`all`), damaged or of another shape.
-PULSE_INLINE void load_tensors(io::safetensors_file& file, const std::string& name,
-                               std::span<const named_tensor_ref> tensors, checkpoint_match match);
-
-/// Reads what save_checkpoint wrote: fills every non-empty span and returns the state. Throws as load_tensors does, and
-/// when the file is no checkpoint or its state is incomplete.
-[[nodiscard]] PULSE_INLINE training_state load_checkpoint(const std::filesystem::path& path,
-                                                          std::span<const named_tensor_ref> tensors,
-                                                          checkpoint_match match = checkpoint_match::all);
-
-/// Reads weights alone, from a checkpoint or from another tool's file (diffusion_pytorch_model.safetensors).
-PULSE_INLINE void load_weights(const std::filesystem::path& path, std::span<const named_tensor_ref> tensors,
-                               checkpoint_match match = checkpoint_match::some);
 
 } // namespace pulse::train
 

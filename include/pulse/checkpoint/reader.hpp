@@ -15,7 +15,7 @@
 
 namespace pulse::train {
 
-/// A complete checkpoint that is open for reading: a step's folder, or one file as save_checkpoint writes it.
+/// A complete checkpoint that is open for reading: a step's folder, or one file as export_merged writes it.
 ///
 /// Ranks read what they ask for and nothing else of the shards, however many ranks wrote them.
 class checkpoint_reader {

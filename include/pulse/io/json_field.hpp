@@ -14,13 +14,18 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
-#include <pulse/core/separate.hpp>
 
 namespace pulse::io {
 
 /// `text` for an error message: control characters of a damaged file stay out, and what is no UTF-8; what is longer
 /// than `most` is cut.
-[[nodiscard]] PULSE_INLINE std::string printable(std::string text, std::size_t most = 40);
+[[nodiscard]] inline std::string printable(std::string text, std::size_t most = 40) {
+    if (text.size() > most) { text = text.substr(0, most) + "..."; }
+    text = nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+               .get<std::string>();
+    for (char& c : text) { c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c; }
+    return text;
+}
 
 /// How the errors of a file name it.
 struct json_document {
@@ -156,7 +161,3 @@ private:
 };
 
 } // namespace pulse::io
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/io/json_field.ipp> // IWYU pragma: keep
-#endif

@@ -11,7 +11,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <pulse/core/separate.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
@@ -42,7 +41,21 @@ struct value_fault {
 };
 
 /// One sentence: which tensor, of which layer, stage and microbatch.
-[[nodiscard]] PULSE_INLINE std::string to_text(const value_fault& fault, const graph_view& model);
+[[nodiscard]] inline std::string to_text(const value_fault& fault, const graph_view& model) {
+    const auto layer = [&] { return "layer '" + model.layers[static_cast<std::size_t>(fault.layer)].name.str() + "'"; };
+    std::string what = "the model's input";
+    if (fault.where == value_fault::place::loss_gradient) {
+        what = "the gradient of the loss";
+    } else if (fault.where == value_fault::place::input_gradient) {
+        what = "the gradient of the input of " + layer();
+    } else if (fault.layer >= 0) {
+        what = "the output of " + layer();
+    } else if (fault.layer == conditioning_block) {
+        what = "the conditioning";
+    }
+    return what + " (stage " + std::to_string(fault.stage) + ", microbatch " + std::to_string(fault.microbatch) +
+           ") is the first that is not finite";
+}
 
 /// Looks at the tensors of a step as they are made and keeps the first of its rank that is not finite. Every look
 /// copies the tensor to the host: it is for finding a fault, not for training.
@@ -111,7 +124,3 @@ template <transport T>
 }
 
 } // namespace pulse
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/runtime/nan_trap.ipp> // IWYU pragma: keep
-#endif

@@ -1,10 +1,11 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include <pulse/core/error.hpp>
-#include <pulse/core/separate.hpp>
 
 namespace pulse::train {
 
@@ -19,10 +20,19 @@ struct not_finite_error : error {
 ///
 /// `losses`: of every microbatch of a step. `squares`: sums of squared gradients, `parts` of the conditioning module
 /// first, then `parts` of every layer.
-PULSE_INLINE void require_finite(std::span<const double> losses, std::span<const double> squares, std::size_t parts);
+inline void require_finite(std::span<const double> losses, std::span<const double> squares, std::size_t parts) {
+    const auto fail = [](const std::string& what) {
+        throw not_finite_error{what + " is not finite: a smaller learning rate may help"};
+    };
+    for (std::size_t m = 0; m != losses.size(); ++m) {
+        if (!(std::abs(losses[m]) < 1e30)) { fail("the loss of microbatch " + std::to_string(m)); }
+    }
+    for (std::size_t i = 0; i != squares.size(); ++i) {
+        if (std::isfinite(squares[i])) { continue; }
+        const std::size_t position = i / parts;
+        fail("the gradient of " +
+             (position == 0 ? std::string{"the conditioning module"} : "layer " + std::to_string(position - 1)));
+    }
+}
 
 } // namespace pulse::train
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/train/not_finite.ipp> // IWYU pragma: keep
-#endif

@@ -1,10 +1,11 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include <pulse/core/separate.hpp>
 #include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
@@ -49,11 +50,56 @@ struct stage_footprint {
 /// one output gradient and writes the one before it, so two alternating slots suffice. Gradients of outputs that close
 /// a residual are read again by the part that opened it, and alternate in two more. The deferred tensors share one
 /// slot.
-[[nodiscard]] PULSE_CONSTEXPR stage_footprint lay_out_stage(const cost_table& costs, int first, int last,
-                                                            const std::vector<char>& held_apart, bool split_backward);
+[[nodiscard]] constexpr stage_footprint lay_out_stage(const cost_table& costs, int first, int last,
+                                                      const std::vector<char>& held_apart, bool split_backward) {
+    stage_footprint made{};
+    made.first_layer = first;
+    made.layers.resize(static_cast<std::size_t>(last - first + 1), layer_offsets{});
+    const auto take = [](std::int64_t& end, std::int64_t bytes) {
+        const std::int64_t at = end;
+        end += aligned(bytes);
+        return at;
+    };
+    const chain_costs chain = costs.chain_of(first);
+    if (first == chain.first_layer) { made.input = take(made.saved_bytes, chain.input_bytes); }
+    std::int64_t largest_deferred = 0;
+    for (int l = first; l <= last; ++l) {
+        const layer_cost& cost = costs.layers[static_cast<std::size_t>(l)];
+        layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
+        at.saved = take(made.saved_bytes, cost.saved_bytes);
+        if (held_apart[static_cast<std::size_t>(l)] == 0) { at.output = take(made.saved_bytes, cost.output_bytes); }
+        largest_deferred = largest_deferred < cost.deferred_bytes ? cost.deferred_bytes : largest_deferred;
+        if (split_backward) {
+            if (l < last) { at.output_gradient = take(made.deferred_bytes, cost.gradient_bytes()); }
+            at.deferred = take(made.deferred_bytes, cost.deferred_bytes);
+        }
+    }
+    if (!split_backward) {
+        // Two slots in turns for gradients that the next layer alone reads, and two for those of outputs that close a
+        // residual: the part that opened it reads them, too.
+        std::array<std::int64_t, 2> bytes{};
+        std::array<int, 2> count{};
+        const auto closes = [&](int l) {
+            return l != 0 && costs.layers[static_cast<std::size_t>(l) - 1].open_bytes != 0 &&
+                           costs.layers[static_cast<std::size_t>(l)].open_bytes == 0
+                       ? 1U
+                       : 0U;
+        };
+        for (int l = first; l < last; ++l) {
+            bytes[closes(l)] =
+                std::max(bytes[closes(l)], aligned(costs.layers[static_cast<std::size_t>(l)].gradient_bytes()));
+            ++count[closes(l)];
+        }
+        const std::array<std::int64_t, 2> begin{0, std::min(count[0], 2) * bytes[0]};
+        const std::int64_t deferred = begin[1] + std::min(count[1], 2) * bytes[1];
+        for (int l = last; l >= first; --l) {
+            layer_offsets& at = made.layers[static_cast<std::size_t>(l - first)];
+            if (l < last) { at.output_gradient = begin[closes(l)] + --count[closes(l)] % 2 * bytes[closes(l)]; }
+            at.deferred = deferred;
+        }
+        made.deferred_bytes = deferred + aligned(largest_deferred);
+    }
+    return made;
+}
 
 } // namespace pulse
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/plan/stage_footprint.ipp> // IWYU pragma: keep
-#endif

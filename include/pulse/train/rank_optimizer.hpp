@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
-#include <pulse/core/separate.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/any_transport.hpp>
@@ -58,8 +57,21 @@ struct optimizer_options {
 };
 
 /// The options. Throws input_error naming what is out of range.
-[[nodiscard]] PULSE_INLINE const optimizer_options& require_good(std::size_t layers, std::size_t microbatches,
-                                                                 const optimizer_options& o);
+[[nodiscard]] inline const optimizer_options& require_good(std::size_t layers, std::size_t microbatches,
+                                                           const optimizer_options& o) {
+    const auto require = [](bool good, const char* what) {
+        if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
+    };
+    require(layers > 0, "a model has at least 1 layer");
+    require(microbatches > 0, "a step has at least 1 microbatch");
+    require(o.constants.beta1 >= 0 && o.constants.beta1 < 1, "beta1 must be at least 0 and below 1");
+    require(o.constants.beta2 >= 0 && o.constants.beta2 < 1, "beta2 must be at least 0 and below 1");
+    require(o.constants.epsilon > 0, "epsilon must be above 0");
+    require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
+    require(o.clip_norm >= 0, "clip_norm must be at least 0");
+    require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
+    return o;
+}
 
 /// Weights, moments and average of all of a rank's parameters, in their order: what a checkpoint keeps.
 struct rank_state {
@@ -333,7 +345,3 @@ private:
 };
 
 } // namespace pulse::train
-
-#ifndef PULSE_SEPARATE_COMPILATION
-#include <pulse/train/rank_optimizer.ipp> // IWYU pragma: keep
-#endif

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <initializer_list>
 #include <iterator>
-#include <span>
+#include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -117,43 +118,24 @@ inline constexpr std::array drawing_keys{"algorithm_type",
                                          "variance_type",
                                          "set_alpha_to_zero"};
 
-inline constexpr std::array training_keys{
-    "num_train_timesteps",   "beta_schedule",   "beta_start",    "beta_end",
-    "trained_betas",         "prediction_type", "timestep_type", "use_flow_sigmas",
-    "rescale_betas_zero_snr"};
+/// Words of a key, and what they mean.
+template <class Value>
+using words = std::initializer_list<std::pair<std::string_view, Value>>;
 
-/// Reads keys of a scheduler into values that stand where a file has none.
-struct scheduler_keys {
-    const io::json_field& root;
+inline const words<train::beta_shape> beta_words{{"linear", train::beta_shape::linear},
+                                                 {"scaled_linear", train::beta_shape::scaled_linear},
+                                                 {"squaredcos_cap_v2", train::beta_shape::squared_cosine},
+                                                 {"sigmoid", train::beta_shape::sigmoid}};
+inline const words<train::prediction_type> prediction_words{{"epsilon", train::prediction_type::epsilon},
+                                                            {"v_prediction", train::prediction_type::velocity},
+                                                            {"sample", train::prediction_type::sample}};
+inline const words<bool> velocity_words{{"epsilon", false}, {"v_prediction", true}};
+inline const words<train::timestep_spacing> spacing_words{{"leading", train::timestep_spacing::leading},
+                                                          {"trailing", train::timestep_spacing::trailing},
+                                                          {"linspace", train::timestep_spacing::linspace}};
 
-    void operator()(const char* name, double& value) const {
-        if (root.has(name)) { value = root[name].number(); }
-    }
-    void operator()(const char* name, int& value) const {
-        if (root.has(name)) { value = root[name].small_integer(); }
-    }
-    void operator()(const char* name, bool& value) const {
-        if (root.has(name)) { value = root[name].boolean(); }
-    }
-};
-
-/// Throws input_error naming a key that is neither known nor off.
-inline void require_known(const nlohmann::json& config, std::span<const char* const> keys, const auto& refuse) {
-    for (const auto& [key, value] : config.items()) {
-        const auto is_key = [&name = key](const char* known) { return known == name; };
-        const bool known = std::ranges::any_of(keys, is_key) || std::ranges::any_of(drawing_keys, is_key);
-        if (key.starts_with('_') || known || value == false) { continue; }
-        refuse(key, "does not know this key, which may change the noise");
-    }
-}
-
-[[nodiscard]] inline train::rectified_flow read_flow(const io::json_field& root, const nlohmann::json& config,
-                                                     const auto& refuse) {
-    constexpr std::array keys{"num_train_timesteps", "shift", "base_shift", "max_shift", "base_image_seq_len",
-                              "max_image_seq_len"};
-    require_known(config, keys, refuse);
-    train::rectified_flow flow;
-    const scheduler_keys take{root};
+/// What is read and written, as take(key, value) or take(key, value, words): of flow matching, EDM and betas.
+inline constexpr auto flow_keys = [](auto& flow, const auto& take) {
     take("num_train_timesteps", flow.train_steps);
     take("shift", flow.shift);
     take("use_dynamic_shifting", flow.by_size);
@@ -161,27 +143,75 @@ inline void require_known(const nlohmann::json& config, std::span<const char* co
     take("max_shift", flow.max_shift);
     take("base_image_seq_len", flow.base_image_seq_len);
     take("max_image_seq_len", flow.max_image_seq_len);
-    if (flow.by_size && root.has("time_shift_type") && root["time_shift_type"].text() != "exponential") {
-        refuse("time_shift_type", "shifts exponentially alone");
-    }
-    return flow;
-}
-[[nodiscard]] inline train::edm_noise read_edm(const io::json_field& root, const nlohmann::json& config,
-                                               const auto& refuse) {
-    constexpr std::array keys{"num_train_timesteps", "sigma_min", "sigma_max",      "sigma_data",
-                              "sigma_schedule",      "rho",       "prediction_type"};
-    require_known(config, keys, refuse);
-    train::edm_noise edm;
-    const scheduler_keys take{root};
+};
+inline constexpr auto edm_keys = [](auto& edm, const auto& take) {
     take("num_train_timesteps", edm.train_steps);
     take("sigma_min", edm.sigma_min);
     take("sigma_max", edm.sigma_max);
     take("sigma_data", edm.sigma_data);
     take("rho", edm.rho);
-    if (root.has("prediction_type")) {
-        edm.velocity = root["prediction_type"].one_of<bool>({{"epsilon", false}, {"v_prediction", true}});
+    take("prediction_type", edm.velocity, velocity_words);
+};
+inline constexpr auto beta_keys = [](auto& of, const auto& take) {
+    take("num_train_timesteps", of.train_steps);
+    take("beta_start", of.beta_start);
+    take("beta_end", of.beta_end);
+    take("beta_schedule", of.betas, beta_words);
+    take("trained_betas", of.trained_betas);
+    take("clip_sample", of.clip_sample);
+    take("clip_sample_range", of.clip_sample_range);
+    take("set_alpha_to_one", of.set_alpha_to_one);
+    take("steps_offset", of.steps_offset);
+    take("prediction_type", of.prediction, prediction_words);
+    take("timestep_spacing", of.spacing, spacing_words);
+    take("rescale_betas_zero_snr", of.zero_terminal_snr);
+};
+
+/// Reads keys of a scheduler into values that stand where a file has none.
+struct key_reader {
+    const io::json_field& root;
+
+    template <class Value>
+    void operator()(const char* key, Value& value) const {
+        if (!root.has(key)) { return; }
+        if constexpr (std::is_same_v<Value, double>) {
+            value = root[key].number();
+        } else if constexpr (std::is_same_v<Value, int>) {
+            value = root[key].small_integer();
+        } else if constexpr (std::is_same_v<Value, bool>) {
+            value = root[key].boolean();
+        } else {
+            for (const io::json_field& one : root[key].list()) { value.push_back(one.number()); }
+        }
     }
-    return edm;
+    template <class Value>
+    void operator()(const char* key, Value& value, words<Value> all) const {
+        if (root.has(key)) { value = root[key].one_of(all); }
+    }
+};
+
+/// Text of a scheduler with the keys of `of`.
+[[nodiscard]] inline std::string print_keys(const std::string& name, const auto& of, const auto& keys) {
+    nlohmann::ordered_json out{{"_class_name", name}};
+    keys(of, [&]<class... Value>(const char* key, const auto& value, const words<Value>&... all) {
+        out[key] = value;
+        if constexpr (requires { value.empty(); }) {
+            if (value.empty()) { out[key] = nullptr; }
+        }
+        ((out[key] = std::ranges::find(all, value, &std::pair<std::string_view, Value>::second)->first), ...);
+    });
+    return out.dump(2) + "\n";
+}
+
+/// Throws input_error naming a key that is none of `keys` or `others`, draws nothing and is not off.
+void require_known(const nlohmann::json& config, const auto& of, const auto& keys, std::set<std::string_view> others,
+                   const auto& refuse) {
+    others.insert(drawing_keys.begin(), drawing_keys.end());
+    keys(of, [&](const char* key, const auto&...) { others.insert(key); });
+    for (const auto& [key, value] : config.items()) {
+        if (key.starts_with('_') || others.contains(key) || value == false) { continue; }
+        refuse(key, "does not know this key, which may change the noise");
+    }
 }
 
 /// A key and its value as messages have them.
@@ -233,14 +263,25 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         return read;
     };
     const std::string asked = root["_class_name"].text();
+    const detail::key_reader take{root};
     if (asked == "FlowMatchEulerDiscreteScheduler" || asked == "FlowMatchHeunDiscreteScheduler") {
-        return checked({.flow = detail::read_flow(root, json, refuse)});
+        train::rectified_flow flow;
+        detail::require_known(json, flow, detail::flow_keys, {}, refuse);
+        detail::flow_keys(flow, take);
+        if (flow.by_size && root.has("time_shift_type") && root["time_shift_type"].text() != "exponential") {
+            refuse("time_shift_type", "shifts exponentially alone");
+        }
+        return checked({.flow = flow});
     }
     if (asked == "EDMEulerScheduler" || asked == "EDMDPMSolverMultistepScheduler") {
-        return checked({.edm = detail::read_edm(root, json, refuse)});
+        train::edm_noise edm;
+        detail::require_known(json, edm, detail::edm_keys, {"sigma_schedule"}, refuse);
+        detail::edm_keys(edm, take);
+        return checked({.edm = edm});
     }
     const detail::scheduler_class& kind = detail::scheduler_class_of(root["_class_name"]);
-    detail::require_known(json, detail::training_keys, refuse);
+    train::scheduler_settings read;
+    detail::require_known(json, read, detail::beta_keys, {"timestep_type", "use_flow_sigmas"}, refuse);
     if (root.has("use_flow_sigmas") && root["use_flow_sigmas"].boolean()) {
         refuse("use_flow_sigmas", "does not train by flow matching");
     }
@@ -248,7 +289,6 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         refuse("timestep_type", "trains with \"discrete\" alone");
     }
 
-    train::scheduler_settings read;
     read.spacing = kind.spacing;
     read.set_alpha_to_one = kind.set_alpha_to_one;
     read.clip_sample = kind.clips;
@@ -257,40 +297,13 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         read.beta_end = 0.012;
         if (kind.spacing == detail::leading) { read.betas = train::beta_shape::scaled_linear; }
     }
-    const auto take = [&](const char* name, auto& value, const auto& get) {
-        if (root.has(name)) { value = get(root[name]); }
-    };
-    const detail::scheduler_keys take_plain{root};
-    take_plain("num_train_timesteps", read.train_steps);
-    take("beta_schedule", read.betas, [](const io::json_field& field) {
-        return field.one_of<train::beta_shape>({{"linear", train::beta_shape::linear},
-                                                {"scaled_linear", train::beta_shape::scaled_linear},
-                                                {"squaredcos_cap_v2", train::beta_shape::squared_cosine},
-                                                {"sigmoid", train::beta_shape::sigmoid}});
+    detail::beta_keys(read, [&](std::string_view key, auto& value, const auto&... all) {
+        // Of other classes these keys are left over from another scheduler, and not read.
+        const bool read_by_class = key == "set_alpha_to_one"        ? kind.reads_alpha
+                                   : key.starts_with("clip_sample") ? kind.clips
+                                                                    : true;
+        if (read_by_class) { take(key.data(), value, all...); }
     });
-    take_plain("beta_start", read.beta_start);
-    take_plain("beta_end", read.beta_end);
-    if (root.has("trained_betas")) {
-        for (const io::json_field& beta : root["trained_betas"].list()) { read.trained_betas.push_back(beta.number()); }
-    }
-    take_plain("rescale_betas_zero_snr", read.zero_terminal_snr);
-    take("prediction_type", read.prediction, [](const io::json_field& field) {
-        return field.one_of<train::prediction_type>({{"epsilon", train::prediction_type::epsilon},
-                                                     {"v_prediction", train::prediction_type::velocity},
-                                                     {"sample", train::prediction_type::sample}});
-    });
-    take("timestep_spacing", read.spacing, [](const io::json_field& field) {
-        return field.one_of<train::timestep_spacing>({{"leading", train::timestep_spacing::leading},
-                                                      {"trailing", train::timestep_spacing::trailing},
-                                                      {"linspace", train::timestep_spacing::linspace}});
-    });
-    take_plain("steps_offset", read.steps_offset);
-    // Of other classes these keys are left over from another scheduler, and not read.
-    if (kind.reads_alpha) { take_plain("set_alpha_to_one", read.set_alpha_to_one); }
-    if (kind.clips) {
-        take_plain("clip_sample", read.clip_sample);
-        take_plain("clip_sample_range", read.clip_sample_range);
-    }
     return checked(read);
 }
 
@@ -299,47 +312,10 @@ PULSE_INLINE std::string class_of(const train::scheduler_settings& settings) {
 }
 
 PULSE_INLINE std::string print_scheduler(const train::scheduler_settings& settings) {
-    constexpr std::array betas{"linear", "scaled_linear", "squaredcos_cap_v2", "sigmoid"};
-    constexpr std::array predictions{"epsilon", "v_prediction", "sample"};
-    constexpr std::array spacings{"leading", "trailing", "linspace"};
-    nlohmann::ordered_json out;
-    out["_class_name"] = class_of(settings);
-    if (settings.flow) {
-        const train::rectified_flow& flow = *settings.flow;
-        out["num_train_timesteps"] = flow.train_steps;
-        out["shift"] = flow.shift;
-        out["use_dynamic_shifting"] = flow.by_size;
-        out["base_shift"] = flow.base_shift;
-        out["max_shift"] = flow.max_shift;
-        out["base_image_seq_len"] = flow.base_image_seq_len;
-        out["max_image_seq_len"] = flow.max_image_seq_len;
-        return out.dump(2) + "\n";
-    }
-    if (settings.edm) {
-        const train::edm_noise& edm = *settings.edm;
-        out["num_train_timesteps"] = edm.train_steps;
-        out["sigma_min"] = edm.sigma_min;
-        out["sigma_max"] = edm.sigma_max;
-        out["sigma_data"] = edm.sigma_data;
-        out["rho"] = edm.rho;
-        out["prediction_type"] = edm.velocity ? "v_prediction" : "epsilon";
-        return out.dump(2) + "\n";
-    }
-    out["num_train_timesteps"] = settings.train_steps;
-    out["beta_start"] = settings.beta_start;
-    out["beta_end"] = settings.beta_end;
-    out["beta_schedule"] = betas[static_cast<std::size_t>(settings.betas)];
-    out["trained_betas"] = nullptr;
-    if (!settings.trained_betas.empty()) { out["trained_betas"] = settings.trained_betas; }
-    out["clip_sample"] = settings.clip_sample;
-    out["clip_sample_range"] = settings.clip_sample_range;
-    out["set_alpha_to_one"] = settings.set_alpha_to_one;
-    out["steps_offset"] = settings.steps_offset;
-    out["prediction_type"] = predictions[static_cast<std::size_t>(settings.prediction)];
-    out["thresholding"] = false;
-    out["timestep_spacing"] = spacings[static_cast<std::size_t>(settings.spacing)];
-    out["rescale_betas_zero_snr"] = settings.zero_terminal_snr;
-    return out.dump(2) + "\n";
+    const std::string name = class_of(settings);
+    if (settings.flow) { return detail::print_keys(name, *settings.flow, detail::flow_keys); }
+    if (settings.edm) { return detail::print_keys(name, *settings.edm, detail::edm_keys); }
+    return detail::print_keys(name, settings, detail::beta_keys);
 }
 
 PULSE_INLINE train::scheduler_settings read_scheduler(const std::filesystem::path& folder) {

@@ -15,7 +15,6 @@
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/partition/cascade.hpp>
 #include <pulse/partition/merge_layers.hpp>
-#include <pulse/partition/traffic.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
@@ -103,19 +102,8 @@ inline void require_cascade(const tune_candidate& c) {
     ask.recompute = c.recompute;
     step.problem = make_cascade_problem(first, cut.first, second, cut.second, ask);
 
-    plan made{};
-    made.model = costs.model;
-    made.pipeline_degree = c.pipeline_degree;
-    made.microbatches = c.microbatches;
-    made.microbatch_size = costs.microbatch_size;
-    made.split_backward = c.split_backward;
-    made.routing = c.routing;
-    made.recompute = c.recompute;
-    made.cut = ready.cut;
+    plan made = unordered_plan(costs, ready.cut, c, 0);
     made.further_chains = step.problem.further_chains;
-    const traffic moved = traffic_of(made.cut, costs, c.routing);
-    made.predicted.boundary_bytes = moved.boundary() * c.microbatches;
-    made.predicted.skip_bytes = moved.skip() * c.microbatches;
 
     // A device steps its parameters behind its last pass.
     const step_model model{made, costs};

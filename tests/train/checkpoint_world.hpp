@@ -97,6 +97,25 @@ struct rank_state {
     }
 };
 
+/// Adds the ranges of a flat array in which parameters lie one behind another, of which `values` are the elements
+/// `first` and those that follow.
+inline void append_ranges(std::vector<train::tensor_range<float>>& all, std::span<const parameter> parameters,
+                          train::tensor_part part, std::int64_t first, std::span<float> values) {
+    const std::int64_t last = first + static_cast<std::int64_t>(values.size());
+    std::int64_t begin = 0;
+    for (const parameter& what : parameters) {
+        const std::int64_t end = begin + what.elements();
+        const std::int64_t from = std::max(first, begin);
+        const std::int64_t to = std::min(last, end);
+        if (from < to || (begin == end && first <= begin && begin <= last)) {
+            all.push_back(
+                {what, part, from - begin,
+                 values.subspan(static_cast<std::size_t>(from - first), static_cast<std::size_t>(to - from))});
+        }
+        begin = end;
+    }
+}
+
 /// Memory of the world's rank r P + p, all of it filled with another version's values.
 [[nodiscard]] inline rank_state state_of_rank(const std::vector<parameter>& model, const world_shape& shape, int rank) {
     const auto p = static_cast<std::size_t>(rank % shape.pipeline);
@@ -112,7 +131,7 @@ struct rank_state {
         const std::int64_t first = cut ? elements * r / shape.data : 0;
         const std::int64_t last = cut ? elements * (r + 1) / shape.data : elements;
         auto& memory = state.memory.emplace_back(static_cast<std::size_t>(last - first), 0.0F);
-        train::append_ranges<float>(state.ranges, stage, static_cast<train::tensor_part>(part), first, memory);
+        append_ranges(state.ranges, stage, static_cast<train::tensor_part>(part), first, memory);
     }
     state.fill(0xABCDEF);
     return state;

@@ -306,10 +306,6 @@ TEST_CASE("what does not fit the checkpoint is refused by name") {
     CHECK_THROWS_AS(sharded_checkpoints<>({.folder = ""}), pulse::input_error);
     CHECK_THROWS_AS(sharded_checkpoints<>({.folder = "a", .keep = -1}), pulse::input_error);
     CHECK_THROWS_AS(sharded_checkpoints<>({.folder = "a", .piece_elements = 0}), pulse::input_error);
-    std::vector<tensor_range<float>> ranges;
-    std::vector<float> values(18);
-    CHECK_THROWS_WITH_AS(append_ranges<float>(ranges, two_tensors, tensor_part::weight, 0, values),
-                         doctest::Contains("0 to 18 of parameters that have 17"), pulse::input_error);
 }
 
 TEST_CASE("the last K stay, by when they were written; steps may come again") {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include <pulse/checkpoint/checkpoint.hpp>
-#include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/model/parameter.hpp>
 
@@ -34,32 +32,6 @@ struct tensor_range {
         return detail::tensor_prefixes[static_cast<std::size_t>(part)] + std::string{prefix} + what.name.str();
     }
 };
-
-/// The ranges of a flat array in which parameters lie one behind another, of which `values` are the elements `first`
-/// and those that follow. Optimizer state that is sharded over replicas is such a share of a stage's array.
-///
-/// Throws input_error when the share ends behind the last parameter.
-template <class T>
-void append_ranges(std::vector<tensor_range<T>>& all, std::span<const parameter> parameters, tensor_part part,
-                   std::int64_t first, std::span<T> values) {
-    const std::int64_t last = first + static_cast<std::int64_t>(values.size());
-    std::int64_t begin = 0;
-    for (const parameter& what : parameters) {
-        const std::int64_t end = begin + what.elements();
-        const std::int64_t from = std::max(first, begin);
-        const std::int64_t to = std::min(last, end);
-        if (from < to || (begin == end && first <= begin && begin <= last)) {
-            all.push_back(
-                {what, part, from - begin,
-                 values.subspan(static_cast<std::size_t>(from - first), static_cast<std::size_t>(to - from))});
-        }
-        begin = end;
-    }
-    if (first < 0 || last > begin) {
-        throw input_error("checkpoint: elements " + std::to_string(first) + " to " + std::to_string(last) +
-                          " of parameters that have " + std::to_string(begin));
-    }
-}
 
 /// The ranges of whole tensors; spans that are empty are not kept.
 template <class T>

@@ -38,7 +38,7 @@ enum class random_stream : std::uint64_t {
     timesteps,        ///< diffusion time of each training sample
     noise,            ///< noise added to each training sample
     sample_start,     ///< first x_T of each generated image
-    sample_noise,     ///< noise of the sampler's steps when eta > 0
+    sample_noise,     ///< drawn by nobody: it keeps the place of those that follow
     synthetic_images, ///< data that are made up
     synthetic_text,   ///< text states that are made up
     crop,             ///< where a picture is cropped

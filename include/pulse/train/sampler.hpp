@@ -23,7 +23,6 @@ concept predictor = std::invocable<Predict&, std::span<const float>, std::span<c
 /// How images are drawn.
 struct ddim_options {
     int steps = 50;      ///< network evaluations, 1 to the schedule's steps
-    double eta = 0.0;    ///< 0: deterministic; 1: as noisy as DDPM
     bool clip_x0 = true; ///< keep each estimate of the image in [-1, 1]
     prediction_type prediction = prediction_type::epsilon;
     std::uint64_t seed = 0;
@@ -107,20 +106,10 @@ void ddim_walk(const noise_schedule& schedule, const ddim_options& options, cons
             }
         }
 
-        const double bar = schedule.alpha_cumprod(t);
         const double bar_next = next < 0 ? rules.last_alpha_cumprod : schedule.alpha_cumprod(next);
-        const double fresh = options.eta * std::sqrt((1.0 - bar_next) / (1.0 - bar) * (1.0 - bar / bar_next));
-        const auto kept = static_cast<float>(std::sqrt(std::max(0.0, 1.0 - bar_next - fresh * fresh)));
+        const auto kept = static_cast<float>(std::sqrt(1.0 - bar_next));
         const auto signal = static_cast<float>(std::sqrt(bar_next));
         for (std::size_t e = 0; e != elements; ++e) { images[e] = signal * x0[e] + kept * noise[e]; }
-        if (fresh > 0.0) {
-            // One stream per time: element e of sample k draws the same number whatever the number of steps or samples.
-            const auto stream =
-                static_cast<std::uint64_t>(random_stream::sample_noise) + (static_cast<std::uint64_t>(t + 1) << 32U);
-            random_source{options.seed, stream}.fill_normal(options.first_sample * (elements / samples), answer);
-            const auto factor = static_cast<float>(fresh);
-            for (std::size_t e = 0; e != elements; ++e) { images[e] += factor * answer[e]; }
-        }
     }
 }
 
@@ -149,7 +138,6 @@ void euler_walk(std::span<const noise_level> levels, std::size_t samples, std::s
 template <predictor Predict>
 void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
                  std::span<float> images, Predict&& predict) {
-    if (!(options.eta >= 0.0 && options.eta <= 1.0)) { throw input_error("sampler: eta must be 0 to 1"); }
     require_predictable(schedule, options.prediction);
     const auto times = ddim_timesteps(schedule, options.steps);
     std::vector<sampling_step> steps;

@@ -19,11 +19,8 @@ namespace pulse {
 /// How often to measure. A sweep runs every pass of every layer once.
 struct measure_options {
     int warm_up_sweeps{2};
-    /// The least number of timed sweeps; their median counts.
+    /// Timed sweeps, whose median counts.
     int sweeps{9};
-    /// Sweeps go on until this much time was measured in all, or max_sweeps is reached.
-    double min_time_us{0.0};
-    int max_sweeps{1000};
 };
 
 /// Runs one pass of one layer on a real backend: `run(layer, pass)` returns when it is done, or gives the microseconds
@@ -56,8 +53,6 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
                                        label device_name, Runner&& run, const measure_options& options = {}) {
     if (options.warm_up_sweeps < 0) { throw input_error("measure: warm_up_sweeps must be at least 0"); }
     if (options.sweeps < 1) { throw input_error("measure: sweeps must be at least 1"); }
-    if (!(options.min_time_us >= 0.0)) { throw input_error("measure: min_time_us must be at least 0"); }
-    if (options.max_sweeps < options.sweeps) { throw input_error("measure: max_sweeps must be at least sweeps"); }
     cost_table table = blank_costs(graph, microbatch_size, scalar_bytes);
     table.device = device_name;
 
@@ -69,7 +64,6 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
     const std::size_t layers = graph.layers.size();
     std::vector<samples> measured(layers);
     std::vector<double> sweeps_us;
-    double measured_us = 0.0;
     double sweep_us = 0.0;
     const auto timed = [&run, &sweep_us](std::size_t layer, pass op, std::vector<double>* keep) {
         double us = 0.0;
@@ -96,11 +90,10 @@ template <class Clock = std::chrono::steady_clock, layer_runner Runner>
         }
     };
     for (int i = 0; i != options.warm_up_sweeps; ++i) { sweep(false); }
-    for (int i = 0; i < options.sweeps || (measured_us < options.min_time_us && i < options.max_sweeps); ++i) {
+    for (int i = 0; i != options.sweeps; ++i) {
         sweep_us = 0.0;
         sweep(true);
         sweeps_us.push_back(sweep_us);
-        measured_us += sweep_us;
     }
 
     double medians_us = 0.0;

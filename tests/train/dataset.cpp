@@ -136,7 +136,7 @@ TEST_CASE("labels follow their images; without shuffling the order is the file's
     const image_dataset shuffled{1, 1, 1, bytes, {.seed = 2}, labels};
     const image_dataset plain{1, 1, 1, bytes, {.shuffle = false}, labels};
     for (std::uint64_t p = 0; p != 120; ++p) {
-        CHECK(shuffled.label_at(p) == 100 + static_cast<int>(shuffled.index_at(p)));
+        CHECK(shuffled.labels()[shuffled.index_at(p)] == 100 + shuffled.index_at(p));
         CHECK(plain.index_at(p) == p % 50);
     }
 }
@@ -151,13 +151,13 @@ TEST_CASE("a shrunk set is the means of squares, at the same positions") {
     REQUIRE(small.height() == 4);
     REQUIRE(small.width() == 5);
     REQUIRE(small.channels() == channels);
+    CHECK(std::ranges::equal(small.labels(), labels));
     CHECK(small.options().padding == 1);
     std::vector<float> large_image(set.elements());
     std::vector<float> image(small.elements());
     for (std::uint64_t position = 0; position != 20; ++position) {
         CHECK(small.index_at(position) == set.index_at(position));
         CHECK(small.flipped_at(position) == set.flipped_at(position));
-        CHECK(small.label_at(position) == labels[set.index_at(position)]);
         set.batch(position, large_image);
         small.batch(position, image);
         for (std::size_t e = 0; e != image.size(); ++e) {

@@ -100,11 +100,6 @@ public:
     [[nodiscard]] bool flipped_at(std::uint64_t position) const noexcept {
         return options_.horizontal_flip && random_source{options_.seed, random_stream::flip}.below(2, position) == 1U;
     }
-    /// Label of the image at a global position; 0 when the set has no labels.
-    [[nodiscard]] int label_at(std::uint64_t position) const noexcept {
-        return labels_.empty() ? 0 : labels_[index_at(position)];
-    }
-
     /// Image `index` (height x width x channels), as it is stored but for the padding and, if asked, mirrored.
     void image(std::uint32_t index, bool flip, std::span<float> out) const {
         std::fill(out.begin(), out.end(), -1.0F);

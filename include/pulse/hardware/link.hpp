@@ -28,8 +28,6 @@ struct link {
 /// Both NVLinks 2 between neighbours on the ring of a DGX-1 with V100, 25 GB/s each (NVIDIA DGX-1 with Tesla V100
 /// whitepaper, 2017: six links, two pairs and two single ones to four of the other seven).
 inline constexpr link nvlink2_pair{.latency_us = 3.0, .bandwidth_gb_per_s = 50.0};
-/// All six NVLinks 2 of a V100, through a switch (NVIDIA Tesla V100 datasheet: 300 GB/s both ways together).
-inline constexpr link nvlink2{.latency_us = 3.0, .bandwidth_gb_per_s = 150.0};
 /// NVLink 3 of an A100 (NVIDIA A100 datasheet: 600 GB/s both ways together).
 inline constexpr link nvlink3{.latency_us = 3.0, .bandwidth_gb_per_s = 300.0};
 /// NVLink 4 of an H100 or H200 (NVIDIA H100 and H200 datasheets: 900 GB/s both ways together).

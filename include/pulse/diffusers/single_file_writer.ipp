@@ -111,9 +111,8 @@ private:
     io::tensor_metadata metadata_{};
 };
 
-} // namespace detail
-
-PULSE_INLINE void require_single_file(const model_files& from, const std::filesystem::path& to) {
+/// What a checkpoint of one file at `to` is to have beside the UNet, once `to` may be one.
+[[nodiscard]] inline copied_tensors copied_beside(const model_files& from, const std::filesystem::path& to) {
     const std::string place = "'" + to.string() + "'";
     const single_file_layout unet{from.folder, "unet"};
     const std::filesystem::path inside =
@@ -132,21 +131,25 @@ PULSE_INLINE void require_single_file(const model_files& from, const std::filesy
                               "*: it is not replaced");
         }
     }
-    const detail::copied_tensors copied{from};
-    static_cast<void>(io::lay_out_safetensors(place, copied.shapes()));
+    return copied_tensors{from};
+}
+
+} // namespace detail
+
+PULSE_INLINE void require_single_file(const model_files& from, const std::filesystem::path& to) {
+    static_cast<void>(io::lay_out_safetensors("'" + to.string() + "'", detail::copied_beside(from, to).shapes()));
 }
 
 PULSE_INLINE void write_single_file(const model_files& from, const std::filesystem::path& to,
                                     std::vector<io::tensor_shape> tensors, const tensor_values& values,
                                     weights_format format) {
-    require_single_file(from, to);
+    const detail::copied_tensors copied = detail::copied_beside(from, to);
     const std::string place = "'" + to.string() + "'";
     const single_file_layout unet{from.folder, "unet"};
     for (io::tensor_shape& tensor : tensors) {
         tensor.name = unet.place_of(tensor.name).name;
         tensor.type = format.type;
     }
-    const detail::copied_tensors copied{from};
     const std::size_t trained = tensors.size();
     tensors.insert(tensors.end(), copied.shapes().begin(), copied.shapes().end());
     io::tensor_metadata metadata = copied.metadata();

@@ -50,7 +50,7 @@ inline void print_tuning(const pulse::tuning& made, std::size_t best) {
             {"microbatch_size", c.microbatch_size},
             {"microbatches", c.microbatches},
             {"split_backward", c.split_backward},
-            {"recompute", std::string{name_of(c.recompute)}},
+            {"recompute", std::string{name_of(c.recompute.kind)}},
             {"layout", std::string{name_of(c.layout)}},
             {"step_us", row.step_us},
             {"bound_us", row.bound_us},

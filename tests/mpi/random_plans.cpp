@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include <support/drawn_recomputation.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
@@ -47,13 +48,13 @@ plan draw_plan(std::mt19937& random, int ranks) {
         p.pipeline_degree = ranks;
         p.microbatches = draw(1, 4);
         p.split_backward = draw(0, 1) == 1;
-        p.recompute = static_cast<recomputation>(draw(0, 2));
         p.spare_sends = draw(0, 3);
         const auto kind = static_cast<placement>(draw(0, 2));
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         const cost_table costs = blank_costs(graph_of<Model>().view(), 1, sizeof(float));
         p.cut = draw_cut(costs, kind, ranks, draw(1, 2), random, 500);
         if (p.cut.stages.empty()) { continue; }
+        p.recompute = drawn_recomputation(draw, p.cut.stages.size());
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         return p;
     }

@@ -10,6 +10,7 @@
 #include <nn/small_text.hpp>
 #include <nn/small_uvit.hpp>
 #include <support/drawn_cases.hpp>
+#include <support/drawn_recomputation.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <pulse/model/resize.hpp>
@@ -38,7 +39,6 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
         p.split_backward = draw(0, 1) == 1;
         const auto kind = static_cast<placement>(done % 8 == 7 ? 1 : 0);
         p.routing = skip_routing::relayed;
-        p.recompute = static_cast<recomputation>(draw(0, 2));
         extent to{};
         if constexpr (resizable_model<Model>) {
             to = {steps_of<Model>().height * draw(1, 4), steps_of<Model>().width * draw(1, 4)};
@@ -47,6 +47,7 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
         const cost_table costs = blank_costs(graph.view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
         if (p.cut.stages.empty()) { continue; }
+        p.recompute = drawn_recomputation(draw, p.cut.stages.size());
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("plan " << done << ", P " << p.pipeline_degree << ", stages " << p.cut.stages.size() << ", extent "
                      << to.height << " x " << to.width);

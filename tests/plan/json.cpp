@@ -324,6 +324,14 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("\"waves\"", "\"wafes\":1,\"waves\"") ==
           "plan.json: the plan has the field 'wafes', which pulse-plan/1 does not know");
     CHECK(refusal("\"waves\"", "\"recomputation\":\"gone\",\"waves\"").find("plan.json: recomputation is 'gone'") == 0);
+    CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"waves\"") ==
+          "plan.json: recomputed_stages is missing");
+    CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"recomputed_stages\":[true],\"waves\"") ==
+          "plan.json: recomputed_stages has 1 entries, not 2, one for each stage");
+    CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"recomputed_stages\":[true,1],\"waves\"")
+              .find("plan.json: recomputed_stages[1] must be") == 0);
+    CHECK(refusal("\"waves\"", "\"recomputation\":\"stages\",\"recomputed_stages\":[true,true],\"waves\"") ==
+          "plan.json: recomputed_stages must not be there unless recomputation is selective");
     CHECK(refusal("\"waves\"", "\"waves\":1,\"waves\"") == "plan.json: the field 'waves' is there twice");
     CHECK(refusal("\"waves\"", "\"skip_policy\":\"gone\",\"waves\"").find("plan.json: skip_policy is 'gone'") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"none\",\"skip_policy\":\"resident\",\"waves\"") ==

@@ -194,7 +194,7 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                     largest = std::max(largest, l > 0 ? own : padded + c.costs.conditioning_bytes);
                     // A recompute of a whole stage leaves its output behind its last layer's scratch, but for the last
                     // stage, whose output is the loss's.
-                    if (c.planned.recompute != pulse::recomputation::stages || l != s.last_layer) { continue; }
+                    if (!c.planned.recompute.is_whole(s.index) || l != s.last_layer) { continue; }
                     if (s.index + 1 != model.stage_count()) {
                         largest = std::max(largest, padded + cost.output_bytes + cost.open_bytes);
                     }

@@ -16,6 +16,7 @@
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/print.hpp>
 
 using pulse_test::planned_model;
@@ -368,6 +369,55 @@ TEST_CASE("whole stages run again right before their B, and only B and W have wh
     }
     MESSAGE("ranks whose peak is lower: " << lower_peaks << " of " << ranks);
     CHECK(3 * lower_peaks > ranks);
+}
+
+TEST_CASE("a plan recomputes the stages that it selects, and no others") {
+    random_plans make{9};
+    int selected = 0;
+    for (int i = 0; i != 300; ++i) {
+        planned_model c = make();
+        const auto lowered = [&](const pulse::stage_recomputation& recompute) {
+            c.planned.recompute = recompute;
+            const pulse::step_model model{c.planned, c.costs};
+            auto programs = pulse::lower(c.planned, model);
+            const auto report = pulse::check(c.planned, model, programs);
+            REQUIRE_MESSAGE(report.ok(), report.violation);
+            return std::pair{std::move(programs), pulse::peak_bytes(c.planned, c.costs, {})};
+        };
+        const std::size_t stages = c.planned.cut.stages.size();
+        CAPTURE(i);
+        REQUIRE(lowered(pulse::stage_recomputation{std::vector<char>(stages, 1)}) ==
+                lowered(pulse::recomputation::stages));
+        REQUIRE(lowered(pulse::stage_recomputation{std::vector<char>(stages, 0)}) ==
+                lowered(pulse::recomputation::none));
+        std::vector<char> flags{};
+        for (std::size_t s = 0; s != stages; ++s) { flags.push_back(make.coin() ? '\1' : '\0'); }
+        const auto [programs, peaks] = lowered(pulse::stage_recomputation{flags});
+        std::vector<int> again(stages, 0);
+        for (const auto& p : programs) {
+            for (const auto& one : p.instructions) {
+                const auto* r = std::get_if<pulse::op::recompute>(&one);
+                if (r != nullptr) { ++again[static_cast<std::size_t>(pulse::index_of(r->stage))]; }
+            }
+        }
+        for (std::size_t s = 0; s != stages; ++s) {
+            CHECK(again[s] == (flags[s] != 0 ? c.planned.microbatches : 0));
+            selected += flags[s];
+        }
+        // Programs that recompute another stage are not those of the plan.
+        const pulse::step_model model{c.planned, c.costs};
+        std::vector<char> none(stages, 0);
+        c.planned.recompute = pulse::stage_recomputation{none};
+        if (again != std::vector<int>(stages, 0)) {
+            const auto report = pulse::check(c.planned, model, programs);
+            CHECK(report.violation.find("the plan does not recompute the stage") != std::string::npos);
+        }
+        flags.push_back(0);
+        c.planned.recompute = pulse::stage_recomputation{flags};
+        CHECK_THROWS_WITH_AS((pulse::step_model{c.planned, c.costs}), doctest::Contains("recomputed_stages"),
+                             pulse::input_error);
+    }
+    CHECK(selected > 300);
 }
 
 TEST_CASE("an impossible order is refused by the name of a pass") {

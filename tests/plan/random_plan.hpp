@@ -40,11 +40,17 @@ public:
         p.microbatch_size = between(1, 3);
         p.split_backward = coin();
         p.routing = coin() ? pulse::skip_routing::relayed : pulse::skip_routing::direct;
-        p.recompute = static_cast<pulse::recomputation>(between(0, 2));
+        p.recompute = static_cast<pulse::recomputation>(between(0, 3));
         p.spare_sends = between(0, 3);
         const auto kind = static_cast<pulse::placement>(between(0, 2));
         const int waves = kind == pulse::placement::sequential ? 1 : between(1, 2);
         p.cut = cut(kind, p.pipeline_degree, waves);
+        if (p.recompute.kind == pulse::recomputation::selective) {
+            std::mt19937 of_stages{random_}; // so that kinds with flags and without draw the same plans
+            for (std::size_t s = 0; s != p.cut.stages.size(); ++s) {
+                p.recompute.stages.push_back(of_stages() % 2 == 0);
+            }
+        }
         made.costs = costs(p.cut);
         made.costs.microbatch_size = p.microbatch_size;
         p.order = order(p, made.costs);

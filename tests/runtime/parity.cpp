@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <support/drawn_cases.hpp>
+#include <support/drawn_recomputation.hpp>
 #include <support/locked_models.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
@@ -47,11 +48,11 @@ void check_random_plans(unsigned seed, int plans, tally& seen, bool fills_worksp
         p.split_backward = draw(0, 1) == 1;
         const auto kind = static_cast<placement>(draw(0, 5) < 4 ? 0 : draw(1, 2));
         p.routing = kind == placement::interleaved || draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-        p.recompute = static_cast<recomputation>(draw(0, 2));
         p.spare_sends = done % 4;
         const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, waves, random);
         if (p.cut.stages.empty()) { continue; }
+        p.recompute = drawn_recomputation(draw, p.cut.stages.size());
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
 
         const int steps = done % 3 == 0 ? 2 : 1;
@@ -80,7 +81,7 @@ void check_random_plans(unsigned seed, int plans, tally& seen, bool fills_worksp
         ++done;
         ++seen.plans;
         if (kind == placement::folded) { ++seen.folded[{p.pipeline_degree, p.cut.waves}]; }
-        ++seen.recomputed[p.recompute];
+        ++seen.recomputed[p.recompute.kind];
         seen.split += p.split_backward ? 1 : 0;
         seen.crossing_skips += run.sent.skip > 0 ? 1 : 0;
         seen.handed_over += run.sent.handed_over;
@@ -98,8 +99,9 @@ TEST_CASE("a pipelined step has the gradients of an unpipelined one, bit for bit
     check_random_plans<toy_model<5, 12, wiring::none, true>>(5, drawn_cases(20), seen);
     check_random_plans<toy_model<6, 17, wiring::nested, false>>(6, drawn_cases(40), seen);
     CHECK(seen.plans == drawn_cases(220));
-    for (const auto kind : {recomputation::none, recomputation::skips, recomputation::stages}) {
-        CHECK(seen.recomputed[kind] > drawn_cases(50));
+    for (const auto kind :
+         {recomputation::none, recomputation::skips, recomputation::stages, recomputation::selective}) {
+        CHECK(seen.recomputed[kind] > drawn_cases(35));
     }
     CHECK(seen.split > drawn_cases(60));
     CHECK(seen.crossing_skips > drawn_cases(10));

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include <support/drawn_recomputation.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/toy_model.hpp>
@@ -36,13 +37,13 @@ void check_strict_rendezvous(unsigned seed, int plans) {
         p.pipeline_degree = draw(2, 4);
         p.microbatches = draw(1, 4);
         p.split_backward = draw(0, 1) == 1;
-        p.recompute = static_cast<recomputation>(done % 3);
         p.spare_sends = draw(0, 3);
         const auto kind = static_cast<placement>(draw(0, 2));
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         const cost_table costs = blank_costs(graph_of<Model>().view(), 1, sizeof(float));
         p.cut = draw_cut(costs, kind, p.pipeline_degree, draw(1, 2), random);
         if (p.cut.stages.empty()) { continue; }
+        p.recompute = drawn_recomputation(draw, p.cut.stages.size());
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         INFO("seed " << seed << ", plan " << done);
         const threads::link_options link{.latency_us = 5, .blocking = true};

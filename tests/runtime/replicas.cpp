@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/drawn_recomputation.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/replicated.hpp>
@@ -45,13 +46,13 @@ plan draw_plan(int pipeline, int replicas, std::mt19937& random, int scalar_byte
         p.microbatches = draw(1, 4);
         p.microbatch_size = draw(1, 2);
         p.split_backward = draw(0, 1) == 1;
-        p.recompute = draw(0, 2) == 0 ? recomputation::stages : recomputation::none;
         p.spare_sends = draw(0, 3);
         const auto kind = static_cast<placement>(draw(0, 4) < 3 ? 0 : draw(1, 2));
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         const cost_table costs = blank_costs(graph_of<Model>().view(), p.microbatch_size, scalar_bytes);
         p.cut = draw_cut(costs, kind, pipeline, draw(1, 2), random);
         if (p.cut.stages.empty()) { continue; }
+        p.recompute = drawn_recomputation(draw, p.cut.stages.size());
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         return p;
     }

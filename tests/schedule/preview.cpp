@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <partition/random_table.hpp>
+#include <support/drawn_recomputation.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/partition/skip_aware.hpp>
 #include <pulse/schedule/baselines/gpipe.hpp>
@@ -47,7 +48,7 @@ drawn draw(std::mt19937& random, int devices, int waves, int layers, int microba
     made.options.microbatches = microbatches;
     made.options.previews = between(1, microbatches);
     made.options.split_backward = between(0, 1) == 1;
-    made.options.recompute = static_cast<recomputation>(between(0, 2));
+    made.options.recompute = drawn_recomputation(between, made.cut.stages.size());
     made.options.link = {.latency_us = static_cast<double>(between(0, 2)), .bandwidth_gb_per_s = 1.0};
     return made;
 }

@@ -208,6 +208,45 @@ TEST_CASE("stages: every forward runs again before its backward, and only what i
     }
 }
 
+TEST_CASE("selective: stages that run again have the times and holds of stages, the others those of none") {
+    for (const bool split : {true, false}) {
+        problem_options options{};
+        options.split_backward = split;
+        const auto cut = cut_of(placement::folded, 2, 4);
+        const auto made = [&](const stage_recomputation& recompute) {
+            options.recompute = recompute;
+            return make_problem(u_net(), cut, options);
+        };
+        const auto same = [](const schedule_problem& a, const schedule_problem& b) {
+            for (std::size_t s = 0; s != a.stages.size(); ++s) {
+                CHECK(a.stages[s].forward_us == b.stages[s].forward_us);
+                CHECK(a.stages[s].backward_input_us == b.stages[s].backward_input_us);
+            }
+            REQUIRE(a.holds.size() == b.holds.size());
+            for (std::size_t h = 0; h != a.holds.size(); ++h) {
+                CHECK(a.holds[h].begin == b.holds[h].begin);
+                CHECK(a.holds[h].end == b.holds[h].end);
+                CHECK(a.holds[h].also_end == b.holds[h].also_end);
+                CHECK(a.holds[h].bytes == b.holds[h].bytes);
+            }
+        };
+        const auto none = made(recomputation::none);
+        const auto all = made(recomputation::stages);
+        same(made(stage_recomputation{{1, 1, 1, 1}}), all);
+        same(made(stage_recomputation{{0, 0, 0, 0}}), none);
+        const auto mixed = made(stage_recomputation{{0, 1, 0, 1}});
+        for (const int s : {0, 1, 2, 3}) {
+            const auto& like = s % 2 == 1 ? all : none;
+            const auto last = split ? W(s) : B(s);
+            const auto at = static_cast<std::size_t>(s);
+            CHECK(mixed.stages[at].backward_input_us == like.stages[at].backward_input_us);
+            CHECK(held(mixed, F(s), F(s), F(s)) == held(like, F(s), F(s), F(s)));
+            CHECK(held(mixed, F(s), last, last) == held(like, F(s), last, last));
+            CHECK(held(mixed, B(s), last, last) == held(like, B(s), last, last));
+        }
+    }
+}
+
 TEST_CASE("tables, cuts and options that do not fit together are refused by name") {
     const auto refuses = [](const cost_table& costs, const partition& cut, const problem_options& options,
                             const char* words) {

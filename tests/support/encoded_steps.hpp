@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/drawn_recomputation.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_frozen.hpp>
 #include <support/random_plan.hpp>
@@ -195,11 +196,11 @@ inline plan draw_encoded_plan(std::mt19937& random, int devices) {
     p.microbatches = draw(1, 4);
     p.microbatch_size = draw(1, 3);
     p.split_backward = draw(0, 1) == 1;
-    p.recompute = static_cast<recomputation>(draw(0, 2));
     p.spare_sends = draw(0, 2);
     const auto kind = static_cast<placement>(draw(0, 2));
     p.cut = draw_cut(costs_with_frozen(p.microbatch_size), kind, devices,
                      kind == placement::sequential ? 1 : draw(1, 2), random);
+    p.recompute = drawn_recomputation(draw, p.cut.stages.size());
     if (!p.cut.stages.empty()) { p.order = draw_order(p.cut, p.microbatches, p.split_backward, random); }
     return p;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <io/scratch.hpp>
+#include <support/drawn_recomputation.hpp>
 #include <support/random_plan.hpp>
 #include <support/scaling_math.hpp>
 #include <support/toy_model.hpp>
@@ -82,10 +83,10 @@ planned draw(int pipeline, int replicas, unsigned seed, bool sharded = false, co
     p.microbatch_size = batch;
     while (p.cut.stages.empty()) {
         p.split_backward = in(0, 1) == 1;
-        p.recompute = static_cast<recomputation>(in(0, 2));
         const auto kind = static_cast<placement>(in(0, 4) < 3 ? 0 : in(1, 2));
         p.routing = kind == placement::sequential ? skip_routing::relayed : skip_routing::direct;
         p.cut = draw_cut(made.costs, kind, pipeline, in(1, 2), random);
+        p.recompute = drawn_recomputation(in, p.cut.stages.size());
     }
     p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
     return made;

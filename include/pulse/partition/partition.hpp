@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pulse {
@@ -27,9 +29,10 @@ enum class skip_routing : std::uint8_t { direct, relayed };
 
 /// What is dropped after a stage's forward and made again, by running that forward once more from the stage's input.
 enum class recomputation : std::uint8_t {
-    none,   ///< nothing: activations and skip tensors wait where they were made
-    skips,  ///< a stage that a later stage of its device reads: made again before the first such stage's forward
-    stages, ///< what every stage saves for its backward: made again right before that; tensors it hands out stay
+    none,      ///< nothing: activations and skip tensors wait where they were made
+    skips,     ///< a stage that a later stage of its device reads: made again before the first such stage's forward
+    stages,    ///< what every stage saves for its backward: made again right before that; tensors it hands out stay
+    selective, ///< as `stages`, but of some stages alone
 };
 
 [[nodiscard]] constexpr std::string_view name_of(recomputation kind) noexcept {
@@ -37,9 +40,29 @@ enum class recomputation : std::uint8_t {
     case recomputation::none: return "none";
     case recomputation::skips: return "skips";
     case recomputation::stages: return "stages";
+    case recomputation::selective: return "selective";
     }
     return "?";
 }
+
+/// A kind of recomputation, which converts to this, and of `selective` the stages.
+struct stage_recomputation {
+    recomputation kind{recomputation::none};
+    /// Of selective, by stage: whether it runs again; those behind the end do not. Of bool: clang 14 has no constexpr
+    /// vector<bool>.
+    std::vector<char> stages{};
+
+    constexpr stage_recomputation(recomputation of = recomputation::none) : kind{of} {}
+    constexpr explicit stage_recomputation(std::vector<char> of) :
+        kind{recomputation::selective}, stages{std::move(of)} {}
+
+    /// Whether stage s runs its forward again right before its backward.
+    [[nodiscard]] constexpr bool is_whole(int s) const noexcept {
+        if (kind != recomputation::selective) { return kind == recomputation::stages; }
+        return static_cast<std::size_t>(s) < stages.size() && stages[static_cast<std::size_t>(s)] != 0;
+    }
+    [[nodiscard]] constexpr bool operator==(const stage_recomputation&) const = default;
+};
 
 /// Number of stages of a placement over P devices with W waves (W chunks per device when interleaved).
 [[nodiscard]] constexpr int stage_count(placement kind, int devices, int waves) noexcept {

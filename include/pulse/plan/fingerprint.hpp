@@ -13,7 +13,8 @@ namespace pulse {
     static_cast<void>(predicted);
     fingerprint all;
     all.add(model.view()).add(pipeline_degree).add(data_degree).add(microbatches).add(microbatch_size);
-    all.add(split_backward).add(static_cast<int>(routing)).add(static_cast<int>(recompute)).add(spare_sends);
+    all.add(split_backward).add(static_cast<int>(routing)).add(static_cast<int>(recompute.kind)).add(spare_sends);
+    for (const char whole : recompute.stages) { all.add(whole != 0); }
     const auto& [kind, devices, waves, stages] = cut;
     all.add(static_cast<int>(kind)).add(devices).add(waves).add(stages.size());
     for (const auto& [index, device, first, last] : stages) { all.add(index).add(device).add(first).add(last); }

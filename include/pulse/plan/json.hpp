@@ -15,8 +15,8 @@ namespace pulse {
 /// that is missing, unknown, of a wrong type or inconsistent, also for plans of several extents.
 ///
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
-/// absent, "skips" or "stages"; plans of before have "skip_policy" in its place: "resident" is none, "recomputed"
-/// skips), "spare_sends" (2 if absent), and "frozen_tasks" and "frozen_hosts", both or neither (nothing is encoded).
+/// absent, "skips", "stages" or "selective"; plans of before have "skip_policy" in its place: "resident" is none,
+/// "recomputed" skips), of "selective" alone "recomputed_stages" (true or false for each stage), "spare_sends" (2 if absent), and "frozen_tasks" and "frozen_hosts", both or neither (nothing is encoded).
 [[nodiscard]] PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source = "plan");
 
 /// The plan as `pulse-plan/1`, one stage and one pass a line; parse_plan gives the same plan back. Throws input_error

@@ -114,13 +114,22 @@ template <class Entry, class Print>
             {{"direct", skip_routing::direct}, {"relayed", skip_routing::relayed}});
     }
     if (root.has("recomputation")) {
-        made.recompute = root["recomputation"].one_of<recomputation>(
-            {{"none", recomputation::none}, {"skips", recomputation::skips}, {"stages", recomputation::stages}});
+        made.recompute = root["recomputation"].one_of<recomputation>({{"none", recomputation::none},
+                                                                      {"skips", recomputation::skips},
+                                                                      {"stages", recomputation::stages},
+                                                                      {"selective", recomputation::selective}});
     }
     if (root.has("skip_policy")) {
         if (root.has("recomputation")) { root["skip_policy"].fail("must not be there beside recomputation"); }
         made.recompute = root["skip_policy"].one_of<recomputation>(
             {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
+    }
+    if (made.recompute.kind == recomputation::selective) {
+        for (const io::json_field& one : root["recomputed_stages"].list()) {
+            made.recompute.stages.push_back(one.boolean() ? 1 : 0);
+        }
+    } else if (root.has("recomputed_stages")) {
+        root["recomputed_stages"].fail("must not be there unless recomputation is selective");
     }
     if (root.has("previews")) { made.previews = root["previews"].small_integer(); }
     for (const io::json_field& one : root["stages"].list()) {
@@ -152,6 +161,11 @@ inline void read_step(const io::json_field& from, plan& made) {
     return std::string(" \"") + name + "\": " + value.dump();
 }
 
+[[nodiscard]] inline std::string print_recomputed(const stage_recomputation& of) {
+    if (of.kind != recomputation::selective) { return {}; }
+    return print_field("recomputed_stages", std::vector<bool>(of.stages.begin(), of.stages.end())) + ",\n";
+}
+
 /// As read_common reads it, up to the next field; `alone` where the fields of read_step follow in the same object.
 [[nodiscard]] inline std::string print_common(const plan& planned, bool alone) {
     using json = nlohmann::ordered_json;
@@ -159,17 +173,17 @@ inline void read_step(const io::json_field& from, plan& made) {
     try {
         text = print_field("format", "pulse-plan/1") + ",\n" + print_field("model", planned.model.view()) + ",\n";
     } catch (const json::exception&) { throw input_error("plan: model is not UTF-8"); }
-    text += print_field("placement", name_of(planned.cut.kind)) + ",\n" +
-            print_field("pipeline_degree", planned.pipeline_degree) + ",\n" +
-            print_field("data_degree", planned.data_degree) + ",\n" + print_field("waves", planned.cut.waves) + ",\n" +
-            print_field("microbatches", planned.microbatches) + ",\n" +
-            print_field("microbatch_size", planned.microbatch_size) + ",\n" +
-            print_field("split_backward", planned.split_backward) + ",\n" +
-            print_field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
-            print_field("recomputation", name_of(planned.recompute)) + ",\n" +
-            (alone ? print_field("spare_sends", planned.spare_sends) + ",\n" : std::string{}) +
-            (planned.previews > 0 ? print_field("previews", planned.previews) + ",\n" : std::string{}) +
-            " \"stages\": [";
+    text +=
+        print_field("placement", name_of(planned.cut.kind)) + ",\n" +
+        print_field("pipeline_degree", planned.pipeline_degree) + ",\n" +
+        print_field("data_degree", planned.data_degree) + ",\n" + print_field("waves", planned.cut.waves) + ",\n" +
+        print_field("microbatches", planned.microbatches) + ",\n" +
+        print_field("microbatch_size", planned.microbatch_size) + ",\n" +
+        print_field("split_backward", planned.split_backward) + ",\n" +
+        print_field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
+        print_field("recomputation", name_of(planned.recompute.kind)) + ",\n" + print_recomputed(planned.recompute) +
+        (alone ? print_field("spare_sends", planned.spare_sends) + ",\n" : std::string{}) +
+        (planned.previews > 0 ? print_field("previews", planned.previews) + ",\n" : std::string{}) + " \"stages\": [";
     const char* before = "\n  ";
     for (const stage& s : planned.cut.stages) {
         text +=
@@ -219,11 +233,11 @@ inline void read_step(const io::json_field& from, plan& made) {
 PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
-    root.only({"format",        "model",        "placement",       "pipeline_degree", "data_degree",
-               "waves",         "microbatches", "microbatch_size", "split_backward",  "skip_routing",
-               "recomputation", "skip_policy",  "spare_sends",     "previews",        "stages",
-               "schedule",      "frozen_tasks", "frozen_hosts",    "further_chains",  "predicted",
-               "extents"});
+    root.only(
+        {"format",         "model",           "placement",      "pipeline_degree",  "data_degree",   "waves",
+         "microbatches",   "microbatch_size", "split_backward", "skip_routing",     "recomputation", "skip_policy",
+         "spare_sends",    "previews",        "stages",         "schedule",         "frozen_tasks",  "frozen_hosts",
+         "further_chains", "predicted",       "extents",        "recomputed_stages"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     const plan common = detail::read_common(root);
     std::vector<extent_plan> all;

@@ -20,7 +20,8 @@ namespace pulse {
 /// concerns an event that is earlier in the global order than what follows the wait, so the same induction holds.
 ///
 /// Under recomputation::skips a stage is recomputed right before the first F on its device that reads one of its
-/// skips; under recomputation::stages every stage is, right before each of its B. stash follows what makes the value
+/// skips; under recomputation::stages every stage is, right before each of its B, and under
+/// recomputation::selective each of its stages. stash follows what makes the value
 /// that a decoder reads: the recompute under recomputation::skips, otherwise the forward.
 ///
 /// A preview is a forward of preview_of(m). Nothing of it is recomputed, and its skips are stashed as it makes them.

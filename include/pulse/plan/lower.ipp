@@ -52,7 +52,7 @@ public:
             if (recompute_ != recomputation::skips) { stash_of(s, m); }
             break;
         case pass::backward_input:
-            if (recompute_ == recomputation::stages) { emit(device, op::recompute{stage, m}); }
+            if (recompute_.is_whole(s)) { emit(device, op::recompute{stage, m}); }
             emit(device, op::backward_input{stage, m, !split_});
             break;
         case pass::backward_weight: emit(device, op::backward_weight{stage, m}); break;
@@ -82,7 +82,7 @@ private:
     int microbatches_;
     bool split_;
     bool reduces_;
-    recomputation recompute_;
+    stage_recomputation recompute_;
     int spare_sends_;
     std::vector<std::vector<instruction>> code_;
     std::vector<char> recomputed_;

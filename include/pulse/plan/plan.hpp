@@ -35,7 +35,7 @@ struct plan {
     int microbatch_size{1};
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
-    recomputation recompute{recomputation::none};
+    stage_recomputation recompute{};
     /// How many sends each rank has slots for beyond what a step needs whose sends block. A sent tensor keeps its slot
     /// until its rank needs one of that size and has none left (with_releases).
     int spare_sends{2};

@@ -29,6 +29,7 @@ public:
         counts();
         chains();
         stages();
+        recomputed_stages();
         schedule_shape();
         schedule_times();
         frozen_rules{plan_, source_}.run();
@@ -90,6 +91,15 @@ private:
         if (plan_.further_chains != std::vector<int>{stages_of_chain()}) {
             fail("further_chains", "must hold " + std::to_string(stages_of_chain()) +
                                        " alone: a second backbone follows the stages of the first");
+        }
+    }
+    void recomputed_stages() const {
+        const stage_recomputation& again = plan_.recompute;
+        const std::size_t wanted = again.kind == recomputation::selective ? plan_.cut.stages.size() : 0;
+        if (again.stages.size() != wanted) {
+            fail("recomputed_stages", "has " + std::to_string(again.stages.size()) + " entries, not " +
+                                          std::to_string(wanted) +
+                                          (wanted == 0 ? ": recomputation is not selective" : ", one for each stage"));
         }
     }
     void stages() const {

@@ -43,7 +43,7 @@ public:
     [[nodiscard]] constexpr int edge_count() const noexcept { return static_cast<int>(costs_.skips.size()); }
     [[nodiscard]] constexpr int device_count() const noexcept { return devices_; }
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
-    [[nodiscard]] constexpr recomputation recompute() const noexcept { return recompute_; }
+    [[nodiscard]] constexpr const stage_recomputation& recompute() const noexcept { return recompute_; }
     /// How many microbatches have a preview, and whether this one has; false of a preview.
     [[nodiscard]] constexpr int previews() const noexcept { return previews_; }
     [[nodiscard]] constexpr bool has_preview(microbatch_id m) const noexcept {
@@ -95,7 +95,7 @@ public:
     /// and what other stages read of it was handed out after F. Only whole recomputed stages, not those that make skips
     /// again.
     [[nodiscard]] constexpr bool drops_again(int l) const noexcept {
-        return recompute_ == recomputation::stages && held_apart(l) && l == last_layer(stage_of_layer(l));
+        return recompute_.is_whole(stage_of_layer(l)) && held_apart(l) && l == last_layer(stage_of_layer(l));
     }
     /// Whether a gradient goes back of anything that layer l makes; if not, it runs forward only.
     [[nodiscard]] constexpr bool has_gradient(int l) const noexcept { return !layer(l).forward_only(); }
@@ -206,7 +206,7 @@ private:
     int devices_;
     bool split_backward_;
     bool relayed_;
-    recomputation recompute_;
+    stage_recomputation recompute_;
     std::vector<int> further_chains_; // first stages
     int microbatches_;
     int previews_;

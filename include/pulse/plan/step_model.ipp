@@ -160,6 +160,9 @@ PULSE_CONSTEXPR void step_model::validate() const {
             refuse("further_chains", static_cast<int>(c), "is not the stage of a backbone's first layer");
         }
     }
+    if (recompute_.stages.size() > stages_.size()) {
+        throw input_error("pulse: plan: recomputed_stages has more entries than there are stages");
+    }
     for (int e = 0; e != edge_count(); ++e) {
         if (edge(e).from < 0 || edge(e).to >= layer_count() || edge(e).from >= edge(e).to) {
             refuse("skips", e, "must go from a layer to a later layer of the model");
@@ -197,8 +200,7 @@ PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, in
         if (!held_apart(l) || (again && drops_again(l))) { continue; }
         // A skip that a decoder of this device reads outlives F: a stage that runs again writes the same bits over
         // it.
-        const bool alive =
-            again && recompute_ == recomputation::stages && waits_here_[static_cast<std::size_t>(l)] != 0;
+        const bool alive = again && recompute_.is_whole(s) && waits_here_[static_cast<std::size_t>(l)] != 0;
         add(all, {buffer_kind::activation, l, m}, alive ? access::update : access::write);
     }
 }

@@ -29,6 +29,9 @@ public:
     }
     constexpr verdict operator()(const op::recompute& i) const {
         if (planned_.recompute == recomputation::none) { return "the plan recomputes nothing"; }
+        if (planned_.recompute.kind == recomputation::selective && !planned_.recompute.is_whole(index_of(i.stage))) {
+            return "the plan does not recompute the stage";
+        }
         return pass_of(i.stage, i.microbatch);
     }
     constexpr verdict operator()(const op::backward_input& i) const {

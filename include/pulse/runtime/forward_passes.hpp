@@ -20,7 +20,7 @@ namespace pulse::detail {
     if (const auto* out = std::get_if<op::send>(&what)) { return is_of_forward_passes(out->message.kind); }
     if (const auto* in = std::get_if<op::recv>(&what)) { return is_of_forward_passes(in->message.kind); }
     if (const auto* again = std::get_if<op::recompute>(&what)) {
-        return model.recompute() == recomputation::skips || model.ends_chain(index_of(again->stage));
+        return model.recompute().kind == recomputation::skips || model.ends_chain(index_of(again->stage));
     }
     if (const auto* b = std::get_if<op::backward_input>(&what)) { return model.ends_chain(index_of(b->stage)); }
     return std::holds_alternative<op::forward>(what) || std::holds_alternative<op::stash>(what) ||

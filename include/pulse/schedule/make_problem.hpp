@@ -16,7 +16,7 @@ struct problem_options {
     int microbatches{1};
     bool split_backward{true};
     skip_routing routing{skip_routing::direct};
-    recomputation recompute{recomputation::none};
+    stage_recomputation recompute{};
     /// Between every two devices, unless `links` is given.
     pulse::link link{};
     /// Row-major P x P, [from * P + to]; empty means `link` everywhere.
@@ -36,7 +36,7 @@ struct problem_options {
 /// Time of a stage: the sums of its layers' F, B, W over its device's speed; unsplit, B is B + W. Under
 /// recomputation::skips a stage whose skip tensors a later stage on its device reads runs its forward once more right
 /// before the first such stage's forward, whose time grows by it; under recomputation::stages every stage does right
-/// before its B, whose time grows by it.
+/// before its B, whose time grows by it, and under recomputation::selective each of its stages.
 ///
 /// Lag of a boundary: latency + bytes / bandwidth when the device changes, else 0; bytes are the last layer's output,
 /// the residual that is open behind it, the conditioning and the relayed skips, forward and backward. A direct skip

@@ -87,8 +87,9 @@ PULSE_CONSTEXPR schedule_problem make_problem(const cost_table& costs, const par
         }
     }
 
-    if (options.recompute == recomputation::stages) {
-        for (auto& timing : problem.stages) { timing.backward_input_us += timing.forward_us; }
+    for (int s = 0; s != count; ++s) {
+        stage_timing& timing = problem.stages[static_cast<std::size_t>(s)];
+        if (options.recompute.is_whole(s)) { timing.backward_input_us += timing.forward_us; }
     }
 
     const auto lag = [&](int from, int to, std::int64_t bytes) {

@@ -32,14 +32,15 @@ namespace pulse::detail {
 ///
 /// (1) recomputation::skips, when its forward runs again: during its F, and then from the F before which it runs again.
 /// (2) Of the next stage when that is on the same device.
-/// (3) recomputation::stages: during F, and then from the start of B, before which the forward runs again.
+/// (3) A stage that recomputation::stages or selective runs again: during F, and then from the start of B, before which the forward runs again.
 ///
 /// An output that a cut sends includes the residual that is open there, and so does its gradient. A layer's output and
 /// a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact buffers; this is the
 /// planner's model of them.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs,
                                                                   const std::vector<stage>& stages, bool split_backward,
-                                                                  skip_routing routing, recomputation recompute);
+                                                                  skip_routing routing,
+                                                                  const stage_recomputation& recompute);
 
 /// Adds what a preview holds: what lies inside a stage, a boundary or a relayed skip during its pass; a tensor that a
 /// later stage of the device reads, until that one's pass ends. The prediction that it leaves is not counted here.

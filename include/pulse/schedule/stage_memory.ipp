@@ -86,7 +86,7 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 
 PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, const std::vector<stage>& stages,
                                                     bool split_backward, skip_routing routing,
-                                                    recomputation recompute) {
+                                                    const stage_recomputation& recompute) {
     const int count = static_cast<int>(stages.size());
     hold_list holds{stages, split_backward};
     std::vector<int> restored(stages.size(), -1);
@@ -98,7 +98,7 @@ PULSE_CONSTEXPR std::vector<memory_hold> make_holds(const cost_table& costs, con
         const int again = restored[static_cast<std::size_t>(s)];
         // Where what F left is there again, and whether it is gone in between: as skips (1) and as all the rest (3).
         const stage_pass kept_from = again < 0 ? F(s) : F(again);
-        const bool whole = recompute == recomputation::stages;
+        const bool whole = recompute.is_whole(s);
         const stage_pass inside_from = whole ? B(s) : kept_from;
         const bool inside_again = whole || again >= 0;
         const stage_pass last = holds.last_pass(s);

@@ -35,7 +35,7 @@ struct tune_candidate {
     placement kind{placement::folded};
     skip_routing routing{skip_routing::direct};
     bool split_backward{true};
-    recomputation recompute{recomputation::none};
+    stage_recomputation recompute{};
     rank_layout layout{rank_layout::pipeline_inside};
     schedule_method method{schedule_method::list};
     /// How much longer than the least load a device may work for fewer bytes.

@@ -30,7 +30,7 @@ struct least_memory {
 /// Throws input_error where the cut does not fit the cost table.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,
                                                                         bool split_backward, skip_routing routing,
-                                                                        recomputation recompute,
+                                                                        const stage_recomputation& recompute,
                                                                         const parameter_memory& kept, int replicas = 1);
 
 } // namespace pulse

@@ -91,8 +91,8 @@ namespace detail {
 
 PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,
                                                           bool split_backward, skip_routing routing,
-                                                          recomputation recompute, const parameter_memory& kept,
-                                                          int replicas) {
+                                                          const stage_recomputation& recompute,
+                                                          const parameter_memory& kept, int replicas) {
     plan alone{};
     alone.pipeline_degree = cut.devices;
     alone.microbatches = 1;

@@ -159,7 +159,7 @@ private:
 
     /// The exact least of a candidate whose cut is `here`.
     const least_memory& least(const tune_candidate& c, const partition& here) {
-        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(c.recompute)};
+        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(c.recompute.kind)};
         auto at = least_.find(key);
         if (at == least_.end()) {
             const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, c.recompute,

@@ -103,7 +103,7 @@ class StageModule(torch.nn.Module):
         self.arriving, self.leaving = plan.carried(index), plan.carried(index + 1)
         self.kept_in = [edge for edge in plan.edges if plan.is_kept(edge) and plan.ends(edge)[1] == index]
         self.kept_out = [edge for edge in plan.edges if plan.is_kept(edge) and plan.ends(edge)[0] == index]
-        self.recomputes = plan.recomputation == "stages" or (plan.recomputation == "skips" and bool(self.kept_out))
+        self.recomputes = plan.recomputes(index) or (plan.recomputation == "skips" and bool(self.kept_out))
 
     def named_weights(self):
         """Parameters by their names in the backbone."""

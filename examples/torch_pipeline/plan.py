@@ -40,6 +40,10 @@ class Plan:
         """The stages of an edge's two layers."""
         return self.stage_of[edge[0]], self.stage_of[edge[1]]
 
+    def recomputes(self, stage):
+        """Whether a stage runs its forward again right before its backward."""
+        return self.recomputation == "stages" or self.recomputation == "selective" and self.recomputed_stages[stage]
+
     def is_kept(self, edge):
         """Whether a skip waits on its device from one stage to another."""
         begin, end = self.ends(edge)
@@ -88,8 +92,10 @@ def read_plan(folder):
         require_order(plan)
         for key in ("data_degree", "microbatch_size", "placement", "predicted"):
             getattr(plan, key)
-        if plan.recomputation not in ("none", "skips", "stages"):
+        if plan.recomputation not in ("none", "skips", "stages", "selective"):
             raise Refused(f"{folder / 'plan.json'}: recomputation: there is no {plan.recomputation}")
+        if plan.recomputation == "selective" and len(plan.recomputed_stages) != len(plan.stages):
+            raise Refused(f"{folder / 'plan.json'}: recomputed_stages: there must be one for each stage")
     except (AttributeError, KeyError, TypeError) as error:
         raise Refused(f"{folder}: {error} is missing in plan.json or stages.json") from error
     return plan

@@ -337,6 +337,8 @@ class Program(unittest.TestCase):
         for key in ("microbatches", "data_degree", "stages"):
             refused(key, "missing in plan.json", plan=lambda text: text.replace(f'"{key}"', '"other"', 1))
         refused("recomputation", "all", plan={"recomputation": "all"})
+        refused("recomputed_stages", "missing", plan={"recomputation": "selective"})
+        refused("recomputed_stages", "each stage", plan={"recomputation": "selective", "recomputed_stages": [True]})
         refused("for 2 devices", "1 processes", words=("--check",))
         refused("--out", "no folder", words=("--steps", 1))
         refused("--out", "folder of --from", words=("--out", self.source))

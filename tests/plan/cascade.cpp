@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <partition/random_table.hpp>
+#include <support/drawn_recomputation.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/partition/cascade.hpp>
 #include <pulse/plan/check.hpp>
@@ -46,7 +47,7 @@ drawn_cascade draw_planned(std::mt19937& random, int devices, const pulse::link&
         c.pipeline_degree = devices;
         c.microbatches = draw(1, 6);
         c.split_backward = draw(0, 1) == 1;
-        c.recompute = static_cast<recomputation>(draw(0, 2));
+        c.recompute = drawn_recomputation(draw, static_cast<std::size_t>(4 * devices));
         candidate_options options;
         options.list.explored_runs = 1;
         drawn.made = plan_cascade(drawn.first, drawn.second, c, one_node(devices, line), options);

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include <pulse/core/error.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -41,7 +45,11 @@ constexpr void add_chain(schedule_problem& problem, const schedule_problem& othe
         throw input_error("cascade: an order under a memory limit is not looked for");
     }
     schedule_problem problem = make_problem(first, first_cut, options);
-    detail::add_chain(problem, make_problem(second, second_cut, options));
+    problem_options behind = options;
+    std::vector<char>& flags = behind.recompute.stages;
+    const auto first_stages = static_cast<std::ptrdiff_t>(std::min(flags.size(), first_cut.stages.size()));
+    flags.erase(flags.begin(), flags.begin() + first_stages);
+    detail::add_chain(problem, make_problem(second, second_cut, behind));
     return problem;
 }
 

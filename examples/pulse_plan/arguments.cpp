@@ -49,7 +49,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                 {"relayed", pulse::skip_routing::relayed}};
     const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
                                                        {"skips", pulse::recomputation::skips},
-                                                       {"stages", pulse::recomputation::stages}};
+                                                       {"stages", pulse::recomputation::stages},
+                                                       {"selective", pulse::recomputation::selective}};
 
     choices<pulse::frozen_mode> frozen_modes;
     for (const auto mode : {pulse::frozen_mode::none, pulse::frozen_mode::first, pulse::frozen_mode::bubbles,
@@ -99,7 +100,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     choice("--placement", a.asked.placement, placements, "Which device runs which stage");
     choice("--split-backward", a.asked.split_backward, answers, "Whether weight gradients are scheduled apart");
     choice("--routing", a.asked.routing, routings, "How skips between devices travel");
-    choice("--recomputation", a.asked.recompute, recomputations, "What runs forward once more instead of being kept");
+    choice("--recomputation", a.asked.recompute, recomputations,
+           "What runs forward once more instead of being kept; selective: the stages that memory makes necessary");
     choice("--schedule", a.asked.schedule, methods,
            "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,

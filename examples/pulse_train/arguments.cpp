@@ -144,7 +144,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
                                                 {"relayed", pulse::skip_routing::relayed}};
     const choices<pulse::recomputation> recomputations{{"none", pulse::recomputation::none},
                                                        {"skips", pulse::recomputation::skips},
-                                                       {"stages", pulse::recomputation::stages}};
+                                                       {"stages", pulse::recomputation::stages},
+                                                       {"selective", pulse::recomputation::selective}};
     choices<pulse::schedule_method> methods;
     for (const pulse::method_rule& rule : pulse::method_rules) { methods[std::string{rule.name}] = rule.method; }
     const choices<sharding> shardings{{"yes", sharding::yes}, {"no", sharding::no}, {"tuned", sharding::tuned}};
@@ -417,7 +418,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     tuned_value("--microbatches", plan.microbatches, whole(1, 65536), "Microbatches in a step of a replica");
     choice("--placement", plan.placement, placements, left_open, "Which rank runs which stage");
     choice("--routing", plan.routing, routings, left_open, "How skips between ranks travel");
-    choice("--recomputation", plan.recompute, recomputations, left_open, "What forwards are run again for less memory");
+    choice("--recomputation", plan.recompute, recomputations, left_open,
+           "What forwards are run again for less memory; selective: those of the stages that memory makes necessary");
     choice("--split-backward", plan.split_backward, answers, left_open, "Whether weight gradients are scheduled apart");
     choice("--shard-optimizer", shard_optimizer, shardings, "yes",
            "Each replica keeps optimizer state of its share of the weights")

@@ -12,7 +12,7 @@ def drawn(draw, pipeline, replicas):
     split = "no" if pipeline == 1 else "yes" if schedule in ("zb-v", "dualpipe-v", "zb-h1") else draw.choice(["yes", "no"])
     options = ["--ranks", pipeline * replicas, "--replicas", replicas, "--placement", placement, "--waves", waves,
                "--schedule", schedule, "--split-backward", split, "--routing", draw.choice(["direct", "relayed"]),
-               "--recomputation", draw.choice(["none", "skips", "stages"])]
+               "--recomputation", draw.choice(["none", "skips", "stages", "selective"])]
     if replicas > 1 and draw.random() < 0.5:
         options.append("--shard-optimizer")
     return options

@@ -189,7 +189,7 @@ class Choices(Case):
         for fixed in (("--pipeline", 2), ("--data", 2), ("--pipeline", 4, "--waves", 2), ("--microbatch-size", 2),
                       ("--microbatches", 8), ("--placement", "sequential", "--pipeline", 4),
                       ("--placement", "interleaved", "--pipeline", 2, "--waves", 3), ("--split-backward", "no", "--pipeline", 4),
-                      ("--split-backward", "yes", "--pipeline", 4), ("--recomputation", "stages", "--pipeline", 2),
+                      ("--split-backward", "yes", "--pipeline", 4), ("--recomputation", "stages", "--pipeline", 2), ("--recomputation", "selective", "--pipeline", 2),
                       ("--routing", "relayed", "--placement", "sequential", "--pipeline", 2), ()):
             with self.subTest(fixed):
                 _, plan = self.plan(*SMALL, *fixed)

@@ -259,7 +259,7 @@ class Law(Case):
         "--ranks 3 --placement sequential --schedule gpipe --routing direct --recomputation skips",
         "--ranks 13 --placement sequential",
         "--ranks 2 --recomputation stages", "--ranks 4 --waves 2 --split-backward no --recomputation stages",
-        "--ranks 3 --placement sequential --recomputation stages",
+        "--ranks 3 --placement sequential --recomputation stages", "--ranks 4 --recomputation selective",
     ]
 
     def test_every_pipeline_trains_alike(self):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <partition/random_table.hpp>
+#include <support/drawn_recomputation.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/check.hpp>
@@ -60,7 +61,8 @@ drawn_case draw_case(std::mt19937& random) {
     c.microbatches = draw(1, 8);
     c.split_backward = draw(0, 1) == 1;
     c.routing = draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
-    c.recompute = static_cast<recomputation>(draw(0, 2));
+    const int stages = stage_count(c.kind, c.pipeline_degree, c.waves);
+    c.recompute = drawn_recomputation(draw, static_cast<std::size_t>(stages));
     // A published method where it is defined; interleaved 1F1B from P microbatches on.
     const auto count = baseline_methods.size();
     const auto method = baseline_methods[static_cast<std::size_t>(draw(0, 2 * static_cast<int>(count) - 1)) % count];

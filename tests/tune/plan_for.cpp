@@ -59,7 +59,7 @@ plan_request request_of(const tune_candidate& c, plan_request asked) {
     asked.microbatches = c.microbatches;
     asked.placement = c.kind;
     asked.routing = c.routing;
-    asked.recompute = c.recompute;
+    asked.recompute = c.recompute.kind;
     asked.layout = c.layout;
     asked.slack = c.slack;
     asked.sharded_optimizer = c.sharded_optimizer;
@@ -145,8 +145,9 @@ TEST_CASE("what is given is kept, and what is absent is chosen no worse than any
           [](const tuning& t) { return t.plan.cut.kind; });
     fixed(&plan_request::split_backward, std::vector{true, false},
           [](const tuning& t) { return t.plan.split_backward; });
-    fixed(&plan_request::recompute, std::vector{recomputation::none, recomputation::skips, recomputation::stages},
-          [](const tuning& t) { return t.plan.recompute; });
+    fixed(&plan_request::recompute,
+          std::vector{recomputation::none, recomputation::skips, recomputation::stages, recomputation::selective},
+          [](const tuning& t) { return t.plan.recompute.kind; });
     fixed(&plan_request::layout, std::vector{rank_layout::pipeline_inside, rank_layout::replicas_inside},
           [](const tuning& t) { return t.layout; });
     CHECK(planned >= 20);
@@ -154,7 +155,8 @@ TEST_CASE("what is given is kept, and what is absent is chosen no worse than any
 
 TEST_CASE("a placement and a number of stages that are given are kept on one device too") {
     for (const auto kind : {placement::folded, placement::interleaved}) {
-        for (const auto kept : {recomputation::none, recomputation::skips, recomputation::stages}) {
+        for (const auto kept :
+             {recomputation::none, recomputation::skips, recomputation::stages, recomputation::selective}) {
             const tuning made = plan_for(costs_of(2), {.devices = 1,
                                                        .pipeline_degree = 1,
                                                        .waves = 2,
@@ -164,7 +166,7 @@ TEST_CASE("a placement and a number of stages that are given are kept on one dev
                                                        .seconds = 0});
             CHECK(made.plan.cut.kind == kind);
             CHECK(made.best_row().candidate.waves == 2);
-            CHECK(made.plan.recompute == kept);
+            CHECK(made.plan.recompute.kind == kept);
         }
     }
 }

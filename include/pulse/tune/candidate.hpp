@@ -35,6 +35,7 @@ struct tune_candidate {
     placement kind{placement::folded};
     skip_routing routing{skip_routing::direct};
     bool split_backward{true};
+    /// Selective without flags: the stages are still to be chosen.
     stage_recomputation recompute{};
     rank_layout layout{rank_layout::pipeline_inside};
     schedule_method method{schedule_method::list};

@@ -16,30 +16,10 @@
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/candidate_cut.hpp>
 #include <pulse/tune/frozen_placement.hpp>
 
 namespace pulse {
-
-/// Where a candidate cuts the model; throws infeasible_error, naming the skip or the layers, when it cannot.
-///
-/// Devices have equal speeds unless `device_speed` has one for each of the pipeline, relative to that of the costs.
-/// Folded: the skip-aware cut, of those that leave room for one microbatch where there is one, unless `fold` asks for
-/// the cut by load, for devices of equal speeds; sequential and interleaved: the cut by load. All take fewer bytes
-/// within the slack where their partitioner offers it.
-[[nodiscard]] PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c,
-                                                      const parameter_memory& kept, const memory_limits& limits,
-                                                      const std::vector<double>& device_speed = {});
-
-/// The costs by which a cut is to balance devices: with previews, F counts once and a half.
-[[nodiscard]] constexpr cost_table balanced_costs(cost_table costs, bool self_conditioning) {
-    for (layer_cost& layer : costs.layers) { layer.forward_us *= self_conditioning ? 1.5 : 1.0; }
-    return costs;
-}
-
-/// The costs by which a candidate is cut. Over devices of unequal speeds each layer has its share of the optimizer's
-/// time, too: layers with many parameters and little work may all fall to a slow device.
-[[nodiscard]] PULSE_CONSTEXPR cost_table costs_to_cut(const cost_table& costs, const tune_candidate& c,
-                                                      const cluster& machine, const candidate_options& options);
 
 /// A candidate with everything that precedes its order of passes.
 struct prepared_candidate {
@@ -83,6 +63,10 @@ struct memory_error : infeasible_error {
 
 namespace detail {
 
+/// A prepared candidate with the recomputation of `c`.
+[[nodiscard]] PULSE_CONSTEXPR prepared_candidate recomputing(const cost_table& costs, const tune_candidate& c,
+                                                             prepared_candidate prepared);
+
 /// Simulates an ordered plan of a prepared candidate, with its frozen tasks if it has any, and fills in what it
 /// predicts, with the bytes of memory of an exact layout. `limits` and `tight` as in lower_within.
 ///
@@ -106,6 +90,10 @@ PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const 
 /// without it first; where that order needs too much, a method that can adapt is given what the limit leaves, and then
 /// less by what is still exceeded (alignment, transfers under way, scratch). Throws memory_error when no such order
 /// fits.
+///
+/// Of a candidate whose recomputation is selective without flags it chooses the stages: none where that leaves the
+/// order all the room that it wants; otherwise the fastest of none, all, and what orders with many microbatches in
+/// flight and with few make necessary (choose_recomputed_stages). The plan has the choice.
 [[nodiscard]] PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                                      const prepared_candidate& prepared,
                                                                      const list_options& list);

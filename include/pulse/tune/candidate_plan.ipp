@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,10 +15,6 @@
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/link.hpp>
 #include <pulse/partition/device_speed.hpp>
-#include <pulse/partition/find_skip_aware.hpp>
-#include <pulse/partition/merge_layers.hpp>
-#include <pulse/partition/sequential.hpp>
-#include <pulse/partition/skip_aware.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/parameter_memory.hpp>
@@ -35,19 +31,21 @@
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/method.hpp>
+#include <pulse/schedule/validate.hpp>
 #include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
+#include <pulse/tune/candidate_cut.hpp>
 #include <pulse/tune/candidate_plan.hpp>
+#include <pulse/tune/recomputed_stages.hpp>
+#include <pulse/tune/select_stages.hpp>
 #include <pulse/tune/step_end.hpp>
 
 namespace pulse {
 
 namespace detail {
-
-[[nodiscard]] constexpr int divided_up(int number, int by) noexcept { return (number + by - 1) / by; }
 
 /// The plan of a cut before its passes are ordered, with the bytes of a step predicted.
 [[nodiscard]] constexpr plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c,
@@ -71,65 +69,27 @@ namespace detail {
     return made;
 }
 
+[[nodiscard]] constexpr problem_options problem_options_of(const tune_candidate& c, const simulation_options& world,
+                                                           int previews) {
+    problem_options ask{};
+    ask.microbatches = c.microbatches;
+    ask.split_backward = c.split_backward;
+    ask.routing = c.routing;
+    ask.recompute = c.recompute;
+    ask.links = world.links;
+    ask.device_speed = world.device_speed;
+    ask.previews = previews;
+    return ask;
+}
+
+PULSE_CONSTEXPR prepared_candidate recomputing(const cost_table& costs, const tune_candidate& c,
+                                               prepared_candidate prepared) {
+    candidate_step& step = prepared.step;
+    step.problem = make_problem(costs, prepared.cut, problem_options_of(c, step.world, step.plain.previews));
+    return prepared;
+}
+
 } // namespace detail
-
-PULSE_CONSTEXPR cost_table costs_to_cut(const cost_table& costs, const tune_candidate& c, const cluster& machine,
-                                        const candidate_options& options) {
-    cost_table made = balanced_costs(costs, options.self_conditioning);
-    const std::vector<double> speeds = pipeline_speeds(machine, {c.layout, c.pipeline_degree, c.data_degree});
-    if (std::adjacent_find(speeds.begin(), speeds.end(), std::not_equal_to{}) == speeds.end()) { return made; }
-    const parameter_memory kept = parameter_memory_of(options, c);
-    for (layer_cost& layer : made.layers) {
-        if (layer.parameter_bytes == 0) { continue; }
-        const std::int64_t stepped =
-            kept.sharded ? share_bytes_of(layer.parameter_bytes, c.data_degree) : layer.parameter_bytes;
-        layer.backward_weight_us += optimizer_us_of(costs, options, kept, stepped) / c.microbatches;
-    }
-    return made;
-}
-
-PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c, const parameter_memory& kept,
-                                        const memory_limits& limits, const std::vector<double>& device_speed) {
-    switch (c.kind) {
-    case placement::folded: {
-        if (c.fold == fold_cut::balanced) {
-            if (!device_speed.empty()) {
-                throw input_error("a fold that is cut by load is for devices that are alike");
-            }
-            // As many stages in a chain as the fold has, laid on the fold.
-            partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
-            chain.kind = placement::folded;
-            chain.waves = c.waves;
-            for (stage& s : chain.stages) { s.device = device_of(placement::folded, s.index, c.pipeline_degree); }
-            return chain;
-        }
-        skip_aware_options asked{};
-        asked.slack = c.slack;
-        asked.device_speed = device_speed;
-        for (int d = 0; d != c.pipeline_degree; ++d) { asked.memory.device_limit_bytes.push_back(limits.of(d)); }
-        asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-        // Several waves balance well with coarser layers, and the search grows fast with their number.
-        const std::size_t most = c.waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(c.waves);
-        const merged_layers searched = merge_layers(costs, most);
-        // First with as much room for gradients of other replicas as they can take, then without.
-        const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
-        const int state = kept.sharded ? detail::divided_up(kept.state_bytes, c.data_degree) : kept.state_bytes;
-        for (const int more : {rooms, 0}) {
-            asked.memory.state_factor =
-                detail::divided_up(kept.scalar_bytes + kept.gradient_bytes + state + more, kept.scalar_bytes);
-            maybe_partition found = find_skip_aware_partition(searched.costs, c.pipeline_degree, c.waves, asked);
-            if (found) { return searched.of_layers(*std::move(found)); }
-            if (rooms == 0) { break; }
-        }
-        asked.memory = {};
-        return searched.of_layers(skip_aware_partition(searched.costs, c.pipeline_degree, c.waves, asked));
-    }
-    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves, {device_speed});
-    case placement::sequential: break;
-    }
-    return sequential_partition(costs, c.pipeline_degree,
-                                {.slack = c.slack, .routing = c.routing, .device_speed = device_speed});
-}
 
 PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine, partition cut,
                                                      const tune_candidate& c, const candidate_options& options,
@@ -148,16 +108,10 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
         made.gradient_bytes += reduce_bytes(gradient_bytes_of(b.bytes, kept), c.data_degree, kept);
     }
 
-    problem_options ask{};
-    ask.microbatches = c.microbatches;
-    ask.split_backward = c.split_backward;
-    ask.routing = c.routing;
-    ask.links = step.world.links;
-    ask.device_speed = step.world.device_speed;
-    ask.previews = options.self_conditioning ? c.microbatches / 2 : 0;
-    step.plain = make_problem(costs, made.cut, ask);
-    ask.recompute = c.recompute;
+    problem_options ask = detail::problem_options_of(c, step.world, options.self_conditioning ? c.microbatches / 2 : 0);
     step.problem = make_problem(costs, made.cut, ask);
+    ask.recompute = recomputation::none;
+    step.plain = make_problem(costs, made.cut, ask);
 
     const step_model model{detail::unordered_plan(costs, made.cut, c, ask.previews), costs};
     for (int d = 0; d != c.pipeline_degree; ++d) {
@@ -317,13 +271,82 @@ template <class OrderOf>
     }
 }
 
+/// evaluate_candidate of a candidate whose stages to recompute are chosen.
+[[nodiscard]] constexpr evaluated_candidate evaluate_chosen(const cost_table& costs, const tune_candidate& c,
+                                                            const prepared_candidate& prepared,
+                                                            const list_options& list) {
+    return fit_candidate(costs, c, prepared, {}, rule_of(c.method).adapts_to_memory ? 9 : 0,
+                         [&](const schedule_problem& problem) { return order_candidate(problem, c, list); });
+}
+
+/// evaluate_candidate of a candidate whose stages to recompute are still to be chosen.
+[[nodiscard]] constexpr evaluated_candidate evaluate_selective(const cost_table& costs, tune_candidate c,
+                                                               const prepared_candidate& prepared,
+                                                               const list_options& list) {
+    const std::size_t stages = prepared.cut.stages.size();
+    const auto evaluate = [&](const std::vector<char>& flags) {
+        c.recompute = stage_recomputation{flags};
+        return evaluate_chosen(costs, c, recomputing(costs, c, prepared), list);
+    };
+    std::optional<evaluated_candidate> none{};
+    try {
+        none = evaluate(std::vector<char>(stages, 0));
+        if (none->room_bytes.empty()) { return *none; } // its order has all the room that it wants
+    } catch (const memory_error&) {}
+    evaluated_candidate best{};
+    try {
+        best = evaluate(std::vector<char>(stages, 1));
+    } catch (const memory_error&) {
+        if (!none) { throw; }
+        return *none;
+    }
+    const auto keep_faster = [](std::optional<evaluated_candidate>& kept, evaluated_candidate other) {
+        if (!kept || other.planned.predicted.step_us < kept->planned.predicted.step_us) { kept = std::move(other); }
+    };
+    const auto choose = [&](const schedule& order) {
+        plan ordered = unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews);
+        ordered.order = order;
+        return choose_recomputed_stages(std::move(ordered), costs, prepared.step.world.kept,
+                                        prepared.limits.less(prepared.frozen_bytes));
+    };
+    // The order for which stages were chosen fits, but for what other times do to it.
+    const auto evaluate_beside = [&](const std::vector<char>& flags, const schedule& order) {
+        std::optional<evaluated_candidate> found{};
+        try {
+            found = evaluate(flags);
+        } catch (const memory_error&) {}
+        const prepared_candidate ready = recomputing(costs, c, prepared);
+        evaluated_candidate same = simulate_candidate(costs, c, ready, retimed(ready.step.problem, order), true);
+        if (ready.limits.worst_over(same.planned.predicted.peak_memory_bytes) < 0) {
+            keep_faster(found, std::move(same));
+        }
+        return found;
+    };
+    const schedule many_in_flight = best.planned.order;
+    if (none && none->planned.predicted.step_us < best.planned.predicted.step_us) { best = *none; }
+    select_stages(best, many_in_flight, 2, choose, evaluate_beside);
+    if (!rule_of(c.method).adapts_to_memory) { return best; }
+    schedule_problem fewer = prepared.step.problem;
+    const std::vector<std::int64_t> least = least_holds(fewer);
+    const std::vector<std::int64_t> most = peak_holds(fewer, many_in_flight);
+    for (const int quarters : {0, 2, 3}) {
+        if (quarters == 0 && none) { continue; } // nothing would be chosen for that
+        fewer.memory_limit_bytes = least;
+        for (std::size_t d = 0; d != least.size(); ++d) {
+            fewer.memory_limit_bytes[d] += std::max<std::int64_t>(0, most[d] - least[d]) / 4 * quarters;
+        }
+        select_stages(best, order_candidate(fewer, c, list), 2, choose, evaluate_beside);
+    }
+    return best;
+}
+
 } // namespace detail
 
 PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                        const prepared_candidate& prepared, const list_options& list) {
-    return detail::fit_candidate(
-        costs, c, prepared, {}, rule_of(c.method).adapts_to_memory ? 9 : 0,
-        [&](const schedule_problem& problem) { return detail::order_candidate(problem, c, list); });
+    // Without flags.
+    if (c.recompute == recomputation::selective) { return detail::evaluate_selective(costs, c, prepared, list); }
+    return detail::evaluate_chosen(costs, c, prepared, list);
 }
 
 /// Looks longer for an order of a candidate than evaluate_candidate, with `search(problem)`, which gives a synthesis;
@@ -364,7 +387,9 @@ PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c
     partition cut = cut_candidate(costs_to_cut(costs, c, machine, options), c, kept, limits, speeds);
     const prepared_candidate ready = prepare_candidate(costs, machine, std::move(cut), c, options, limits);
     plan made = evaluate_candidate(costs, c, ready, options.list).planned;
-    made.predicted.lower_bound_us = step_bound_us(ready.step, lower_bound_us(ready.step.plain));
+    c.recompute = made.recompute;
+    made.predicted.lower_bound_us =
+        step_bound_us(detail::recomputing(costs, c, ready).step, lower_bound_us(ready.step.plain));
     return {std::move(made), costs, kept, c.layout};
 }
 

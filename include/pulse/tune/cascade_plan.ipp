@@ -26,6 +26,8 @@
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/cascade_plan.hpp>
+#include <pulse/tune/recomputed_stages.hpp>
+#include <pulse/tune/select_stages.hpp>
 #include <pulse/tune/step_end.hpp>
 
 namespace pulse {
@@ -75,10 +77,11 @@ inline void require_cascade(const tune_candidate& c) {
     return joined;
 }
 
-/// As plan_cascade; `world` becomes where it is simulated.
+/// As plan_cascade, of a candidate whose every choice is made, in the order of another plan if one is given; `world`
+/// becomes where it is simulated.
 [[nodiscard]] inline planned plan_cascade_in(simulation_options& world, const cost_table& first,
                                              const cost_table& second, const tune_candidate& c, const cluster& machine,
-                                             const candidate_options& options) {
+                                             const candidate_options& options, const schedule* order = nullptr) {
     check_parameter_memory(options.kept);
     require_cascade(c);
     if (!machine.unlike.empty()) { throw input_error("a cascade runs on devices that are alike"); }
@@ -121,7 +124,7 @@ inline void require_cascade(const tune_candidate& c) {
     }
     bound_us = std::max(bound_us, lower_bound_us(step.plain) + least_optimizer_us);
 
-    made.order = list_schedule(step.problem, options.list);
+    made.order = order != nullptr ? retimed(step.problem, *order) : list_schedule(step.problem, options.list);
     predict_plan(made, costs, ready, limit, false);
     const auto& peaks = made.predicted.peak_memory_bytes;
     if (const int device = ready.limits.worst_over(peaks); device >= 0) {
@@ -130,6 +133,46 @@ inline void require_cascade(const tune_candidate& c) {
     }
     world = std::move(step.world);
     return {std::move(made), std::move(costs), kept, c.layout};
+}
+
+/// As plan_cascade_in, of a candidate whose stages to recompute are still to be chosen: none where that fits; otherwise
+/// the fastest of all and what orders make necessary.
+[[nodiscard]] inline planned plan_selective_cascade(simulation_options& world, const cost_table& first,
+                                                    const cost_table& second, tune_candidate c, const cluster& machine,
+                                                    const candidate_options& options) {
+    const auto stages = static_cast<std::size_t>(4 * c.pipeline_degree);
+    const auto with = [&](const std::vector<char>& flags, const schedule* order = nullptr) {
+        c.recompute = stage_recomputation{flags};
+        return plan_cascade_in(world, first, second, c, machine, options, order);
+    };
+    try {
+        return with(std::vector<char>(stages, 0));
+    } catch (const memory_error&) {} // so stages must run again
+    planned best = with(std::vector<char>(stages, 1));
+    const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
+    for (int round = 0; round != 3; ++round) {
+        const std::vector<char> flags = choose_recomputed_stages(best.plan, best.costs, best.kept, limit);
+        if (flags.empty() || flags == best.plan.recompute.stages) { break; }
+        const double before_us = best.plan.predicted.step_us;
+        const schedule chosen_for = best.plan.order;
+        for (const schedule* order : {&chosen_for, static_cast<const schedule*>(nullptr)}) {
+            try {
+                planned found = with(flags, order);
+                if (found.plan.predicted.step_us < best.plan.predicted.step_us) { best = std::move(found); }
+            } catch (const memory_error&) { continue; }
+        }
+        if (!(best.plan.predicted.step_us < before_us)) { break; }
+    }
+    return best;
+}
+
+/// As plan_cascade; `world` becomes where it is simulated.
+[[nodiscard]] inline planned plan_any_cascade(simulation_options& world, const cost_table& first,
+                                              const cost_table& second, const tune_candidate& c, const cluster& machine,
+                                              const candidate_options& options) {
+    const bool choose = c.recompute == recomputation::selective; // without flags
+    return choose ? plan_selective_cascade(world, first, second, c, machine, options)
+                  : plan_cascade_in(world, first, second, c, machine, options);
 }
 
 /// Refuses a request for what no cascade does, naming the field.
@@ -171,7 +214,8 @@ inline void require_cascade_request(const plan_request& asked) {
 /// Microbatch sizes, recomputation and splits that a request leaves open.
 [[nodiscard]] inline std::vector<tune_candidate> cascade_candidates(const plan_request& asked, int devices) {
     std::vector<tune_candidate> all;
-    for (const auto recompute : {recomputation::none, recomputation::skips, recomputation::stages}) {
+    for (const auto recompute :
+         {recomputation::none, recomputation::skips, recomputation::stages, recomputation::selective}) {
         for (const int size : cascade_sizes(asked)) {
             for (const bool split : {true, false}) {
                 if (asked.recompute.value_or(recompute) != recompute) { continue; }
@@ -195,7 +239,7 @@ inline void require_cascade_request(const plan_request& asked) {
 PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second, const tune_candidate& c,
                                   const cluster& machine, const candidate_options& options) {
     simulation_options world{};
-    return detail::plan_cascade_in(world, first, second, c, machine, options);
+    return detail::plan_any_cascade(world, first, second, c, machine, options);
 }
 
 PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second, plan_request asked) {
@@ -234,6 +278,17 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
         found.rows.push_back({.candidate = c});
         tune_row& row = found.rows.back();
         if (!none && asked.stop.stop_requested()) { continue; }
+        const auto fits_without = [&](const tune_row& before) {
+            tune_candidate without = c;
+            without.recompute = recomputation::none;
+            return before.candidate == without && before.evaluated();
+        };
+        if (c.recompute == recomputation::selective &&
+            std::any_of(found.rows.begin(), found.rows.end(), fits_without)) {
+            row.verdict = tune_verdict::same;
+            row.reason = "same: it fits and recomputes nothing";
+            continue;
+        }
         const cost_table a = one(c.microbatch_size);
         const cost_table b = other(c.microbatch_size);
         double load_us = 0;
@@ -248,7 +303,8 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
         }
         try {
             simulation_options world{};
-            planned made = detail::plan_cascade_in(world, a, b, c, machine, options);
+            planned made = detail::plan_any_cascade(world, a, b, c, machine, options);
+            row.candidate.recompute = made.plan.recompute;
             const prediction& expected = made.plan.predicted;
             row.verdict = tune_verdict::slower;
             row.reason = "another is faster";

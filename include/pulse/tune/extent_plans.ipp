@@ -19,27 +19,18 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/schedule.hpp>
-#include <pulse/schedule/timed_orders.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/extent_plans.hpp>
 #include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/search_space.hpp>
+#include <pulse/tune/select_stages.hpp>
 #include <pulse/tune/tuning.hpp>
 
 namespace pulse {
 
 namespace detail {
-
-/// The order of another plan, each pass as early as the costs of a problem allow.
-[[nodiscard]] inline schedule retimed(const schedule_problem& problem, const schedule& order) {
-    device_orders orders(order.devices.size());
-    for (std::size_t d = 0; d != orders.size(); ++d) {
-        for (const timed_pass& p : order.devices[d]) { orders[d].push_back({p.op, p.stage, p.microbatch}); }
-    }
-    return timed_from_orders(problem, orders);
-}
 
 /// The plan of a candidate at one extent, cut as `mean`, whose order is one of those that are tried.
 [[nodiscard]] inline plan plan_extent(const cost_table& costs, const tune_candidate& c, const plan& mean,

@@ -61,7 +61,9 @@ template <class Evaluate>
     const auto on = [&](const frozen_placement& where) {
         const prepared_candidate beside = beside_frozen(prepared, where);
         evaluated_candidate made = evaluate(beside);
-        expect_frozen(made, beside, where);
+        tune_candidate chosen = c;
+        chosen.recompute = made.planned.recompute;
+        expect_frozen(made, detail::recomputing(costs, chosen, beside), where);
         return made;
     };
     const auto less = [&](const auto& a, const auto& b) {

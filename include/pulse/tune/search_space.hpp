@@ -48,7 +48,8 @@ struct tune_options : candidate_options {
     std::vector<int> chunks{2, 4};
     std::vector<skip_routing> routings{skip_routing::direct, skip_routing::relayed};
     std::vector<bool> split_backwards{true, false};
-    std::vector<recomputation> recomputations{recomputation::none, recomputation::skips, recomputation::stages};
+    std::vector<recomputation> recomputations{recomputation::none, recomputation::skips, recomputation::stages,
+                                              recomputation::selective};
     std::vector<rank_layout> layouts{rank_layout::pipeline_inside, rank_layout::replicas_inside};
     /// Where a method does not fit a placement the pair is left out.
     std::vector<schedule_method> methods{schedule_method::list};

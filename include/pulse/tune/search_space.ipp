@@ -197,7 +197,7 @@ PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options
     for (tune_candidate& c : all) {
         // More stages on one device are of use only where each is recomputed by itself, or where nothing else is asked.
         if (alone(c) && options.placements.size() > 1 && c.kind == placement::interleaved &&
-            c.recompute != recomputation::stages) {
+            c.recompute != recomputation::stages && c.recompute != recomputation::selective) {
             continue;
         }
         std::string why = detail::unmet_text(c, split_only);

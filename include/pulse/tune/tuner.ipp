@@ -55,6 +55,7 @@ public:
         made_.indivisible = left_out.indivisible;
         made_.unmet = left_out.unmet;
         needs_.assign(made_.rows.size(), 0);
+        unlimited_.assign(made_.rows.size(), 0);
         if (!made_.rows.empty()) { return; }
         refuse_space(left_out, options.global_batch, devices);
     }
@@ -103,6 +104,7 @@ private:
     std::map<cut_key, maybe_cut> cuts_{};
     std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that has least left
     std::vector<std::int64_t> needs_{};                   // of the rows that need more memory, on their worst device
+    std::vector<char> unlimited_{};                       // rows whose order was found without a memory limit
     std::map<std::size_t, evaluated_candidate> kept_{};   // plans of the rows that are ranked so far
     std::map<std::size_t, evaluated_candidate> passes_{}; // of those whose frozen tasks have times: before they had
 
@@ -159,10 +161,13 @@ private:
 
     /// The exact least of a candidate whose cut is `here`.
     const least_memory& least(const tune_candidate& c, const partition& here) {
-        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(c.recompute.kind)};
+        // Where not even all stages recomputed are enough, no choice of them is tried.
+        const bool chosen = c.recompute == recomputation::selective;
+        const stage_recomputation recompute = chosen ? stage_recomputation{recomputation::stages} : c.recompute;
+        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(recompute.kind)};
         auto at = least_.find(key);
         if (at == least_.end()) {
-            const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, c.recompute,
+            const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, recompute,
                                              parameter_memory_of(options_, c), c.data_degree);
             const memory_limits most = limits(c);
             const auto free = [&](const least_memory& need) { return most.of(need.device) - need.total_bytes(); };
@@ -245,6 +250,11 @@ private:
                 row.reason = "same: no stage reads a skip of another one on its device";
             }
         }
+        if (c.recompute == recomputation::selective && has(options_.recomputations, recomputation::none)) {
+            const bool whole = here.stages.size() == 1 && has(options_.recomputations, recomputation::stages);
+            if (whole) { row.reason = "same: there is one stage, to recompute or not"; }
+            if (!limits(c).any()) { row.reason = "same: no device has a memory limit"; }
+        }
         if (c.routing == skip_routing::relayed && has(options_.routings, skip_routing::direct) &&
             traffic_of(here, costs(c.microbatch_size), c.routing).skip() == 0) {
             tune_candidate other = c;
@@ -286,15 +296,22 @@ private:
 
     void consider(std::size_t i) {
         tune_row& row = made_.rows[i];
-        if (bounded_out(row)) { return; }
+        if (bounded_out(row) || needs_no_choice(row)) { return; }
         const tune_candidate& c = row.candidate;
-        const prepared_candidate ready = prepare(c);
-        row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, lower_bound_us(ready.step.plain)));
+        prepared_candidate ready = prepare(c);
+        const double passes_us = lower_bound_us(ready.step.plain);
+        row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
         if (bounded_out(row)) { return; }
         try {
             ++made_.evaluations;
             evaluated_candidate found = evaluate(c, ready);
             needs_[i] = peak_of(found);
+            if (found.room_bytes.empty()) { unlimited_[i] = 1; }
+            if (c.recompute != found.planned.recompute) {
+                row.candidate.recompute = found.planned.recompute;
+                ready = prepare(c);
+                row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
+            }
             if (encodes(c) && found.planned.predicted.step_us < cutoff_us()) {
                 passes_[i] = found;
                 found = filled(c, ready, found, 40'000);
@@ -303,6 +320,22 @@ private:
         } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); } catch (const infeasible_error& e) {
             short_of_memory(i, needs_[i], e.what());
         }
+    }
+
+    /// Whether a row chooses stages to recompute for a cut whose order has all the room that it wants without.
+    [[nodiscard]] bool needs_no_choice(tune_row& row) {
+        if (row.candidate.recompute != recomputation::selective) { return false; }
+        tune_candidate other = row.candidate;
+        other.recompute = recomputation::none;
+        const auto same = std::find_if(made_.rows.begin(), made_.rows.end(),
+                                       [&](const tune_row& one) { return one.candidate == other; });
+        if (same == made_.rows.end() || unlimited_[static_cast<std::size_t>(same - made_.rows.begin())] == 0) {
+            return false;
+        }
+        if (cut(other).cut != cut(row.candidate).cut) { return false; }
+        row.verdict = tune_verdict::same;
+        row.reason = "same: its order has all the room that it wants and recomputes nothing";
+        return true;
     }
 
     [[nodiscard]] static std::int64_t peak_of(const evaluated_candidate& found) {

@@ -161,7 +161,8 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
 [[nodiscard]] inline frozen_outcome greedy_on_same(const frozen_setting& in, const pulse::tune_options& space,
                                                    const pulse::tuning& ours) {
     using namespace pulse;
-    const tune_candidate& c = ours.best_row().candidate;
+    tune_candidate c = ours.best_row().candidate;
+    c.recompute = ours.plan.recompute;
     const prepared_candidate ready =
         prepare_candidate(ours.costs, in.machine, ours.plan.cut, c, space, in.machine.memory_bytes);
     const schedule_problem& problem = ready.step.problem;

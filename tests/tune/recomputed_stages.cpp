@@ -238,7 +238,6 @@ TEST_CASE("a tuning takes the mixed plan where it is the fastest, and not where 
     const std::vector<recomputation> every = tune_options{}.recomputations;
     const tuning mixed = best_of(every, 900'000'000);
     CHECK(mixed.plan.recompute.kind == recomputation::selective);
-    CHECK(mixed.best_row().candidate.recompute == mixed.plan.recompute);
     CHECK(mixed.plan.predicted.step_us < best_of(fixed, 900'000'000).plan.predicted.step_us);
     CHECK(memory_limits{900'000'000}.worst_over(mixed.plan.predicted.peak_memory_bytes) < 0);
     CHECK(mixed.plan.predicted.lower_bound_us <= mixed.plan.predicted.step_us * (1 + 1e-9));

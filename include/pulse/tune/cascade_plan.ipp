@@ -304,7 +304,6 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
         try {
             simulation_options world{};
             planned made = detail::plan_any_cascade(world, a, b, c, machine, options);
-            row.candidate.recompute = made.plan.recompute;
             const prediction& expected = made.plan.predicted;
             row.verdict = tune_verdict::slower;
             row.reason = "another is faster";

@@ -114,8 +114,9 @@ PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const s
 PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of,
                                const std::vector<extent_share>& extents, const cluster& machine,
                                const tune_options& space) {
-    const tune_candidate& c = found.best_row().candidate;
     const plan mean = std::move(found.plan);
+    tune_candidate c = found.best_row().candidate;
+    c.recompute = mean.recompute;
     const std::vector<double> shares = normalized_shares(extents);
     found.extent = extents.front().extent;
     found.share = shares.front();

@@ -190,7 +190,9 @@ namespace detail {
 PULSE_INLINE std::string plan_summary(const tuning& found) {
     const prediction& expected = found.plan.predicted;
     const tune_row& row = found.best_row();
-    std::string text = "plan: " + to_text(row.candidate) + "\n";
+    tune_candidate chosen = row.candidate;
+    chosen.recompute = found.plan.recompute;
+    std::string text = "plan: " + to_text(chosen) + "\n";
     if (!found.others.empty()) { text += detail::extents_text(found); }
     if (found.plan.previews > 0) {
         text += "self-conditioning: " + std::to_string(found.plan.previews) + " of " +

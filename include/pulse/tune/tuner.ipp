@@ -297,7 +297,7 @@ private:
     void consider(std::size_t i) {
         tune_row& row = made_.rows[i];
         if (bounded_out(row) || needs_no_choice(row)) { return; }
-        const tune_candidate& c = row.candidate;
+        tune_candidate c = row.candidate;
         prepared_candidate ready = prepare(c);
         const double passes_us = lower_bound_us(ready.step.plain);
         row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
@@ -308,7 +308,7 @@ private:
             needs_[i] = peak_of(found);
             if (found.room_bytes.empty()) { unlimited_[i] = 1; }
             if (c.recompute != found.planned.recompute) {
-                row.candidate.recompute = found.planned.recompute;
+                c.recompute = found.planned.recompute;
                 ready = prepare(c);
                 row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
             }
@@ -376,6 +376,13 @@ private:
         }
     }
 
+    /// The candidate of a row whose plan is kept, with the stages to recompute that were chosen for it.
+    [[nodiscard]] tune_candidate chosen_of(std::size_t i) const {
+        tune_candidate c = made_.rows[i].candidate;
+        c.recompute = kept_.at(i).planned.recompute;
+        return c;
+    }
+
     /// Looks longer for the orders of the best few; keeps what is faster and fits, and what was proved.
     void refine() {
         if (!options_.refine) { return; }
@@ -386,7 +393,7 @@ private:
             if (options_.stop.stop_requested()) { return; }
             report(k, best.size(), "refinement");
             const std::size_t i = best[k];
-            const tune_candidate& c = made_.rows[i].candidate;
+            const tune_candidate c = chosen_of(i);
             const frozen_placement where = kept_.at(i).frozen;
             const prepared_candidate whole = prepare(c);
             const prepared_candidate ready = encodes(c) ? beside_frozen(whole, where) : whole;
@@ -417,7 +424,7 @@ private:
     /// Fills the best with patience.
     void fill() {
         const std::size_t best = made_.ranking.front();
-        const tune_candidate& c = made_.rows[best].candidate;
+        const tune_candidate c = chosen_of(best);
         if (!encodes(c) || options_.stop.stop_requested()) { return; }
         report(0, 1, "frozen tasks");
         const prepared_candidate ready = prepare(c);

@@ -127,4 +127,9 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
     return out;
 }
 
+/// The order of another plan, each pass as early as the costs of a problem allow.
+[[nodiscard]] constexpr schedule retimed(const schedule_problem& problem, const schedule& order) {
+    return timed_from_orders(problem, orders_of(order));
+}
+
 } // namespace pulse::detail

@@ -31,6 +31,7 @@
 #include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/method.hpp>
+#include <pulse/schedule/timed_orders.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/grid_links.hpp>
@@ -40,7 +41,6 @@
 #include <pulse/tune/candidate_cut.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/recomputed_stages.hpp>
-#include <pulse/tune/select_stages.hpp>
 #include <pulse/tune/step_end.hpp>
 
 namespace pulse {
@@ -274,8 +274,8 @@ template <class OrderOf>
 /// evaluate_candidate of a candidate whose stages to recompute are chosen.
 [[nodiscard]] constexpr evaluated_candidate evaluate_chosen(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared,
-                                                            const list_options& list) {
-    return fit_candidate(costs, c, prepared, {}, rule_of(c.method).adapts_to_memory ? 9 : 0,
+                                                            const list_options& list, int attempts = 9) {
+    return fit_candidate(costs, c, prepared, {}, rule_of(c.method).adapts_to_memory ? attempts : 0,
                          [&](const schedule_problem& problem) { return order_candidate(problem, c, list); });
 }
 
@@ -284,9 +284,9 @@ template <class OrderOf>
                                                                const prepared_candidate& prepared,
                                                                const list_options& list) {
     const std::size_t stages = prepared.cut.stages.size();
-    const auto evaluate = [&](const std::vector<char>& flags) {
+    const auto evaluate = [&](const std::vector<char>& flags, int attempts = 9) {
         c.recompute = stage_recomputation{flags};
-        return evaluate_chosen(costs, c, recomputing(costs, c, prepared), list);
+        return evaluate_chosen(costs, c, recomputing(costs, c, prepared), list, attempts);
     };
     std::optional<evaluated_candidate> none{};
     try {
@@ -300,42 +300,41 @@ template <class OrderOf>
         if (!none) { throw; }
         return *none;
     }
-    const auto keep_faster = [](std::optional<evaluated_candidate>& kept, evaluated_candidate other) {
-        if (!kept || other.planned.predicted.step_us < kept->planned.predicted.step_us) { kept = std::move(other); }
+    const schedule many_in_flight = best.planned.order;
+    const auto keep_faster = [&](evaluated_candidate other) {
+        if (prepared.limits.worst_over(other.planned.predicted.peak_memory_bytes) >= 0) { return; }
+        if (other.planned.predicted.step_us < best.planned.predicted.step_us) { best = std::move(other); }
     };
-    const auto choose = [&](const schedule& order) {
+    std::vector<std::vector<char>> tried{};
+    // An order with the stages that it makes necessary, which fits, but for what other times do to it; and the order
+    // that they have by themselves.
+    const auto keep_if_faster_in = [&](const schedule& order) {
         plan ordered = unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews);
         ordered.order = order;
-        return choose_recomputed_stages(std::move(ordered), costs, prepared.step.world.kept,
-                                        prepared.limits.less(prepared.frozen_bytes));
-    };
-    // The order for which stages were chosen fits, but for what other times do to it.
-    const auto evaluate_beside = [&](const std::vector<char>& flags, const schedule& order) {
-        std::optional<evaluated_candidate> found{};
-        try {
-            found = evaluate(flags);
-        } catch (const memory_error&) {}
+        const std::vector<char> flags = choose_recomputed_stages(std::move(ordered), costs, prepared.step.world.kept,
+                                                                 prepared.limits.less(prepared.frozen_bytes));
+        if (flags.empty()) { return; }
+        c.recompute = stage_recomputation{flags};
         const prepared_candidate ready = recomputing(costs, c, prepared);
-        evaluated_candidate same = simulate_candidate(costs, c, ready, retimed(ready.step.problem, order), true);
-        if (ready.limits.worst_over(same.planned.predicted.peak_memory_bytes) < 0) {
-            keep_faster(found, std::move(same));
-        }
-        return found;
+        keep_faster(simulate_candidate(costs, c, ready, retimed(ready.step.problem, order), true));
+        if (std::find(tried.begin(), tried.end(), flags) != tried.end()) { return; }
+        tried.push_back(flags);
+        try {
+            keep_faster(evaluate(flags, 2));
+        } catch (const memory_error&) { return; }
     };
-    const schedule many_in_flight = best.planned.order;
-    if (none && none->planned.predicted.step_us < best.planned.predicted.step_us) { best = *none; }
-    select_stages(best, many_in_flight, 2, choose, evaluate_beside);
+    if (none) { keep_faster(*std::move(none)); }
+    keep_if_faster_in(many_in_flight);
     if (!rule_of(c.method).adapts_to_memory) { return best; }
     schedule_problem fewer = prepared.step.problem;
     const std::vector<std::int64_t> least = least_holds(fewer);
     const std::vector<std::int64_t> most = peak_holds(fewer, many_in_flight);
     for (const int quarters : {0, 2, 3}) {
-        if (quarters == 0 && none) { continue; } // nothing would be chosen for that
         fewer.memory_limit_bytes = least;
         for (std::size_t d = 0; d != least.size(); ++d) {
             fewer.memory_limit_bytes[d] += std::max<std::int64_t>(0, most[d] - least[d]) / 4 * quarters;
         }
-        select_stages(best, order_candidate(fewer, c, list), 2, choose, evaluate_beside);
+        keep_if_faster_in(order_candidate(fewer, c, list));
     }
     return best;
 }

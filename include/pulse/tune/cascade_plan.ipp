@@ -23,11 +23,11 @@
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/cascade_problem.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
+#include <pulse/schedule/timed_orders.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/recomputed_stages.hpp>
-#include <pulse/tune/select_stages.hpp>
 #include <pulse/tune/step_end.hpp>
 
 namespace pulse {

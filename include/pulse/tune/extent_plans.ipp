@@ -19,13 +19,13 @@
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/timed_orders.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/extent_plans.hpp>
 #include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/search_space.hpp>
-#include <pulse/tune/select_stages.hpp>
 #include <pulse/tune/tuning.hpp>
 
 namespace pulse {

@@ -66,10 +66,13 @@ public:
         for (std::size_t i = 0; i != made_.rows.size(); ++i) {
             if (open_[i] != 0) { order.push_back(i); }
         }
+        // Choosing what to recompute is last: it takes many orders, and is of use where other plans lack memory.
         std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            const double x = made_.rows[a].bound_us;
-            const double y = made_.rows[b].bound_us;
-            return x != y ? x < y : a < b;
+            const auto place = [&](std::size_t i) {
+                const tune_row& row = made_.rows[i];
+                return std::tuple{row.candidate.recompute == recomputation::selective, row.bound_us, i};
+            };
+            return place(a) < place(b);
         });
         made_.finished = !options_.stop.stop_requested();
         for (std::size_t k = 0; k != order.size(); ++k) {
@@ -308,6 +311,12 @@ private:
             needs_[i] = peak_of(found);
             if (found.room_bytes.empty()) { unlimited_[i] = 1; }
             if (c.recompute != found.planned.recompute) {
+                const auto& flags = found.planned.recompute.stages;
+                if (std::count(flags.begin(), flags.end(), 0) == std::ssize(flags) && without_recomputation(c)) {
+                    row.verdict = tune_verdict::same;
+                    row.reason = "same: recomputing no stage is the fastest";
+                    return;
+                }
                 c.recompute = found.planned.recompute;
                 ready = prepare(c);
                 row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
@@ -322,19 +331,32 @@ private:
         }
     }
 
-    /// Whether a row chooses stages to recompute for a cut whose order has all the room that it wants without.
+    /// The row of a candidate that recomputes nothing and is otherwise the same, cut and all, if there is one.
+    [[nodiscard]] std::optional<std::size_t> without_recomputation(const tune_candidate& c) {
+        tune_candidate other = c;
+        other.recompute = recomputation::none;
+        for (std::size_t i = 0; i != made_.rows.size(); ++i) {
+            if (made_.rows[i].candidate == other && cut(other).cut == cut(c).cut) { return i; }
+        }
+        return {};
+    }
+
+    /// Whether a row chooses stages to recompute where memory costs less than recomputing would.
     [[nodiscard]] bool needs_no_choice(tune_row& row) {
         if (row.candidate.recompute != recomputation::selective) { return false; }
-        tune_candidate other = row.candidate;
-        other.recompute = recomputation::none;
-        const auto same = std::find_if(made_.rows.begin(), made_.rows.end(),
-                                       [&](const tune_row& one) { return one.candidate == other; });
-        if (same == made_.rows.end() || unlimited_[static_cast<std::size_t>(same - made_.rows.begin())] == 0) {
+        const std::optional<std::size_t> same = without_recomputation(row.candidate);
+        if (!same) { return false; }
+        const tune_row& without = made_.rows[*same];
+        // Some stages of a device take a good part of its time, and recomputing them a third of that.
+        constexpr double least_cost = 0.05;
+        if (unlimited_[*same] != 0) {
+            row.reason = "same: its order has all the room that it wants and recomputes nothing";
+        } else if (without.evaluated() && without.step_us < (1 + least_cost) * without.bound_us) {
+            row.reason = "same: memory costs less than 5 % where nothing is recomputed";
+        } else {
             return false;
         }
-        if (cut(other).cut != cut(row.candidate).cut) { return false; }
         row.verdict = tune_verdict::same;
-        row.reason = "same: its order has all the room that it wants and recomputes nothing";
         return true;
     }
 

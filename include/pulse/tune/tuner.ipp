@@ -283,16 +283,19 @@ private:
         needs_[i] = bytes;
     }
 
-    /// What a row must not exceed to be among the ranked ones.
-    [[nodiscard]] double cutoff_us() const {
-        const std::size_t wanted = options_.ranked;
+    /// What a row must not exceed to be among the `wanted` best ones.
+    [[nodiscard]] double cutoff_us(std::size_t wanted) const {
         if (!options_.prune || made_.ranking.size() < wanted) { return std::numeric_limits<double>::infinity(); }
         // Bounds are sums in another order than the simulator's.
         return made_.rows[made_.ranking[wanted - 1]].step_us * (1.0 + 1e-9);
     }
 
+    [[nodiscard]] double cutoff_us() const { return cutoff_us(options_.ranked); }
+
     [[nodiscard]] bool bounded_out(tune_row& row) const {
-        if (!(row.bound_us > cutoff_us())) { return false; }
+        // Choosing what to recompute takes many orders: it must be able to win.
+        const bool chooses = row.candidate.recompute == recomputation::selective;
+        if (!(row.bound_us > cutoff_us(chooses ? 1 : options_.ranked))) { return false; }
         row.verdict = tune_verdict::bound;
         return true;
     }

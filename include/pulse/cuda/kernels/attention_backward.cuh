@@ -63,14 +63,13 @@ __global__ void __launch_bounds__(Warps * 32)
     const query_part part{static_cast<int>(blockIdx.x) % g.parts, g.parts, a.tokens, Columns};
     const int first_row = static_cast<int>(blockIdx.x) / g.parts * rows;
     const int end = part.end();
-    row_copies<G, Columns, threads> q(a.rows(a.q, a.tokens, sample, head), part.begin());
-    row_copies<G, Columns, threads> dout(a.rows(g.dout, a.tokens, sample, head), part.begin());
+    row_copies<G, Columns, threads, 2> of_queries(
+        {a.rows(a.q, a.tokens, sample, head), a.rows(g.dout, a.tokens, sample, head)}, part.begin());
     const float* const lse = g.lse + a.numbers_at(sample, head);
     const float* const delta = g.delta + a.numbers_at(sample, head);
     // Queries beyond the last have zeros in q, dout, lse and delta: their weight is 1 and they add 0.
     const auto begin_tile = [&](int from, int turn) {
-        q.begin(queries + turn * tile);
-        dout.begin(queries + (2 + turn) * tile);
+        of_queries.begin(queries + turn * tile, 2 * tile);
         if (static_cast<int>(threadIdx.x) < Columns) {
             const int i = static_cast<int>(threadIdx.x);
             const bool present = from + i < a.tokens;
@@ -78,8 +77,8 @@ __global__ void __launch_bounds__(Warps * 32)
             begin_copy_word(numbers + (turn * 2 + 1) * Columns + i, delta + from + i, present);
         }
     };
-    row_copies<G, rows, threads>(a.rows(a.k, a.keys, sample, head), first_row).begin(keys);
-    row_copies<G, rows, threads>(a.rows(a.v, a.keys, sample, head), first_row).begin(keys + rows * G::stride);
+    row_copies<G, rows, threads, 2>({a.rows(a.k, a.keys, sample, head), a.rows(a.v, a.keys, sample, head)}, first_row)
+        .begin(keys, rows * G::stride);
     begin_tile(part.begin(), 0);
     scalar* const own_keys = keys + warp * RowTiles * 16 * G::stride;
     scalar* const own_values = own_keys + rows * G::stride;
@@ -164,12 +163,12 @@ __global__ void __launch_bounds__(Warps * 32)
     const int sample = static_cast<int>(blockIdx.z);
     const int first_row = static_cast<int>(blockIdx.x) * rows;
     const int first_own = first_row + warp * RowTiles * 16;
-    row_copies<G, Columns, threads> k(a.rows(a.k, a.keys, sample, head), 0);
-    row_copies<G, Columns, threads> v(a.rows(a.v, a.keys, sample, head), 0);
-    row_copies<G, rows, threads>(a.rows(a.q, a.tokens, sample, head), first_row).begin(queries);
-    row_copies<G, rows, threads>(a.rows(g.dout, a.tokens, sample, head), first_row).begin(queries + rows * G::stride);
-    k.begin(keys);
-    v.begin(keys + 2 * tile);
+    row_copies<G, Columns, threads, 2> of_keys({a.rows(a.k, a.keys, sample, head), a.rows(a.v, a.keys, sample, head)},
+                                               0);
+    row_copies<G, rows, threads, 2>({a.rows(a.q, a.tokens, sample, head), a.rows(g.dout, a.tokens, sample, head)},
+                                    first_row)
+        .begin(queries, rows * G::stride);
+    of_keys.begin(keys, 2 * tile);
     scalar* const own_queries = queries + warp * RowTiles * 16 * G::stride;
     scalar* const own_dout = own_queries + rows * G::stride;
     const float scale = a.scale * log2_of_e;
@@ -191,10 +190,7 @@ __global__ void __launch_bounds__(Warps * 32)
     for (int first = 0, turn = 0; first < a.keys; first += Columns, turn ^= 1) {
         wait_for_copies();
         __syncthreads(); // this tile is there, and nobody reads the one before it any more
-        if (first + Columns < a.keys) {
-            k.begin(keys + (turn ^ 1) * tile);
-            v.begin(keys + (2 + (turn ^ 1)) * tile);
-        }
+        if (first + Columns < a.keys) { of_keys.begin(keys + (turn ^ 1) * tile, 2 * tile); }
         float weights[RowTiles][Columns / 8][4]{};
         multiply_rows<G, RowTiles, Columns>(weights, own_queries, keys + turn * tile);
         if (first + Columns > a.keys) { mask_columns<RowTiles, Columns>(weights, first, a.keys); }

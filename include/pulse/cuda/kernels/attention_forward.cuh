@@ -12,6 +12,7 @@ template <class G, int Warps, int RowTiles, int Columns>
 __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operands<typename G::scalar> a) {
     using scalar = typename G::scalar;
     constexpr int rows = Warps * RowTiles * 16;
+    constexpr int threads = Warps * 32;
     constexpr int tile = Columns * G::stride;
     auto* const queries = shared_memory<scalar>();   // [rows][stride]
     scalar* const keys = queries + rows * G::stride; // [2][Columns][stride], and values [2][Columns][stride]
@@ -20,11 +21,10 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
     const int head = static_cast<int>(blockIdx.y);
     const int sample = static_cast<int>(blockIdx.z);
     const int first_row = static_cast<int>(blockIdx.x) * rows;
-    row_copies<G, Columns, Warps * 32> k(a.rows(a.k, a.keys, sample, head), 0);
-    row_copies<G, Columns, Warps * 32> v(a.rows(a.v, a.keys, sample, head), 0);
-    row_copies<G, rows, Warps * 32>(a.rows(a.q, a.tokens, sample, head), first_row).begin(queries);
-    k.begin(keys);
-    v.begin(keys + 2 * tile);
+    row_copies<G, Columns, threads, 2> of_keys({a.rows(a.k, a.keys, sample, head), a.rows(a.v, a.keys, sample, head)},
+                                               0);
+    row_copies<G, rows, threads>({a.rows(a.q, a.tokens, sample, head)}, first_row).begin(queries);
+    of_keys.begin(keys, 2 * tile);
     scalar* const own = queries + warp * RowTiles * 16 * G::stride;
     const float scale = a.scale * log2_of_e;
     float sums[RowTiles][G::columns][4]{};
@@ -38,10 +38,7 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
     for (int first = 0, turn = 0; first < a.keys; first += Columns, turn ^= 1) {
         wait_for_copies();
         __syncthreads(); // this tile is there, and nobody reads the one before it any more
-        if (first + Columns < a.keys) {
-            k.begin(keys + (turn ^ 1) * tile);
-            v.begin(keys + (2 + (turn ^ 1)) * tile);
-        }
+        if (first + Columns < a.keys) { of_keys.begin(keys + (turn ^ 1) * tile, 2 * tile); }
         float scores[RowTiles][Columns / 8][4]{};
         multiply_rows<G, RowTiles, Columns>(scores, own, keys + turn * tile);
         if (first + Columns > a.keys) { mask_columns<RowTiles, Columns>(scores, first, a.keys); }

@@ -25,53 +25,56 @@ struct head_tile {
     static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
 };
 
-/// Copies rows from token `first` on into tiles, `Rows` of them at a time. A thread goes from one of its 16 bytes to
-/// the next, and from tile to tile, by sums: products of 64 bits are several instructions each.
-template <class G, int Rows, int Threads>
+/// Copies rows from token `first` on of `Tensors` tensors of one shape into tiles, `Rows` of them at a time. A thread has
+/// the same 16 bytes of each of its rows, so that its place in a tile is known to the compiler but for where it begins.
+/// Threads beyond the last whole row copy nothing.
+template <class G, int Rows, int Threads, int Tensors = 1>
 class row_copies {
 public:
     using scalar = typename G::scalar;
 
-    __device__ row_copies(const head_rows<const scalar>& from, int first) :
-        at_{from.row(first + thread() / chunks) + thread() % chunks * G::chunk}, stride_{from.stride},
-        left_{from.tokens - first}, head_size_{from.head_size} {}
+    __device__ row_copies(const head_rows<const scalar> (&heads)[Tensors], int first) :
+        stride_{heads[0].stride}, left_{column() < heads[0].head_size ? heads[0].tokens - first - row() : 0} {
+#pragma unroll
+        for (int t = 0; t != Tensors; ++t) { at_[t] = heads[t].row(first + row()) + column(); }
+    }
 
-    /// Begins to copy the next rows into a tile; zeros stand beyond the last token and beyond head_size.
-    __device__ void begin(scalar* tile) {
-        const scalar* from = at_;
-        int row = thread() / chunks;
-        int column = thread() % chunks;
-        // Where a thread's columns are not all the same, the next ones would take registers.
-#pragma unroll(chunks_apart == 0 ? Rows * chunks / Threads : 1)
-        for (int i = 0; i < Rows * chunks; i += Threads) {
-            if (Rows * chunks % Threads == 0 || i + thread() < Rows * chunks) {
-                begin_copy(tile + row * G::stride + column * G::chunk, from,
-                           row < left_ && column * G::chunk < head_size_);
-            }
-            from += rows_apart * stride_ + chunks_apart * G::chunk;
-            row += rows_apart;
-            column += chunks_apart;
-            if (chunks_apart != 0 && column >= chunks) {
-                from += stride_ - chunks * G::chunk;
-                ++row;
-                column -= chunks;
+    /// Begins to copy the next rows into tiles that are `apart` from one tensor to the next; zeros stand beyond the last
+    /// token and beyond head_size.
+    __device__ void begin(scalar* tile, int apart = 0) {
+        if (rows_apart * chunks == Threads || thread() < rows_apart * chunks) {
+            tile += row() * G::stride + column();
+            const scalar* from[Tensors];
+#pragma unroll
+            for (int t = 0; t != Tensors; ++t) { from[t] = at_[t]; }
+#pragma unroll
+            for (int i = 0; i < Rows; i += rows_apart) {
+                if (i + rows_apart > Rows && row() >= Rows - i) { break; }
+#pragma unroll
+                for (int t = 0; t != Tensors; ++t) {
+                    begin_copy(tile + t * apart + i * G::stride, from[t], i < left_);
+                    from[t] += rows_apart * stride_;
+                }
             }
         }
-        at_ += Rows * static_cast<unsigned>(stride_);
+#pragma unroll
+        for (int t = 0; t != Tensors; ++t) { at_[t] += Rows * static_cast<unsigned>(stride_); }
         left_ -= Rows;
     }
 
 private:
     static constexpr int chunks = G::stride / G::chunk - 1; ///< of a row
     static constexpr int rows_apart = Threads / chunks;     ///< between one copy of a thread and its next
-    static constexpr int chunks_apart = Threads % chunks;
+
+    static_assert(rows_apart > 0, "pulse::cuda: a block copies a whole row at once");
 
     [[nodiscard]] static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+    [[nodiscard]] static __device__ int row() { return thread() / chunks; }
+    [[nodiscard]] static __device__ int column() { return thread() % chunks * G::chunk; }
 
-    const scalar* at_; ///< the thread's first 16 bytes of the next tile; beyond the last token nothing is read
+    const scalar* at_[Tensors]; ///< the thread's first 16 bytes of the next tiles; read only where they are a token's
     int stride_;
-    int left_; ///< tokens
-    int head_size_;
+    int left_; ///< tokens from the thread's next row on; none where its column is beyond head_size
 };
 
 /// sums[r][j] += rows 16 r.. of a times rows 8 j.. of b, over the head: a product of the first with the transposed

@@ -187,15 +187,17 @@ __global__ void __launch_bounds__(Warps * 32)
         }
     }
     float dq[RowTiles][G::columns][4]{};
-    for (int first = 0, turn = 0; first < a.keys; first += Columns, turn ^= 1) {
+    scalar* here = keys;
+    scalar* there = keys + tile;
+    for (int first = 0; first < a.keys; first += Columns, swap_tiles(here, there)) {
         wait_for_copies();
         __syncthreads(); // this tile is there, and nobody reads the one before it any more
-        if (first + Columns < a.keys) { of_keys.begin(keys + (turn ^ 1) * tile, 2 * tile); }
+        if (first + Columns < a.keys) { of_keys.begin(there, 2 * tile); }
         float weights[RowTiles][Columns / 8][4]{};
-        multiply_rows<G, RowTiles, Columns>(weights, own_queries, keys + turn * tile);
+        multiply_rows<G, RowTiles, Columns>(weights, own_queries, here);
         if (first + Columns > a.keys) { mask_columns<RowTiles, Columns>(weights, first, a.keys); }
         float ds[RowTiles][Columns / 8][4]{};
-        multiply_rows<G, RowTiles, Columns>(ds, own_dout, keys + (2 + turn) * tile);
+        multiply_rows<G, RowTiles, Columns>(ds, own_dout, here + 2 * tile);
 #pragma unroll
         for (int r = 0; r != RowTiles; ++r) {
 #pragma unroll
@@ -207,7 +209,7 @@ __global__ void __launch_bounds__(Warps * 32)
                 }
             }
         }
-        multiply_weights<G, RowTiles, Columns>(dq, ds, keys + turn * tile);
+        multiply_weights<G, RowTiles, Columns>(dq, ds, here);
     }
     store_rows<G, RowTiles>(dq, scales, own_queries, a.rows(g.dq, a.tokens, sample, head), first_own);
 }

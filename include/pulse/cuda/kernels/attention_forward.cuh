@@ -35,12 +35,14 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
         greatest[r][0] = greatest[r][1] = -INFINITY;
         total[r][0] = total[r][1] = 0.0f;
     }
-    for (int first = 0, turn = 0; first < a.keys; first += Columns, turn ^= 1) {
+    scalar* here = keys;
+    scalar* there = keys + tile;
+    for (int first = 0; first < a.keys; first += Columns, swap_tiles(here, there)) {
         wait_for_copies();
         __syncthreads(); // this tile is there, and nobody reads the one before it any more
-        if (first + Columns < a.keys) { of_keys.begin(keys + (turn ^ 1) * tile, 2 * tile); }
+        if (first + Columns < a.keys) { of_keys.begin(there, 2 * tile); }
         float scores[RowTiles][Columns / 8][4]{};
-        multiply_rows<G, RowTiles, Columns>(scores, own, keys + turn * tile);
+        multiply_rows<G, RowTiles, Columns>(scores, own, here);
         if (first + Columns > a.keys) { mask_columns<RowTiles, Columns>(scores, first, a.keys); }
 #pragma unroll
         for (int r = 0; r != RowTiles; ++r) {
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
                 }
             }
         }
-        multiply_weights<G, RowTiles, Columns>(sums, scores, keys + (2 + turn) * tile);
+        multiply_weights<G, RowTiles, Columns>(sums, scores, here + 2 * tile);
     }
     const int first_own = first_row + warp * RowTiles * 16;
 #pragma unroll

@@ -25,9 +25,9 @@ struct head_tile {
     static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
 };
 
-/// Copies rows from token `first` on of `Tensors` tensors of one shape into tiles, `Rows` of them at a time. A thread has
-/// the same 16 bytes of each of its rows, so that its place in a tile is known to the compiler but for where it begins.
-/// Threads beyond the last whole row copy nothing.
+/// Copies rows from token `first` on of `Tensors` tensors of one shape into tiles, `Rows` of them at a time. A thread
+/// has the same 16 bytes of each of its rows, so that its places in a tile differ by what the compiler knows. Threads
+/// beyond the last whole row copy nothing.
 template <class G, int Rows, int Threads, int Tensors = 1>
 class row_copies {
 public:
@@ -39,8 +39,8 @@ public:
         for (int t = 0; t != Tensors; ++t) { at_[t] = heads[t].row(first + row()) + column(); }
     }
 
-    /// Begins to copy the next rows into tiles that are `apart` from one tensor to the next; zeros stand beyond the last
-    /// token and beyond head_size.
+    /// Begins to copy the next rows into tiles that are `apart` from one tensor to the next; zeros stand beyond the
+    /// last token and beyond head_size.
     __device__ void begin(scalar* tile, int apart = 0) {
         if (rows_apart * chunks == Threads || thread() < rows_apart * chunks) {
             tile += row() * G::stride + column();
@@ -76,6 +76,15 @@ private:
     int stride_;
     int left_; ///< tokens from the thread's next row on; none where its column is beyond head_size
 };
+
+/// The tile that was read is the next to be written. Two pointers that change places take fewer instructions than a
+/// number of which each address has a multiple.
+template <class T>
+__device__ void swap_tiles(T*& here, T*& there) {
+    T* const was = here;
+    here = there;
+    there = was;
+}
 
 /// sums[r][j] += rows 16 r.. of a times rows 8 j.. of b, over the head: a product of the first with the transposed
 /// second. The rows are those of the calling warp.

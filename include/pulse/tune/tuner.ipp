@@ -305,7 +305,7 @@ private:
         if (bounded_out(row) || needs_no_choice(row)) { return; }
         tune_candidate c = row.candidate;
         prepared_candidate ready = prepare(c);
-        const double passes_us = lower_bound_us(ready.step.plain);
+        const double passes_us = std::max(lower_bound_us(ready.step.plain), recomputed_load_us(c, ready.step.plain));
         row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
         if (bounded_out(row)) { return; }
         try {
@@ -342,6 +342,25 @@ private:
             if (made_.rows[i].candidate == other && cut(other).cut == cut(c).cut) { return i; }
         }
         return {};
+    }
+
+    /// The load of a device that has to recompute a stage of its own: the one that lacks most memory without; 0 if none
+    /// does.
+    [[nodiscard]] double recomputed_load_us(const tune_candidate& c, const schedule_problem& plain) {
+        if (c.recompute != recomputation::selective) { return 0; }
+        tune_candidate other = c;
+        other.recompute = recomputation::none;
+        if (cut(other).cut != cut(c).cut) { return 0; }
+        const least_memory& need = least(other, *cut(other).cut);
+        if (need.total_bytes() <= limits(c).of(need.device)) { return 0; }
+        double load_us = 0;
+        double forward_us = std::numeric_limits<double>::infinity();
+        for (const stage_timing& s : plain.stages) {
+            if (s.device != need.device) { continue; }
+            load_us += s.forward_us + s.backward_input_us + s.backward_weight_us;
+            forward_us = std::min(forward_us, s.forward_us);
+        }
+        return (load_us + forward_us) * plain.microbatches;
     }
 
     /// Whether a row chooses stages to recompute where memory costs less than recomputing would.

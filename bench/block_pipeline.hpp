@@ -52,6 +52,7 @@ namespace pulse_bench {
     space.routings = {skip_routing::relayed};
     space.methods = {schedule_method::one_f_one_b};
     space.split_backwards = {false};
+    std::erase(space.recomputations, recomputation::selective);
     left_out_candidates left_out{};
     std::optional<tune_row> best{};
     for (const tune_candidate& c : enumerate_candidates(space, machine.devices(), machine.nodes, left_out)) {

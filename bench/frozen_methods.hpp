@@ -59,6 +59,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     o.placements = {pulse::placement::sequential};
     o.methods = {pulse::schedule_method::one_f_one_b};
     o.split_backwards = {false};
+    std::erase(o.recomputations, pulse::recomputation::selective);
     o.exchange = pulse::replica_exchange::ring;
     o.refine = {};
 }

@@ -12,7 +12,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/adamw.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::optimizer_update;
 
 namespace {

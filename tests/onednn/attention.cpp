@@ -6,9 +6,9 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::attention_shape;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 
@@ -19,7 +19,7 @@ void check_all(pulse::onednn::backend& host, source& draw, const attention_shape
     CAPTURE(s.context_tokens);
     CAPTURE(batch);
     CAPTURE(sharpness);
-    reference plain;
+    oracle plain;
     const std::int64_t n = std::int64_t{batch} * s.tokens * s.width();
     tensor q = draw.normal(n, sharpness);
     const std::int64_t others = std::int64_t{batch} * s.keys() * s.width();

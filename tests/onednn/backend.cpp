@@ -15,7 +15,7 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/onednn/parallel.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::attention_shape;
 using pulse::conv2d_shape;
 using pulse::group_norm_shape;
@@ -236,7 +236,7 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
     pulse::onednn::backend b;
     std::vector<float> x(64);
     float* const p = x.data();
-    CHECK_THROWS_WITH_AS(pulse::onednn::backend{0}, "pulse: pulse::onednn::backend: threads is less than 1",
+    CHECK_THROWS_WITH_AS(pulse::onednn::backend{0}, "pulse: onednn::backend: threads is less than 1",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 2, 2, 3, 1, 0, 0}, 1, p, p, p, p, into::write),
                          doctest::Contains("conv2d: no such convolution: 1x2x2"), pulse::input_error);

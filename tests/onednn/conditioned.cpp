@@ -12,12 +12,12 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::adaptive_norm_shape;
 using pulse::embedding_shape;
 using pulse::into;
 using pulse::rotary_shape;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 
@@ -70,7 +70,7 @@ struct norm_trial {
 TEST_CASE("adaptive norm and its gradients equal the plain loops in double, with and without affine and scale") {
     source draw{61};
     pulse::onednn::backend host{2};
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 40; ++i) {
         const int features = draw.between(1, 80);
         const adaptive_norm_shape s{features, draw.between(1, 90), features + draw.between(0, 1) * features, 1e-6};
@@ -105,7 +105,7 @@ TEST_CASE("adaptive norm and its gradients equal the plain loops in double, with
 
 TEST_CASE("the plain adaptive norm's gradients equal finite differences") {
     source draw{62};
-    reference plain;
+    oracle plain;
     for (const bool affine : {true, false}) {
         for (const bool scaled : {true, false}) {
             norm_trial t{draw, {5, 3, 7, 1e-2}, 2, affine, scaled};
@@ -139,7 +139,7 @@ TEST_CASE("the plain adaptive norm's gradients equal finite differences") {
 TEST_CASE("GELU's tanh form equals the plain one in double, in place too, and its slope finite differences") {
     source draw{63};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     for (const std::int64_t n : {0, 1, 7, 16, 31, 1000, 40000}) {
         CAPTURE(n);
         tensor x = draw.normal(n, 3.0);
@@ -195,7 +195,7 @@ TEST_CASE("GELU's tanh form far from zero is the input or nothing, and keeps wha
 TEST_CASE("rotary embedding equals the plain one in double, in place too; back it is the transpose and the inverse") {
     source draw{64};
     pulse::onednn::backend host{2};
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 30; ++i) {
         const rotary_shape s{draw.between(1, 9), draw.between(1, 9), draw.between(1, 4), 4 * draw.between(1, 22), 32.0};
         const int batch = draw.between(1, 3);
@@ -241,7 +241,7 @@ TEST_CASE("rotary embedding equals the plain one in double, in place too; back i
 TEST_CASE("an embedding looks rows up, and its gradient adds repeated rows; an index out of range is an error") {
     source draw{65};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 30; ++i) {
         const embedding_shape s{draw.between(1, 6), draw.between(1, 40)};
         const std::int64_t rows = draw.between(1, 12);
@@ -284,7 +284,7 @@ TEST_CASE("an embedding looks rows up, and its gradient adds repeated rows; an i
 TEST_CASE("padding is replaced by learned vectors, whose gradients are those of the rows that they replaced") {
     source draw{66};
     pulse::onednn::backend host{2};
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 30; ++i) {
         const int batch = draw.between(1, 4);
         const int tokens = draw.between(1, 9);

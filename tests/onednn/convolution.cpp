@@ -6,10 +6,10 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::conv2d_shape;
 using pulse::into;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 
@@ -80,7 +80,7 @@ void check_all(pulse::onednn::backend& host, source& draw, const conv2d_shape& s
     CAPTURE(s.stride);
     CAPTURE(second);
     CAPTURE(batch);
-    reference plain;
+    oracle plain;
     problem p{draw, s, second, batch};
     problem bound{p.unsigned_values()};
     const double taps = static_cast<double>(s.kernel) * s.kernel;
@@ -157,7 +157,7 @@ TEST_CASE("random convolutions equal the plain loops in double") {
 TEST_CASE("weights that were written are read again after weights_changed") {
     source draw{4};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     const conv2d_shape s{16, 16, 7, 7, 3, 1, 1, 1};
     problem p{draw, s, 0, 2};
     for (int step = 0; step != 3; ++step) {
@@ -204,7 +204,7 @@ TEST_CASE("reordered weights that nobody uses any more make room for others") {
 TEST_CASE("a linear map and its gradients equal the plain loops in double") {
     source draw{5};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     const std::vector<pulse::linear_shape> sizes{{64, 64}, {128, 32}, {32, 128}, {1, 1}, {7, 13}, {24, 1}, {1, 40}};
     for (const auto& s : sizes) {
         for (const std::int64_t rows : {1, 2, 5, 49, 200}) {

@@ -6,10 +6,10 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::group_norm_shape;
 using pulse::into;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 
@@ -46,7 +46,7 @@ void check_all(pulse::onednn::backend& host, source& draw, const group_norm_shap
     CAPTURE(s.silu);
     CAPTURE(batch);
     CAPTURE(shift);
-    reference plain;
+    oracle plain;
     norm_problem p{draw, s, batch, shift};
     // What rounding the mean and the differences from it costs, in standard deviations.
     const double slack = 1.0 + std::abs(shift);

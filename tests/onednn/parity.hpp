@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-namespace host_tests {
+namespace onednn_tests {
 
 /// Numbers for both sides: the float ones are the double ones rounded, so both start from the same values.
 struct tensor {
@@ -112,4 +112,4 @@ void check_slopes(tensor& x, const tensor& gradient, const tensor& dy, F forward
     CHECK(off < 1e-8);
 }
 
-} // namespace host_tests
+} // namespace onednn_tests

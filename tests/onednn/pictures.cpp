@@ -8,15 +8,15 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::group_norm_shape;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 TEST_CASE("statistics and rows of group norm equal the plain loops in double") {
     source draw{71};
     for (const int threads : {1, 2}) {
         pulse::onednn::backend host{threads};
-        reference plain;
+        oracle plain;
         for (const auto& [shape, rows] : std::vector<std::pair<group_norm_shape, int>>{{{32, 0, 8, 60}, 5},
                                                                                        {{17, 0, 1, 30}, 3},
                                                                                        {{5, 0, 5, 1}, 1},
@@ -56,7 +56,7 @@ TEST_CASE("posteriors are drawn as the plain loops in double draw them") {
     source draw{72};
     for (const int threads : {1, 2}) {
         pulse::onednn::backend host{threads};
-        reference plain;
+        oracle plain;
         for (const int channels : {1, 3, 4, 16, 21}) {
             CAPTURE(channels);
             constexpr std::int64_t pixels = 37;

@@ -6,9 +6,9 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::into;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 constexpr double epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());
@@ -17,7 +17,7 @@ constexpr double epsilon = static_cast<double>(std::numeric_limits<float>::epsil
 TEST_CASE("element-wise operations equal the plain loops in double") {
     source draw{31};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     for (const std::int64_t n : {0, 1, 3, 8, 15, 16, 31, 1000, 40000}) {
         CAPTURE(n);
         tensor x = draw.normal(n, 4.0);
@@ -58,7 +58,7 @@ TEST_CASE("element-wise operations equal the plain loops in double") {
 TEST_CASE("operations over pixels equal the plain loops in double") {
     source draw{32};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 60; ++i) {
         const int batch = draw.between(1, 5);
         const int height = draw.between(1, 14);
@@ -106,7 +106,7 @@ TEST_CASE("operations over pixels equal the plain loops in double") {
 
 TEST_CASE("the sinusoid of timesteps equals the plain one") {
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     tensor t{6};
     const std::vector<float> steps{0.0F, 1.0F, 17.0F, 250.0F, 999.0F, 0.5F};
     for (std::size_t i = 0; i != steps.size(); ++i) {

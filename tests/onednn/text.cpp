@@ -13,10 +13,10 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::layer_norm_shape;
 using pulse::masked_attention_shape;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 
@@ -39,7 +39,7 @@ struct operands {
     }
     /// What the plain loops in double give.
     [[nodiscard]] std::vector<double> plain() {
-        reference on;
+        oracle on;
         tensor o{size()};
         run<double>(on, o);
         return o.twice;
@@ -89,7 +89,7 @@ TEST_CASE("masked attention without mask, bias and causality is attention") {
     operands of{draw, {7, 2, 5, 1.0 / std::sqrt(5.0)}, 2};
     tensor o{of.size()};
     tensor lse{std::int64_t{2} * 2 * 7};
-    reference plain;
+    oracle plain;
     plain.attention({7, 2, 5}, 2, of.q.as<double>(), of.k.as<double>(), of.v.as<double>(), o.as<double>(),
                     lse.as<double>());
     const std::vector<double> got = of.plain();
@@ -140,7 +140,7 @@ TEST_CASE("what a mask or causality leaves out of an attention changes nothing, 
 TEST_CASE("RMSNorm, quick GELU and gates on the host equal the plain loops in double") {
     source draw{94};
     pulse::onednn::backend host{2};
-    reference plain;
+    oracle plain;
     for (const auto& [features, rows] : {std::pair{2048, 3}, {7, 100}, {1, 1}, {129, 65}}) {
         const layer_norm_shape s{features, 1e-6};
         CAPTURE(s.features);

@@ -10,13 +10,13 @@
 #include <pulse/onednn/backend.hpp>
 #include <pulse/reference/backend.hpp>
 
-using namespace host_tests;
+using namespace onednn_tests;
 using pulse::attention_shape;
 using pulse::into;
 using pulse::layer_norm_shape;
 using pulse::patch_shape;
 using pulse::resample_shape;
-using reference = pulse::reference::backend<double>;
+using oracle = pulse::reference::backend<double>;
 
 namespace {
 
@@ -27,7 +27,7 @@ void check_layer_norm(pulse::onednn::backend& host, source& draw, const layer_no
     CAPTURE(s.features);
     CAPTURE(rows);
     CAPTURE(shift);
-    reference plain;
+    oracle plain;
     const std::int64_t n = rows * s.features;
     tensor x = draw.normal(n, 1.5, shift);
     tensor gamma = draw.normal(s.features);
@@ -96,7 +96,7 @@ TEST_CASE("layer norm's bits do not depend on the number of threads") {
 
 TEST_CASE("the plain layer norm's gradients equal finite differences") {
     source draw{52};
-    reference plain;
+    oracle plain;
     const layer_norm_shape s{5, 1e-2};
     constexpr std::int64_t rows = 3;
     tensor x = draw.normal(rows * s.features);
@@ -125,7 +125,7 @@ TEST_CASE("the plain layer norm's gradients equal finite differences") {
 TEST_CASE("GELU equals the plain one in double, in place too, and its slope finite differences") {
     source draw{53};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     for (const std::int64_t n : {0, 1, 3, 8, 15, 16, 31, 1000, 40000}) {
         CAPTURE(n);
         tensor x = draw.normal(n, 3.0);
@@ -187,7 +187,7 @@ TEST_CASE("GELU far from zero is the input or nothing, and keeps what is no numb
 TEST_CASE("GEGLU and its gradient equal the plain loops in double, and those finite differences") {
     source draw{54};
     pulse::onednn::backend host;
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 30; ++i) {
         const int features = draw.between(1, 70);
         const std::int64_t rows = draw.between(1, 40);
@@ -215,7 +215,7 @@ TEST_CASE("GEGLU and its gradient equal the plain loops in double, and those fin
 
 TEST_CASE("the plain attention's gradients equal finite differences, of a context too") {
     source draw{55};
-    reference plain;
+    oracle plain;
     for (const attention_shape& s :
          {attention_shape{4, 2, 3}, attention_shape{3, 2, 2, 5}, attention_shape{4, 1, 3, 2}}) {
         constexpr int batch = 2;
@@ -247,7 +247,7 @@ TEST_CASE("the plain attention's gradients equal finite differences, of a contex
 TEST_CASE("vectors of a grid are resampled for another, and gradients of these come back") {
     source draw{59};
     pulse::onednn::backend host{2};
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 40; ++i) {
         // More features than one thread adds at a time, at times.
         const resample_shape s{draw.between(1, 6), draw.between(1, 6),   draw.between(1, 9),
@@ -283,7 +283,7 @@ TEST_CASE("vectors of a grid are resampled for another, and gradients of these c
 TEST_CASE("images become tokens of patches and come back; rows are copied with their strides") {
     source draw{56};
     pulse::onednn::backend host{2};
-    reference plain;
+    oracle plain;
     for (int i = 0; i != 40; ++i) {
         const patch_shape s{draw.between(1, 5), draw.between(1, 5), draw.between(1, 4), draw.between(1, 20),
                             draw.between(0, 2)};

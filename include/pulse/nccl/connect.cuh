@@ -12,8 +12,8 @@
 
 namespace pulse::nccl {
 
-/// Sends a byte from every rank of a peer_stream to every other, so that connections are made while all ranks are there:
-/// NCCL makes them with the first message of a pair, and waits for the peer then. Collective over its `ranks`,
+/// Sends a byte from every rank of a peer_stream to every other, so that connections are made while all ranks are
+/// there: NCCL makes them with the first message of a pair, and waits for the peer then. Collective over its `ranks`,
 /// of which this is `me`. Throws nccl_error, or what `go_on` throws; then a message may still be under way to `room`,
 /// two bytes of the device, and freeing it would wait until the stream is aborted.
 inline void connect(peer_stream& on, std::byte* room, int me, int ranks, const patience& go_on) {

@@ -172,7 +172,7 @@ private:
     traffic_count sent_{};
 };
 
-/// Aborts the communicators of streams of a device, all at once: ncclCommAbort marks its communicator and then waits for
+/// Aborts the communicators of a device's streams, all at once: ncclCommAbort marks its communicator and then waits for
 /// that one's streams, which may stand behind what another one receives (commDestroySync of NCCL 2.19 to 2.30).
 inline void abort_all(std::span<peer_stream> streams, int device) noexcept {
     std::vector<std::jthread> aborting;

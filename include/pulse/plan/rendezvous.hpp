@@ -30,8 +30,7 @@ namespace pulse::detail {
 ///
 /// That covers plans of several replicas: take the run of one replica that ends and let all replicas do each of its
 /// steps together. At an all_reduce the replicas of that rank stand at the same place, and if all post its messages
-/// there, in one order of all ordered pairs of replicas, those are transferred in that order. This run of all ranks
-/// ends, so all do.
+/// there, in the order of for_each_round, those are transferred in that order. This run of all ranks ends, so all do.
 class rendezvous_machine {
 public:
     constexpr explicit rendezvous_machine(const std::vector<program>& programs) :

@@ -160,8 +160,8 @@ PULSE_CONSTEXPR void step_model::validate() const {
             refuse("further_chains", static_cast<int>(c), "is not the stage of a backbone's first layer");
         }
     }
-    if (recompute_.stages.size() > stages_.size()) {
-        throw input_error("pulse: plan: recomputed_stages has more entries than there are stages");
+    if (!recompute_.stages.empty() && recompute_.stages.size() != stages_.size()) {
+        throw input_error("pulse: plan: recomputed_stages must have one entry for each stage");
     }
     for (int e = 0; e != edge_count(); ++e) {
         if (edge(e).from < 0 || edge(e).to >= layer_count() || edge(e).from >= edge(e).to) {

@@ -19,7 +19,9 @@ struct rank_transfers; // prove_slots.hpp, which only a transport that starts tr
 /// A reference to a transport of any type, so that what runs on a rank is compiled once for all of them. The transport
 /// must outlive it.
 ///
-/// Five members go beyond the concept; each passes on what the transport has, and does nothing where it has none.
+/// Five members go beyond the concept; each passes on what the transport has. Without it post_together posts one
+/// message after the other, and the others do nothing. A transport that derives from one with post_together and
+/// overrides how messages are posted overrides or deletes that too.
 class any_transport {
 public:
     /// The streams of a rank on a device, as the CUDA runtime's handles; both null for a transport of host memory.

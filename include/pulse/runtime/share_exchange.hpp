@@ -28,10 +28,10 @@ template <class T>
 /// What a rank sends to each of its replicas and receives from each, one message a pair, all side by side: in the
 /// order of for_each_round, and in as few groups as the transport takes.
 ///
-/// All replicas post the same groups. NCCL takes the calls of one in the order of their place: first the first call of
-/// every pair, by its own schedule of pairs, which is the same on both sides, then the second
-/// (scheduleP2pTasksToPlan in enqueue.cc). So it does not matter where it cuts a group into kernels: of the calls that
-/// are not over, the first has both its sides in the kernel that runs.
+/// All replicas post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with pairs
+/// in another order behind a cut (scheduleP2pTasksToPlan in enqueue.cc), so that several rounds are a group only where
+/// it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the order of
+/// the parts, and of the parts that are not over the first has both its sides in kernels that run.
 class share_exchange {
 public:
     /// The parts to or from each replica, by its number; without parts there is no message.

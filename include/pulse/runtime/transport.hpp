@@ -61,8 +61,8 @@ struct message_post {
     std::span<message_part> parts{};
 };
 
-/// Parts of messages that are posted together, at most: the calls that a group of NCCL may have.
-inline constexpr std::size_t most_parts_together = 2048;
+/// Parts of messages to and from several ranks that are posted together, at most: NCCL runs so many as one kernel.
+inline constexpr std::size_t most_parts_together = 128;
 
 /// Another rank has failed; the text is its error.
 struct peer_failed : error {

@@ -32,7 +32,8 @@ namespace pulse::detail {
 ///
 /// (1) recomputation::skips, when its forward runs again: during its F, and then from the F before which it runs again.
 /// (2) Of the next stage when that is on the same device.
-/// (3) A stage that recomputation::stages or selective runs again: during F, and then from the start of B, before which the forward runs again.
+/// (3) A stage that recomputation::stages or selective runs again: during F, and then from the start of B, before which
+/// the forward runs again.
 ///
 /// An output that a cut sends includes the residual that is open there, and so does its gradient. A layer's output and
 /// a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact buffers; this is the

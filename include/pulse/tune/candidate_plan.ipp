@@ -316,7 +316,9 @@ template <class OrderOf>
         if (flags.empty()) { return; }
         c.recompute = stage_recomputation{flags};
         const prepared_candidate ready = recomputing(costs, c, prepared);
-        keep_faster(simulate_candidate(costs, c, ready, retimed(ready.step.problem, order), true));
+        evaluated_candidate as_ordered = simulate_candidate(costs, c, ready, retimed(ready.step.problem, order), true);
+        as_ordered.room_bytes = peak_holds(ready.step.problem, as_ordered.planned.order);
+        keep_faster(std::move(as_ordered));
         if (std::find(tried.begin(), tried.end(), flags) != tried.end()) { return; }
         tried.push_back(flags);
         try {
@@ -334,7 +336,9 @@ template <class OrderOf>
         for (std::size_t d = 0; d != least.size(); ++d) {
             fewer.memory_limit_bytes[d] += std::max<std::int64_t>(0, most[d] - least[d]) / 4 * quarters;
         }
-        keep_if_faster_in(order_candidate(fewer, c, list));
+        try {
+            keep_if_faster_in(order_candidate(fewer, c, list));
+        } catch (const infeasible_error&) { continue; } // methods of a fixed pattern take more than the least
     }
     return best;
 }

@@ -14,7 +14,7 @@ namespace pulse {
 inline constexpr int exhausted_stages = 10;
 
 /// The stages, as flags, whose recomputation keeps each device to its limit in an ordered plan, with the least forward
-/// time run again on it; empty where a device exceeds its limit even when all its stages are recomputed.
+/// time run again on it; empty where none of a device's choices that are looked at keeps it to its limit.
 ///
 /// In one order of passes a device's program, and so its exact layout, depends on its own stages alone: each device is
 /// solved by itself. Among equal times fewer stages win, then earlier ones. Of more than `exhausted_stages` the ones

@@ -103,7 +103,6 @@ PULSE_CONSTEXPR std::vector<char> choose_recomputed_stages(plan ordered, const c
     };
     const std::size_t stages = ordered.cut.stages.size();
     const auto any = [](const std::vector<char>& over) { return std::find(over.begin(), over.end(), 1) != over.end(); };
-    if (any(exceed(std::vector<char>(stages, 1)))) { return {}; }
     const auto choices = detail::choices_of_devices(costs, ordered.cut);
     // All devices whose choice does not fit yet go on to their next one at a time: a lowering serves them all.
     std::vector<std::size_t> chosen(choices.size(), 0);

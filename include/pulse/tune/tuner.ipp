@@ -352,7 +352,8 @@ private:
         other.recompute = recomputation::none;
         if (cut(other).cut != cut(c).cut) { return 0; }
         const least_memory& need = least(other, *cut(other).cut);
-        if (need.total_bytes() <= limits(c).of(need.device)) { return 0; }
+        const std::int64_t limit_bytes = limits(c).of(need.device);
+        if (limit_bytes == 0 || need.total_bytes() <= limit_bytes) { return 0; }
         double load_us = 0;
         double forward_us = std::numeric_limits<double>::infinity();
         for (const stage_timing& s : plain.stages) {
@@ -373,8 +374,9 @@ private:
         constexpr double least_cost = 0.05;
         if (unlimited_[*same] != 0) {
             row.reason = "same: its order has all the room that it wants and recomputes nothing";
-        } else if (without.evaluated() && without.step_us < (1 + least_cost) * without.bound_us) {
-            row.reason = "same: memory costs less than 5 % where nothing is recomputed";
+        } else if (options_.prune && without.evaluated() && without.step_us < (1 + least_cost) * without.bound_us) {
+            row.verdict = tune_verdict::bound;
+            return true;
         } else {
             return false;
         }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -288,17 +287,19 @@ template <class OrderOf>
         c.recompute = stage_recomputation{flags};
         return evaluate_chosen(costs, c, recomputing(costs, c, prepared), list, attempts);
     };
-    std::optional<evaluated_candidate> none{};
+    evaluated_candidate none{};
+    bool none_fits = false;
     try {
         none = evaluate(std::vector<char>(stages, 0));
-        if (none->room_bytes.empty()) { return *none; } // its order has all the room that it wants
+        none_fits = true;
+        if (none.room_bytes.empty()) { return none; } // its order has all the room that it wants
     } catch (const memory_error&) {}
     evaluated_candidate best{};
     try {
         best = evaluate(std::vector<char>(stages, 1));
     } catch (const memory_error&) {
-        if (!none) { throw; }
-        return *none;
+        if (!none_fits) { throw; }
+        return none;
     }
     const schedule many_in_flight = best.planned.order;
     const auto keep_faster = [&](evaluated_candidate other) {
@@ -325,7 +326,7 @@ template <class OrderOf>
             keep_faster(evaluate(flags, 2));
         } catch (const memory_error&) { return; }
     };
-    if (none) { keep_faster(*std::move(none)); }
+    if (none_fits) { keep_faster(std::move(none)); }
     keep_if_faster_in(many_in_flight);
     if (!rule_of(c.method).adapts_to_memory) { return best; }
     schedule_problem fewer = prepared.step.problem;

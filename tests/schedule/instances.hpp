@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <support/drawn_recomputation.hpp>
 #include <pulse/partition/partition.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/frozen_work.hpp>
@@ -113,7 +112,7 @@ inline instance random_instance(std::mt19937& random, int most_devices, int most
     options.microbatches = up_to(1, most_microbatches);
     options.split_backward = up_to(0, 1) == 0;
     options.routing = static_cast<skip_routing>(up_to(0, 1));
-    options.recompute = drawn_recomputation(up_to, out.cut.stages.size());
+    options.recompute = static_cast<recomputation>(up_to(0, 2));
     const double lags[] = {0, 0.15, 0.6};
     options.link.latency_us = lags[up_to(0, 2)];
     options.link.bandwidth_gb_per_s = up_to(0, 1) == 0 ? 0.0 : 0.01;

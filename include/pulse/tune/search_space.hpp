@@ -69,7 +69,7 @@ struct tune_options : candidate_options {
     int refined{3};
 
     /// How many of the best plans are sure to be evaluated; the rest may lose by their bounds. Plans whose stages to
-    /// recompute are chosen are looked at last: where they may be the best one, and memory costs others 5 % or more.
+    /// recompute are chosen are looked at last, and only where they may be the best one.
     std::size_t ranked{10};
     /// False evaluates every candidate: slow, for comparison.
     bool prune{true};

@@ -364,23 +364,13 @@ private:
         return (load_us + forward_us) * plain.microbatches;
     }
 
-    /// Whether a row chooses stages to recompute where memory costs less than recomputing would.
+    /// Whether a row chooses stages to recompute for a cut whose order has all the room that it wants without.
     [[nodiscard]] bool needs_no_choice(tune_row& row) {
         if (row.candidate.recompute != recomputation::selective) { return false; }
         const std::optional<std::size_t> same = without_recomputation(row.candidate);
-        if (!same) { return false; }
-        const tune_row& without = made_.rows[*same];
-        // Some stages of a device take a good part of its time, and recomputing them a third of that.
-        constexpr double least_cost = 0.05;
-        if (unlimited_[*same] != 0) {
-            row.reason = "same: its order has all the room that it wants and recomputes nothing";
-        } else if (options_.prune && without.evaluated() && without.step_us < (1 + least_cost) * without.bound_us) {
-            row.verdict = tune_verdict::bound;
-            return true;
-        } else {
-            return false;
-        }
+        if (!same || unlimited_[*same] == 0) { return false; }
         row.verdict = tune_verdict::same;
+        row.reason = "same: its order has all the room that it wants and recomputes nothing";
         return true;
     }
 

@@ -39,9 +39,7 @@ void write_pictures(const arguments& a, const pulse::tuning& found) {
     if (a.svg.empty() && a.trace.empty()) { return; }
     const simulated_step step = simulate_step(found);
     if (!a.svg.empty()) {
-        pulse::tune_candidate chosen = found.best_row().candidate;
-        chosen.recompute = found.plan.recompute;
-        std::string title = "One step of " + found.plan.model.str() + ": " + pulse::to_text(chosen);
+        std::string title = "One step of " + found.plan.model.str() + ": " + pulse::to_text(found.best_candidate());
         if (found.plan.data_degree > 1) { title += " (passes of one pipeline; the gradients' reduction follows)"; }
         pulse::io::write_file(a.svg,
                               pictures::timeline_svg(step.events, {.title = title, .width = 1600}, step.counters));

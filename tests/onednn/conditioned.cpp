@@ -10,14 +10,12 @@
 #include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::adaptive_norm_shape;
 using pulse::embedding_shape;
 using pulse::into;
 using pulse::rotary_shape;
-using oracle = pulse::reference::backend<double>;
 
 namespace {
 

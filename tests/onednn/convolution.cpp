@@ -4,12 +4,10 @@
 
 #include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::conv2d_shape;
 using pulse::into;
-using oracle = pulse::reference::backend<double>;
 
 namespace {
 

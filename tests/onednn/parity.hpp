@@ -12,7 +12,12 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/reference/backend.hpp>
+
 namespace onednn_tests {
+
+/// What the plain loops say, in double.
+using oracle = pulse::reference::backend<double>;
 
 /// Numbers for both sides: the float ones are the double ones rounded, so both start from the same values.
 struct tensor {

@@ -6,11 +6,9 @@
 #include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::group_norm_shape;
-using oracle = pulse::reference::backend<double>;
 
 TEST_CASE("statistics and rows of group norm equal the plain loops in double") {
     source draw{71};

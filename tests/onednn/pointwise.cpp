@@ -4,11 +4,9 @@
 
 #include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::into;
-using oracle = pulse::reference::backend<double>;
 
 namespace {
 constexpr double epsilon = static_cast<double>(std::numeric_limits<float>::epsilon());

@@ -11,12 +11,10 @@
 #include <onednn/parity.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::layer_norm_shape;
 using pulse::masked_attention_shape;
-using oracle = pulse::reference::backend<double>;
 
 namespace {
 

@@ -8,7 +8,6 @@
 
 #include <onednn/parity.hpp>
 #include <pulse/onednn/backend.hpp>
-#include <pulse/reference/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::attention_shape;
@@ -16,7 +15,6 @@ using pulse::into;
 using pulse::layer_norm_shape;
 using pulse::patch_shape;
 using pulse::resample_shape;
-using oracle = pulse::reference::backend<double>;
 
 namespace {
 

@@ -162,13 +162,15 @@ TEST_CASE("among many stages of a device the choice fits, and without the last t
 namespace {
 
 /// A plan of a known model on four devices within `limit_bytes`, if any fits.
-std::optional<plan> plan_of_ddpm(const cost_table& costs, recomputation kind, placement on, std::int64_t limit_bytes) {
+std::optional<plan> plan_of_ddpm(const cost_table& costs, recomputation kind, placement on, std::int64_t limit_bytes,
+                                 schedule_method method = schedule_method::list) {
     tune_candidate c{};
     c.pipeline_degree = 4;
     c.microbatches = 8;
     c.kind = on;
     c.recompute = kind;
-    c.split_backward = false; // deferred W would wait with what stages save
+    c.method = method;
+    c.split_backward = method == schedule_method::zb_v; // elsewhere deferred W would wait with what stages save
     candidate_options options{};
     options.memory_limit_bytes = limit_bytes;
     options.list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
@@ -268,15 +270,7 @@ TEST_CASE("methods of a fixed pattern recompute the stages that memory makes nec
     static constexpr auto graph = graph_of<ddpm_cifar10>();
     const cost_table costs = analytic_costs(graph.view(), a100_80gb, 16, 4);
     const auto plan_of = [&](recomputation kind, std::int64_t limit_bytes) {
-        tune_candidate c{};
-        c.pipeline_degree = 4;
-        c.microbatches = 8;
-        c.kind = placement::folded;
-        c.method = schedule_method::zb_v;
-        c.recompute = kind;
-        candidate_options options{};
-        options.memory_limit_bytes = limit_bytes;
-        return plan_candidate(costs, c, one_node(4, {.latency_us = 5, .bandwidth_gb_per_s = 20}), options).plan;
+        return plan_of_ddpm(costs, kind, placement::folded, limit_bytes, schedule_method::zb_v).value();
     };
     const plan none = plan_of(recomputation::none, 0);
     const plan all = plan_of(recomputation::stages, 0);

@@ -190,9 +190,7 @@ namespace detail {
 PULSE_INLINE std::string plan_summary(const tuning& found) {
     const prediction& expected = found.plan.predicted;
     const tune_row& row = found.best_row();
-    tune_candidate chosen = row.candidate;
-    chosen.recompute = found.plan.recompute;
-    std::string text = "plan: " + to_text(chosen) + "\n";
+    std::string text = "plan: " + to_text(found.best_candidate()) + "\n";
     if (!found.others.empty()) { text += detail::extents_text(found); }
     if (found.plan.previews > 0) {
         text += "self-conditioning: " + std::to_string(found.plan.previews) + " of " +

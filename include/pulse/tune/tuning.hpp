@@ -91,6 +91,12 @@ struct tuning : planned {
     bool finished{};
 
     [[nodiscard]] constexpr const tune_row& best_row() const noexcept { return rows[chosen]; }
+    /// The candidate of the best row, with the stages that its plan recomputes.
+    [[nodiscard]] constexpr tune_candidate best_candidate() const {
+        tune_candidate best = best_row().candidate;
+        best.recompute = plan.recompute;
+        return best;
+    }
     [[nodiscard]] constexpr std::size_t count(tune_verdict verdict) const noexcept {
         return counts[static_cast<std::size_t>(verdict)];
     }

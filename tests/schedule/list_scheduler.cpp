@@ -43,7 +43,7 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
     int scheduled = 0;
     int limited = 0;
     int infeasible = 0;
-    std::array<int, 4> recomputed{};
+    std::array<int, 3> recomputed{}; // the kinds that `random_instance` draws
     int direct = 0;
     constexpr int rounds = PULSE_TEST_SANITIZED ? 450 : 1500; // a sanitized round takes as long as many
     for (int round = 0; round != rounds; ++round) {
@@ -89,7 +89,7 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
     CHECK(scheduled > rounds * 9 / 15);
     CHECK(limited > rounds / 3);
     CHECK(infeasible > rounds / 15);
-    for (const int of_kind : recomputed) { CHECK(of_kind > rounds / 8); }
+    for (const int of_kind : recomputed) { CHECK(of_kind > rounds / 5); }
     CHECK(direct > rounds / 15);
 }
 

@@ -58,7 +58,8 @@ public:
             encode_samples(seed, of_step, {what, false, from, to}, [](int, int) {});
         };
         static const char kernel{}; // its address names it
-        cuda::check(emulated_cuda::enqueue_kernel(dim3{1, 1, 1}, dim3{1, 1, 1}, 0, stream_, run, &kernel), "a task");
+        cuda::check(emulated_cuda::enqueue_kernel(dim3{1, 1, 1}, dim3{1, 1, 1}, 0, stream_, run, {.kernel = &kernel}),
+                    "a task");
     }
     void encoded(const encoded_results& now) { results_ = now; }
     void input(int m, float* x) { cuda::copy_async(x, result(0, m), elements(0), stream_); }

@@ -178,8 +178,7 @@ TEST_CASE("a kernel has 48 KiB of shared memory, and more where the device has i
     const auto kernel = unwritten_shared<float>;
     const auto* const name = reinterpret_cast<const void*>(kernel);
     const auto unasked = [&](std::size_t bytes) {
-        return emulated_cuda::enqueue_kernel(
-            1, 64, bytes, queue.stream(), [] {}, name);
+        return emulated_cuda::enqueue_kernel(1, 64, bytes, queue.stream(), [] {}, {.kernel = name});
     };
     const auto launch = [&](std::size_t bytes) { cuda::launch(kernel, 1, 64, bytes, queue.stream(), y.data()); };
     CHECK(unasked(48 * 1024) == cudaSuccess);

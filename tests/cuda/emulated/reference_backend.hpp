@@ -176,7 +176,7 @@ private:
             operation(math);
         };
         static const char kernel{}; // its address names it
-        cuda::check(emulated_cuda::enqueue_kernel(dim3{1, 1, 1}, dim3{1, 1, 1}, 0, stream_, body, &kernel),
+        cuda::check(emulated_cuda::enqueue_kernel(dim3{1, 1, 1}, dim3{1, 1, 1}, 0, stream_, body, {.kernel = &kernel}),
                     "a reference kernel");
     }
 

@@ -30,6 +30,8 @@ struct matrix {
     std::int64_t rows{};
     std::int64_t columns{};
     std::int64_t stride{};
+
+    [[nodiscard]] std::int64_t bytes() const { return rows * columns * (type == CUDA_R_32F ? 4 : 2); }
 };
 struct description {
     cublasComputeType_t compute{};
@@ -289,16 +291,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     }
     const auto scale = static_cast<double>(*static_cast<const float*>(alpha));
     const auto keep = static_cast<double>(*static_cast<const float*>(beta));
-    const cudaError_t put =
-        emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, stream, [=, ma = of(la), mb = of(lb), md = of(ld)] {
-            if (works) {
-                for (std::size_t i = 0; i != workspace_of_algorithm_1 / sizeof(float); ++i) {
-                    static_cast<float*>(workspace)[i] = std::numeric_limits<float>::quiet_NaN();
-                }
+    const auto body = [=, ma = of(la), mb = of(lb), md = of(ld)] {
+        if (works) {
+            for (std::size_t i = 0; i != workspace_of_algorithm_1 / sizeof(float); ++i) {
+                static_cast<float*>(workspace)[i] = std::numeric_limits<float>::quiet_NaN();
             }
-            multiply(op, scale, a, ma, b, mb, keep, c, to, md);
-            ++executions[works ? 1 : 0];
-        });
+        }
+        multiply(op, scale, a, ma, b, mb, keep, c, to, md);
+        ++executions[works ? 1 : 0];
+    };
+    const std::int64_t depth = op.transpose_a == CUBLAS_OP_T ? of(la).rows : of(la).columns;
+    const emulated_cuda::work what{.call = "product",
+                                   .bytes = of(la).bytes() + of(lb).bytes() + (keep == 0.0 ? 1 : 2) * of(ld).bytes(),
+                                   .flops = 2 * of(ld).rows * of(ld).columns * depth};
+    const cudaError_t put = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, stream, body, what);
     return put == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 

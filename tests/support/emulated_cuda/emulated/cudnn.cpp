@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -375,6 +376,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         const std::int64_t engine = engine_of(*config);
         memory where;
         for (std::size_t i = 0; i != ids.size(); ++i) { where.bound[ids[i]] = pointers[i]; }
+        std::map<std::int64_t, std::int64_t> bytes_of; // by tensor
         // What a run would find wrong is said at once, as the library does.
         for (const part& operation : operations_of(*graph)) {
             for (const auto& [name, a] : operation->attributes) {
@@ -383,6 +385,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                         const tensor_facts facts{*child};
                         if (facts.by_value) { where.keep_value(facts); }
                         const void* const at = where.of(facts);
+                        if (!facts.by_value && !facts.is_virtual) { bytes_of[facts.id] = facts.bytes(); }
                         if (!facts.by_value && !facts.is_virtual && !emulated_cuda::is_device(at)) {
                             bad("tensor " + std::to_string(facts.id) + " is not in memory of the device");
                         }
@@ -390,12 +393,21 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                 }
             }
         }
-        const cudaError_t status = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, handle->stream, [=]() mutable {
+        const std::vector<part> operations = operations_of(*graph);
+        emulated_cuda::work what{.call = is_attention(operations) ? "attention" : "convolution"};
+        for (const auto& [id, moved] : bytes_of) { what.bytes += moved; }
+        if (!is_attention(operations)) {
+            const convolution first{*operations[0]};
+            what.flops = first.flops();
+            if (first.beta != 0.0) { what.bytes += first.result().bytes(); }
+        }
+        const auto body = [=]() mutable {
             auto* const floats = static_cast<float*>(workspace);
             for (std::int64_t i = 0; i < bytes / 4; ++i) { floats[i] = std::numeric_limits<float>::quiet_NaN(); }
             run(*graph, where, engine == 0 || engine == 3);
             ++executions[static_cast<std::size_t>(engine)];
-        });
+        };
+        const cudaError_t status = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, handle->stream, body, what);
         if (status != cudaSuccess) { refuse(CUDNN_STATUS_EXECUTION_FAILED, "the launch"); }
     });
 }

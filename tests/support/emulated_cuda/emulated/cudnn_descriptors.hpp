@@ -156,6 +156,12 @@ struct tensor_facts {
         for (std::size_t i = 0; i != dims.size(); ++i) { last += (dims[i] - 1) * strides[i]; }
         return last + 1;
     }
+    /// Of its numbers, without what lies between them.
+    [[nodiscard]] std::int64_t bytes() const {
+        std::int64_t count = 1;
+        for (const std::int64_t d : dims) { count *= d; }
+        return count * size_of(type);
+    }
 };
 
 inline void require_image(const tensor_facts& t) {

@@ -85,6 +85,9 @@ struct convolution {
                : type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? x
                                                                                       : w;
     }
+    [[nodiscard]] std::int64_t flops() const {
+        return 2 * y.dims[0] * y.dims[1] * y.dims[2] * y.dims[3] * w.dims[1] * w.dims[2] * w.dims[3];
+    }
     void run(memory& where, bool rounds) const {
         void* const px = where.of(x);
         void* const pw = where.of(w);

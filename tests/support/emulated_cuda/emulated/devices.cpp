@@ -80,7 +80,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         *properties = {};
         const char* const named = std::getenv("PULSE_EMULATED_DEVICE");
         std::snprintf(properties->name, sizeof properties->name, "%s", named != nullptr ? named : "emulated device");
-        properties->totalGlobalMem = memory_bytes;
+        properties->totalGlobalMem = the().counted.memory_bytes;
         properties->sharedMemPerBlock = plain_shared_bytes;
         properties->sharedMemPerBlockOptin = the().shared_bytes_limit;
         properties->sharedMemPerMultiprocessor = 228 * 1024;
@@ -90,7 +90,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         properties->maxThreadsPerMultiProcessor = 2048;
         properties->major = 9;
         properties->minor = 0;
-        properties->multiProcessorCount = multiprocessors;
+        properties->multiProcessorCount = the().counted.multiprocessors;
         properties->l2CacheSize = 50 << 20;
         properties->memoryBusWidth = 5120;
     });
@@ -100,7 +100,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     return api([&] {
         require_device(device);
         switch (attribute) {
-        case cudaDevAttrMultiProcessorCount: *value = multiprocessors; break;
+        case cudaDevAttrMultiProcessorCount: *value = the().counted.multiprocessors; break;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(the().shared_bytes_limit); break;
         case cudaDevAttrMaxSharedMemoryPerBlock: *value = plain_shared_bytes; break;
         case cudaDevAttrComputeCapabilityMajor: *value = 9; break;

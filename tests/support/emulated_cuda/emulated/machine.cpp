@@ -15,7 +15,7 @@ namespace {
 void open_memory([[maybe_unused]] bool open) {
 #if defined(__SANITIZE_ADDRESS__)
     for (const auto& [address, block] : the().memory) {
-        if (!block.device) { continue; }
+        if (!block.device || block.untouched) { continue; }
         auto* start = reinterpret_cast<void*>(address);
         open ? ASAN_UNPOISON_MEMORY_REGION(start, block.bytes) : ASAN_POISON_MEMORY_REGION(start, block.bytes);
     }
@@ -156,12 +156,16 @@ void enqueue(CUstream_st& stream, operation run) {
     ++stream.issued;
 }
 
+void enqueue(CUstream_st& stream, const work& what, operation run) {
+    enqueue(stream, the().counted.note ? the().counted.note(what) : std::move(run));
+}
+
 void require_device(int device) {
     if (device != 0) { refuse(cudaErrorInvalidDevice); }
 }
 
 cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                           std::function<void()> body, const void* kernel) {
+                           std::function<void()> body, const work& what) {
     return api([&] {
         CUstream_st& on = stream_of(stream);
         const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
@@ -169,21 +173,26 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cuda
             grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
             refuse(cudaErrorInvalidConfiguration);
         }
-        const auto allowed = the().allowed_shared_bytes.find(kernel);
+        const auto allowed = the().allowed_shared_bytes.find(what.kernel);
         const std::size_t most = allowed == the().allowed_shared_bytes.end() ? plain_shared_bytes : allowed->second;
         if (shared_bytes > std::min(std::max(most, plain_shared_bytes), the().shared_bytes_limit)) {
             refuse(cudaErrorInvalidValue);
         }
-        const std::pair<std::size_t, const void*> loaded{this_thread(), kernel};
-        if (kernel != nullptr && !the().kernels_loaded.contains(loaded)) {
+        const std::pair<std::size_t, const void*> loaded{this_thread(), what.kernel};
+        if (what.kernel != nullptr && !the().kernels_loaded.contains(loaded)) {
             drain();
             the().kernels_loaded.insert(loaded);
         }
-        enqueue(on, [=, run = std::move(body)] {
+        enqueue(on, what, [=, run = std::move(body)] {
             ++the().kernels;
             run_grid(grid, block, shared_bytes, run);
         });
     });
+}
+
+void count_on(counted_device counted) {
+    const std::scoped_lock lock(the().guard);
+    the().counted = std::move(counted);
 }
 
 void set_shared_bytes_limit(std::size_t bytes) {

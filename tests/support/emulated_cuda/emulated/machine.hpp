@@ -19,6 +19,7 @@
 #include <cuda_runtime.h>
 
 #include <emulated/block.hpp>
+#include <emulated/runtime.hpp>
 
 /// What the calls of the emulated runtime work on: streams with the operations that they still have to do, captures,
 /// memory, and how a call runs and refuses. All of it is read and written under one lock, which api() holds.
@@ -92,6 +93,7 @@ namespace emulated_cuda {
 struct allocation {
     std::size_t bytes{};
     bool device{};
+    bool untouched{}; ///< address space alone, of a counted device
 };
 
 struct device {
@@ -111,6 +113,7 @@ struct device {
     int depth{}; ///< of execution
     cudaError_t deferred{cudaSuccess};
     std::string why; ///< of the last kernel that failed
+    counted_device counted;
 };
 
 /// The one device of the process.
@@ -191,6 +194,8 @@ void require_not_captured(const CUevent_st& event);
 
 /// Puts work behind all that the stream has, or into its capture.
 void enqueue(CUstream_st& stream, operation run);
+/// The same with work of the device, which a counted device is told of instead.
+void enqueue(CUstream_st& stream, const work& what, operation run);
 
 /// For what must not fail: the error comes with the next call.
 template <class Call>

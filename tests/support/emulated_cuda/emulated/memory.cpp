@@ -4,6 +4,8 @@
 #include <mutex>
 #include <vector>
 
+#include <sys/mman.h>
+
 #include <emulated/machine.hpp>
 #include <emulated/runtime.hpp>
 
@@ -33,14 +35,21 @@ bool is_device(const void* address, std::size_t bytes) {
 void* allocate(std::size_t bytes, bool device) {
     require_no_capture();
     if (bytes == 0) { return nullptr; }
-    if (device && bytes > memory_bytes - the().device_bytes) { refuse(cudaErrorMemoryAllocation); }
+    if (device && bytes > the().counted.memory_bytes - the().device_bytes) { refuse(cudaErrorMemoryAllocation); }
+    const bool counts = static_cast<bool>(the().counted.note);
+    const bool untouched = device && counts;
     void* memory = nullptr;
-    if (posix_memalign(&memory, 256, bytes) != 0) { refuse(cudaErrorMemoryAllocation); }
-    std::memset(memory, 0xff, bytes);
-    the().memory[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, device};
+    if (untouched) {
+        memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) { refuse(cudaErrorMemoryAllocation); }
+    } else {
+        if (posix_memalign(&memory, 256, bytes) != 0) { refuse(cudaErrorMemoryAllocation); }
+        std::memset(memory, counts ? 0 : 0xff, bytes);
+    }
+    the().memory[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, device, untouched};
     (device ? the().device_bytes : the().pinned_bytes) += bytes;
 #if defined(__SANITIZE_ADDRESS__)
-    if (device && the().depth == 0) { ASAN_POISON_MEMORY_REGION(memory, bytes); }
+    if (device && !untouched && the().depth == 0) { ASAN_POISON_MEMORY_REGION(memory, bytes); }
 #endif
     return memory;
 }
@@ -56,8 +65,13 @@ void release(void* memory, bool device) {
     ASAN_UNPOISON_MEMORY_REGION(memory, found->second.bytes);
 #endif
     (device ? the().device_bytes : the().pinned_bytes) -= found->second.bytes;
+    const allocation gone = found->second;
     the().memory.erase(found);
-    std::free(memory);
+    if (gone.untouched) {
+        munmap(memory, gone.bytes);
+    } else {
+        std::free(memory);
+    }
 }
 
 void check_kind(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
@@ -86,7 +100,10 @@ void copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pit
         }
     };
     const bool captured = stream.capturing != nullptr;
-    if (!captured && allocation_of(from, bytes) == nullptr) { // pageable: read before the call returns
+    const auto moved = static_cast<std::int64_t>(bytes * rows);
+    const work what{.call = "copy", .bytes = moved * (is_device(to, bytes) + is_device(from, bytes))};
+    if (!captured && !the().counted.note &&
+        allocation_of(from, bytes) == nullptr) { // pageable: read before the call returns
         std::vector<std::byte> staged(bytes * rows);
         for (std::size_t row = 0; row < rows; ++row) {
             std::memcpy(staged.data() + row * bytes, static_cast<const std::byte*>(from) + row * from_pitch, bytes);
@@ -97,7 +114,7 @@ void copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pit
             }
         });
     } else {
-        enqueue(stream, moves);
+        enqueue(stream, what, moves);
     }
     if (!captured && allocation_of(to, bytes) == nullptr) { await(stream, stream.issued); }
 }
@@ -106,7 +123,8 @@ void set(void* to, int value, std::size_t bytes, cudaStream_t on) {
     CUstream_st& stream = stream_of(on);
     if (bytes == 0) { return; }
     if (allocation_of(to, bytes) == nullptr) { refuse(cudaErrorInvalidValue); }
-    enqueue(stream, [=] { std::memset(to, value, bytes); });
+    enqueue(stream, {.call = "fill", .bytes = static_cast<std::int64_t>(bytes)},
+            [=] { std::memset(to, value, bytes); });
 }
 
 } // namespace
@@ -114,6 +132,12 @@ void set(void* to, int value, std::size_t bytes, cudaStream_t on) {
 bool is_device(const void* address) {
     const std::scoped_lock lock(the().guard);
     return is_device(address, 1);
+}
+
+std::int64_t allocated_bytes(const void* address) {
+    const std::scoped_lock lock(the().guard);
+    const auto found = the().memory.find(reinterpret_cast<std::uintptr_t>(address));
+    return found == the().memory.end() ? 0 : static_cast<std::int64_t>(found->second.bytes);
 }
 
 } // namespace emulated_cuda
@@ -139,8 +163,8 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     return api([&] {
-        *total = memory_bytes;
-        *free = memory_bytes - the().device_bytes;
+        *total = the().counted.memory_bytes;
+        *free = *total - the().device_bytes;
     });
 }
 

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <string_view>
 
 #include <cuda_runtime.h>
 
@@ -20,10 +22,37 @@
 /// receives and sends nothing, as they may in CUDA.
 namespace emulated_cuda {
 
-/// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would. `kernel` names it: the
-/// first launch of each loads it, which drains the device; null is there already.
+/// What a stream is given to do.
+struct work {
+    const void* kernel{};                   ///< of pulse; null: what `call` names
+    std::span<const std::byte> arguments{}; ///< of the kernel
+    std::string_view call{};                ///< "copy" and "fill" of the runtime; a library's
+    std::int64_t bytes{};                   ///< of the device's memory that the call reads and writes
+    std::int64_t flops{};                   ///< of a library's matrix products and convolutions
+};
+
+/// Puts a kernel into a stream, or says what is wrong with the sizes, as cudaLaunchKernel would. `what.kernel` names
+/// it: the first launch of each loads it, which drains the device; null is there already.
 [[nodiscard]] cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                                         std::function<void()> body, const void* kernel = nullptr);
+                                         std::function<void()> body, const work& what = {});
+
+inline constexpr std::size_t memory_bytes = std::size_t{8} << 30; ///< of the device, unless it is counted_device
+inline constexpr int multiprocessors = 3; ///< few, so that loops over a grid that fills the device go round
+
+/// A device that does nothing, so that programs can be counted that no host has the memory or the time for: `note` is
+/// told of all work when a stream is given it, and what that returns is called where the work would be done, again for
+/// every replay of a graph. Device memory is address space that nobody can touch, pinned memory is 0, and what the host
+/// reads back stays as it was.
+struct counted_device {
+    int multiprocessors{emulated_cuda::multiprocessors};
+    std::size_t memory_bytes{emulated_cuda::memory_bytes};
+    std::function<std::function<void()>(const work&)> note{};
+};
+/// The process's device from now on, where nothing is allocated and no stream has work; without a note, one that works.
+void count_on(counted_device counted);
+
+/// Bytes of the allocation that begins at an address; 0: none does.
+[[nodiscard]] std::int64_t allocated_bytes(const void* address);
 
 /// Kernels that have run in this process.
 [[nodiscard]] std::int64_t executed_kernels();
@@ -52,8 +81,6 @@ void answer_queries(bool answers);
 /// cudaStreamEndCapture says `how`.
 bool end_captures(cudaError_t how = cudaErrorStreamCaptureInvalidated);
 
-inline constexpr std::size_t memory_bytes = std::size_t{8} << 30; ///< of the device
-inline constexpr int multiprocessors = 3; ///< few, so that loops over a grid that fills the device go round
 inline constexpr std::size_t plain_shared_bytes = 48 * 1024; ///< of a block, for a kernel that was allowed no more
 
 /// What a kernel may be allowed at most, also where it was allowed more before: 227 KiB at first.

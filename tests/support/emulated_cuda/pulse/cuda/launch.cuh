@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <source_location>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -29,12 +30,10 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
     const auto* const address = reinterpret_cast<const void*>(kernel);
     require_grid(grid);
     allow_shared_bytes(address, shared_bytes, std::source_location::current());
+    const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
     const cudaError_t status = emulated_cuda::enqueue_kernel(
-        grid, block, shared_bytes, stream,
-        [kernel, values = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {
-            std::apply(kernel, values);
-        },
-        address);
+        grid, block, shared_bytes, stream, [kernel, values] { std::apply(kernel, values); },
+        {.kernel = address, .arguments = std::as_bytes(std::span{&values, 1})});
     if (status == cudaSuccess) { return; }
     static_cast<void>(cudaGetLastError());
     const auto text = [](dim3 size) {

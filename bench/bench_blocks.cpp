@@ -6,6 +6,9 @@
 //   bench_blocks [--part operations layers steps] [--batch 1 4 16] [--only TEXT...] [--rounds N] [--quick]
 //                [--torch eager compile graphs | none] [--torch-device cuda|cpu] [--torch-precision master|autocast]
 //                [--python FILE] [--script FILE] [--markdown] [--json FILE]
+//   bench_blocks --count [--card NAME] [--batch 1 4] [--only TEXT...] [--quick] [--markdown] [--json FILE]
+// With --count it calls no device: it counts what a training step of each UNet gives one to do, by kind, beside the
+// least and beside torch.compile's step, and estimates the times on a card (counted_work.hpp).
 // Exit status: 0 measured, 1 failed or something is wrong, 2 refused, 77 no GPU.
 #include <algorithm>
 #include <cstdio>
@@ -16,7 +19,9 @@
 #include <nlohmann/json.hpp>
 
 #include "blocks.hpp"
+#include "blocks_count.hpp"
 #include "json_output.hpp"
+#include "ledger.hpp"
 #include "run_bench.hpp"
 #include "step_rows.hpp"
 #include "text_table.hpp"
@@ -266,14 +271,26 @@ int main(int argc, char** argv) {
     CLI::App app{"Operations of the CUDA backend as a share of what the card does; layers and training steps made of "
                  "them, here and in PyTorch",
                  "bench_blocks"};
-    app.add_option("--part", parts, "what is measured")->check(CLI::IsMember({"operations", "layers", "steps"}));
-    app.add_option("--batch", options.blocks.batches, "samples of a microbatch")->check(CLI::PositiveNumber);
+    pulse_bench::count_options counted;
+    bool counts = false;
+    CLI::Option* const count = app.add_flag("--count", counts, "count the work of training steps, without a device");
+    app.add_option("--card", counted.card, "the card whose times --count estimates")
+        ->needs(count)
+        ->check(CLI::IsMember({"a100-80gb", "h100-80gb", "h200", "rtx-4090"}));
+    CLI::Option* const batches = app.add_option("--batch", options.blocks.batches, "samples of a microbatch");
+    batches->check(CLI::PositiveNumber);
+    app.add_option("--part", parts, "what is measured")
+        ->excludes(count)
+        ->check(CLI::IsMember({"operations", "layers", "steps"}));
     app.add_option("--only", options.blocks.only,
                    "operations, layers and 'step MODEL' whose name contains one of these");
-    app.add_option("--rounds", options.blocks.rounds, "timings of which the median counts")->check(CLI::Range(3, 1000));
+    app.add_option("--rounds", options.blocks.rounds, "timings of which the median counts")
+        ->excludes(count)
+        ->check(CLI::Range(3, 1000));
     app.add_flag("--quick", options.blocks.quick, "one small shape of each; the figures mean nothing");
     app.add_option("--torch", modes,
                    "what PyTorch runs: eager, compile (torch.compile), graphs (and CUDA graphs); none")
+        ->excludes(count)
         ->check(CLI::IsMember({"eager", "compile", "graphs", "none"}));
     app.add_option("--torch-device", options.torch.device, "where PyTorch runs; on the CPU it shows who agrees")
         ->check(CLI::IsMember({"cuda", "cpu"}));
@@ -285,6 +302,13 @@ int main(int argc, char** argv) {
     app.add_flag("--markdown", options.markdown, "print Markdown");
     app.add_option("--json", options.json_file, "write the figures here");
     return pulse_bench::run_bench(app, argc, argv, [&] {
+        if (counts) {
+            if (batches->count() == 0) { options.blocks.batches = {1, 4}; }
+            counted.blocks = options.blocks;
+            counted.markdown = options.markdown;
+            counted.json_file = options.json_file;
+            return count_blocks(counted, argv);
+        }
         const auto has = [&](const char* part) { return std::ranges::find(parts, part) != parts.end(); };
         options.blocks.operations = has("operations");
         options.blocks.layers = has("layers");

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <pulse/hardware/device.hpp>
+
+namespace pulse_bench {
+
+/// What a training step consists of.
+enum class work_kind : std::uint8_t {
+    convolution_forward,
+    convolution_dgrad,
+    convolution_wgrad,
+    product_forward,
+    product_dgrad,
+    product_wgrad,
+    attention_forward,
+    attention_backward,
+    group_norm_forward,
+    group_norm_backward,
+    layer_norm_forward,
+    layer_norm_backward,
+    pointwise,
+    resampling,
+    weight_reordering, ///< packing of weights for a library, and back of their gradients
+    column_sums,       ///< gradients of biases and of what is added to every pixel
+    copies,
+    fills,
+    loss,
+    gradient_norm,
+    optimizer,
+    other ///< what no operation of the step has asked for
+};
+inline constexpr std::array<std::string_view, 22> work_kinds{"convolution forward",
+                                                             "convolution dgrad",
+                                                             "convolution wgrad",
+                                                             "product forward",
+                                                             "product dgrad",
+                                                             "product wgrad",
+                                                             "attention forward",
+                                                             "attention backward",
+                                                             "GroupNorm forward",
+                                                             "GroupNorm backward",
+                                                             "LayerNorm forward",
+                                                             "LayerNorm backward",
+                                                             "pointwise",
+                                                             "resampling",
+                                                             "weight reordering",
+                                                             "column sums",
+                                                             "copies",
+                                                             "fills",
+                                                             "loss",
+                                                             "gradient norm",
+                                                             "optimizer",
+                                                             "other"};
+static_assert(work_kinds.size() == static_cast<std::size_t>(work_kind::other) + 1);
+
+/// Whose step: that of pulse, the least that the list of layers needs, and what torch.compile makes of it.
+enum class party : std::uint8_t { pulse, least, torch };
+inline constexpr std::array<std::string_view, 3> parties{"pulse", "least", "torch"};
+
+/// What a card does of large copies and products, and what starting a kernel of a graph costs.
+struct card {
+    int multiprocessors{};
+    double bytes_per_second{};
+    double flops_per_second{}; ///< of products in bfloat16
+    double launch_seconds{2e-6};
+};
+
+/// A card of pulse::known_devices that computes in bfloat16. Of the maker's figures large copies reach nine tenths and
+/// large products seven, as a measured H200 does.
+[[nodiscard]] constexpr std::optional<card> find_card(std::string_view name) {
+    const pulse::device* const known = pulse::find_device(name);
+    const int multiprocessors = name == "a100-80gb"                     ? 108
+                                : name == "h100-80gb" || name == "h200" ? 132
+                                : name == "rtx-4090"                    ? 128
+                                                                        : 0;
+    if (known == nullptr || multiprocessors == 0) { return std::nullopt; }
+    return card{multiprocessors, 0.9 * known->memory_gb_per_s * 1e9, 0.7 * known->tflops_16 * 1e12};
+}
+
+struct work_amount {
+    double kernels{}; ///< torch fuses some work into a kernel of something else: part of one
+    double bytes{};
+    double flops{};
+    double seconds{};
+
+    work_amount& operator+=(const work_amount& more) {
+        kernels += more.kernels;
+        bytes += more.bytes;
+        flops += more.flops;
+        seconds += more.seconds;
+        return *this;
+    }
+};
+
+/// Kernels, bytes and FLOP of one step by kind, for each party, with the time they take one after another.
+class ledger {
+public:
+    explicit ledger(const card& on) : card_{on} {}
+
+    /// Work of like kernels, whose products run at a share of the card's rate of large ones.
+    void put(party whose, work_kind kind, double kernels, double bytes, double flops = 0, double rate_share = 1) {
+        const double moving = bytes / card_.bytes_per_second;
+        const double multiplying = flops / (card_.flops_per_second * rate_share);
+        at(whose, kind) += {kernels, bytes, flops, std::max(moving, multiplying) + kernels * card_.launch_seconds};
+    }
+    [[nodiscard]] const work_amount& of(party whose, work_kind kind) const {
+        return rows_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(whose)];
+    }
+    [[nodiscard]] work_amount total(party whose) const {
+        work_amount sum;
+        for (const auto& row : rows_) { sum += row[static_cast<std::size_t>(whose)]; }
+        return sum;
+    }
+
+private:
+    work_amount& at(party whose, work_kind kind) {
+        return rows_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(whose)];
+    }
+
+    card card_;
+    std::array<std::array<work_amount, parties.size()>, work_kinds.size()> rows_{};
+};
+
+} // namespace pulse_bench

@@ -69,15 +69,15 @@ json json_of(const ledger& book) {
 
 int count_blocks(const count_options& options, char**) {
     json_output file{options.json_file};
-    const card on = find_card(options.card).value();
-    std::printf("%s: %.0f GB/s, %.0f TFLOP/s in products, %.1f us to start a kernel\n", options.card.c_str(),
-                on.bytes_per_second * 1e-9, on.flops_per_second * 1e-12, on.launch_seconds * 1e6);
-    json steps = json::array();
     const auto wanted = [&](const counted_model& model) {
         return options.blocks.wants(std::string{"step "} + model.name);
     };
     const auto models = counted_models(options.blocks.quick);
     if (std::ranges::none_of(models, wanted)) { throw CLI::ValidationError("--only", "no step has such a name"); }
+    const card on = find_card(options.card).value();
+    std::printf("%s: %.0f GB/s, %.0f TFLOP/s in products, %.1f us to start a kernel\n", options.card.c_str(),
+                on.bytes_per_second * 1e-9, on.flops_per_second * 1e-12, on.launch_seconds * 1e6);
+    json steps = json::array();
     for (const counted_model& model : models) {
         if (!wanted(model)) { continue; }
         for (const int batch : options.blocks.batches) {

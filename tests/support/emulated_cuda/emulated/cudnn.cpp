@@ -383,11 +383,13 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                 for (const part& child : a.parts) {
                     if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
                         const tensor_facts facts{*child};
-                        if (facts.by_value) { where.keep_value(facts); }
-                        const void* const at = where.of(facts);
-                        if (!facts.by_value && !facts.is_virtual) { bytes_of[facts.id] = facts.bytes(); }
-                        if (!facts.by_value && !facts.is_virtual && !emulated_cuda::is_device(at)) {
-                            bad("tensor " + std::to_string(facts.id) + " is not in memory of the device");
+                        if (facts.by_value) {
+                            where.keep_value(facts);
+                        } else if (!facts.is_virtual) {
+                            if (!emulated_cuda::is_device(where.of(facts))) {
+                                bad("tensor " + std::to_string(facts.id) + " is not in memory of the device");
+                            }
+                            bytes_of[facts.id] = facts.bytes();
                         }
                     }
                 }

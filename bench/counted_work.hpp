@@ -105,7 +105,7 @@ private:
 
     [[nodiscard]] static std::string name_of(const void* kernel) {
         Dl_info found{};
-        if (dladdr(kernel, &found) == 0 || found.dli_sname == nullptr) { return {}; }
+        if (kernel == nullptr || dladdr(kernel, &found) == 0 || found.dli_sname == nullptr) { return {}; }
         int status = 0;
         const std::unique_ptr<char, void (*)(void*)> text{
             abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status), std::free};
@@ -142,15 +142,17 @@ private:
         }
         if (now_ == nullptr) { return made; }
         made.kind = now_->kind;
+        const std::string name = name_of(what.kernel);
         if (what.call == "attention") {
             made.flops = now_->flops;
             made.rate_share = library_attention_rate;
-        } else if (what.call == "product" && made.kind <= work_kind::convolution_wgrad) {
-            const auto next =
-                static_cast<int>(work_kind::product_forward) - static_cast<int>(work_kind::convolution_forward);
-            made.kind = static_cast<work_kind>(static_cast<int>(made.kind) + next); // 1x1 windows are products
         } else if (what.kernel != nullptr) {
-            enter_kernel(name_of(what.kernel), what.arguments, made);
+            enter_kernel(name, what.arguments, made);
+        }
+        // A kernel may sum sums, from scratch to scratch.
+        if (made.bytes == 0 && name.find("column_sums_kernel<float") == std::string::npos) {
+            throw std::logic_error{"the bytes of a kernel cannot be counted, as it is given none of its operation's: " +
+                                   name};
         }
         return made;
     }
@@ -160,9 +162,6 @@ private:
             throw std::runtime_error{"a kernel has no name: the program has to export its symbols"};
         }
         made.bytes = bytes_given(arguments);
-        if (made.bytes == 0 && !is("column_sums_kernel<float")) { // which may sum sums, from scratch to scratch
-            throw std::logic_error{"nothing of its operation's is given to " + name + ": its bytes cannot be counted"};
-        }
         if (is("reorder_weight")) {
             made.kind = work_kind::weight_reordering;
             // Packed weights lie in memory of the backend's: a copy of what is read, or, in half as many bytes, of what

@@ -2,10 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <span>
-#include <string>
-#include <utility>
 
 #include <emulated/runtime.hpp>
 
@@ -57,7 +53,6 @@ template <class Model>
     static constexpr auto graph = pulse::graph_of<Model>();
     work_counter counter{on};
     std::int64_t parameters = 0;
-    std::string failure;
     emulated_cuda::count_on({.multiprocessors = on.multiprocessors,
                              .memory_bytes = std::size_t{1} << 40U,
                              .note = [&](const emulated_cuda::work& what) { return counter.note(what); }});

@@ -56,8 +56,8 @@ inline constexpr double own_attention_rate = 0.4;
 /// Enters in a ledger what an emulated device is given to do (emulated_cuda::counted_device).
 ///
 /// Kernels and library calls are those of pulse itself. Library calls know what they move and multiply. A kernel of
-/// pulse moves what it is given: every operand of the operation at hand whose address is among its arguments, on its own
-/// or within a structure, as often as the operand says; scratch, which is small, is not counted.
+/// pulse moves what it is given: every operand of the operation at hand whose address is among its arguments, on its
+/// own or within a structure, as often as the operand says; scratch, which is small, is not counted.
 class work_counter {
 public:
     explicit work_counter(const card& on) : book_{on} {}

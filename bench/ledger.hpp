@@ -72,8 +72,8 @@ struct card {
     double launch_seconds{2e-6};
 };
 
-/// A card of pulse::known_devices that computes in bfloat16. That large copies reach nine tenths of the maker's figures,
-/// large products seven, and that a kernel of a graph costs 2 us to start, is an assumption.
+/// A card of pulse::known_devices that computes in bfloat16. It is assumed that large copies reach nine tenths of the
+/// maker's figures and large products seven.
 [[nodiscard]] constexpr std::optional<card> find_card(std::string_view name) {
     const pulse::device* const known = pulse::find_device(name);
     const int multiprocessors = name == "a100-80gb"                     ? 108

@@ -26,7 +26,8 @@ template <class T>
 using choices = std::map<std::string, T>;
 
 inline const choices<pulse::moment_form> optimizers{{"adamw", pulse::moment_form::float32},
-                                                    {"adamw8", pulse::moment_form::dynamic8}};
+                                                    {"adamw8", pulse::moment_form::dynamic8},
+                                                    {"adafactor", pulse::moment_form::factored}};
 inline const choices<pulse::weight_form> kept_weights{{"fp32", pulse::weight_form::float32},
                                                       {"kahan", pulse::weight_form::kahan},
                                                       {"stochastic", pulse::weight_form::stochastic}};

@@ -106,7 +106,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
-    choice("--optimizer", a.asked.optimizer.moments, optimizers, "AdamW, or AdamW whose moments have 8 bits each")
+    choice("--optimizer", a.asked.optimizer.moments, optimizers,
+           "AdamW, AdamW whose moments have 8 bits each, or Adafactor, which keeps means of rows and columns")
         ->default_str("adamw");
     choice("--weights", a.asked.optimizer.weights, kept_weights,
            "What is kept of a weight beside its 16 bits: a master weight, what rounding left over, or nothing")

@@ -66,6 +66,19 @@ pulse::plan_request request_of(const arguments& a) {
     return asked;
 }
 
+/// Throws input_error naming the file that does not say what factored moments take.
+pulse::cost_table profile_of(const std::string& file, const pulse::plan_request& asked) {
+    pulse::cost_table costs = pulse::load_profile(file);
+    for (const pulse::layer_cost& layer : costs.layers) {
+        if (asked.optimizer.moments == pulse::moment_form::factored && layer.parameter_bytes > 0 &&
+            layer.factored_elements == 0) {
+            throw pulse::input_error(file + ": layers: " + layer.name.str() +
+                                     ": factored_elements is missing, which --optimizer adafactor needs");
+        }
+    }
+    return costs;
+}
+
 } // namespace
 
 pulse::tuning plan_of(const arguments& a) {
@@ -74,7 +87,7 @@ pulse::tuning plan_of(const arguments& a) {
     const auto cut_for = [&](pulse::cost_table costs) {
         return a.torch.empty() ? costs : pulse::merge_parts(std::move(costs));
     };
-    if (!a.profile.empty()) { return pulse::plan_for(cut_for(pulse::load_profile(a.profile)), asked); }
+    if (!a.profile.empty()) { return pulse::plan_for(cut_for(profile_of(a.profile, asked)), asked); }
     const bool of_folder = !a.model_config.empty();
     const backbone_name named =
         of_folder ? split_name("--model-config", a.model_config) : read_backbone_name("--model", a.model);
@@ -120,8 +133,8 @@ pulse::cascade_tuning cascade_of(const arguments& a) {
         };
         return pulse::plan_cascade_for(costs_of(one), costs_of(other), asked);
     }
-    const pulse::cost_table first = pulse::load_profile(a.profile);
-    const pulse::cost_table second = pulse::load_profile(a.cascade_with);
+    const pulse::cost_table first = profile_of(a.profile, asked);
+    const pulse::cost_table second = profile_of(a.cascade_with, asked);
     if (const pulse::device* known = pulse::find_device(first.device.view())) { asked.device = *known; }
     if (!asked.microbatch_size) {
         if (first.microbatch_size != second.microbatch_size) {

@@ -456,15 +456,18 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
           "ones, whose values are from -1 to 1");
     value("--steps", a.steps, count, "Optimizer steps in all");
     value("--time-limit", a.time_limit_s, not_negative, "Stop training after this many seconds; 0: never");
-    value("--lr", a.learning_rate, positive, "Learning rate of AdamW");
+    value("--lr", a.learning_rate, positive, "Learning rate of --optimizer");
     value("--warmup", a.warmup, whole(0, 1'000'000'000), "Steps over which the learning rate rises");
     choice("--lr-schedule", a.learning_rate_shape, rates, "constant",
            "How the learning rate goes on: linear and cosine fall to 0 after the last of --steps");
     value("--clip", a.clip_norm, not_negative, "Largest norm of the whole gradient; 0: do not clip");
     value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
           "Decay of the weights' moving average, which draws the samples; 0: none is kept, weights draw them");
-    choice("--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",
-           "Update rule: AdamW, or AdamW whose moments have 8 bits each");
+    choice(
+        "--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",
+        "Update rule: AdamW, AdamW whose moments have 8 bits each, or Adafactor: means of rows and columns for second "
+        "moments and no first ones, decay 1 - t^-0.8, updates of a root mean square of 1 at most, times --lr (no "
+        "relative steps, no scaled parameters)");
     choice("--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
            "Kept beside the value of a weight in --precision bf16: a master weight, what rounding left over in bf16, "
            "or nothing: values are rounded up or down by chance");

@@ -23,7 +23,8 @@ class Arrays(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [
         (name, ctypes.c_void_p)
         for name in ("gradients", "weights", "first_moment", "second_moment", "average", "compute", "first_codes",
-                     "second_codes", "first_scales", "second_scales", "left_over")] + [("number", ctypes.c_uint64)]
+                     "second_codes", "first_scales", "second_scales", "left_over")] + [("number", ctypes.c_uint64),
+                                                                                    ("rows", ctypes.c_size_t)]
 
 
 UPDATE = Update(1e-2, 0.9, 0.99, 1e-8, 0.1, 7, 0.5, 0.99, 11)

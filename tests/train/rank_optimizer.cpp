@@ -215,7 +215,7 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
             made.gradient_bytes += transport.sent().gradient;
             for (const float g : parameters.gradients()) { REQUIRE(g == 0); }
             std::size_t at = 0;
-            for (const auto& [r, number] : optimizer.pieces()) {
+            for (const auto& [r, number, rows] : optimizer.pieces()) {
                 for (std::size_t i = r.first; i != r.first + r.size; ++i, ++at) {
                     for (const auto& b : parameters.blocks()) {
                         if (i < b.first || i >= b.first + b.size) { continue; }

@@ -96,11 +96,25 @@ template <class B>
 void keep(trainer<net, B>& rank, trained& run, std::mutex& mutex) {
     const train::rank_state now = rank.read_state();
     const std::lock_guard lock{mutex};
+    std::size_t mean = 0;
     for (const auto& block : rank.runner().parameters().blocks()) {
         std::vector<std::vector<float>> parts;
-        for (const auto* all : {&now.weights, &now.first_moment, &now.second_moment, &now.average}) {
-            const auto first = all->begin() + static_cast<std::ptrdiff_t>(block.first);
-            parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(block.size));
+        const auto add = [&](const std::vector<float>& all, std::size_t at, std::size_t size) {
+            const auto first = all.begin() + static_cast<std::ptrdiff_t>(at);
+            parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(size));
+        };
+        add(now.weights, block.first, block.size);
+        add(now.average, block.first, block.size);
+        if (detail::is_factored(now)) {
+            std::int64_t means = 0;
+            for (const parameter& p : parameters_of<net>(block.layer)) {
+                means += factored_elements(p.elements(), p.matrix_rows());
+            }
+            add(now.second_moment, mean, static_cast<std::size_t>(means));
+            mean += static_cast<std::size_t>(means);
+        } else {
+            add(now.first_moment, block.first, block.size);
+            add(now.second_moment, block.first, block.size);
         }
         const auto [at, is_new] = run.layers.emplace(block.layer, parts);
         REQUIRE((is_new || at->second == parts)); // of a layer all replicas have the same
@@ -246,12 +260,102 @@ TEST_CASE(
         CHECK(converted.losses[0] == replicated.losses[2]);
         CHECK(converted.layers != replicated.layers);
         if (!averages) {
-            for (const auto& [layer, parts] : want.layers) { CHECK(parts[3] == parts[0]); }
+            for (const auto& [layer, parts] : want.layers) { CHECK(parts[1] == parts[0]); }
         }
     }
     CHECK_THROWS_WITH_AS(draw(1, 1, 1, false, {.weights = weight_form::kahan}),
                          "optimizer: weights: kahan and stochastic are for values that are narrower than a float",
                          input_error);
+}
+
+TEST_CASE("factored moments train to the same bits on any plan, in the memory that is planned, and when resumed") {
+    for (const bool averages : {true, false}) {
+        CAPTURE(averages);
+        const optimizer_form form{.moments = moment_form::factored, .averages = averages};
+        const trained want = run(draw(1, 1, 1, false, form), 4);
+        CHECK(want.losses.back() < want.losses.front());
+        CHECK(want.losses != run(draw(1, 1, 1), 4).losses);
+        const trained replicated = run(draw(1, 2, 1, false, form), 4);
+        const scratch folder;
+        for (unsigned seed = 2; seed != 8; ++seed) {
+            CAPTURE(seed);
+            const int replicas = 1 + static_cast<int>(seed % 2);
+            const planned made = draw(seed % 4 < 2 ? 2 : 4, replicas, seed, false, form);
+            const std::vector<std::int64_t> bytes = peak_bytes(made);
+            const trained found = run(made, 4, [&](auto& rank, int step) {
+                const replica_place& place = rank.runner().place();
+                if (step == 1) { REQUIRE(rank.bytes() == bytes[static_cast<std::size_t>(place.device)]); }
+                if (step == 2 && seed == 3) { rank.save(folder.path); }
+            });
+            CHECK((found == (replicas == 1 ? want : replicated)));
+        }
+        const auto resume = [&](auto& rank, int step) {
+            if (step == 0) { rank.resume(folder.path); }
+        };
+        for (const int ranks : {1, 2, 4}) {
+            CHECK((run(draw(ranks, 2, 9, false, form), 2, resume).layers == replicated.layers));
+        }
+        CHECK((run(draw(2, 2, 9), 2, resume).losses[0] == replicated.losses[2]));
+    }
+    CHECK_THROWS_AS(run(draw(1, 2, 1, true, {.moments = moment_form::factored}), 1), input_error);
+}
+
+TEST_CASE("moments go from AdamW's to Adafactor's, and back as the product of their means") {
+    const optimizer_form factored{.moments = moment_form::factored};
+    const scratch folder;
+    const scratch other;
+    run(draw(2, 1, 2), 2, [&](auto& rank, int step) {
+        if (step == 2) { rank.save(folder.path); }
+    });
+    train::rank_state adamw;
+    train::rank_state means;
+    train::rank_state product;
+    run(draw(1, 1, 1), 0, [&](auto& rank, int) {
+        rank.resume(folder.path);
+        adamw = rank.read_state();
+    });
+    run(draw(1, 1, 1, false, factored), 0, [&](auto& rank, int) {
+        rank.resume(folder.path);
+        means = rank.read_state();
+        rank.save(other.path);
+    });
+    run(draw(1, 1, 1), 0, [&](auto& rank, int) {
+        rank.resume(other.path);
+        product = rank.read_state();
+        std::size_t at = 0;
+        std::size_t mean = 0;
+        for (const auto& block : rank.runner().parameters().blocks()) {
+            for (const parameter& p : parameters_of<net>(block.layer)) {
+                const auto n = static_cast<std::size_t>(p.elements());
+                const auto rows = static_cast<std::size_t>(p.matrix_rows());
+                for (std::size_t i = 0; i != rows; ++i) {
+                    double row = 0;
+                    double expanded = 0;
+                    for (std::size_t j = 0; j != n / rows; ++j) {
+                        row += static_cast<double>(adamw.second_moment[at + i * (n / rows) + j]);
+                        expanded += static_cast<double>(product.second_moment[at + i * (n / rows) + j]);
+                    }
+                    const auto columns = static_cast<double>(n / rows);
+                    REQUIRE(static_cast<double>(means.second_moment[mean + i]) ==
+                            doctest::Approx(row / columns).epsilon(1e-6));
+                    REQUIRE(expanded == doctest::Approx(row).epsilon(1e-6));
+                }
+                if (rows == 0) {
+                    for (std::size_t i = 0; i != n; ++i) {
+                        REQUIRE(means.second_moment[mean + i] == adamw.second_moment[at + i]);
+                        REQUIRE(product.second_moment[at + i] == adamw.second_moment[at + i]);
+                    }
+                }
+                at += n;
+                mean += factored_elements(n, rows);
+            }
+        }
+        REQUIRE(mean == means.second_moment.size());
+    });
+    CHECK(std::ranges::any_of(adamw.first_moment, [](float x) { return x != 0; }));
+    CHECK(std::ranges::all_of(product.first_moment, [](float x) { return x == 0; }));
+    CHECK(product.weights == adamw.weights);
+    CHECK(product.average == adamw.average);
 }
 
 TEST_CASE("a scaled loss trains to the same bits, and a scale that overflows leaves steps out until it does not") {

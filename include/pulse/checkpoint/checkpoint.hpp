@@ -46,7 +46,8 @@ inline constexpr const char* config_prefix = "pulse.config.";
 inline constexpr const char* checksum_prefix = "pulse.crc32.";
 
 /// The names in the file: plain for weights, so that other tools read them, and prefixed for the rest.
-inline constexpr std::array<const char*, 4> tensor_prefixes{"", "optimizer.m.", "optimizer.v.", "ema."};
+inline constexpr std::array<const char*, 6> tensor_prefixes{"",     "optimizer.m.",    "optimizer.v.",
+                                                            "ema.", "optimizer.rows.", "optimizer.columns."};
 
 template <class T>
 [[nodiscard]] std::array<std::span<T>, 4> parts_of(const checkpoint_tensor<T>& tensor) {

@@ -13,8 +13,9 @@
 
 namespace pulse::train {
 
-/// What training keeps of a parameter, in the order of checkpoint_tensor.
-enum class tensor_part : std::uint8_t { weight, first_moment, second_moment, average };
+/// What training keeps of a parameter, in the order of checkpoint_tensor; behind that, of a matrix whose second moments
+/// are factored, the means of its rows and columns.
+enum class tensor_part : std::uint8_t { weight, first_moment, second_moment, average, row_means, column_means };
 
 /// A flat range of a tensor's elements in this rank's memory: `values` are the elements `first` and those that follow.
 ///

@@ -11,6 +11,7 @@
 
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/event.cuh>
+#include <pulse/cuda/kernels/adafactor.cuh>
 #include <pulse/cuda/kernels/adamw.cuh>
 #include <pulse/cuda/kernels/adamw_blocks.cuh>
 #include <pulse/cuda/kernels/convert.cuh>
@@ -42,7 +43,7 @@ public:
 
     device_updates(cudaStream_t stream) : on_{stream, 0, nullptr} {} // NOLINT: a stream converts
 
-    void prepare(const std::vector<element_range>& shares, std::size_t losses) {
+    void prepare(const std::vector<element_range>& shares, std::size_t losses, bool factored = false) {
         std::vector<value_chunk> chunks;
         std::vector<std::int32_t> first{0};
         for (const element_range& r : shares) {
@@ -52,6 +53,7 @@ public:
         chunks_ = uploaded(chunks);
         first_chunk_ = uploaded(first);
         squares_ = device_memory<double>{shares.size()};
+        parts_ = device_memory<double>{factored ? update_parts : 0};
         host_sums_ = pinned_memory<double>{shares.size() + losses};
         scratch_ = device_memory<std::byte>{sums_of_squares_scratch_bytes(static_cast<std::int64_t>(chunks.size()))};
         on_ = {on_.stream, properties_of(current_device()).multiprocessors, scratch_.data()};
@@ -68,6 +70,10 @@ public:
         std::copy_n(host_sums_.data() + squares.size(), losses.size(), losses_here.begin());
     }
     void update(const optimizer_update& now, const train::update_arrays<scalar>& a) const {
+        if (a.factored()) {
+            adafactor<scalar>(on_, now, a, parts_.data());
+            return;
+        }
         if (a.first_codes != nullptr || a.weights == nullptr) {
             adamw_blocks<scalar>(on_, now, a);
             return;
@@ -100,7 +106,8 @@ public:
     }
     void wait() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
     [[nodiscard]] std::int64_t bytes() const noexcept {
-        return static_cast<std::int64_t>(chunks_.bytes() + first_chunk_.bytes() + squares_.bytes() + scratch_.bytes());
+        return static_cast<std::int64_t>(chunks_.bytes() + first_chunk_.bytes() + squares_.bytes() + parts_.bytes() +
+                                         scratch_.bytes());
     }
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
 
@@ -116,6 +123,7 @@ private:
     device_memory<value_chunk> chunks_{};
     device_memory<std::int32_t> first_chunk_{};
     device_memory<double> squares_{};
+    device_memory<double> parts_{};
     device_memory<std::byte> scratch_{};
     pinned_memory<double> host_sums_{};
 };

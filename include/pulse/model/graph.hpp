@@ -35,6 +35,8 @@ struct layer_node {
     /// A residual that is open behind this part of a layer: a cut there sends it with the output, and its gradient back
     /// with that of the output.
     std::int64_t open_elements{};
+    /// Floats of the second moments of parameters where they are factored (Adafactor).
+    std::int64_t factored_elements{};
 
     /// Bytes of the statistics of a microbatch, rounded up to a multiple of 64: the saved tensors lie behind them.
     /// A statistic has 4 bytes, or as many as a scalar if that has more.

@@ -314,6 +314,14 @@ template <has_parameters T>
     return total;
 }
 
+/// Floats of the factored second moments of all parameters of a layer or conditioning module (parameter.hpp).
+template <has_parameters T>
+[[nodiscard]] constexpr std::int64_t factored_elements() {
+    std::int64_t total = 0;
+    for (const parameter& p : T::parameters()) { total += factored_elements(p.elements(), p.matrix_rows()); }
+    return total;
+}
+
 /// Scalars in the weights of a layer that are not trained; 0 where it has none.
 template <class T>
 [[nodiscard]] constexpr std::int64_t frozen_parameter_elements() {

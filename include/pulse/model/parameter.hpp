@@ -23,8 +23,20 @@ struct parameter {
         for (int d = 0; d != rank; ++d) { n *= dims[static_cast<std::size_t>(d)]; }
         return n;
     }
+    /// Of the matrix [first extent][product of the rest] that a tensor of two or more dimensions is to Adafactor; 0 of
+    /// a vector and where there is no element.
+    [[nodiscard]] constexpr std::int64_t matrix_rows() const noexcept {
+        return rank < 2 || elements() == 0 ? 0 : dims[0];
+    }
     [[nodiscard]] constexpr bool operator==(const parameter&) const = default;
 };
+
+/// Floats of the second moments of a tensor of so many elements where Adafactor factors them: a mean of every row and
+/// of every column, and of a vector, which has 0 rows, one of each element.
+template <class Size>
+[[nodiscard]] constexpr Size factored_elements(Size elements, Size matrix_rows) noexcept {
+    return matrix_rows == 0 ? elements : matrix_rows + elements / matrix_rows;
+}
 
 /// What a list of parameters may have wrong.
 enum class parameter_flaw : std::uint8_t {

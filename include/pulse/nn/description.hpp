@@ -31,6 +31,7 @@ using sample_dims = std::array<int, 3>;
 /// What the description of a layer adds up to: elements, per sample but for parameters, and what the layer reads.
 struct layer_sizes {
     std::size_t parameter_count{};
+    std::int64_t factored{}; ///< floats of the factored second moments of parameters
     layer_extents kept{};
     std::int64_t workspace{};
     double forward_flops{};
@@ -157,6 +158,8 @@ private:
         std::int64_t count = 1;
         for (const int d : dims) { count *= d; }
         sizes_.kept.parameters += count;
+        sizes_.factored +=
+            factored_elements(count, dims.size() < 2 || count == 0 ? std::int64_t{0} : std::int64_t{*dims.begin()});
         ++sizes_.parameter_count;
         if (next_ == nullptr) { return; }
         write_name(next_->name, name, suffix);
@@ -314,7 +317,8 @@ template <class Math>
             .deferred_elements = sizes.kept.deferred,
             .workspace_elements = sizes.workspace,
             .forward_flops = sizes.forward_flops,
-            .statistics_elements = sizes.kept.statistics};
+            .statistics_elements = sizes.kept.statistics,
+            .factored_elements = sizes.factored};
 }
 
 /// How many parts a layer of this mathematics has.

@@ -38,6 +38,7 @@ public:
         const nn::layer_sizes sizes = list(name, math);
         layer_node& first = nodes_.front();
         first.parameter_elements += sizes.kept.parameters;
+        first.factored_elements += sizes.factored;
         first.forward_flops += sizes.forward_flops;
         first.saved_elements += sizes.kept.saved;
         first.statistics_elements += sizes.kept.statistics;

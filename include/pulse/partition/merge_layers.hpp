@@ -38,6 +38,7 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
     next.backward_input_us += to.backward_input_us;
     next.backward_weight_us += to.backward_weight_us;
     next.parameter_bytes += to.parameter_bytes;
+    next.factored_elements += to.factored_elements;
     next.frozen_parameter_bytes += to.frozen_parameter_bytes;
     next.saved_bytes += to.saved_bytes + to.output_bytes;
     next.deferred_bytes += to.deferred_bytes + to.gradient_bytes();

@@ -9,6 +9,9 @@ enum class moment_form : std::uint8_t {
     float32,
     /// 8 bits of each value and a float of every moment_block neighbours (Dettmers et al. 2022).
     dynamic8,
+    /// None of the first; of the second the means of the rows and columns of each tensor (Adafactor, Shazeer and Stern
+    /// 2018).
+    factored,
 };
 
 /// What keeps the part of a weight that is too small for the value that passes read, where that is no float.

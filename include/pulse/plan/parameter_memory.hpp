@@ -18,6 +18,7 @@ struct update_tables {
     int layer{};
     int chunk{};
     std::int64_t chunk_elements{1};
+    int factored{}; ///< beside the fixed part, where moments are factored
 
     [[nodiscard]] constexpr bool operator==(const update_tables&) const = default;
 };
@@ -48,15 +49,19 @@ struct parameter_memory {
 
     /// Of one parameter, where replicas share nothing.
     [[nodiscard]] constexpr int total_bytes() const noexcept { return scalar_bytes + gradient_bytes + state_bytes; }
-    /// What an optimizer's step reads and writes of one parameter: all but the gradient, which it reads, twice.
-    [[nodiscard]] constexpr int moved_bytes() const noexcept { return 2 * total_bytes() - gradient_bytes; }
+    /// What an optimizer's step reads and writes of one parameter: all but the gradient, which it reads, twice; for
+    /// sums of rows, of columns and of the update, Adafactor reads the gradient three times more.
+    [[nodiscard]] constexpr int moved_bytes() const noexcept {
+        return 2 * total_bytes() + (form.moments == moment_form::factored ? 2 : -1) * gradient_bytes;
+    }
     [[nodiscard]] constexpr bool operator==(const parameter_memory&) const = default;
 };
 
 /// What AdamW keeps for values of `scalar_bytes`: gradients, two moments and an average of the weights in floats, or in
 /// the values' own type where that is wider, and a float as master weight of a narrower value, unless `form` says
 /// otherwise. 22 bytes for bf16 and fp16, 20 for float; 8 for bf16 with moments in 8 bits, stochastic weights and no
-/// average. Throws input_error for weights that values of 4 bytes and more do not need.
+/// average. Of factored moments, a cost table counts the floats. Throws input_error for weights that values of 4 bytes
+/// and more do not need.
 [[nodiscard]] constexpr parameter_memory adamw_memory(int scalar_bytes, const optimizer_form& form = {}) {
     const bool narrow = scalar_bytes < 4;
     if (!narrow && form.weights != weight_form::float32) {
@@ -64,12 +69,13 @@ struct parameter_memory {
     }
     const int wide = narrow ? 4 : scalar_bytes;
     const bool coded = form.moments == moment_form::dynamic8;
+    const int moments = form.moments == moment_form::factored ? 0 : coded ? 2 : 2 * wide;
     const int beside = form.weights == weight_form::kahan               ? scalar_bytes
                        : narrow && form.weights == weight_form::float32 ? 4
                                                                         : 0;
     return {.scalar_bytes = scalar_bytes,
             .gradient_bytes = wide,
-            .state_bytes = beside + (coded ? 2 : 2 * wide) + (form.averages ? wide : 0),
+            .state_bytes = beside + moments + (form.averages ? wide : 0),
             .block_bytes = coded ? 8 : 0,
             .form = form};
 }
@@ -80,8 +86,12 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.gradient_bytes < 1) { throw input_error("parameter_memory: gradient_bytes must be at least 1"); }
     if (kept.state_bytes < 0) { throw input_error("parameter_memory: state_bytes must not be negative"); }
     if (kept.block_bytes < 0) { throw input_error("parameter_memory: block_bytes must not be negative"); }
-    if (kept.tables.fixed < 0 || kept.tables.layer < 0 || kept.tables.chunk < 0 || kept.tables.chunk_elements < 1) {
+    if (kept.tables.fixed < 0 || kept.tables.layer < 0 || kept.tables.chunk < 0 || kept.tables.chunk_elements < 1 ||
+        kept.tables.factored < 0) {
         throw input_error("parameter_memory: tables must not be negative, nor chunks empty");
+    }
+    if (kept.sharded && kept.form.moments == moment_form::factored) {
+        throw input_error("parameter_memory: sharded: factored moments are of whole tensors, which are not shared");
     }
     if (kept.conditioning_parameters < 0) {
         throw input_error("parameter_memory: conditioning_parameters must not be negative");
@@ -184,14 +194,19 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
             blocks += moment_blocks(share);
         }
     });
-    return elements * kept.state_bytes + blocks * kept.block_bytes;
+    std::int64_t factored = 0;
+    for (int l = 0; l != model.layer_count() && kept.form.moments == moment_form::factored; ++l) {
+        if (model.device_of_stage(model.stage_of_layer(l)) == device) { factored += model.layer(l).factored_elements; }
+    }
+    return elements * kept.state_bytes + blocks * kept.block_bytes + factored * 4;
 }
 
 /// Bytes of the optimizer's tables on replica `replica` of `device`, which sums the squares of its share of every
 /// layer.
 [[nodiscard]] constexpr std::int64_t table_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
-    std::int64_t bytes = kept.tables.fixed * (1 + static_cast<std::int64_t>(model.further_chains().size()));
+    const int fixed = kept.tables.fixed + (kept.form.moments == moment_form::factored ? kept.tables.factored : 0);
+    std::int64_t bytes = fixed * (1 + static_cast<std::int64_t>(model.further_chains().size()));
     detail::for_each_block(model, device, kept, [&](std::int64_t size) {
         const std::int64_t mine = detail::share_of_block(size, replicas, replica);
         const std::int64_t chunks = (mine + kept.tables.chunk_elements - 1) / kept.tables.chunk_elements;

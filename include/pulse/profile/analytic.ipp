@@ -38,6 +38,7 @@ PULSE_CONSTEXPR cost_table blank_costs(const graph_view& graph, int microbatch_s
         cost.frozen_parameter_bytes = node.frozen_parameter_elements * scalar_bytes;
         cost.frozen_output_bytes = node.frozen_output_elements * per_sample;
         cost.open_bytes = node.open_elements * per_sample;
+        cost.factored_elements = node.factored_elements;
         table.layers.push_back(cost);
     }
     const int layers = static_cast<int>(graph.layers.size());

@@ -69,7 +69,7 @@ constexpr void check_costs(const cost_table& costs) {
         }
         if (!detail::are_bytes({layer.parameter_bytes, layer.saved_bytes, layer.output_bytes, layer.deferred_bytes,
                                 layer.workspace_bytes, layer.frozen_parameter_bytes, layer.frozen_output_bytes,
-                                layer.open_bytes})) {
+                                layer.open_bytes, layer.factored_elements})) {
             throw input_error("costs: layer " + layer.name.str() + ": a byte count is not from 0 to 2^40");
         }
         if (layer.frozen_output_bytes > layer.output_bytes) {

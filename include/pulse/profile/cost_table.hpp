@@ -31,6 +31,8 @@ struct layer_cost {
     /// The residual that is open behind this part of a layer: a cut there sends it behind the output, and its gradient
     /// behind that of the output.
     std::int64_t open_bytes{};
+    /// Floats of the second moments of its parameters where they are factored (Adafactor).
+    std::int64_t factored_elements{};
 
     /// Bytes of the gradient of the output.
     [[nodiscard]] constexpr std::int64_t gradient_bytes() const noexcept { return output_bytes - frozen_output_bytes; }

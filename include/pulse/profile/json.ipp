@@ -39,7 +39,7 @@ namespace detail {
 [[nodiscard]] inline layer_cost read_layer(const io::json_field& field) {
     field.only({"name", "forward_us", "backward_input_us", "backward_weight_us", "parameter_bytes", "saved_bytes",
                 "output_bytes", "deferred_bytes", "workspace_bytes", "frozen_parameter_bytes", "frozen_output_bytes",
-                "open_bytes"});
+                "open_bytes", "factored_elements"});
     layer_cost layer{};
     layer.name = field["name"].name();
     if (layer.name.empty()) { field["name"].fail("must not be empty"); }
@@ -54,6 +54,7 @@ namespace detail {
     layer.frozen_parameter_bytes = read_bytes_or_none(field, "frozen_parameter_bytes");
     layer.frozen_output_bytes = read_bytes_or_none(field, "frozen_output_bytes");
     layer.open_bytes = read_bytes_or_none(field, "open_bytes");
+    layer.factored_elements = read_bytes_or_none(field, "factored_elements");
     return layer;
 }
 
@@ -210,6 +211,7 @@ PULSE_INLINE std::string print_profile(const cost_table& costs) {
             if (l.frozen_parameter_bytes != 0) { one["frozen_parameter_bytes"] = l.frozen_parameter_bytes; }
             if (l.frozen_output_bytes != 0) { one["frozen_output_bytes"] = l.frozen_output_bytes; }
             if (l.open_bytes != 0) { one["open_bytes"] = l.open_bytes; }
+            if (l.factored_elements != 0) { one["factored_elements"] = l.factored_elements; }
             text += before + one.dump();
             before = ",\n  ";
         }

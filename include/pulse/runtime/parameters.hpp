@@ -36,10 +36,18 @@ public:
         std::size_t size{};
     };
 
+    /// A tensor with elements, and its rows where it is a matrix (parameter::matrix_rows).
+    struct tensor {
+        std::size_t first{};
+        std::size_t size{};
+        std::size_t rows{};
+    };
+
     /// `elements[l]` for each of the rank's `layers`, in ascending order of layer.
     /// `frozen[l]`, of weights that are not trained, likewise; empty where all are.
+    /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them.
     rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
-                    std::span<const std::int64_t> frozen = {}) {
+                    std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {}) {
         std::size_t total = 0;
         std::size_t all_frozen = 0;
         for (std::size_t i = 0; i != layers.size(); ++i) {
@@ -49,12 +57,20 @@ public:
             frozen_blocks_.push_back({layers[i], all_frozen, static_cast<std::size_t>(frozen[i])});
             all_frozen += static_cast<std::size_t>(frozen[i]);
         }
+        std::size_t at = 0;
+        for (const parameter& p : listed) {
+            const auto size = static_cast<std::size_t>(p.elements());
+            if (size != 0) { tensors_.push_back({at, size, static_cast<std::size_t>(p.matrix_rows())}); }
+            at += size;
+        }
         values_ = typename Space::template array<T>(total);
         gradients_ = typename Space::template array<A>(total);
         frozen_ = typename Space::template array<T>(all_frozen);
     }
 
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
+    /// Empty where they were not listed.
+    [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
     [[nodiscard]] std::span<T> values() noexcept { return {values_.data(), values_.size()}; }
     [[nodiscard]] std::span<const T> values() const noexcept { return {values_.data(), values_.size()}; }
     [[nodiscard]] std::span<A> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }
@@ -91,11 +107,15 @@ private:
     }
 
     std::vector<block> blocks_;
+    std::vector<tensor> tensors_;
     typename Space::template array<T> values_;
     typename Space::template array<A> gradients_;
     std::vector<block> frozen_blocks_;
     typename Space::template array<T> frozen_;
 };
+
+template <class Model>
+[[nodiscard]] std::vector<parameter> parameters_of(int layer);
 
 namespace detail {
 
@@ -105,6 +125,11 @@ template <class Model, class T, class A, class Space, class Owned>
     std::vector<int> layers;
     std::vector<std::int64_t> elements;
     std::vector<std::int64_t> frozen;
+    std::vector<parameter> listed;
+    const auto list = [&](int layer) {
+        const std::vector<parameter> own = parameters_of<Model>(layer);
+        listed.insert(listed.end(), own.begin(), own.end());
+    };
     for (int l = 0; l != static_cast<int>(parts.size()); ++l) {
         if (!owned(l)) { continue; }
         std::int64_t trained = parts[static_cast<std::size_t>(l)].parameter_elements;
@@ -112,6 +137,7 @@ template <class Model, class T, class A, class Space, class Owned>
         if constexpr (Model::is_conditioned) {
             if (l == 0) { // where the graph counts them
                 layers.push_back(conditioning_block);
+                list(conditioning_block);
                 elements.push_back(parameter_elements<typename Model::conditioning>());
                 frozen.push_back(frozen_parameter_elements<typename Model::conditioning>());
                 trained -= elements.back();
@@ -119,10 +145,11 @@ template <class Model, class T, class A, class Space, class Owned>
             }
         }
         layers.push_back(l);
+        list(l);
         elements.push_back(trained);
         frozen.push_back(unchanged);
     }
-    return {layers, elements, frozen};
+    return {layers, elements, frozen, listed};
 }
 
 } // namespace detail

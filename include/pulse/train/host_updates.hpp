@@ -8,15 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
+#include <pulse/train/adafactor.hpp>
 #include <pulse/train/adamw.hpp>
 #include <pulse/train/clip.hpp>
 #include <pulse/train/dynamic_code.hpp>
+#include <pulse/train/ema.hpp>
 
 namespace pulse::train {
 
@@ -37,9 +40,14 @@ struct update_arrays {
     float* second_scales{};
     T* left_over{};         ///< by rounding
     std::uint64_t number{}; ///< of the first one in the model
+    std::size_t rows{};     ///< of a tensor whose second moments are factored; 0: it is a vector
+
+    /// The whole of one tensor, with means of its rows and columns as second moments: it takes Adafactor's step.
+    [[nodiscard]] constexpr bool factored() const noexcept { return first_moment == nullptr && first_codes == nullptr; }
 };
 
-/// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, onednn::fused_adamw or one's own.
+/// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, onednn::fused_adamw or one's own, in
+/// place of which factored moments take Adafactor's step.
 /// cuda::device_updates is its counterpart, with the same members.
 template <optimizer_rule Rule = plain_adamw>
 class host_updates {
@@ -55,8 +63,9 @@ public:
 
     host_updates(Rule rule = {}) : rule_{std::move(rule)} {} // NOLINT: a rule converts
 
-    /// Called once: which of the gradients measure() takes together, and how many losses there are at most.
-    void prepare(std::vector<element_range> shares, std::size_t) { shares_ = std::move(shares); }
+    /// Called once: which of the gradients measure() takes together, how many losses there are at most, and whether
+    /// moments are factored.
+    void prepare(std::vector<element_range> shares, std::size_t, bool = false) { shares_ = std::move(shares); }
     /// Sums of squares of the gradients of each share, and the losses, in host memory; done on return.
     void measure(const float* gradients, std::span<const double> losses, std::span<double> squares,
                  std::span<double> losses_here) const {
@@ -70,7 +79,11 @@ public:
         const std::span<float> gradients{a.gradients, a.size};
         const std::span<float> weights{a.weights, a.size};
         const std::span<float> average{a.average, a.average == nullptr ? 0 : a.size};
-        if (a.first_codes == nullptr) {
+        if (a.factored()) {
+            adafactor_step(adafactor_factors_of(now), weights, gradients,
+                           {a.second_moment, factored_elements(a.size, a.rows)}, a.rows);
+            ema_update<float>(now.average_decay, weights, average);
+        } else if (a.first_codes == nullptr) {
             rule_(now, weights, gradients, {a.first_moment, a.size}, {a.second_moment, a.size}, average);
         } else {
             for_each_moment_block(a.size, [&](std::size_t block, std::size_t first, std::size_t size) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/train/host_updates.hpp>
@@ -24,14 +25,18 @@ template <class Updates>
     using scalar = typename Updates::scalar;
     using clock = std::chrono::steady_clock;
     constexpr int rounds = 5;
-    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(parameters, 1));
-    optimizer_state<Updates> state{kept.form, {{{0, size}, 0}}};
+    // As a matrix, where moments are factored: with 1024 columns it has as many elements as are asked for, or few less.
+    const bool factored = kept.form.moments == moment_form::factored;
+    const auto asked = static_cast<std::size_t>(std::max<std::int64_t>(parameters, 1));
+    const std::size_t rows = factored ? asked / 1024 : 0;
+    const std::size_t size = rows == 0 ? asked : rows * 1024;
+    optimizer_state<Updates> state{kept.form, {{{0, size}, 0, rows}}};
     typename Updates::space::template array<float> gradients(size);
     typename Updates::space::template array<scalar> values(size);
     std::vector<float> drawn(size);
     for (std::size_t i = 0; i != size; ++i) { drawn[i] = 1e-6F * static_cast<float>(1 + i * 7919 % 10007); }
     const update_arrays<scalar> arrays = state.arrays(0, values.data(), gradients.data());
-    updates.prepare({{0, size}}, 0);
+    updates.prepare({{0, size}}, 0, factored);
     std::array<double, rounds> us{};
     for (int i = -1; i != rounds; ++i) {
         Updates::space::template upload<float>(drawn, gradients.data());

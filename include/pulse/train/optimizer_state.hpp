@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/model/parameter.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/train/dynamic_code.hpp>
@@ -16,10 +17,11 @@
 namespace pulse::train {
 
 /// Neighbouring parameters of a rank that are updated together, and the number of the first one in the model, by which
-/// noise is drawn.
+/// noise is drawn. Where moments are factored it is a tensor, with its rows (parameter::matrix_rows).
 struct update_piece {
     element_range range{};
     std::uint64_t number{};
+    std::size_t rows{};
 };
 
 /// What an optimizer keeps of the parameters of some pieces, in the space of `Updates`, one piece behind the other:
@@ -38,17 +40,21 @@ public:
         for (const update_piece& piece : pieces_) {
             first_.push_back(size_);
             first_block_.push_back(blocks_);
+            first_mean_.push_back(means_);
             size_ += piece.range.size;
             blocks_ += blocks_of(piece.range.size);
+            means_ += factored_elements(piece.range.size, piece.rows);
         }
         master_ = floats(narrow && form.weights == weight_form::float32 ? size_ : 0);
         left_over_ = typename space::template array<scalar>(form.weights == weight_form::kahan ? size_ : 0);
         const bool coded = form.moments == moment_form::dynamic8;
+        factored_ = form.moments == moment_form::factored;
         for (moment* one : {&mean_, &square_}) {
-            one->values = floats(coded ? 0 : size_);
+            one->values = floats(coded || factored_ ? 0 : size_);
             one->codes = typename space::template array<std::uint8_t>(coded ? size_ : 0);
             one->scales = floats(coded ? blocks_ : 0);
         }
+        if (factored_) { square_.values = floats(means_); }
         average_ = floats(form.averages ? size_ : 0);
     }
 
@@ -74,14 +80,15 @@ public:
         update_arrays<scalar> a{.size = r.size,
                                 .gradients = gradients + r.first,
                                 .first_moment = at(mean_.values, first_[i]),
-                                .second_moment = at(square_.values, first_[i]),
+                                .second_moment = at(square_.values, factored_ ? first_mean_[i] : first_[i]),
                                 .average = at(average_, first_[i]),
                                 .first_codes = at(mean_.codes, first_[i]),
                                 .second_codes = at(square_.codes, first_[i]),
                                 .first_scales = at(mean_.scales, first_block_[i]),
                                 .second_scales = at(square_.scales, first_block_[i]),
                                 .left_over = at(left_over_, first_[i]),
-                                .number = pieces_[i].number};
+                                .number = pieces_[i].number,
+                                .rows = pieces_[i].rows};
         if constexpr (narrow) {
             a.weights = at(master_, first_[i]);
             a.compute = values + r.first;
@@ -106,11 +113,19 @@ public:
             space::template upload<scalar>(rests, left_over_.data() + first_[i]);
         }
     }
-    /// Moments and average that were read, of all of the rank's parameters.
+    /// Moments and average that were read, of all of the rank's parameters; moments that are factored as
+    /// read_second_moment() gives them, without first ones. Throws input_error for other sizes of those.
     void set(std::span<const float> first, std::span<const float> second, std::span<const float> average) {
+        if (factored_) {
+            if (!first.empty() || second.size() != means_) {
+                throw input_error{"optimizer_state: moments that are not factored, where they are to be"};
+            }
+            space::template upload<float>(second, square_.values.data());
+        }
         for (std::size_t i = 0; i != pieces_.size(); ++i) {
             const element_range& r = pieces_[i].range;
             put(average.subspan(r.first, r.size), average_, i);
+            if (factored_) { continue; }
             put(first.subspan(r.first, r.size), mean_, i);
             put(second.subspan(r.first, r.size), square_, i);
         }
@@ -131,7 +146,9 @@ public:
         }
         return all;
     }
+    /// Empty where moments are factored.
     [[nodiscard]] std::vector<float> read_first_moment() const { return read(mean_); }
+    /// Where moments are factored, of each tensor the means of rows, then of columns.
     [[nodiscard]] std::vector<float> read_second_moment() const { return read(square_); }
     /// Empty where none is kept.
     [[nodiscard]] std::vector<float> read_average() const { return downloaded(average_); }
@@ -197,8 +214,11 @@ private:
     std::vector<update_piece> pieces_;
     std::vector<std::size_t> first_{};       ///< of each piece, among all elements
     std::vector<std::size_t> first_block_{}; ///< and among all blocks
+    std::vector<std::size_t> first_mean_{};  ///< and among the floats of factored moments
     std::size_t size_{};
     std::size_t blocks_{};
+    std::size_t means_{};
+    bool factored_{};
     floats master_{};
     typename space::template array<scalar> left_over_{};
     moment mean_{first_codes};

@@ -70,10 +70,13 @@ struct optimizer_options {
     require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
     require(o.clip_norm >= 0, "clip_norm must be at least 0");
     require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
+    require(!o.replicas.sharded || o.form.moments != moment_form::factored,
+            "factored moments are of whole tensors, which replicas do not share");
     return o;
 }
 
-/// Weights, moments and average of all of a rank's parameters, in their order: what a checkpoint keeps.
+/// Weights, moments and average of all of a rank's parameters, in their order: what a checkpoint keeps. Where moments
+/// are factored there are no first ones, and of the second the means of rows and columns of each tensor.
 struct rank_state {
     std::vector<float> weights{};
     std::vector<float> first_moment{};
@@ -89,8 +92,8 @@ struct rank_state_view {
     std::span<const float> average{};
 };
 
-/// AdamW with global-norm clipping and a moving average, for the parameters that one rank owns. `Updates` is what it
-/// does with memory, on the host or on a device (see host_updates).
+/// AdamW, or Adafactor where moments are factored, with global-norm clipping and a moving average, for the parameters
+/// that one rank owns. `Updates` is what it does with memory, on the host or on a device (see host_updates).
 ///
 /// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each
 /// value comes from one rank alone and is added in the model's order, so the step is the same bits however the model is
@@ -130,7 +133,7 @@ public:
             shares.push_back(share_of({b.first, b.size}, place().replicas(), place().replica));
         }
         squares_.resize(shares.size());
-        updates_.prepare(std::move(shares), microbatches_);
+        updates_.prepare(std::move(shares), microbatches_, options.form.moments == moment_form::factored);
     }
 
     /// Sets weights, their average and the copy that passes read to `values` on the host, in the order of the
@@ -262,20 +265,35 @@ private:
     static void require_counted(std::int64_t step) {
         if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
     }
-    /// All at once, unless state is sharded or what becomes of a weight depends on its place, which must not depend on
-    /// the cut nor on whether state is sharded: then the shares that the replicas have of every layer.
+    /// Where moments are factored, the tensors. Else all at once, unless state is sharded or what becomes of a weight
+    /// depends on its place, which must not depend on the cut nor on whether state is sharded: then the shares that the
+    /// replicas have of every layer.
     template <class Parameters>
     [[nodiscard]] static std::vector<update_piece> pieces_of(const Parameters& parameters, const optimizer_options& o) {
         const optimizer_replicas& replicas = o.replicas;
-        if (!replicas.sharded && !o.form.has_places()) { return {{{0, parameters.values().size()}, 0}}; }
+        const bool factored = o.form.moments == moment_form::factored;
+        if (!replicas.sharded && !o.form.has_places() && !factored) { return {{{0, parameters.values().size()}, 0}}; }
         std::vector<update_piece> pieces;
+        const auto number_of = [](const auto& b, std::size_t first) {
+            return (static_cast<std::uint64_t>(b.layer - conditioning_block) << 40U) + (first - b.first);
+        };
+        if (factored) {
+            const auto tensors = parameters.tensors();
+            const std::size_t listed = tensors.empty() ? 0 : tensors.back().first + tensors.back().size;
+            require_size("elements in tensors", listed, parameters.values().size());
+            auto block = parameters.blocks().begin();
+            for (const auto& t : tensors) {
+                while (t.first >= block->first + block->size) { ++block; }
+                pieces.push_back({{t.first, t.size}, number_of(*block, t.first), t.rows});
+            }
+            return pieces;
+        }
         for (const auto& b : parameters.blocks()) {
             for (int r = 0; r != replicas.place.replicas(); ++r) {
                 if (replicas.sharded && r != replicas.place.replica) { continue; }
                 const element_range mine = share_of({b.first, b.size}, replicas.place.replicas(), r);
                 if (mine.size == 0) { continue; }
-                const auto layer = static_cast<std::uint64_t>(b.layer - conditioning_block);
-                pieces.push_back({mine, (layer << 40U) + (mine.first - b.first)});
+                pieces.push_back({mine, number_of(b, mine.first)});
             }
         }
         return pieces;

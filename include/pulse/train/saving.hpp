@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <pulse/core/text_table.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/train/adafactor.hpp>
 #include <pulse/train/cascade_trainer.hpp>
 #include <pulse/train/loss_scale.hpp>
 #include <pulse/train/rank_optimizer.hpp>
@@ -58,25 +60,88 @@ inline void add_loss_scale(std::map<std::string, std::string>& config, const tra
     return kept;
 }
 
+/// Whether a rank_state, or a view of one, has factored moments.
+template <class State>
+[[nodiscard]] bool is_factored(const State& state) {
+    return state.first_moment.empty();
+}
+
+/// Makes room for moments of the other form where a rank_state has not those that are asked for, with what those that
+/// it has stand for: means of rows and columns are of the second moments, which are their product over the mean; the
+/// first ones are 0.
+template <class Model, class Blocks>
+void set_form(train::rank_state& state, const Blocks& blocks, bool factored) {
+    if (is_factored(state) == factored) { return; }
+    std::vector<float> made;
+    std::size_t from = 0;
+    for (const auto& block : blocks) {
+        for (const parameter& p : parameters_of<Model>(block.layer)) {
+            const auto n = static_cast<std::size_t>(p.elements());
+            const auto rows = static_cast<std::size_t>(p.matrix_rows());
+            const std::size_t means = factored_elements(n, rows);
+            const std::size_t to = made.size();
+            made.resize(to + (factored ? means : n));
+            const auto read = std::span{std::as_const(state.second_moment)}.subspan(from, factored ? n : means);
+            const auto written = std::span{made}.subspan(to);
+            factored ? train::factor_moments(read, rows, written) : train::expand_moments(read, rows, written);
+            from += read.size();
+        }
+    }
+    state.first_moment.assign(factored ? 0 : made.size(), 0.0F);
+    state.second_moment = std::move(made);
+}
+
 /// Adds the tensors of a rank's layers by name; `blocks` are of its parameters, `T` is float or const float.
 template <class Model, class T, class Blocks, class State>
 void add_ranges(std::vector<train::tensor_range<T>>& to, const Blocks& blocks, State& state,
                 std::string_view prefix = {}) {
-    std::vector<train::checkpoint_tensor<T>> all;
+    std::size_t mean = 0;
     for (const auto& block : blocks) {
         std::size_t at = block.first;
         for (const parameter& p : parameters_of<Model>(block.layer)) {
             const auto n = static_cast<std::size_t>(p.elements());
-            const auto part = [&](auto& values) { return std::span<T>{values}.subspan(at, n); };
-            all.push_back(
-                {p, part(state.weights), part(state.first_moment), part(state.second_moment), part(state.average)});
+            const auto rows = static_cast<std::size_t>(p.matrix_rows());
+            const auto add = [&](const parameter& what, train::tensor_part part, auto& of, std::size_t first) {
+                const auto size = static_cast<std::size_t>(what.elements());
+                if (size == 0 && part != train::tensor_part::weight) { return; }
+                to.push_back({what, part, 0, std::span<T>{of}.subspan(first, size), prefix});
+            };
+            add(p, train::tensor_part::weight, state.weights, at);
+            if (!is_factored(state)) {
+                add(p, train::tensor_part::first_moment, state.first_moment, at);
+                add(p, train::tensor_part::second_moment, state.second_moment, at);
+            } else if (rows == 0) {
+                add(p, train::tensor_part::second_moment, state.second_moment, mean);
+            } else {
+                const auto means = [&](std::size_t size) {
+                    return parameter{.name = p.name, .dims = {static_cast<int>(size)}, .rank = 1};
+                };
+                add(means(rows), train::tensor_part::row_means, state.second_moment, mean);
+                add(means(n / rows), train::tensor_part::column_means, state.second_moment, mean + rows);
+            }
+            add(p, train::tensor_part::average, state.average, at);
             at += n;
+            mean += factored_elements(n, rows);
         }
     }
-    for (train::tensor_range<T>& range : train::ranges_of<T>(all)) {
-        range.prefix = prefix;
-        to.push_back(range);
-    }
+}
+
+/// Reads what a rank keeps of a backbone, whatever the form of the moments in the checkpoint is.
+template <class Model, class Backbone, class Blocks>
+[[nodiscard]] train::rank_state read_backbone_state(train::checkpoint_reader& reader, Backbone& of,
+                                                    const Blocks& blocks, std::string_view prefix = {}) {
+    train::rank_state kept = of.read_state();
+    const bool factored = is_factored(kept);
+    const std::string_view rows =
+        train::detail::tensor_prefixes[static_cast<std::size_t>(train::tensor_part::row_means)];
+    set_form<Model>(kept, blocks, std::ranges::any_of(reader.manifest().tensors, [&](const auto& entry) {
+                        return entry.name.starts_with(rows);
+                    }));
+    std::vector<train::tensor_range<float>> ranges;
+    add_ranges<Model>(ranges, blocks, kept, prefix);
+    reader.read(ranges);
+    set_form<Model>(kept, blocks, factored);
+    return kept;
 }
 
 /// What a checkpoint says of a run beside its tensors, but for loss scales.
@@ -146,10 +211,8 @@ void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& fol
     train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
     const train::training_state& from = reader.state();
     detail::require_resumable(trained, from, folder);
-    train::rank_state kept = trained.read_state();
-    std::vector<train::tensor_range<float>> ranges;
-    detail::add_ranges<Model>(ranges, trained.runner().parameters().blocks(), kept);
-    reader.read(ranges);
+    const train::rank_state kept =
+        detail::read_backbone_state<Model>(reader, trained, trained.runner().parameters().blocks());
     trained.set_state(kept, from.step, from.position);
     trained.loss_scale().resume(detail::loss_scale_in(from.config));
 }
@@ -160,12 +223,8 @@ void resume_trainer(cascade_trainer<First, Second, B>& trained, const std::files
     detail::require_resumable(trained, from, folder);
     auto& first = trained.first();
     auto& second = trained.second();
-    train::rank_state kept = first.read_state();
-    train::rank_state other = second.read_state();
-    std::vector<train::tensor_range<float>> ranges;
-    detail::add_ranges<First>(ranges, first.parameters().blocks(), kept, "first.");
-    detail::add_ranges<Second>(ranges, second.parameters().blocks(), other, "second.");
-    reader.read(ranges);
+    const auto kept = detail::read_backbone_state<First>(reader, first, first.parameters().blocks(), "first.");
+    const auto other = detail::read_backbone_state<Second>(reader, second, second.parameters().blocks(), "second.");
     trained.set_state(kept, other, from.step, from.position);
     first.loss_scale().resume(detail::loss_scale_in(from.config, "first."));
     second.loss_scale().resume(detail::loss_scale_in(from.config, "second."));

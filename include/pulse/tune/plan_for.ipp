@@ -56,6 +56,11 @@ inline void require_positive(const plan_request& asked) {
     if (asked.kept) { check_parameter_memory(*asked.kept); }
 }
 
+/// Whether moments are of whole tensors, which replicas do not share.
+[[nodiscard]] inline bool has_factored_moments(const plan_request& asked) {
+    return (asked.kept ? asked.kept->form : asked.optimizer).moments == moment_form::factored;
+}
+
 /// Degrees that are given must multiply to the devices and to the batch.
 inline void require_products(const plan_request& asked) {
     const request_words& words = asked.words;
@@ -98,6 +103,9 @@ inline void require_consistent(const plan_request& asked) {
     }
     if (asked.sharded_optimizer == true && (asked.data_degree == 1 || asked.pipeline_degree == asked.devices)) {
         refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
+    }
+    if (asked.sharded_optimizer == true && has_factored_moments(asked)) {
+        refuse_request(words.sharded_optimizer, ": adafactor's state is of whole tensors, which replicas do not share");
     }
     if (asked.pipeline_degree == 1 && asked.split_backward == true) {
         refuse_request(words.split_backward,
@@ -178,8 +186,8 @@ inline void require_consistent(const plan_request& asked) {
     fix(space.recomputations, asked.recompute);
     fix(space.layouts, asked.layout);
     space.slacks = {asked.slack};
-    if (asked.sharded_optimizer) {
-        space.sharded_optimizers = {*asked.sharded_optimizer};
+    if (asked.sharded_optimizer || has_factored_moments(asked)) {
+        space.sharded_optimizers = {asked.sharded_optimizer.value_or(false)};
     } else {
         space.sharded_optimizers = {false, true};
     }

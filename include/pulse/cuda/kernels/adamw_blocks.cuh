@@ -39,6 +39,39 @@ __device__ inline std::uint32_t rounding_bits(std::uint64_t number, const random
     return half % 2 == 0 ? word & 0xFFFFu : word >> 16u;
 }
 
+/// Weight i with all that is kept of it.
+template <class T>
+__device__ float kept_weight(const train::update_arrays<T>& a, std::int64_t i) {
+    if (a.weights != nullptr) { return a.weights[i]; }
+    return to_float(a.compute[i]) + (a.left_over != nullptr ? to_float(a.left_over[i]) : 0.0f);
+}
+
+/// Keeps the new weight i and its average; the gradient becomes 0.
+template <class T>
+__device__ void keep_weight(const train::update_arrays<T>& a, std::int64_t i, float weight, float follow,
+                            const random_key& key) {
+    a.gradients[i] = 0.0f;
+    if (a.average != nullptr) { a.average[i] = fmaf(follow, weight - a.average[i], a.average[i]); }
+    if (a.weights != nullptr) {
+        a.weights[i] = weight;
+        if (a.compute != nullptr) { a.compute[i] = from_float<T>(weight); }
+    } else if (a.left_over != nullptr) {
+        const T value = from_float<T>(weight);
+        const float rest = weight - to_float(value);
+        a.compute[i] = value;
+        a.left_over[i] = from_float<T>(__uint_as_float(__float_as_uint(rest) & 0xFFFF0000u));
+    } else {
+        const std::uint32_t bits = rounding_bits(a.number + static_cast<std::uint64_t>(i), key);
+        a.compute[i] = from_float<T>(round_by_chance(weight, bits));
+    }
+}
+
+/// The noise of a step.
+[[nodiscard]] inline random_key rounding_key(const optimizer_update& now) {
+    return {now.seed,
+            static_cast<std::uint64_t>(train::random_stream::rounding) | (static_cast<std::uint64_t>(now.step) << 16U)};
+}
+
 /// What farthest() needs, and the numbers that codes stand for.
 struct moment_shared {
     float first_codes[moment_block];
@@ -92,27 +125,9 @@ __global__ void __launch_bounds__(moment_block, adamw_blocks_resident_blocks)
         if (mine) {
             first = coded ? shared.first_codes[a.first_codes[i]] * a.first_scales[block] : a.first_moment[i];
             second = coded ? shared.second_codes[a.second_codes[i]] * a.second_scales[block] : a.second_moment[i];
-            float weight = 0;
-            if (a.weights != nullptr) {
-                weight = a.weights[i];
-            } else {
-                weight = to_float(a.compute[i]) + (a.left_over != nullptr ? to_float(a.left_over[i]) : 0.0f);
-            }
+            float weight = kept_weight(a, i);
             adamw_value(factors, a.gradients[i], weight, first, second);
-            a.gradients[i] = 0.0f;
-            if (a.average != nullptr) { a.average[i] = fmaf(follow, weight - a.average[i], a.average[i]); }
-            if (a.weights != nullptr) {
-                a.weights[i] = weight;
-                if (a.compute != nullptr) { a.compute[i] = from_float<T>(weight); }
-            } else if (a.left_over != nullptr) {
-                const T value = from_float<T>(weight);
-                const float rest = weight - to_float(value);
-                a.compute[i] = value;
-                a.left_over[i] = from_float<T>(__uint_as_float(__float_as_uint(rest) & 0xFFFF0000u));
-            } else {
-                const std::uint32_t bits = rounding_bits(a.number + static_cast<std::uint64_t>(i), key);
-                a.compute[i] = from_float<T>(round_by_chance(weight, bits));
-            }
+            keep_weight(a, i, weight, follow, key);
             if (!coded) {
                 a.first_moment[i] = first;
                 a.second_moment[i] = second;
@@ -143,13 +158,11 @@ template <class T>
 void adamw_blocks(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }
     static_assert(moment_block == adamw_threads);
-    const std::uint64_t stream =
-        static_cast<std::uint64_t>(train::random_stream::rounding) | (static_cast<std::uint64_t>(now.step) << 16U);
     launch(adamw_blocks_kernel<T>,
            adamw_grid(static_cast<std::int64_t>(arrays.size), adamw_blocks_resident_blocks, on.multiprocessors),
            moment_block, 0, on.stream, train::factors_of<float>(now.constants, now.step, now.gradient_scale),
            static_cast<float>(1.0 - now.average_decay), arrays, train::first_codes, train::second_codes,
-           random_key{now.seed, stream});
+           rounding_key(now));
 }
 
 } // namespace pulse::cuda

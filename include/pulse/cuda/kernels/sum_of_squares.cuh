@@ -30,12 +30,16 @@ inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, 
     }
 }
 
+/// Blocks over which the sum of the squares of a tensor's update is spread, at most.
+inline constexpr int update_parts = 256;
+
 /// What sums of squares of every layer keep on the device: its chunks with the sum of each, where a layer's begin, and
-/// the layer's sum.
+/// the layer's sum; of Adafactor's update, one tensor after the other, the sums of its parts.
 inline constexpr update_tables squares_tables{.fixed = sizeof(std::int32_t),
                                               .layer = sizeof(std::int32_t) + sizeof(double),
                                               .chunk = sizeof(value_chunk) + sizeof(double),
-                                              .chunk_elements = chunk_values};
+                                              .chunk_elements = chunk_values,
+                                              .factored = update_parts * sizeof(double)};
 
 inline constexpr int sum_of_squares_threads = 256;
 

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <pulse/cuda/kernels/adamw.cuh>
+#include <pulse/cuda/kernels/adamw_blocks.cuh>
+#include <pulse/cuda/kernels/divider.cuh>
+#include <pulse/cuda/kernels/double_sum.cuh>
+#include <pulse/cuda/kernels/random.cuh>
+#include <pulse/cuda/kernels/sum_of_squares.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/train/adafactor.hpp>
+#include <pulse/train/host_updates.hpp>
+
+namespace pulse::cuda {
+
+inline constexpr int adafactor_threads = 256;
+
+/// Neighbouring columns that a block sums, each with a 32nd of the rows a thread: a row's part of them is 32 bytes.
+inline constexpr int adafactor_columns = 8;
+
+/// A tensor as a matrix; a vector has 0 rows.
+struct factored_shape {
+    std::int64_t size{};
+    std::int64_t rows{};
+    divider columns{};
+};
+
+/// mean = decay mean + (1 - decay) (square + epsilon).
+__device__ inline void follow_mean(const train::adafactor_factors& f, float& mean, float square) {
+    mean = fmaf(f.decay, mean, f.one_minus_decay * (square + f.epsilon));
+}
+
+/// Means of the squares of a matrix: a block for each row, then one for every adafactor_columns columns.
+inline __global__ void __launch_bounds__(adafactor_threads)
+    adafactor_means_kernel(train::adafactor_factors f, factored_shape s, const float* gradients, float* means) {
+    __shared__ float sums[adafactor_threads];
+    const auto thread = static_cast<int>(threadIdx.x);
+    const std::int64_t columns = s.columns.divisor;
+    const std::int64_t row = blockIdx.x;
+    float sum = 0.0f;
+    if (row < s.rows) {
+        for (std::int64_t j = thread; j < columns; j += adafactor_threads) {
+            const float slope = f.gradient_scale * gradients[row * columns + j];
+            sum = fmaf(slope, slope, sum);
+        }
+        sum = block_sum(sum);
+        if (thread == 0) { follow_mean(f, means[row], sum / static_cast<float>(columns)); }
+        return;
+    }
+    const std::int64_t column = (row - s.rows) * adafactor_columns + thread % adafactor_columns;
+    if (column < columns) {
+        for (std::int64_t i = thread / adafactor_columns; i < s.rows; i += adafactor_threads / adafactor_columns) {
+            const float slope = f.gradient_scale * gradients[i * columns + column];
+            sum = fmaf(slope, slope, sum);
+        }
+    }
+    sums[thread] = sum;
+    for (int half = adafactor_threads / 2; half >= adafactor_columns; half /= 2) {
+        __syncthreads();
+        if (thread < half) { sums[thread] += sums[thread + half]; }
+    }
+    if (thread < adafactor_columns && column < columns) {
+        follow_mean(f, means[s.rows + column], sums[thread] / static_cast<float>(s.rows));
+    }
+}
+
+/// block_sum for every thread.
+template <class T>
+__device__ T block_sum_for_all(T value) {
+    __shared__ T sum;
+    value = block_sum(value);
+    if (threadIdx.x == 0) { sum = value; }
+    __syncthreads();
+    return sum;
+}
+
+/// Root of the mean of the means of the rows, the same bits in every block; 1 of a vector.
+__device__ inline float root_of_rows(const factored_shape& s, const float* means) {
+    if (s.rows == 0) { return 1.0f; }
+    double sum = 0;
+    for (std::int64_t i = threadIdx.x; i < s.rows; i += adafactor_threads) { sum += static_cast<double>(means[i]); }
+    return static_cast<float>(sqrt(block_sum_for_all(sum) / static_cast<double>(s.rows)));
+}
+
+/// The update of weight i before clipping.
+__device__ inline float adafactor_update(const train::adafactor_factors& f, const factored_shape& s, float gradient,
+                                         const float* second, float root, std::int64_t i) {
+    const float slope = f.gradient_scale * gradient;
+    if (s.rows == 0) { return slope / sqrtf(second[i]); }
+    const divided at = divide(static_cast<std::uint32_t>(i), s.columns);
+    // Roots apart: the product of two means of little more than 0 would be 0.
+    return slope * (root / sqrtf(second[at.quotient])) / sqrtf(second[s.rows + at.remainder]);
+}
+
+/// parts[block] = sum of the squares of the block's updates; of a vector, the second moments follow first.
+inline __global__ void __launch_bounds__(adafactor_threads)
+    adafactor_squares_kernel(train::adafactor_factors f, factored_shape s, const float* gradients, float* second,
+                             double* parts) {
+    const float root = root_of_rows(s, second);
+    const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * adafactor_threads;
+    double sum = 0;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * adafactor_threads + threadIdx.x; i < s.size;
+         i += threads) {
+        if (s.rows == 0) {
+            const float slope = f.gradient_scale * gradients[i];
+            follow_mean(f, second[i], slope * slope);
+        }
+        const auto moved = static_cast<double>(adafactor_update(f, s, gradients[i], second, root, i));
+        sum = fma(moved, moved, sum);
+    }
+    __syncthreads(); // root_of_rows has summed, too
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) { parts[blockIdx.x] = sum; }
+}
+
+template <class T>
+__global__ void __launch_bounds__(adafactor_threads)
+    adafactor_kernel(train::adafactor_factors f, float follow, factored_shape s, train::update_arrays<T> arrays,
+                     const double* parts, int part_count, random_key key) {
+    const train::update_arrays<T>& a = arrays;
+    const float root = root_of_rows(s, a.second_moment);
+    __syncthreads();
+    const double squares = block_sum_for_all(static_cast<int>(threadIdx.x) < part_count ? parts[threadIdx.x] : 0.0);
+    const double excess = sqrt(squares / static_cast<double>(s.size)) / f.clip;
+    const auto step_size = static_cast<float>(f.learning_rate / (excess > 1.0 ? excess : 1.0));
+    const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * adafactor_threads;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * adafactor_threads + threadIdx.x; i < s.size;
+         i += threads) {
+        const float moved = adafactor_update(f, s, a.gradients[i], a.second_moment, root, i);
+        keep_weight(a, i, fmaf(f.keep, kept_weight(a, i), -(step_size * moved)), follow, key);
+    }
+}
+
+/// One Adafactor step on a tensor of less than 2^31 elements, as train::adafactor_step, and what adamw_blocks does of
+/// averages and weights; gradients are 0 afterwards. Sums are in an order that the shape gives. `parts` has room for
+/// update_parts.
+///
+/// Reads the gradient of each weight four times and moves else what adamw_blocks does, but for moments.
+template <class T>
+void adafactor(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays, double* parts) {
+    if (arrays.size == 0) { return; }
+    static_assert(update_parts <= adafactor_threads, "each part is a thread's");
+    const auto size = static_cast<std::int64_t>(arrays.size);
+    const auto rows = static_cast<std::int64_t>(arrays.rows);
+    const std::int64_t columns = rows == 0 ? size : size / rows;
+    const factored_shape shape{size, rows, divider{columns}};
+    const train::adafactor_factors factors = train::adafactor_factors_of(now);
+    if (rows != 0) {
+        const std::int64_t blocks = rows + (columns + adafactor_columns - 1) / adafactor_columns;
+        launch(adafactor_means_kernel, static_cast<unsigned>(blocks), adafactor_threads, 0, on.stream, factors, shape,
+               arrays.gradients, arrays.second_moment);
+    }
+    // As many as the size alone says, so that every device has the same bits.
+    const std::int64_t spread = (size + 8 * adafactor_threads - 1) / (8 * adafactor_threads);
+    const int count = spread < update_parts ? static_cast<int>(spread) : update_parts;
+    launch(adafactor_squares_kernel, static_cast<unsigned>(count), adafactor_threads, 0, on.stream, factors, shape,
+           arrays.gradients, arrays.second_moment, parts);
+    launch(adafactor_kernel<T>, adamw_grid(size, adamw_resident_blocks, on.multiprocessors), adafactor_threads, 0,
+           on.stream, factors, static_cast<float>(1.0 - now.average_decay), shape, arrays, parts, count,
+           rounding_key(now));
+}
+
+} // namespace pulse::cuda

@@ -40,6 +40,7 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
         cost.saved_bytes = draw(0, 50);
         cost.output_bytes = draw(0, 4) == 0 ? 0 : draw(1, 20) * 8;
         cost.open_bytes = draw(0, 3) == 0 ? draw(1, 20) * 8 : 0;
+        cost.factored_elements = cost.parameter_bytes / 4;
         table.layers.push_back(cost);
     }
     table.conditioning_bytes = draw(0, 1) * 8;

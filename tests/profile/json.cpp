@@ -61,6 +61,7 @@ cost_table random_costs(std::mt19937& random) {
                                 random_bytes(random), random_bytes(random), random_bytes(random),
                                 random_bytes(random)});
         if (random() % 2U == 0U) { costs.layers.back().open_bytes = random_bytes(random); }
+        if (random() % 2U == 0U) { costs.layers.back().factored_elements = random_bytes(random); }
     }
     for (std::size_t e = layers == 1 ? 0 : random() % 5U; e > 0; --e) {
         const int from = static_cast<int>(random() % (layers - 1));
@@ -92,7 +93,7 @@ cost_table random_costs(std::mt19937& random) {
 const char* const small = R"({"format":"pulse-profile/1","model":"m","device":"d","microbatch_size":2,
 "layers":[{"name":"a","forward_us":1.5,"backward_input_us":2,"backward_weight_us":0,"parameter_bytes":4,"saved_bytes":8,"output_bytes":16},
 {"name":"b","forward_us":1,"backward_input_us":1,"backward_weight_us":1,"parameter_bytes":0,"saved_bytes":0,"output_bytes":1,
-"deferred_bytes":3,"workspace_bytes":5,"open_bytes":6}],
+"deferred_bytes":3,"workspace_bytes":5,"open_bytes":6,"factored_elements":12}],
 "skips":[{"from":"a","to":"b","bytes":16}],"conditioning_bytes":7,"input_bytes":9,
 "frozen":[{"name":"vae","feeds":"target","input_bytes":3,"result_bytes":2,"max_chunk":4,
 "layers":[{"name":"c","call_us":0.5,"sample_us":2,"parameter_bytes":6,"output_bytes":2,"live_bytes":11}]}]})";
@@ -191,13 +192,15 @@ TEST_CASE("the fixed format is read, with 0 for what it may leave out") {
     CHECK(refusal(frozen).find("frozen_conditioning_bytes") != std::string::npos);
     CHECK(costs.layers[1].open_bytes == 6);
     CHECK(costs.layers[0].open_bytes == 0);
+    CHECK(costs.layers[1].factored_elements == 12);
+    CHECK(costs.layers[0].factored_elements == 0);
 }
 
 TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
     const json good = json::parse(small);
     std::vector<json::json_pointer> paths;
     list_paths(good, json::json_pointer{}, paths);
-    REQUIRE(paths.size() == 46);
+    REQUIRE(paths.size() == 47);
     int refused = 0;
     for (const json::json_pointer& path : paths) {
         const std::string key = path.back();
@@ -208,7 +211,7 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
             json missing = good;
             missing[path.parent_pointer()].erase(key);
             const bool optional = key == "deferred_bytes" || key == "workspace_bytes" || key == "open_bytes" ||
-                                  path.to_string() == "/input_bytes" || key == "frozen";
+                                  key == "factored_elements" || path.to_string() == "/input_bytes" || key == "frozen";
             CHECK(refusal(missing) == (optional ? "accepted" : name + "is missing"));
         }
         for (const json& wrong : {json(nullptr), json(true), json("?"), json(-1), json(1.5), json::array(),

@@ -416,8 +416,14 @@ class Inputs(Case):
             self.assertIn(kept, text)
             self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), 24 * 10 ** 9)
 
+        text, plan = self.plan(*asked, "--optimizer", "adafactor", "--averages", "no", "--weights", "kahan")
+        self.assertIn("8 bytes kept of each (value 2, gradient 4, optimizer 2 and 4 of each row and column)", text)
+        self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), 24 * 10 ** 9)
+
         at = written("profile.json", profile(4))
         self.refused("--profile", at, "--devices", 2, "--global-batch", 16, "--weights", "kahan", naming="--weights")
+        self.refused("--profile", at, "--devices", 2, "--global-batch", 16, "--optimizer", "adafactor", naming="factored_elements is missing")
+        self.refused(*SMALL, "--data", 2, "--optimizer", "adafactor", "--shard-optimizer", "yes", naming="--shard-optimizer: adafactor")
 
     def test_a_model_that_cannot_be_cut_says_so(self):
         at = written("profile.json", profile(4))
@@ -460,6 +466,7 @@ class Errors(Case):
                 ((*model, *sizes, "--torch", ROOM / "none", "--frozen", "bubbles"), "no tasks of frozen networks"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--shard-optimizer", "tuned"), "no sharded optimizer state"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adamw8"), "no moments in 8 bits"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adafactor"), "no factored moments"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--weights", "kahan"), "no weights without master weights"),
                 (("--model", "sd21@64x64,64x96", "--device", "h200", *sizes, "--torch", ROOM / "none"), "no steps of several sizes"),
                 ((*model, *sizes, "--cluster", "/no/such/file.json"), "/no/such/file.json")):

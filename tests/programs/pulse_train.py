@@ -502,6 +502,27 @@ class Replicas(Case):
         self.assertNotEqual(report(one)["loss"], report(self.whole)["loss"])
         self.assertLess(max(report(one)["measured_peak_bytes"]), max(report(self.whole)["measured_peak_bytes"]))
 
+    def test_factored_moments(self):
+        small = ("--optimizer", "adafactor", "--ema", 0)
+        one = self.replicate("--ranks", 2, *small)
+        names = Safetensors(one / "checkpoint.safetensors").tensors
+        self.assertTrue(any(name.startswith("optimizer.columns.") for name in names))
+        self.assertFalse(any(name.startswith("optimizer.m.") for name in names))
+        for options in (("--ranks", 4), ("--ranks", 6, "--waves", 2)):
+            with self.subTest(options):
+                out = self.replicate(*small, *options)
+                self.same_training(one, out, options)
+                self.check_report(out, 2)
+        self.assertNotEqual(report(one)["loss"], report(self.whole)["loss"])
+        self.assertLess(max(report(one)["measured_peak_bytes"]), max(report(self.whole)["measured_peak_bytes"]))
+        half = self.train("--steps", 2, "--ranks", 2, "--replicas", 2, *small, size=self.HALF)
+        rest = self.replicate("--ranks", 4, *small, "--resume", half / "checkpoints")
+        self.same_tensors(one, rest)
+        # From AdamW's moments and back.
+        for options in (small, ()):
+            self.replicate("--ranks", 2, *options, "--steps", 5, "--resume", (self.whole if options else one) / "checkpoints")
+        self.refuses("--ranks", 4, "--replicas", 2, "--optimizer", "adafactor", "--shard-optimizer", names=["--shard-optimizer", "adafactor"])
+
     def test_three_and_four_replicas(self):
         size = ("--microbatch-size", "1", "--microbatches", "1")
         for replicas in (3, 4):

@@ -233,6 +233,26 @@ class Cuda(unittest.TestCase):
         converted = trained("--ranks", 1, "--resume", checkpoint(kahan), "--weights", "stochastic", *precision, steps=2)
         self.assertEqual(len(report(converted)["loss"]), 1)
 
+    def test_adafactor(self):
+        """Each form of the weights has the bits of one rank on any pipeline and the memory that is planned, and goes on from AdamW's."""
+        if "bf16" not in PRECISIONS:
+            self.skipTest("they are for bf16")
+        precision = on("bf16")
+        taken = [report(self.whole["bf16"])["measured_peak_bytes"][0]]
+        for form in ((), ("--weights", "kahan", "--ema", 0), ("--weights", "stochastic", "--ema", 0)):
+            with self.subTest(form):
+                form = ("--optimizer", "adafactor", *form)
+                one = trained("--ranks", 1, *form, *precision, steps=2)
+                half = trained("--ranks", 2, "--gpus", "0,0", *form, *precision, steps=1)
+                rest = trained("--ranks", 2, "--gpus", "0,0", "--resume", checkpoint(half), *form, *precision, steps=2)
+                self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(one)["loss"])
+                self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(one)).tensors)
+                self.check_report(half)
+                taken.append(report(one)["measured_peak_bytes"][0])
+        self.assertEqual(sorted(set(taken), reverse=True), taken)
+        from_adamw = trained("--ranks", 1, "--resume", checkpoint(self.whole["bf16"]), *form, *precision, steps=STEPS + 1)
+        self.assertTrue(report(from_adamw)["loss"])
+
     def check_report(self, half):
         """Bytes as the plan said, and a time for every pass."""
         made, plan = report(half), json.loads((half / "plan.json").read_text())

@@ -176,7 +176,7 @@ TEST_CASE("a fingerprint of a graph depends on every number in it, that of a mod
     for (const auto number :
          {&layer_node::input_elements, &layer_node::output_elements, &layer_node::parameter_elements,
           &layer_node::saved_elements, &layer_node::deferred_elements, &layer_node::workspace_elements,
-          &layer_node::statistics_elements}) {
+          &layer_node::statistics_elements, &layer_node::factored_elements}) {
         CHECK(changed([&](auto& g) { ++(g.layers[5].*number); }));
     }
     CHECK(changed([](auto& g) { g.layers[5].forward_flops += 0.5; }));

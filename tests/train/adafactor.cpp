@@ -108,6 +108,10 @@ TEST_CASE("Adafactor takes the paper's step, for tensors of one to four dimensio
             }
             adafactor_step(adafactor_factors_of(update_at(step, 0.01, 0.1, scale)), w, g, second, rows);
             paper.step(exact, 0.01, 0.1);
+            for (std::size_t k = 0; k != second.size(); ++k) {
+                const double mean = rows == 0 ? paper.v[k] : k < rows ? paper.rows[k] : paper.columns[k - rows];
+                REQUIRE(static_cast<double>(second[k]) == doctest::Approx(mean).epsilon(1e-5));
+            }
             for (std::size_t i = 0; i != size; ++i) {
                 // a step rounds the weight, and an update that is not larger than the root of the tensor's size
                 REQUIRE(std::abs(static_cast<double>(w[i]) - paper.x[i]) <=

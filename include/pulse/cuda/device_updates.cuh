@@ -53,7 +53,7 @@ public:
         chunks_ = uploaded(chunks);
         first_chunk_ = uploaded(first);
         squares_ = device_memory<double>{shares.size()};
-        parts_ = device_memory<double>{factored ? update_parts : 0};
+        parts_ = device_memory<double>{factored ? std::size_t{update_parts} : 0};
         host_sums_ = pinned_memory<double>{shares.size() + losses};
         scratch_ = device_memory<std::byte>{sums_of_squares_scratch_bytes(static_cast<std::int64_t>(chunks.size()))};
         on_ = {on_.stream, properties_of(current_device()).multiprocessors, scratch_.data()};

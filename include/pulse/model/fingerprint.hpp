@@ -19,9 +19,9 @@ namespace pulse {
     all.add(model.view()).add(conditioning).add(frozen_conditioning).add(layers.size()).add(skips.size());
     for (const layer_node& node : layers) {
         const auto& [name, input, output, parameters, saved, deferred, workspace, flops, statistics, frozen,
-                     frozen_output, frozen_flops, forward_only_flops, open] = node;
+                     frozen_output, frozen_flops, forward_only_flops, open, factored] = node;
         all.add(name.view()).add(input).add(output).add(parameters).add(saved).add(deferred).add(workspace);
-        all.add(flops).add(statistics).add(open);
+        all.add(flops).add(statistics).add(open).add(factored);
         // A model without frozen layers is what it was before there were any.
         if (frozen != 0 || frozen_output != 0) {
             all.add(frozen).add(frozen_output).add(frozen_flops).add(forward_only_flops);

@@ -13,10 +13,9 @@ namespace pulse::train {
 
 /// What Adafactor's paper proposes, and kohya's scripts use for SDXL with the learning rate that is given.
 struct adafactor_constants {
-    double decay_power =
-        0.8; ///< the second moments' decay at step t is 1 - t^-0.8: none is left of what was before t = 1
-    double epsilon = 1e-30; ///< added to squares, so that no update is 0 / 0
-    double clip = 1.0;      ///< largest root mean square of a tensor's update before the learning rate
+    double decay_power{0.8}; ///< the second moments' decay at step t is 1 - t^-0.8
+    double epsilon{1e-30};   ///< added to squares, so that no update is 0 / 0
+    double clip{1.0};        ///< largest root mean square of a tensor's update before the learning rate
 };
 
 /// What is the same for every weight of a step, computed once in double.

@@ -35,9 +35,10 @@ __device__ inline void follow_mean(const train::adafactor_factors& f, float& mea
     mean = fmaf(f.decay, mean, f.one_minus_decay * (square + f.epsilon));
 }
 
-/// Means of the squares of a matrix: a block for each row, then one for every adafactor_columns columns.
-inline __global__ void __launch_bounds__(adafactor_threads)
-    adafactor_means_kernel(train::adafactor_factors f, factored_shape s, const float* gradients, float* means) {
+/// Means of the squares of a matrix, with gradients of type A: a block for each row, then one for every adafactor_columns columns.
+template <class A>
+__global__ void __launch_bounds__(adafactor_threads)
+    adafactor_means_kernel(train::adafactor_factors f, factored_shape s, const A* gradients, float* means) {
     __shared__ float sums[adafactor_threads];
     const auto thread = static_cast<int>(threadIdx.x);
     const std::int64_t columns = s.columns.divisor;
@@ -98,8 +99,9 @@ __device__ inline float adafactor_update(const train::adafactor_factors& f, cons
 }
 
 /// parts[block] = sum of the squares of the block's updates; of a vector, the second moments follow first.
-inline __global__ void __launch_bounds__(adafactor_threads)
-    adafactor_squares_kernel(train::adafactor_factors f, factored_shape s, const float* gradients, float* second,
+template <class A>
+__global__ void __launch_bounds__(adafactor_threads)
+    adafactor_squares_kernel(train::adafactor_factors f, factored_shape s, const A* gradients, float* second,
                              double* parts) {
     const float root = root_of_rows(s, second);
     const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * adafactor_threads;
@@ -152,14 +154,14 @@ void adafactor(const queue& on, const optimizer_update& now, const train::update
     const train::adafactor_factors factors = train::adafactor_factors_of(now);
     if (rows != 0) {
         const std::int64_t blocks = rows + (columns + adafactor_columns - 1) / adafactor_columns;
-        launch(adafactor_means_kernel, static_cast<unsigned>(blocks), adafactor_threads, 0, on.stream, factors, shape,
-               arrays.gradients, arrays.second_moment);
+        launch(adafactor_means_kernel<float>, static_cast<unsigned>(blocks), adafactor_threads, 0, on.stream, factors,
+               shape, arrays.gradients, arrays.second_moment);
     }
     // As many as the size alone says, so that every device has the same bits.
     const std::int64_t spread = (size + 8 * adafactor_threads - 1) / (8 * adafactor_threads);
     const int count = spread < update_parts ? static_cast<int>(spread) : update_parts;
-    launch(adafactor_squares_kernel, static_cast<unsigned>(count), adafactor_threads, 0, on.stream, factors, shape,
-           arrays.gradients, arrays.second_moment, parts);
+    launch(adafactor_squares_kernel<float>, static_cast<unsigned>(count), adafactor_threads, 0, on.stream, factors,
+           shape, arrays.gradients, arrays.second_moment, parts);
     launch(adafactor_kernel<T>, adamw_grid(size, adamw_resident_blocks, on.multiprocessors), adafactor_threads, 0,
            on.stream, factors, static_cast<float>(1.0 - now.average_decay), shape, arrays, parts, count,
            rounding_key(now));

@@ -88,6 +88,7 @@ TEST_CASE("parts are merged to the layers of their name") {
     for (std::size_t l = 0; l != whole.layers.size(); ++l) {
         CHECK(merged.layers[l].name == whole.layers[l].name);
         CHECK(merged.layers[l].parameter_bytes == whole.layers[l].parameter_bytes);
+        CHECK(merged.layers[l].factored_elements == whole.layers[l].factored_elements);
         CHECK(merged.layers[l].output_bytes == whole.layers[l].output_bytes);
         CHECK(merged.layers[l].deferred_bytes == whole.layers[l].deferred_bytes);
         CHECK(merged.layers[l].open_bytes == 0);

@@ -14,7 +14,7 @@ namespace pulse {
 struct trainer_options {
     std::uint64_t seed{}; ///< of the initial values, and of the noise by which stochastic weights are rounded
     train::learning_rate_schedule learning_rate{};
-    adamw_constants adamw{};          ///< but for its learning rate
+    adamw_constants adamw{};          ///< but for its learning rate; Adafactor reads the weight decay
     double clip_norm{};               ///< limit of the gradient's norm; 0 does not clip
     double average_decay{0.999};      ///< limit of the weights' moving average, where the plan keeps one
     train::loss_scaling loss_scale{}; ///< read where the backend's precision scales the loss

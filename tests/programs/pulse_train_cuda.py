@@ -482,6 +482,14 @@ class Controlled(unittest.TestCase):
         self.assertTrue((rest / "pictures/0000.png").exists())
         self.assertTrue((ROOM / "controlled_export/config.json").exists())
 
+    def test_adafactor(self):
+        form = ("--optimizer", "adafactor", "--weights", "stochastic", "--ema", 0)
+        alone = self.learn("--ranks", 1, *form, steps=1)
+        pipeline = self.learn("--ranks", 2, "--gpus", "0,0", *form, steps=1)
+        self.assertEqual(report(pipeline)["loss"], report(alone)["loss"])
+        self.assertEqual(Safetensors(checkpoint(pipeline)).tensors, Safetensors(checkpoint(alone)).tensors)
+        self.assertEqual(report(pipeline)["planned_peak_bytes"], report(pipeline)["measured_peak_bytes"])
+
 
 class Beside(unittest.TestCase):
     """Models that read another image behind the channels of theirs, on a device."""

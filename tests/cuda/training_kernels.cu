@@ -502,7 +502,7 @@ TEST_CASE("AdamW with moments in 8 bits, with what rounding left over, and with 
     }
 }
 
-/// Steps of a tensor by Adafactor: as those of the host, but for the order of sums; weights are kept as AdamW keeps them.
+/// Steps of a tensor by Adafactor: as those of the host, but for the order of sums; weights are kept as AdamW's are.
 template <class T>
 void check_adafactor(pulse::weight_form kept, bool averages, std::size_t rows, std::size_t n) {
     const bool narrow = !std::is_same_v<T, float>;

@@ -50,7 +50,7 @@ struct adafactor_factors {
 }
 
 /// One Adafactor step on a tensor `w` with gradient `g`, of one size, without a first moment. `second` are the means of
-/// its `rows` rows and, behind them, of its columns (zero before the first step); of a vector, with 0 rows, the squares.
+/// its `rows` rows and, behind them, of its columns (0 before the first step); of a vector, with 0 rows, the squares.
 ///
 /// Sums go in order, so that the same tensor takes the same step wherever it lies.
 ///

@@ -35,7 +35,8 @@ __device__ inline void follow_mean(const train::adafactor_factors& f, float& mea
     mean = fmaf(f.decay, mean, f.one_minus_decay * (square + f.epsilon));
 }
 
-/// Means of the squares of a matrix, with gradients of type A: a block for each row, then one for every adafactor_columns columns.
+/// Means of the squares of a matrix, with gradients of type A: a block for each row, then one for every
+/// adafactor_columns columns.
 template <class A>
 __global__ void __launch_bounds__(adafactor_threads)
     adafactor_means_kernel(train::adafactor_factors f, factored_shape s, const A* gradients, float* means) {

@@ -14,6 +14,8 @@
 #include <pulse/nn/resnet.hpp>
 #include <pulse/nn/spatial_transformer.hpp>
 #include <pulse/runtime/layer_frame.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/weight_order.hpp>
 
 #include "block_trial.cuh"
 #include "signature.hpp"
@@ -85,6 +87,10 @@ template <class B, class Math>
     }
     std::vector<float> initial(static_cast<std::size_t>(weights));
     pulse::nn::initialise<float>(parameters, 1, initial);
+    constexpr pulse::weight_order order = pulse::space_of<B>::weights;
+    std::vector<pulse::window_weight> windows;
+    if (order != pulse::weight_order::checkpoint) { pulse::append_windows(parameters, 0, windows); }
+    pulse::turn_weights(windows, pulse::weight_order::checkpoint, std::span{initial});
     given->emplace_back();
     for (const float w : initial) { given->back().push_back(static_cast<T>(w)); }
     given->push_back(drawn_tensor<T>("output_gradient", output));
@@ -119,14 +125,17 @@ template <class B, class Math>
         pulse::nn::run_backward_input(math, b, f);
         pulse::nn::run_backward_weight(math, b, f);
     };
-    made.check = [input, skip, output, weights](const block_results<T>& r, tally& found) {
+    made.check = [input, skip, output, weights, windows](const block_results<T>& r, tally& found) {
         signature of_output;
         signature of_inputs;
         signature of_weights;
         for (std::int64_t i = 0; i != output; ++i) { of_output.add(r.got(at::output, i)); }
         for (std::int64_t i = 0; i != input; ++i) { of_inputs.add(r.got(at::input_gradient, i)); }
         for (std::int64_t i = 0; i != skip; ++i) { of_inputs.add(r.got(at::skip_gradient, i)); }
-        for (std::int64_t i = 0; i != weights; ++i) { of_weights.add(r.sum(at::parameter_gradients, i)); }
+        std::vector<double> gradients;
+        for (std::int64_t i = 0; i != weights; ++i) { gradients.push_back(r.sum(at::parameter_gradients, i)); }
+        pulse::turn_weights(windows, order, std::span{gradients});
+        for (const double g : gradients) { of_weights.add(g); }
         for (const signature* each : {&of_output, &of_inputs, &of_weights}) {
             append_signature(found.agreed, *each, 0.05);
             const double length = each->values().front();

@@ -81,8 +81,7 @@ template <class B>
     return made;
 }
 
-/// A 3x3 convolution of stride 1; 32 results are checked. A graph orders a weight anew where it reads it first, which
-/// is part of the time here and once for all microbatches of a step.
+/// A 3x3 convolution of stride 1; 32 results are checked.
 template <class B>
 [[nodiscard]] block_case<B> convolution_case(int batch, int side, int in, int out, layer_pass pass) {
     using T = typename B::scalar;
@@ -135,7 +134,7 @@ template <class B>
                             r.in(0, at(n, from_row, from_column, in, a)) * r.in(1, at(n, p / side, p % side, out, o));
                     }
                 }
-                found.compare(r.sum(0, (std::int64_t{o} * in + a) * 9 + tap), sum, float_step,
+                found.compare(r.sum(0, (std::int64_t{o} * 9 + tap) * in + a), sum, float_step,
                               product_slack(std::int64_t{batch} * side * side));
                 continue;
             }
@@ -148,7 +147,7 @@ template <class B>
                 if (!inside(other_row) || !inside(other_column)) { continue; }
                 for (int k = 0; k != (forward ? in : out); ++k) {
                     const std::int64_t w =
-                        forward ? (std::int64_t{o} * in + k) * 9 + tap : (std::int64_t{k} * in + a) * 9 + tap;
+                        forward ? (std::int64_t{o} * 9 + tap) * in + k : (std::int64_t{k} * 9 + tap) * in + a;
                     sum += r.in(0, at(b, other_row, other_column, forward ? in : out, k)) * r.in(1, w);
                 }
             }

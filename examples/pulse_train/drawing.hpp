@@ -107,13 +107,14 @@ template <class Model, class Side>
         math backend = pulse::backend_on<math>(among, in.args.threads);
         pulse::forward_runner<Model, math> model{backend, most, in.sizes.latents};
         std::vector<scalar> scalars;
-        const auto put = [&](std::span<const float> from, scalar* to) {
+        const auto rounded = [&](std::span<const float> from) {
             scalars.resize(from.size());
             std::transform(from.begin(), from.end(), scalars.begin(), Side::to_scalar);
-            space::upload(std::span<const scalar>{scalars}, to);
+            return std::span<const scalar>{scalars};
         };
+        const auto put = [&](std::span<const float> from, scalar* to) { space::upload(rounded(from), to); };
         for (const auto& block : model.parameters().blocks()) {
-            put(weights.at(block.layer), model.parameters().values_of(block.layer).data());
+            model.parameters().upload(block.layer, rounded(weights.at(block.layer)));
         }
         if constexpr (pulse::reads_hint<Model>) {
             auto& locked = model.parameters();

@@ -94,9 +94,10 @@ double network_error() {
 
     on_device device;
     pulse::encode::chain<M, on_device> model{device};
-    const std::vector<T> rounded(weights.begin(), weights.end());
-    on_device::space::upload(std::span<const T>{rounded}, model.parameters().data());
-    device.weights_changed();
+    auto next = weights.begin();
+    model.load([&](const pulse::parameter&, std::span<float> to) {
+        for (float& value : to) { value = static_cast<float>(*next++); }
+    });
     const tensor<T> device_x(x);
     const tensor<T> device_y(out);
     model.run(samples, device_x.data(), device_y.data());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -137,49 +138,40 @@ void check_products(unsigned seed, int rounds, const cuda::engine_options& optio
     }
 }
 
-/// A block of channels of a weight, there and back.
+/// Gradients of 27 rows of a weight, added to so many of its channels from one on.
 template <class T>
-void check_weight_order(source& draw, int offset) {
-    const cuda::weight_block s{3, 150, 20, 101, 9};
-    const std::int64_t plain = 3 * 150 * 9;
+void check_gradient(source& draw, int all, int first, int channels, int offset) {
+    CAPTURE(all);
+    CAPTURE(channels);
     CAPTURE(offset);
     const device_queue queue;
-    const doubles weight = draw.normal<T>(plain);
-    const tensor<T> here(weight, offset);
-    const tensor<T> packed(s.elements(), offset);
-    cuda::pack_weight(queue.on(), s, here.data(), packed.data());
-    doubles wanted(static_cast<std::size_t>(s.elements()));
-    doubles gradient(wanted.size());
-    doubles sum = draw.normal<float>(plain);
-    const tensor<float> total(sum, offset);
-    for (int o = 0; o != 3; ++o) {
-        for (int tap = 0; tap != 9; ++tap) {
-            for (int c = 0; c != 101; ++c) {
-                const auto at = static_cast<std::size_t>((o * 9 + tap) * 101 + c);
-                const auto from = static_cast<std::size_t>((o * 150 + 20 + c) * 9 + tap);
-                wanted[at] = weight[from];
-                gradient[at] = std::round(8.0 * wanted[at]);
-                sum[from] += gradient[at];
-            }
+    doubles gradient = draw.normal<T>(std::int64_t{27} * channels);
+    for (double& g : gradient) { g = std::round(8.0 * g); }
+    doubles sum = draw.normal<float>(std::int64_t{27} * all);
+    const tensor<T> from(gradient, offset);
+    const tensor<float> to(sum, offset);
+    cuda::add_gradient(queue.on(), 27, channels, from.data(), to.data() + first, all);
+    for (int row = 0; row != 27; ++row) {
+        for (int c = 0; c != channels; ++c) {
+            sum[static_cast<std::size_t>(row * all + first + c)] +=
+                gradient[static_cast<std::size_t>(row * channels + c)];
         }
     }
-    CHECK(worst<T>(packed.download(queue), wanted, 0.0) < 1.0);
-    CHECK(packed.intact(queue));
-    const tensor<float> there(gradient, offset);
-    cuda::add_packed_gradient(queue.on(), s, there.data(), total.data());
-    CHECK(worst<float>(total.download(queue), sum, float_epsilon) < 1.0);
-    CHECK(total.intact(queue));
+    CHECK(worst<float>(to.download(queue), sum, float_epsilon) < 1.0);
+    CHECK(to.intact(queue));
 }
 
 } // namespace backend_tests
 
 using namespace backend_tests;
 
-TEST_CASE("weights are put into cuDNN's order, and gradients back into the checkpoint's") {
+TEST_CASE("gradients of a weight are added, whole and of some of its channels") {
     source draw{5};
     for (const int offset : {0, 1}) {
-        check_weight_order<__nv_bfloat16>(draw, offset);
-        check_weight_order<float>(draw, offset);
+        for (const auto& [all, first, channels] : {std::array{24, 0, 24}, {48, 8, 24}, {150, 20, 101}}) {
+            check_gradient<__nv_bfloat16>(draw, all, first, channels, offset);
+            check_gradient<float>(draw, all, first, channels, offset);
+        }
     }
 }
 

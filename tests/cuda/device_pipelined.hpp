@@ -129,7 +129,7 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
         device_task<Model, T> task{data, transport.stream()};
         for (const auto& block : rank.parameters().blocks()) {
             const std::vector<T> drawn = data.parameters(block.layer, block.size);
-            space::upload(std::span<const T>{drawn}, rank.parameters().values_of(block.layer).data());
+            rank.parameters().upload(block.layer, drawn);
         }
         rank.record(static_cast<std::size_t>(steps) * rank.instructions().instructions.size());
         const auto gradients = rank.parameters().gradients();
@@ -141,6 +141,7 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
         cuda::check(cudaStreamSynchronize(transport.stream()), "cudaStreamSynchronize");
         std::vector<float> now(gradients.size());
         space::download(static_cast<const float*>(gradients.data()), std::span{now});
+        rank.parameters().to_checkpoint(std::span{now});
         const std::lock_guard lock{mutex};
         for (const auto& block : rank.parameters().blocks()) {
             const auto first = now.begin() + static_cast<std::ptrdiff_t>(block.first);
@@ -178,7 +179,7 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
         device_task<Model, T> task{data, transport.stream()};
         for (const auto& block : rank.parameters().blocks()) {
             const std::vector<T> drawn = data.parameters(block.layer, block.size);
-            space::upload(std::span<const T>{drawn}, rank.parameters().values_of(block.layer).data());
+            rank.parameters().upload(block.layer, drawn);
         }
         if (options.traced) {
             rank.record(static_cast<std::size_t>(options.steps) * rank.instructions().instructions.size());
@@ -205,6 +206,7 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
             if (s == 0) { before = now; }
             equal = equal && before == now;
         }
+        rank.parameters().to_checkpoint(std::span{now});
         const std::lock_guard lock{mutex};
         for (const auto& block : rank.parameters().blocks()) {
             const auto first = now.begin() + static_cast<std::ptrdiff_t>(block.first);

@@ -103,7 +103,7 @@ encoded_steps run_on_device(Transport& transport, const plan& planned, const cos
                               transport.stream()};
     for (const auto& block : rank.parameters().blocks()) {
         const auto drawn = draw_values<float>(seed, static_cast<std::uint64_t>(block.layer + 10), block.size);
-        space::upload(std::span<const float>{drawn}, rank.parameters().values_of(block.layer).data());
+        rank.parameters().upload(block.layer, drawn);
     }
     const auto gradients = rank.parameters().gradients();
     const auto poison_area = [&](std::span<std::byte> area) {

@@ -89,7 +89,7 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool evalu
         device_task<toy, float> task{data, transport.stream()};
         for (const auto& block : rank.parameters().blocks()) {
             const std::vector<float> drawn = data.parameters(block.layer, block.size);
-            cuda::device_space::upload(std::span<const float>{drawn}, rank.parameters().values_of(block.layer).data());
+            rank.parameters().upload(block.layer, drawn);
         }
         const auto gradients = rank.parameters().gradients();
         for (int s = 0; s != steps; ++s) {

@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/runtime/space.hpp>
+#include <pulse/runtime/weight_order.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/zoo/controlnet.hpp>
 
@@ -30,4 +33,65 @@ TEST_CASE("a ControlNet's copy begins with the locked weights, and its controls 
         }
     }
     CHECK(at == initial.size());
+}
+
+namespace {
+
+struct channels_last_space : host_space {
+    static constexpr weight_order weights = weight_order::channels_last;
+};
+
+/// Values of tensors in the checkpoint's order, each where it lies with channels last.
+std::vector<float> turned(const std::vector<parameter>& tensors, std::span<const float> values) {
+    std::vector<float> made(values.begin(), values.end());
+    std::size_t first = 0;
+    for (const parameter& p : tensors) {
+        const auto n = static_cast<std::size_t>(p.elements());
+        const auto channels = static_cast<std::size_t>(p.rank == 4 ? p.dims[1] : 1);
+        const auto taps = static_cast<std::size_t>(p.rank == 4 ? p.dims[2] * p.dims[3] : 1);
+        for (std::size_t i = 0; i != n; ++i) {
+            made[first + (i / taps / channels * taps + i % taps) * channels + i / taps % channels] = values[first + i];
+        }
+        first += n;
+    }
+    return made;
+}
+
+} // namespace
+
+TEST_CASE("where a space has channels last, weights lie so, and what the host gives and gets is a checkpoint's") {
+    auto plain = whole_model<controlnet_tiny, float>();
+    auto last = whole_model<controlnet_tiny, float, float, channels_last_space>();
+    train::initialise_frozen<controlnet_tiny>(plain, 3);
+    train::initialise_frozen<controlnet_tiny>(last, 3);
+    REQUIRE(!last.frozen_blocks().empty());
+    for (const auto& block : last.frozen_blocks()) {
+        const auto wanted = plain.frozen_values_of(block.layer);
+        const auto found = last.frozen_values_of(block.layer);
+        CHECK(std::vector(found.begin(), found.end()) ==
+              turned(frozen_parameters_of<controlnet_tiny>(block.layer), wanted));
+        CHECK(last.download_frozen(block) == std::vector(wanted.begin(), wanted.end()));
+    }
+
+    std::vector<float> initial = train::initial_values<controlnet_tiny>(last, 4);
+    CHECK(train::with_locked_values<controlnet_tiny>(last, initial) ==
+          train::with_locked_values<controlnet_tiny>(plain, initial));
+    std::size_t convolutions = 0;
+    for (const auto& block : last.blocks()) {
+        const std::vector<parameter> tensors = parameters_of<controlnet_tiny>(block.layer);
+        for (const parameter& p : tensors) { convolutions += p.rank == 4 && p.dims[2] > 1 ? 1 : 0; }
+        const auto given = std::span{initial}.subspan(block.first, block.size);
+        last.upload(block.layer, given);
+        const auto found = last.values_of(block.layer);
+        CHECK(std::vector(found.begin(), found.end()) == turned(tensors, given));
+    }
+    CHECK(convolutions > 5);
+    std::vector<float> there(last.values().begin(), last.values().end());
+    CHECK(there != initial);
+    std::vector<float> room;
+    const std::span<const float> as_there = last.to_space(initial, room);
+    CHECK(std::vector(as_there.begin(), as_there.end()) == there);
+    last.to_checkpoint(std::span{there});
+    CHECK(there == initial);
+    CHECK(plain.to_space(initial, room).data() == initial.data());
 }

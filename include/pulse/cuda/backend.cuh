@@ -279,13 +279,10 @@ public:
     void quick_gelu(std::int64_t n, const T* x, T* y) { cuda::quick_gelu(on_, n, x, y); }
     void gate(std::int64_t n, const T* x, T* y) { cuda::gate(on_, n, x, y); }
 
-    /// Makes every reordered weight stale; must be called after parameters were written, or moved to other memory. A
-    /// captured program reorders what it reads by itself, whether this was called or not.
-    void weights_changed() noexcept { convolutions_.weights_changed(); }
-    /// Bytes of the shared scratch and of reordered weights.
-    [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
-        return scratch_.bytes() + convolutions_.bytes() + wide_attention_.bytes();
-    }
+    /// Nothing that is made of weights is kept.
+    void weights_changed() noexcept {}
+    /// Bytes of the shared scratch.
+    [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + wide_attention_.bytes(); }
     /// Whether an executor that is made with this backend replays CUDA graphs (as it does unless told otherwise) or
     /// starts every operation anew, which profilers and debuggers show more plainly.
     void replay_graphs(bool on) noexcept { replays_graphs_ = on; }

@@ -17,10 +17,9 @@
 #include <pulse/cuda/cudnn/engines.cuh>
 #include <pulse/cuda/cudnn/ready_engine.cuh>
 #include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/kernels/add_gradient.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
-#include <pulse/cuda/kernels/weight_order.cuh>
 #include <pulse/cuda/memory.cuh>
-#include <pulse/cuda/packed_weights.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
@@ -28,7 +27,7 @@
 
 namespace pulse::cuda {
 
-/// Input channels of a weight [out][all][ky][kx] that a convolution reads.
+/// Input channels of a weight [out][ky][kx][all] that a convolution reads.
 struct channel_block {
     int first{};
     int all{};
@@ -37,12 +36,11 @@ struct channel_block {
 /// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
 ///
 /// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
-/// images that are not, and those of gradients whose padding is uneven (evenly_padded), are copied through scratch.
-/// Weights come in the checkpoint's order and are kept in cuDNN's too (packed_weights): 2 e bytes per weight when they
-/// changed. A weight gradient is computed in T and in cuDNN's order, and added in float to the checkpoint's, which
-/// moves 2 e + 8 bytes per weight and call; engines add in place where T is float and the two orders are one (1x1
-/// windows, and one channel). cuDNN's engines for 16-bit images that write weight gradients in float are all compiled
-/// at run time, and several of 9.19's were wrong on an H200.
+/// tensors that are not, images of gradients whose padding is uneven (evenly_padded), and blocks of some of a weight's
+/// channels are copied through scratch. Weights and their gradients are in weight_order::channels_last, which is
+/// cuDNN's. A weight gradient is computed in T and added in float, which moves 2 e + 8 bytes per weight and call;
+/// engines add in place where T is float. cuDNN's engines for 16-bit images that write weight gradients in float are
+/// all compiled at run time, and several of 9.19's were wrong on an H200.
 template <class T>
 class convolutions {
 public:
@@ -59,25 +57,30 @@ public:
         using id = cudnn::convolution_graph::id;
         const prepared& p = find(on.stream, {s, batch, cudnn::convolution_pass::forward, cudnn::data_type<T>(),
                                              how == into::add, bias != nullptr});
-        const T* const w = weights_.find(on, packed_block(s, block), weight);
-        const T* const b = bias != nullptr ? weights_.find_vector(on, s.out_channels, bias) : nullptr;
+        const moved_rows<T> w = weight_of(weight, s, block);
+        const moved_rows<T> b{bias, 1, s.out_channels, s.out_channels};
         const moved_image in = image_of(x, batch, s.in_height, s.in_width, s.in_channels);
         const moved_image out = image_of_outputs(y, s, batch);
+        const auto lay = [&](scratch_pieces& pieces) {
+            return std::tuple_cat(take(pieces, in, out, p), std::tuple{w.at(pieces), b.at(pieces)});
+        };
         scratch_pieces sizes;
-        take(sizes, in, out, p);
+        lay(sizes);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [in_at, out_at, workspace] = take(pieces, in, out, p);
+        const auto [in_at, out_at, workspace, weight_at, bias_at] = lay(pieces);
+        w.bring(weight_at, on.stream);
+        b.bring(bias_at, on.stream);
         in.bring(in_at, on.stream);
         if (how == into::add) { out.bring(out_at, on.stream); }
         const std::array<cudnn::ready_engine::binding, 5> bindings{
-            {{id::x, in_at}, {id::weight, w}, {id::y, out_at}, {id::bias, b}, {id::target, out_at}}};
+            {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}, {id::bias, bias_at}, {id::target, out_at}}};
         p.engine.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
         if (bias != nullptr && !adds_bias(p.form)) {
             // Of as many samples at once as a kernel's indices reach.
             const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
             for (std::int64_t at = 0; at < batch; at += each) {
                 const auto samples = static_cast<int>(std::min<std::int64_t>(each, batch - at));
-                add_per_sample(on, 1, samples * s.out_height() * s.out_width(), s.out_channels, b,
+                add_per_sample(on, 1, samples * s.out_height() * s.out_width(), s.out_channels, bias_at,
                                out_at + at * s.out_elements());
             }
         }
@@ -90,33 +93,37 @@ public:
         using id = cudnn::convolution_graph::id;
         const prepared& p = find(on.stream, {cudnn::evenly_padded(s), batch, cudnn::convolution_pass::backward_input,
                                              cudnn::data_type<T>(), how == into::add, false});
-        const T* const w = weights_.find(on, packed_block(s, block), weight);
+        const moved_rows<T> w = weight_of(weight, s, block);
         const moved_image in = evenly_padded_image(dx, s, batch);
         const moved_image out = image_of_outputs(dy, s, batch);
+        const auto lay = [&](scratch_pieces& pieces) {
+            return std::tuple_cat(take(pieces, in, out, p), std::tuple{w.at(pieces)});
+        };
         scratch_pieces sizes;
-        take(sizes, in, out, p);
+        lay(sizes);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [in_at, out_at, workspace] = take(pieces, in, out, p);
+        const auto [in_at, out_at, workspace, weight_at] = lay(pieces);
+        w.bring(weight_at, on.stream);
         out.bring(out_at, on.stream);
         if (how == into::add) { in.bring(in_at, on.stream); }
-        const std::array<cudnn::ready_engine::binding, 3> bindings{{{id::x, in_at}, {id::weight, w}, {id::y, out_at}}};
+        const std::array<cudnn::ready_engine::binding, 3> bindings{
+            {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}}};
         p.engine.run(dnn_.get(), bindings, workspace);
         in.take_back(in_at, dx, on.stream);
     }
 
-    /// Adds the gradient of the block's weights, rounded to T, to dweight [out][all][ky][kx].
+    /// Adds the gradient of the block's weights, rounded to T, to dweight [out][ky][kx][all].
     void backward_weight(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
                          int batch, const T* x, const T* dy, float* dweight) {
         using id = cudnn::convolution_graph::id;
-        const bool one_order = (s.kernel == 1 || s.in_channels == 1) && block.all == s.in_channels;
-        const bool adds = std::is_same_v<T, float> && one_order && is_pack_aligned(dweight);
+        const moved_rows<float> to = weight_of<float>(dweight, s, block);
+        const bool adds = std::is_same_v<T, float> && !to.moves();
         const prepared& p = find(on.stream, {cudnn::evenly_padded(s), batch, cudnn::convolution_pass::backward_weight,
                                              cudnn::data_type<T>(), adds, false});
-        const weight_block order = packed_block(s, block);
         const moved_image in = evenly_padded_image(x, s, batch);
         const moved_image out = image_of_outputs(dy, s, batch);
         const auto lay = [&](scratch_pieces& pieces) {
-            T* const gradient = pieces.take<T>(adds ? 0 : order.elements());
+            T* const gradient = pieces.take<T>(adds ? 0 : to.elements());
             return std::tuple_cat(take(pieces, in, out, p), std::tuple{gradient});
         };
         scratch_pieces sizes;
@@ -129,12 +136,9 @@ public:
         const std::array<cudnn::ready_engine::binding, 3> bindings{
             {{id::x, in_at}, {id::y, out_at}, {id::weight, result}}};
         p.engine.run(dnn_.get(), bindings, workspace);
-        if (!adds) { add_packed_gradient(on, order, gradient, dweight); }
+        if (!adds) { add_gradient(on, to.rows, to.row, gradient, dweight + block.first, to.step); }
     }
 
-    void weights_changed() noexcept { weights_.changed(); }
-    /// Bytes of reordered weights.
-    [[nodiscard]] std::int64_t bytes() const noexcept { return weights_.bytes(); }
     /// Shapes that an engine was chosen for.
     [[nodiscard]] std::size_t count() const noexcept { return plans_.size(); }
 
@@ -199,8 +203,31 @@ private:
         T* const out_at = out.at(pieces);
         return {in_at, out_at, pieces.take<std::byte>(p.engine.workspace_bytes())};
     }
-    [[nodiscard]] static weight_block packed_block(const conv2d_shape& s, const channel_block& block) noexcept {
-        return {s.out_channels, block.all, block.first, s.in_channels, s.kernel * s.kernel};
+    /// A weight or a bias that is used where it lies, or in scratch where it is not aligned or part of a wider one.
+    template <class Each>
+    struct moved_rows {
+        const Each* data;
+        std::int64_t rows;
+        std::int64_t row; ///< elements of one
+        std::int64_t step;
+
+        [[nodiscard]] std::int64_t elements() const noexcept { return rows * row; }
+        [[nodiscard]] bool moves() const noexcept { return step != row || !is_pack_aligned(data); }
+        [[nodiscard]] const Each* at(scratch_pieces& pieces) const noexcept {
+            const Each* const piece = pieces.take<Each>(moves() ? elements() : 0);
+            return moves() ? piece : data;
+        }
+        void bring(const Each* to, cudaStream_t stream) const {
+            if (to == data) { return; }
+            copy_rows_async(const_cast<Each*>(to), row, data, step, row, static_cast<int>(rows), stream);
+        }
+    };
+    /// One row where the block is the whole weight.
+    template <class Each>
+    [[nodiscard]] static moved_rows<Each> weight_of(const Each* weight, const conv2d_shape& s,
+                                                    const channel_block& block) noexcept {
+        if (block.all == s.in_channels) { return {weight, 1, s.weight_elements(), s.weight_elements()}; }
+        return {weight + block.first, std::int64_t{s.out_channels} * s.kernel * s.kernel, s.in_channels, block.all};
     }
     [[nodiscard]] static bool adds_bias(cudnn::convolution_form form) noexcept {
         return form == cudnn::convolution_form::bias || form == cudnn::convolution_form::bias_add;
@@ -254,7 +281,6 @@ private:
     cudnn::engine_rules rules_;
     std::string device_;
     cudnn::library dnn_{};
-    packed_weights<T> weights_{};
     std::map<key, prepared> plans_{};
 };
 

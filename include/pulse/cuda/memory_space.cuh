@@ -14,6 +14,7 @@
 #include <pulse/cuda/step_graphs.cuh>
 #include <pulse/cuda/stream_clock.cuh>
 #include <pulse/runtime/any_transport.hpp>
+#include <pulse/runtime/weight_order.hpp>
 
 namespace pulse::cuda {
 
@@ -21,6 +22,8 @@ namespace pulse::cuda {
 ///
 /// Memory is of the calling thread's device.
 struct memory_space {
+    static constexpr weight_order weights = weight_order::channels_last;
+
     /// Values that begin as 0; `Each` is copied as bytes.
     template <class Each>
     class array {

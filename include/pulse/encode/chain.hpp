@@ -20,6 +20,7 @@
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/runtime/weight_order.hpp>
 
 namespace pulse::encode {
 
@@ -177,8 +178,8 @@ public:
 
     /// Whether it has the weights of a layer.
     [[nodiscard]] bool has(std::size_t layer) const noexcept { return begins_[layer] >= 0; }
-    /// The parameters of the layers that it has, one behind the other in the order of parameters_of<Model>; call
-    /// B::weights_changed() when they are filled.
+    /// The parameters of the layers that it has, one behind the other in the order of parameters_of<Model>, with the
+    /// weights of convolutions in the space's; call B::weights_changed() when they are filled.
     [[nodiscard]] std::span<scalar> parameters() noexcept { return {parameters_.data(), parameters_.size()}; }
     /// Fills them: read(const parameter&, std::span<float>) gives the values of one, in C order. Nothing that was run
     /// may be still running on a device.
@@ -190,7 +191,13 @@ public:
             const std::size_t first = first_part_of<Model>(l);
             for (std::size_t part = first; part != first_part_of<Model>(l + 1); ++part) {
                 for (const parameter& p : parameters_of<Model>(static_cast<int>(part))) {
-                    space::template upload<scalar>(detail::scalars_of<scalar>(p, read), to);
+                    std::vector<scalar> values = detail::scalars_of<scalar>(p, read);
+                    if constexpr (space::weights != weight_order::checkpoint) {
+                        std::vector<window_weight> windows;
+                        append_windows({&p, 1}, 0, windows);
+                        turn_weights(windows, weight_order::checkpoint, std::span{values});
+                    }
+                    space::template upload<scalar>(values, to);
                     to += p.elements();
                 }
             }

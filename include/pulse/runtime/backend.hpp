@@ -8,7 +8,8 @@
 
 namespace pulse {
 
-/// A convolution on channels-last images, per sample. Weights are stored [out][in][ky][kx] (the checkpoint's order).
+/// A convolution on channels-last images, per sample. Weights and their gradients are [out][in][ky][kx], as in a
+/// checkpoint, or [out][ky][kx][in]: as the backend's space says (space_of<B>::weights).
 struct conv2d_shape {
     int in_channels{};
     int out_channels{};

@@ -14,6 +14,7 @@
 #include <pulse/model/parameter.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/space.hpp>
+#include <pulse/runtime/weight_order.hpp>
 
 namespace pulse {
 
@@ -23,7 +24,8 @@ inline constexpr int conditioning_block = -1;
 /// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer.
 ///
 /// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
-/// Space, 0 at first; host code fills and reads those of another space than the host's by its upload and download.
+/// Space, 0 at first, with the weights of convolutions in its order (Space::weights); host code fills and reads those
+/// of another space than the host's by upload and download, which have values in the checkpoint's order.
 /// Layers are numbered as in the model's graph, which counts the parts of layers; conditioning_block is the
 /// conditioning module, which is owned with layer 0. Weights that are not trained lie apart, in blocks of their own
 /// without gradients, so that nothing that goes over blocks() meets them.
@@ -45,7 +47,8 @@ public:
 
     /// `elements[l]` for each of the rank's `layers`, in ascending order of layer.
     /// `frozen[l]`, of weights that are not trained, likewise; empty where all are.
-    /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them.
+    /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them. No tensor is a
+    /// convolution's weight until set_windows.
     rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
                     std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {}) {
         std::size_t total = 0;
@@ -66,6 +69,14 @@ public:
         values_ = typename Space::template array<T>(total);
         gradients_ = typename Space::template array<A>(total);
         frozen_ = typename Space::template array<T>(all_frozen);
+    }
+
+    /// Tells which tensors the blocks have: tensors(layer) and frozen_tensors(layer) list them. Needed where the Space
+    /// has weights in another order than the checkpoint's.
+    template <class Tensors, class FrozenTensors>
+    void set_windows(Tensors tensors, FrozenTensors frozen_tensors) {
+        for (const block& b : blocks_) { append_windows(tensors(b.layer), b.first, windows_); }
+        for (const block& b : frozen_blocks_) { append_windows(frozen_tensors(b.layer), b.first, frozen_windows_); }
     }
 
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
@@ -100,7 +111,57 @@ public:
         return {};
     }
 
+    /// Host values of all blocks in the Space's order, given in the checkpoint's: `all` itself where nothing lies
+    /// otherwise, else in `room`. `factored`: the means of rows, then of columns, of each tensor (moment_form::factored).
+    [[nodiscard]] std::span<const float> to_space(std::span<const float> all, std::vector<float>& room,
+                                                  bool factored = false) const {
+        if (windows_.empty()) { return all; }
+        room.assign(all.begin(), all.end());
+        turn_weights(factored ? column_windows() : windows_, weight_order::checkpoint, std::span{room});
+        return room;
+    }
+    /// Turns host values of all blocks, such as gradients that were downloaded, or means as in to_space, from the
+    /// Space's order into the checkpoint's.
+    template <class Each>
+    void to_checkpoint(std::span<Each> all, bool factored = false) const {
+        turn_weights(factored ? column_windows() : windows_, Space::weights, all);
+    }
+    /// Sets the values of a layer to those on the host, in the checkpoint's order.
+    void upload(int layer, std::span<const T> from) { put(windows_, of(layer), from, values_.data()); }
+    /// The same of weights that are not trained, in one of frozen_blocks().
+    void upload_frozen(const block& to, std::span<const T> from) { put(frozen_windows_, to, from, frozen_.data()); }
+    /// A copy of them on the host, in the checkpoint's order.
+    [[nodiscard]] std::vector<T> download_frozen(const block& from) const {
+        std::vector<T> values(from.size);
+        Space::template download<T>(frozen_.data() + from.first, values);
+        turn_weights(frozen_windows_, Space::weights, std::span{values}, from.first);
+        return values;
+    }
+
 private:
+    /// Where the means of a window's columns, which lie as one row of it does, are among those of all tensors.
+    [[nodiscard]] std::vector<window_weight> column_windows() const {
+        std::vector<window_weight> found;
+        auto window = windows_.begin();
+        std::size_t at = 0;
+        for (const tensor& t : tensors_) {
+            if (window != windows_.end() && window->first == t.first) {
+                found.push_back({at + t.rows, t.size / t.rows, window->channels, window->taps});
+                ++window;
+            }
+            at += t.rows == 0 ? t.size : t.rows + t.size / t.rows;
+        }
+        return found;
+    }
+    static void put(std::span<const window_weight> windows, const block& to, std::span<const T> from, T* all) {
+        std::vector<T> turned;
+        if (!windows.empty()) {
+            turned.assign(from.begin(), from.end());
+            turn_weights(windows, weight_order::checkpoint, std::span{turned}, to.first);
+            from = turned;
+        }
+        Space::template upload<T>(from, all + to.first);
+    }
     template <class Each>
     [[nodiscard]] static std::span<Each> slice(std::span<Each> all, const block& b) {
         return all.subspan(b.first, b.size);
@@ -112,68 +173,9 @@ private:
     typename Space::template array<A> gradients_;
     std::vector<block> frozen_blocks_;
     typename Space::template array<T> frozen_;
+    std::vector<window_weight> windows_{}; ///< that lie in another order than the checkpoint's
+    std::vector<window_weight> frozen_windows_{};
 };
-
-template <class Model>
-[[nodiscard]] std::vector<parameter> parameters_of(int layer);
-
-namespace detail {
-
-template <class Model, class T, class A, class Space, class Owned>
-[[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned) {
-    const auto& parts = graph_of_type<Model>.layers;
-    std::vector<int> layers;
-    std::vector<std::int64_t> elements;
-    std::vector<std::int64_t> frozen;
-    std::vector<parameter> listed;
-    const auto list = [&](int layer) {
-        const std::vector<parameter> own = parameters_of<Model>(layer);
-        listed.insert(listed.end(), own.begin(), own.end());
-    };
-    for (int l = 0; l != static_cast<int>(parts.size()); ++l) {
-        if (!owned(l)) { continue; }
-        std::int64_t trained = parts[static_cast<std::size_t>(l)].parameter_elements;
-        std::int64_t unchanged = parts[static_cast<std::size_t>(l)].frozen_parameter_elements;
-        if constexpr (Model::is_conditioned) {
-            if (l == 0) { // where the graph counts them
-                layers.push_back(conditioning_block);
-                list(conditioning_block);
-                elements.push_back(parameter_elements<typename Model::conditioning>());
-                frozen.push_back(frozen_parameter_elements<typename Model::conditioning>());
-                trained -= elements.back();
-                unchanged -= frozen.back();
-            }
-        }
-        layers.push_back(l);
-        list(l);
-        elements.push_back(trained);
-        frozen.push_back(unchanged);
-    }
-    return {layers, elements, frozen, listed};
-}
-
-} // namespace detail
-
-/// The parameters of a rank that runs backend B.
-template <class B>
-using backend_parameters = rank_parameters<typename B::scalar, typename B::accumulator, space_of<B>>;
-
-namespace detail {
-
-/// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
-template <class Model, class T, class A = T, class Space = host_space>
-[[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank) {
-    return parameters_where<Model, T, A, Space>(
-        [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
-}
-
-} // namespace detail
-
-/// Room for the parameters of all layers.
-template <class Model, class T, class A = T, class Space = host_space>
-[[nodiscard]] rank_parameters<T, A, Space> whole_model() {
-    return detail::parameters_where<Model, T, A, Space>([](int) { return true; });
-}
 
 /// The trained parameters of a layer, or of a part of one, by name and shape, in the order in which a block holds them.
 template <class Model>
@@ -227,6 +229,68 @@ template <class Model>
     }
     (std::make_index_sequence<Model::layer_count>{});
     return found;
+}
+
+namespace detail {
+
+template <class Model, class T, class A, class Space, class Owned>
+[[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned) {
+    const auto& parts = graph_of_type<Model>.layers;
+    std::vector<int> layers;
+    std::vector<std::int64_t> elements;
+    std::vector<std::int64_t> frozen;
+    std::vector<parameter> listed;
+    const auto list = [&](int layer) {
+        const std::vector<parameter> own = parameters_of<Model>(layer);
+        listed.insert(listed.end(), own.begin(), own.end());
+    };
+    for (int l = 0; l != static_cast<int>(parts.size()); ++l) {
+        if (!owned(l)) { continue; }
+        std::int64_t trained = parts[static_cast<std::size_t>(l)].parameter_elements;
+        std::int64_t unchanged = parts[static_cast<std::size_t>(l)].frozen_parameter_elements;
+        if constexpr (Model::is_conditioned) {
+            if (l == 0) { // where the graph counts them
+                layers.push_back(conditioning_block);
+                list(conditioning_block);
+                elements.push_back(parameter_elements<typename Model::conditioning>());
+                frozen.push_back(frozen_parameter_elements<typename Model::conditioning>());
+                trained -= elements.back();
+                unchanged -= frozen.back();
+            }
+        }
+        layers.push_back(l);
+        list(l);
+        elements.push_back(trained);
+        frozen.push_back(unchanged);
+    }
+    rank_parameters<T, A, Space> made{layers, elements, frozen, listed};
+    if constexpr (Space::weights != weight_order::checkpoint) {
+        made.set_windows(parameters_of<Model>, frozen_parameters_of<Model>);
+    }
+    return made;
+}
+
+} // namespace detail
+
+/// The parameters of a rank that runs backend B.
+template <class B>
+using backend_parameters = rank_parameters<typename B::scalar, typename B::accumulator, space_of<B>>;
+
+namespace detail {
+
+/// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
+template <class Model, class T, class A = T, class Space = host_space>
+[[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank) {
+    return parameters_where<Model, T, A, Space>(
+        [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
+}
+
+} // namespace detail
+
+/// Room for the parameters of all layers.
+template <class Model, class T, class A = T, class Space = host_space>
+[[nodiscard]] rank_parameters<T, A, Space> whole_model() {
+    return detail::parameters_where<Model, T, A, Space>([](int) { return true; });
 }
 
 } // namespace pulse

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <pulse/runtime/weight_order.hpp>
 #include <pulse/tensor/aligned_bytes.hpp>
 
 namespace pulse {
@@ -69,6 +70,9 @@ struct plain_adder {
 
 /// Memory and execution on the host: tensors are host memory, operations are done when they return.
 struct host_space {
+    /// In which order its backends take the weights of convolutions, and give their gradients.
+    static constexpr weight_order weights = weight_order::checkpoint;
+
     /// Values that begin as 0.
     template <class T>
     using array = std::vector<T>;

@@ -32,7 +32,7 @@ void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) 
     for (const auto& block : owned.frozen_blocks()) {
         std::vector<T> values(block.size);
         nn::initialise<T>(frozen_parameters_of<Model>(block.layer), seed, values);
-        Space::template upload<T>(values, owned.frozen_values().data() + block.first);
+        owned.upload_frozen(block, values);
     }
 }
 
@@ -47,7 +47,7 @@ void read_frozen(rank_parameters<T, A, Space>& owned, const Weights& from) {
             from.read(what, 0, std::span<float>{values});
             std::ranges::transform(values, std::back_inserter(scalars), [](float v) { return static_cast<T>(v); });
         }
-        Space::template upload<T>(scalars, owned.frozen_values().data() + block.first);
+        owned.upload_frozen(block, scalars);
     }
 }
 
@@ -56,8 +56,7 @@ void read_frozen(rank_parameters<T, A, Space>& owned, const Weights& from) {
 template <class Model, class T, class A, class Space>
 [[nodiscard]] std::vector<float> with_locked_values(rank_parameters<T, A, Space>& owned, std::vector<float> values) {
     for (const auto& block : owned.frozen_blocks()) {
-        std::vector<T> locked(block.size);
-        Space::template download<T>(owned.frozen_values_of(block.layer).data(), locked);
+        const std::vector<T> locked = owned.download_frozen(block);
         const std::vector<parameter> originals = frozen_parameters_of<Model>(block.layer);
         std::size_t to = owned.of(block.layer).first;
         for (const parameter& copy : parameters_of<Model>(block.layer)) {

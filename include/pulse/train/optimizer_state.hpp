@@ -113,23 +113,18 @@ public:
             space::template upload<scalar>(rests, left_over_.data() + first_[i]);
         }
     }
-    /// Moments and average that were read, of all of the rank's parameters; moments that are factored as
+    /// Moments and average that were read, each of all of the rank's parameters; moments that are factored as
     /// read_second_moment() gives them, without first ones. Throws input_error for other sizes of those.
-    void set(std::span<const float> first, std::span<const float> second, std::span<const float> average) {
-        if (factored_) {
-            if (!first.empty() || second.size() != means_) {
-                throw input_error{"optimizer_state: moments that are not factored, where they are to be"};
-            }
-            space::template upload<float>(second, square_.values.data());
-        }
-        for (std::size_t i = 0; i != pieces_.size(); ++i) {
-            const element_range& r = pieces_[i].range;
-            put(average.subspan(r.first, r.size), average_, i);
-            if (factored_) { continue; }
-            put(first.subspan(r.first, r.size), mean_, i);
-            put(second.subspan(r.first, r.size), square_, i);
-        }
+    void set_first_moment(std::span<const float> all) {
+        if (!factored_) { return set(all, mean_); }
+        require_means(all.empty());
     }
+    void set_second_moment(std::span<const float> all) {
+        if (!factored_) { return set(all, square_); }
+        require_means(all.size() == means_);
+        space::template upload<float>(all, square_.values.data());
+    }
+    void set_average(std::span<const float> all) { set(all, average_); }
     /// Of the pieces, in order, on the host: weights with all that is kept of them, given the rank's values.
     [[nodiscard]] std::vector<float> read_weights(std::span<const scalar> values) const {
         if (master_.size() != 0) { return downloaded(master_); }
@@ -170,6 +165,9 @@ private:
             throw input_error{"rank_optimizer: weights: kahan and stochastic are for values in bf16"};
         }
     }
+    static void require_means(bool given) {
+        if (!given) { throw input_error{"optimizer_state: moments that are not factored, where they are to be"}; }
+    }
     [[nodiscard]] static std::size_t blocks_of(std::size_t elements) noexcept {
         return static_cast<std::size_t>(moment_blocks(static_cast<std::int64_t>(elements)));
     }
@@ -181,6 +179,12 @@ private:
         std::vector<float> here(from.size());
         space::template download<float>(from.data(), here);
         return here;
+    }
+    template <class Kept>
+    void set(std::span<const float> all, Kept& to) const {
+        for (std::size_t i = 0; i != pieces_.size(); ++i) {
+            put(all.subspan(pieces_[i].range.first, pieces_[i].range.size), to, i);
+        }
     }
     void put(std::span<const float> from, floats& to, std::size_t piece) const {
         if (to.size() != 0) { space::template upload<float>(from, to.data() + first_[piece]); }

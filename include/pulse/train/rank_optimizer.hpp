@@ -75,8 +75,9 @@ struct optimizer_options {
     return o;
 }
 
-/// Weights, moments and average of all of a rank's parameters, in their order: what a checkpoint keeps. Where moments
-/// are factored there are no first ones, and of the second the means of rows and columns of each tensor.
+/// Weights, moments and average of all of a rank's parameters, one tensor behind the other, each in the checkpoint's
+/// order: what a checkpoint keeps. Where moments are factored there are no first ones, and of the second the means of
+/// rows and columns of each tensor.
 struct rank_state {
     std::vector<float> weights{};
     std::vector<float> first_moment{};
@@ -137,10 +138,12 @@ public:
     }
 
     /// Sets weights, their average and the copy that passes read to `values` on the host, in the order of the
-    /// parameters. Throws input_error unless they are this rank's in number. Done on return.
+    /// parameters and of the checkpoint. Throws input_error unless they are this rank's in number. Done on return.
     template <class Parameters>
     void start(std::span<const float> values, Parameters& parameters) {
         require_size("initial weights", values.size(), size_);
+        std::vector<float> turned;
+        values = parameters.to_space(values, turned);
         updates_.wait();
         std::size_t most = 0;
         for (const auto& b : parameters.blocks()) { most = std::max(most, b.size); }
@@ -154,7 +157,7 @@ public:
     }
 
     /// Of which parameters the state is, in order: first_moment() and the others have the values of one piece after the
-    /// other, in the space's memory.
+    /// other, in the space's memory and order (rank_parameters).
     [[nodiscard]] std::span<const update_piece> pieces() const noexcept { return state_.pieces(); }
     /// Those of pieces() where there are master weights, empty where something else is kept beside narrow values; else
     /// the parameters' values, all of them.
@@ -196,7 +199,7 @@ public:
         updates_.wait();
         rank_state all{whole(parameters, state_.read_weights(parameters.values()), transport),
                        whole(parameters, state_.read_first_moment(), transport),
-                       whole(parameters, state_.read_second_moment(), transport)};
+                       whole(parameters, state_.read_second_moment(), transport, is_factored())};
         all.average = options_.form.averages ? whole(parameters, state_.read_average(), transport) : all.weights;
         return all;
     }
@@ -204,7 +207,10 @@ public:
     template <class Parameters>
     void set_state(const rank_state& kept, Parameters& parameters) {
         start(kept.weights, parameters);
-        state_.set(kept.first_moment, kept.second_moment, kept.average);
+        std::vector<float> turned;
+        state_.set_first_moment(parameters.to_space(kept.first_moment, turned));
+        state_.set_second_moment(parameters.to_space(kept.second_moment, turned, is_factored()));
+        state_.set_average(parameters.to_space(kept.average, turned));
     }
 
     /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
@@ -298,6 +304,7 @@ private:
         }
         return pieces;
     }
+    [[nodiscard]] bool is_factored() const noexcept { return options_.form.moments == moment_form::factored; }
     [[nodiscard]] const replica_place& place() const noexcept { return options_.replicas.place; }
     [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place().replicas()); }
     [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(place().replica); }
@@ -314,16 +321,22 @@ private:
     [[nodiscard]] std::span<const double> measured_losses() const noexcept {
         return std::span{shared_}.subspan(square_count(), replicas() * microbatches_);
     }
-    /// State of all of the rank's parameters, from that of the pieces, which the replicas keep.
+    /// State of all of the rank's parameters, in the checkpoint's order, from that of the pieces, which the replicas
+    /// keep.
     template <class Parameters>
     [[nodiscard]] std::vector<float> whole(const Parameters& parameters, std::vector<float> mine,
-                                           const any_transport& transport) {
-        if (!options_.replicas.sharded) { return mine; }
+                                           const any_transport& transport, bool factored = false) {
+        std::vector<float> all = options_.replicas.sharded ? gathered(parameters, mine, transport) : std::move(mine);
+        parameters.to_checkpoint(std::span{all}, factored);
+        return all;
+    }
+    template <class Parameters>
+    [[nodiscard]] std::vector<float> gathered(const Parameters& parameters, std::span<const float> mine,
+                                              const any_transport& transport) {
         array all(size_);
         std::size_t at = 0;
         for (const update_piece& piece : state_.pieces()) {
-            space::template upload<float>(std::span{std::as_const(mine)}.subspan(at, piece.range.size),
-                                          all.data() + piece.range.first);
+            space::template upload<float>(mine.subspan(at, piece.range.size), all.data() + piece.range.first);
             at += piece.range.size;
         }
         weight_exchange shares{place(), std::span{parameters.blocks()}, std::span<float>{all.data(), size_}};

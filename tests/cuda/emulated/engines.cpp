@@ -246,7 +246,6 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
     cuda::copy_async(work.weight.data(), changed.data(), fresh.size(), on.stream());
     const doubles replayed = launch();
     CHECK(replayed != wanted);
-    on.weights_changed();
     CHECK(work.results(on) == replayed);
     CHECK(on.scratch_bytes() == bytes);
 
@@ -257,29 +256,27 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
     cuda::check(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
 }
 
-TEST_CASE("weights are reordered once for each change of them") {
+TEST_CASE("a convolution's weights are used where they lie, and gradients in float added there") {
     const program<cuda::fp32> work{6};
+    const program<cuda::bf16> narrow{6};
+    const tensor<float> gradient(doubles(static_cast<std::size_t>(window.weight_elements())));
     cuda::engine_options options;
     options.store = cuda::engine_store{};
-    cuda::backend<cuda::fp32> on{options};
-    const auto kernels = [&] {
+    options.workspace_limit = 0;
+    const auto kernels = [&](const auto& of, auto& on) {
         const std::int64_t before = emulated_cuda::executed_kernels();
-        on.conv2d(window, batch, work.x.data(), work.weight.data(), nullptr, work.y.data(), into::write);
+        on.conv2d(window, batch, of.x.data(), of.weight.data(), of.bias.data(), of.y.data(), into::write);
+        on.conv2d_backward_input(window, batch, of.y.data(), of.weight.data(), of.x.data(), into::write);
+        on.conv2d_backward_weight(window, batch, of.x.data(), of.y.data(), gradient.data(), nullptr);
         on.synchronize();
         return emulated_cuda::executed_kernels() - before;
     };
-    CHECK(kernels() == 2); // the reorder and the convolution
-    CHECK(kernels() == 1);
-    on.weights_changed();
-    CHECK(kernels() == 2);
-    const std::int64_t bytes = on.scratch_bytes();
-    for (int i = 0; i != 5; ++i) { // weights that move take no more memory
-        on.weights_changed();
-        const tensor<float> moved(window.weight_elements(), i);
-        on.conv2d(window, batch, work.x.data(), moved.data(), nullptr, work.y.data(), into::write);
-        on.synchronize();
-    }
-    CHECK(on.scratch_bytes() == bytes);
+    cuda::backend<cuda::fp32> on{options};
+    CHECK(kernels(work, on) == 3);
+    CHECK(on.scratch_bytes() == 0); // which a copy of anything would take
+    cuda::backend<cuda::bf16> in_16_bits{options};
+    CHECK(kernels(narrow, in_16_bits) == 4); // the gradient is rounded before it is added
+    CHECK(in_16_bits.scratch_bytes() == 2 * window.weight_elements() + 160); // a multiple of 256
 }
 
 TEST_CASE("what cuDNN does not fuse is done beside it") {
@@ -302,14 +299,10 @@ TEST_CASE("what cuDNN does not fuse is done beside it") {
     const tensor<float> weight(w);
     const tensor<float> bias(b);
     const tensor<float> y(batch * window.out_elements());
-    std::int64_t kernels = 0;
-    for (int run = 0; run != 2; ++run) { // the first reorders weights
-        kernels = emulated_cuda::executed_kernels();
-        trial.on.conv2d(window, batch, image.data(), weight.data(), bias.data(), y.data(), into::write);
-        trial.on.synchronize();
-        kernels = emulated_cuda::executed_kernels() - kernels;
-    }
-    CHECK(kernels == 2);
+    const std::int64_t kernels = emulated_cuda::executed_kernels();
+    trial.on.conv2d(window, batch, image.data(), weight.data(), bias.data(), y.data(), into::write);
+    trial.on.synchronize();
+    CHECK(emulated_cuda::executed_kernels() == kernels + 2);
     dnn::set_fused(true);
 }
 

@@ -239,7 +239,7 @@ TEST_CASE("a model runs forward on a device as on the host") {
         const std::span<const float> from = block.layer == conditioning_block
                                                 ? std::span<const float>{oracle.conditioning_parameters}
                                                 : oracle.parameters_of_part(block.layer);
-        space::upload(from, runner.parameters().values_of(block.layer).data());
+        runner.parameters().upload(block.layer, from);
     }
     const drawn_data<small_unet, float> data{5, 2, 1};
     const auto tape = oracle.forward(2, data.input(0), data.timesteps(0));

@@ -10,6 +10,7 @@
 #include <pulse/cuda/space.cuh>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/weight_order.hpp>
 
 namespace pulse::test {
 
@@ -20,7 +21,9 @@ class emulated_reference_backend {
 public:
     using scalar = T;
     using accumulator = A;
-    using space = cuda::device_space;
+    struct space : cuda::device_space {
+        static constexpr weight_order weights = weight_order::checkpoint; ///< the reference's
+    };
 
     explicit emulated_reference_backend(cudaStream_t stream) : stream_{stream} {}
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }

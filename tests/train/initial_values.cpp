@@ -11,6 +11,7 @@
 #include <pulse/runtime/weight_order.hpp>
 #include <pulse/train/initial_values.hpp>
 #include <pulse/zoo/controlnet.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
 
 using namespace pulse;
 
@@ -94,4 +95,22 @@ TEST_CASE("where a space has channels last, weights lie so, and what the host gi
     last.to_checkpoint(std::span{there});
     CHECK(there == initial);
     CHECK(plain.to_space(initial, room).data() == initial.data());
+}
+
+TEST_CASE("weights and biases of a backbone's convolutions begin with whole packs of 8, on whatever rank they are") {
+    std::size_t windows = 0;
+    for (int layer = conditioning_block; layer != sd21::part_count; ++layer) {
+        std::int64_t at = 0; // of the layer's elements
+        bool behind_window = false;
+        for (const parameter& p : parameters_of<sd21>(layer)) {
+            CAPTURE(p.name.str());
+            const bool window = p.rank == 4 && p.dims[2] > 1;
+            if (window || behind_window) { CHECK(at % 8 == 0); }
+            if (window) { windows += static_cast<std::size_t>(p.elements()); }
+            behind_window = window;
+            at += p.elements();
+        }
+        CHECK((at % 8 == 0 || layer + 1 == sd21::part_count));
+    }
+    CHECK(windows == 541002240);
 }

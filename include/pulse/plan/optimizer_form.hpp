@@ -21,7 +21,9 @@ enum class weight_form : std::uint8_t {
     stochastic, ///< nothing: the value is rounded up or down by chance, right in the mean
 };
 
-/// Moments in 8 bits have one scale in common that are so many neighbours of a replica's share of a layer.
+/// Moments in 8 bits have one scale in common that are so many neighbours of a replica's share of a layer, as they lie
+/// in memory. A checkpoint has their values: a run that goes on with other shares, or on a backend that has weights in
+/// another order, gives them other codes.
 inline constexpr int moment_block = 256;
 
 /// Scales of so many neighbours.

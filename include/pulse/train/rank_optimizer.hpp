@@ -203,7 +203,7 @@ public:
         all.average = options_.form.averages ? whole(parameters, state_.read_average(), transport) : all.weights;
         return all;
     }
-    /// Goes on with what read_state gave.
+    /// Goes on with what read_state gave, on this backend or on another.
     template <class Parameters>
     void set_state(const rank_state& kept, Parameters& parameters) {
         start(kept.weights, parameters);

@@ -24,8 +24,9 @@ inline constexpr int conditioning_block = -1;
 /// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer.
 ///
 /// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
-/// Space, 0 at first, with the weights of convolutions in its order (Space::weights); host code fills and reads those
-/// of another space than the host's by upload and download, which have values in the checkpoint's order.
+/// Space, 0 at first, with the weights of convolutions in its order (Space::weights). Host code fills those of another
+/// space than the host's by upload and upload_frozen, which take the checkpoint's order, and turns what it downloads by
+/// to_checkpoint.
 /// Layers are numbered as in the model's graph, which counts the parts of layers; conditioning_block is the
 /// conditioning module, which is owned with layer 0. Weights that are not trained lie apart, in blocks of their own
 /// without gradients, so that nothing that goes over blocks() meets them.

@@ -136,8 +136,15 @@ public:
     [[nodiscard]] std::vector<double> read_values(cudaStream_t after) const { return values_.download(after); }
     [[nodiscard]] std::vector<double> read_gradients(cudaStream_t after) const { return gradients_.download(after); }
     void set_gradients(const std::vector<float>& values) { gradients_.upload(values); }
+    struct tensor {
+        std::size_t first{};
+        std::size_t size{};
+        std::size_t rows{};
+    };
+    [[nodiscard]] static std::span<const tensor> tensors() { return {}; }
     // No tensor is a convolution's weight.
-    [[nodiscard]] static std::span<const float> to_space(std::span<const float> all, std::vector<float>&, bool = false) {
+    [[nodiscard]] static std::span<const float> to_space(std::span<const float> all, std::vector<float>&,
+                                                         bool = false) {
         return all;
     }
     static void to_checkpoint(std::span<float>, bool = false) {}

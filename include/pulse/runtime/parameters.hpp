@@ -72,12 +72,12 @@ public:
         frozen_ = typename Space::template array<T>(all_frozen);
     }
 
-    /// Tells which tensors the blocks have: tensors(layer) and frozen_tensors(layer) list them. Needed where the Space
+    /// Tells which tensors the blocks have: trained_in(layer) and frozen_in(layer) list them. Needed where the Space
     /// has weights in another order than the checkpoint's.
-    template <class Tensors, class FrozenTensors>
-    void set_windows(Tensors tensors, FrozenTensors frozen_tensors) {
-        for (const block& b : blocks_) { append_windows(tensors(b.layer), b.first, windows_); }
-        for (const block& b : frozen_blocks_) { append_windows(frozen_tensors(b.layer), b.first, frozen_windows_); }
+    template <class Trained, class Frozen>
+    void set_windows(Trained trained_in, Frozen frozen_in) {
+        for (const block& b : blocks_) { append_windows(trained_in(b.layer), b.first, windows_); }
+        for (const block& b : frozen_blocks_) { append_windows(frozen_in(b.layer), b.first, frozen_windows_); }
     }
 
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }

@@ -1,11 +1,13 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/space.cuh>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/threads/transport.hpp>
 
@@ -23,20 +25,6 @@ struct microbatch_of {
     double* loss{};
 };
 
-struct float_parameters {
-    struct block {
-        int layer{};
-        std::size_t first{};
-        std::size_t size{};
-    };
-    std::vector<block> all{{0, 0, 70}, {1, 70, 30}};
-    device_array<float> value{100};
-    device_array<float> gradient{std::vector<double>(100, 0.5)};
-    [[nodiscard]] const std::vector<block>& blocks() const { return all; }
-    [[nodiscard]] std::span<float> values() const { return {value.data(), 100}; }
-    [[nodiscard]] std::span<float> gradients() const { return {gradient.data(), 100}; }
-};
-
 } // namespace
 
 TEST_CASE("a step of task and optimizer waits for the device once and allocates nothing there") {
@@ -47,7 +35,9 @@ TEST_CASE("a step of task and optimizer waits for the device once and allocates 
         const cuda::stream stream;
         const cuda::device_images there(data);
         cuda::diffusion_task<cuda::fp32> task(there, schedule, {.microbatch_size = 2, .microbatches = 3}, stream.get());
-        float_parameters parameters;
+        pulse::rank_parameters<float, float, cuda::device_space> parameters{std::array{0, 1},
+                                                                            std::array<std::int64_t, 2>{70, 30}};
+        cuda::device_space::upload<float>(std::vector<float>(100, 0.5F), parameters.gradients().data());
         cuda::rank_optimizer<cuda::fp32> optimizer(2, 3, parameters, {}, stream.get());
         optimizer.start(std::vector<float>(100, 0.25F), parameters);
         const device_array<float> x(32);

@@ -59,7 +59,6 @@ block_report measure_blocks(const block_options& options) {
         }
         for (const block_layer& l : layers_of(options.quick)) {
             if (!options.layers || !options.wants(l.operation)) { continue; }
-            b.weights_changed(); // what was at the addresses of these
             try {
                 const auto one =
                     l.is_transformer() ? transformer_case<backend>(l, batch) : resnet_case<backend>(l, batch);

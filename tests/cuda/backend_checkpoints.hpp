@@ -33,6 +33,25 @@ namespace backend_pipeline {
            a.average == b.average;
 }
 
+/// Whether the weight of the first layer [8][4][3][3] is on the device as `weights` have it, with channels last.
+template <class Parameters>
+[[nodiscard]] bool is_channels_last(Parameters& parameters, const std::vector<float>& weights) {
+    const auto& first = parameters.of(0);
+    std::vector<math::scalar> there(8 * 4 * 9);
+    math::space::download(static_cast<const math::scalar*>(parameters.values_of(0).data()), std::span{there});
+    bool same = true;
+    for (std::size_t o = 0; o != 8; ++o) {
+        for (std::size_t c = 0; c != 4; ++c) {
+            for (std::size_t tap = 0; tap != 9; ++tap) {
+                same =
+                    same && cuda::to_float(there[(o * 9 + tap) * 4 + c]) ==
+                                cuda::to_float(static_cast<math::scalar>(weights[first.first + (o * 4 + c) * 9 + tap]));
+            }
+        }
+    }
+    return same;
+}
+
 /// A run of one rank, on a device or on the host, whose images and noise are the same.
 class checkpointed_run {
 public:
@@ -96,19 +115,7 @@ TEST_CASE("a device gives the state of training in the checkpoint's order, and h
         const train::rank_state state = rank.read_state();
         CHECK(state.weights == weights);
         CHECK(state.average == weights);
-        const auto& first = parameters.of(0); // [8][4][3][3]
-        std::vector<math::scalar> there(8 * 4 * 9);
-        math::space::download(static_cast<const math::scalar*>(parameters.values_of(0).data()), std::span{there});
-        bool turned = true;
-        for (std::size_t o = 0; o != 8; ++o) {
-            for (std::size_t c = 0; c != 4; ++c) {
-                for (std::size_t tap = 0; tap != 9; ++tap) {
-                    turned = turned && cuda::to_float(there[(o * 9 + tap) * 4 + c]) ==
-                                           weights[first.first + (o * 4 + c) * 9 + tap];
-                }
-            }
-        }
-        CHECK(turned);
+        CHECK(is_channels_last(parameters, weights));
     });
 }
 
@@ -160,6 +167,7 @@ TEST_CASE("the host and a device read each other's checkpoints bit for bit") {
         run.on_device([&](auto& rank, auto) {
             resume_trainer(rank, from_host.path);
             CHECK(same(rank.read_state(), saved));
+            CHECK(is_channels_last(rank.runner().parameters(), saved.weights));
         });
     }
 }

@@ -117,9 +117,9 @@ public:
                          int batch, const T* x, const T* dy, float* dweight) {
         using id = cudnn::convolution_graph::id;
         const moved_rows<float> to = weight_of<float>(dweight, s, block);
-        const bool adds = std::is_same_v<T, float> && !to.moves();
         const prepared& p = find(on.stream, {cudnn::evenly_padded(s), batch, cudnn::convolution_pass::backward_weight,
-                                             cudnn::data_type<T>(), adds, false});
+                                             cudnn::data_type<T>(), std::is_same_v<T, float> && !to.moves(), false});
+        const bool adds = p.form == cudnn::convolution_form::scaled_add;
         const moved_image in = evenly_padded_image(x, s, batch);
         const moved_image out = image_of_outputs(dy, s, batch);
         const auto lay = [&](scratch_pieces& pieces) {

@@ -279,7 +279,7 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     // x, dy, dweight, dbias
     b.conv2d_backward_weight(conv, batch, x, x, sums, sums);
     // The same over two inputs that stand for their concatenation along channels: conv.in_channels counts both, the
-    // integer after it is how many the second has; weight [out][in a + in b][ky][kx].
+    // integer after it is how many the second has; weight as of conv2d, with the channels of a before those of b.
     // xa, xb, weight, bias, y / dy, weight, dxa, dxb / xa, xb, dy, dweight, dbias
     b.conv2d_pair(conv, batch, batch, x, x, x, x, y, how);
     b.conv2d_pair_backward_input(conv, batch, batch, x, x, y, y, how);

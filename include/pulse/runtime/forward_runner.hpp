@@ -57,7 +57,8 @@ public:
     forward_runner(const forward_runner&) = delete;
     forward_runner& operator=(const forward_runner&) = delete;
 
-    /// Every layer's parameters, to be filled; call B::weights_changed() afterwards. Gradients are not used.
+    /// Every layer's parameters, to be filled by upload() and upload_frozen(); call B::weights_changed() afterwards.
+    /// Gradients are not used.
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
 
     /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model

@@ -48,8 +48,8 @@ public:
 
     /// `elements[l]` for each of the rank's `layers`, in ascending order of layer.
     /// `frozen[l]`, of weights that are not trained, likewise; empty where all are.
-    /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them. No tensor is a
-    /// convolution's weight until set_windows.
+    /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them. No tensor is
+    /// a convolution's weight until set_windows.
     rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
                     std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {}) {
         std::size_t total = 0;
@@ -113,7 +113,8 @@ public:
     }
 
     /// Host values of all blocks in the Space's order, given in the checkpoint's: `all` itself where nothing lies
-    /// otherwise, else in `room`. `factored`: the means of rows, then of columns, of each tensor (moment_form::factored).
+    /// otherwise, else in `room`. `factored`: the means of rows, then of columns, of each tensor
+    /// (moment_form::factored).
     [[nodiscard]] std::span<const float> to_space(std::span<const float> all, std::vector<float>& room,
                                                   bool factored = false) const {
         if (windows_.empty()) { return all; }
@@ -127,7 +128,7 @@ public:
     void to_checkpoint(std::span<Each> all, bool factored = false) const {
         turn_weights(factored ? column_windows() : windows_, Space::weights, all);
     }
-    /// Sets the values of a layer to those on the host, in the checkpoint's order.
+    /// Sets the values of a layer to those on the host, in the checkpoint's order. Throws error for another number.
     void upload(int layer, std::span<const T> from) { put(windows_, of(layer), from, values_.data()); }
     /// The same of weights that are not trained, in one of frozen_blocks().
     void upload_frozen(const block& to, std::span<const T> from) { put(frozen_windows_, to, from, frozen_.data()); }
@@ -155,6 +156,10 @@ private:
         return found;
     }
     static void put(std::span<const window_weight> windows, const block& to, std::span<const T> from, T* all) {
+        if (from.size() != to.size) {
+            throw error{"pulse: layer " + std::to_string(to.layer) + " has " + std::to_string(to.size) +
+                        " parameters, not " + std::to_string(from.size())};
+        }
         std::vector<T> turned;
         if (!windows.empty()) {
             turned.assign(from.begin(), from.end());

@@ -26,7 +26,7 @@ template <class Model, class Parameters>
 }
 
 /// Gives the weights that are not trained their initial values. A checkpoint does not have them: whoever has others
-/// puts them into frozen_values(), and again after a resume.
+/// gives them to upload_frozen(), and again after a resume.
 template <class Model, class T, class A, class Space>
 void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) {
     for (const auto& block : owned.frozen_blocks()) {

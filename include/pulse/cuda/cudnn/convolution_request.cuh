@@ -34,13 +34,15 @@ struct convolution_request {
 }
 
 /// The forms that serve a request, the one to prefer first; a form without the bias that is asked for leaves it to a
-/// kernel, one that adds where writing is asked for wants zeros to add to.
+/// kernel, as a plain one does the sum of a weight gradient that is to be added, and one that adds where writing is
+/// asked for wants zeros to add to.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
     if (r.pass == convolution_pass::forward && r.has_bias) {
         if (r.adds) { return {form::bias_add, form::scaled_add}; }
         return {form::bias, form::plain};
     }
+    if (r.adds && r.pass == convolution_pass::backward_weight) { return {form::scaled_add, form::plain}; }
     if (r.adds) { return {form::scaled_add}; }
     return {form::plain};
 }

@@ -19,6 +19,7 @@ struct count_options {
 struct counted_step {
     ledger book;
     std::int64_t parameters{};
+    std::int64_t runtime_calls{}; ///< copies and fills, which are no kernels
 };
 
 /// A model whose step can be counted.

@@ -1,8 +1,7 @@
-"""Whether a training step does more than it did.   check_ledger.py PROGRAM [--write]
+"""Whether a training step still does what ledger.txt says of it: PROGRAM counts steps (bench_blocks --count), and of each
+kind of pulse's work, kernels, bytes and FLOP have to be within 1 % of the table. --write writes it."""
 
-PROGRAM counts steps (bench_blocks --count). No kind of pulse's work has over 1 % more kernels or bytes than ledger.txt says;
---write writes it."""
-
+import argparse
 import json
 import os
 import subprocess
@@ -11,40 +10,58 @@ import tempfile
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ledger.txt")
 MOST = 1.01
+UNITS = ("kernels", "bytes", "flop")
 
 
 def counted(program):
-    """{(step, kind): (kernels, bytes)}"""
+    """{(step, kind): numbers by UNITS}"""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "count.json")
-        subprocess.run([program, "--count", "--json", file], check=True)
+        done = subprocess.run([program, "--count", "--json", file], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{program} --count: exit status {done.returncode}\n{done.stdout}")
         with open(file) as text:
             steps = json.load(text)["steps"]
-    return {(f"{step['model']}, batch {step['batch']}", kind): (round(amount["kernels"]), round(amount["bytes"]))
+    return {(f"{step['model']}, batch {step['batch']}", kind): [round(amount[unit]) for unit in UNITS]
             for step in steps for kind, amount in step["parties"]["pulse"].items()}
 
 
-def main(program, writes):
-    found = counted(program)
-    if writes:
-        with open(TABLE, "w") as file:
-            file.writelines(f"{step}: {kind}: {kernels} kernels, {size} bytes\n"
-                            for (step, kind), (kernels, size) in found.items())
-    known = {}
+def known():
+    found = {}
     with open(TABLE) as file:
         for line in file:
             step, kind, amounts = line.split(": ")
-            kernels, size = amounts.split(", ")
-            known[step, kind] = int(kernels.split()[0]), int(size.split()[0])
-    wrong = [f"{step} is not counted" for step in {step for step, _ in known} - {step for step, _ in found}]
+            found[step, kind] = [int(amount.split()[0]) for amount in amounts.split(", ")]
+    return found
+
+
+def write(found):
+    with open(TABLE, "w") as file:
+        for (step, kind), amounts in found.items():
+            text = ", ".join(f"{amount} {unit}" for amount, unit in zip(amounts, UNITS))
+            file.write(f"{step}: {kind}: {text}\n")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("program")
+    options.add_argument("--write", action="store_true")
+    options = options.parse_args()
+    found = counted(options.program)
+    if options.write:
+        return write(found)
+    table = known()
+    wrong = [f"{step}: {kind}: it is not counted" for step, kind in table if (step, kind) not in found]
     for (step, kind), amounts in found.items():
-        for unit, amount, before in zip(("kernels", "bytes"), amounts, known.get((step, kind), (0, 0))):
-            if amount > MOST * before:
-                wrong.append(f"{step}: {kind}: {amount} {unit}, and ledger.txt has {before}")
-            elif amount * MOST < before:
-                print(f"less than ledger.txt has: {step}: {kind}: {amount} {unit} of {before}")
-    print("\n".join("WRONG " + what for what in wrong))
-    return 1 if wrong else 0
+        for unit, now, before in zip(UNITS, amounts, table.get((step, kind), [-1] * len(UNITS))):
+            if max(now, before) > MOST * min(now, before):
+                wrong.append(f"{step}: {kind}: {now} {unit}, and ledger.txt has {max(before, 0)}")
+    if wrong:
+        again = f"If it should be so: {os.path.basename(__file__)} {options.program} --write"
+        sys.exit("\n".join([*wrong, again]))
+    return None
 
 
-sys.exit(main(sys.argv[1], "--write" in sys.argv))
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,7 +31,12 @@ public:
     }
     void loss(int microbatch, const scalar* y, scalar* dy) {
         math_.begin_backward();
-        const work_counter::scope here{counter_, {.kind = work_kind::loss, .owns_allocations = true}};
+        const auto& target = fixed_task<Model>::target();
+        const double bytes = 2.0 * static_cast<double>(target.size());
+        // and the sums of blocks
+        const work_counter::scope here{
+            counter_,
+            {work_kind::loss, {{y, bytes}, {target.data(), bytes}, {dy, bytes}, {loss(), sizeof(double) * 65}}}};
         fixed_task<Model>::loss(microbatch, y, dy);
     }
 
@@ -38,13 +45,20 @@ private:
     work_counter& counter_;
 };
 
-/// The optimizer's step of torch.compile: foreach kernels, each for so many tensors; gradients' norms, clipping and the
-/// rounded weights move what they move apart.
-inline void enter_optimizer(ledger& book, double parameters) {
+/// The optimizer's step, also of blocks_peer.py, which has masters in float: gradients widened, norms, clipping, fused
+/// AdamW, the average and the rounded weights are a foreach each.
+inline void enter_optimizer(ledger& book, double parameters, double tensors) {
+    /// A launch takes 320 pieces of 65536 parameters, of so many tensors at most.
+    const auto launches = [&](double most_tensors) {
+        return std::ceil(std::max(parameters / (320 * 65536), tensors / most_tensors));
+    };
+    const double one_list = launches(110);
+    const double two_lists = launches(64);
+    const double four_lists = launches(36);
     book.put(party::least, work_kind::gradient_norm, 1, 4 * parameters);
     book.put(party::least, work_kind::optimizer, 1, 38 * parameters);
-    book.put(party::torch, work_kind::gradient_norm, 20, 12 * parameters);
-    book.put(party::torch, work_kind::optimizer, 100, 52 * parameters);
+    book.put(party::torch, work_kind::gradient_norm, 2 * one_list, 12 * parameters);
+    book.put(party::torch, work_kind::optimizer, 3 * two_lists + four_lists, 52 * parameters);
 }
 
 /// Counts one step of a model, replayed from CUDA graphs, on an emulated device that does nothing.
@@ -53,9 +67,10 @@ template <class Model>
     static constexpr auto graph = pulse::graph_of<Model>();
     work_counter counter{on};
     std::int64_t parameters = 0;
-    emulated_cuda::count_on({.multiprocessors = on.multiprocessors,
-                             .memory_bytes = std::size_t{1} << 40U,
-                             .note = [&](const emulated_cuda::work& what) { return counter.note(what); }});
+    const emulated_cuda::counting counted{
+        {.multiprocessors = on.multiprocessors,
+         .memory_bytes = std::size_t{1} << 40U,
+         .note = [&](const emulated_cuda::work& what) { return counter.note(what); }}};
     pulse::cuda::run_ranks({pulse::cuda::current_device()}, {}, [&](pulse::cuda::thread_transport& transport) {
         const auto costs = pulse::analytic_costs(graph.view(), pulse::h200, batch, sizeof(counted_operations::scalar));
         const auto plan =
@@ -64,8 +79,7 @@ template <class Model>
         pulse::executor<Model, counted_operations> rank{math, transport, plan, costs};
         auto& owned = rank.parameters();
         parameters = static_cast<std::int64_t>(owned.values().size());
-        const pulse::cuda::device_memory<float> initial{owned.values().size()}; // nobody reads it
-        device_optimizer optimizer{Model::part_count, owned, {initial.data(), initial.size()}, transport.stream()};
+        device_optimizer optimizer{Model::part_count, owned, {}, transport.stream()};
         counted_task<Model> task{batch, math, counter};
         constexpr int steps = 3; // the second one captures, the third one replays
         for (int step = 1; step <= steps; ++step) {
@@ -74,22 +88,23 @@ template <class Model>
                 counter.start();
             }
             rank.step(task);
-            const work_counter::scope here{counter,
-                                           {work_kind::optimizer,
-                                            {{owned.gradients().data(), 4.0 * static_cast<double>(parameters), 2, 2},
-                                             {owned.values().data(), 2.0 * static_cast<double>(parameters)}},
-                                            0,
-                                            true}};
+            const work_counter::scope here{
+                counter,
+                {.kind = work_kind::optimizer,
+                 .operands = {{owned.gradients().data(), 4.0 * static_cast<double>(parameters), 2, 2},
+                              {owned.values().data(), 2.0 * static_cast<double>(parameters)}},
+                 .owns_allocations = true}};
             optimizer.step(owned, transport, step, task.loss());
         }
         math.synchronize();
         const double numbers = static_cast<double>(batch * Model::template layer_at<0>::input::elements);
         counter.book().put(party::least, work_kind::loss, 1, 6 * numbers);
         counter.book().put(party::torch, work_kind::loss, 3, 10 * numbers);
-        enter_optimizer(counter.book(), static_cast<double>(parameters));
+        std::size_t tensors = 0;
+        for (const auto& block : owned.blocks()) { tensors += pulse::parameters_of<Model>(block.layer).size(); }
+        enter_optimizer(counter.book(), static_cast<double>(parameters), static_cast<double>(tensors));
     });
-    emulated_cuda::count_on({});
-    return {counter.book(), parameters};
+    return {counter.finished(), parameters, counter.runtime_calls()};
 }
 
 } // namespace pulse_bench

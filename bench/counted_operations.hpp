@@ -26,10 +26,11 @@ struct convolution_size {
 };
 
 /// device_operations, each of which says to a work_counter what it is asked to do, and enters beside what pulse does:
-/// the least, one kernel that reads its inputs and writes its outputs once unless said otherwise; and what
-/// torch.compile is taken to run of a UNet in bfloat16 on weights in float, channels last: a model of its fusion, which
-/// no run has confirmed. There biases' gradients and reductions take a kernel and, where there are many rows, a second
-/// one: 1.5. Additions are fused into the normalisation or product that reads the sum.
+/// the least with gradients in float, one kernel that reads its inputs and writes its outputs once unless said
+/// otherwise; and what torch.compile is taken to run of a UNet in bfloat16 on weights in float, channels last: a model
+/// of its fusion, which no run has confirmed. It writes gradients in bfloat16, and may be below the least there. Biases'
+/// gradients and reductions take it a kernel and, where there are many rows, a second one: 1.5. Additions are fused into
+/// the normalisation or product that reads the sum.
 class counted_operations : public device_operations {
 public:
     using conv_shape = pulse::conv2d_shape;
@@ -37,7 +38,7 @@ public:
 
     counted_operations(cudaStream_t stream, work_counter& counter) : device_operations{stream}, counter_{counter} {}
 
-    /// Products that a forward pass of the step has made already belong to pulse alone.
+    /// A backward pass says so: forward work that it does again is entered for pulse alone.
     void begin_forward() { backward_ = false; }
     void begin_backward() { backward_ = true; }
 
@@ -87,10 +88,12 @@ public:
                                      float* dw, float* dbias) {
         const convolution_size n{s, batch};
         const auto [xa_size, xb_size] = parts(s, second, n.x);
-        const auto here = begin(
-            wgrad_of(s),
-            {in(xa, xa_size), in(xb, xb_size), in(dy, n.y), gradient(dw, n.weights), gradient(dbias, s.out_channels)},
-            n.flops, {1, n.bytes()});
+        const i64 of_second = parts(s, second, n.weights).second;
+        const auto here = begin(wgrad_of(s),
+                                // of each part, which is convolved on its own
+                                {in(xa, xa_size), in(xb, xb_size), in(dy, n.y), gradient(dw, n.weights - of_second),
+                                 gradient(dw + s.in_channels - second, of_second), gradient(dbias, s.out_channels)},
+                                n.flops, {1, n.bytes()});
         torch(work_kind::column_sums, 1.5, scalars(n.y));
         device_operations::conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, dw, dbias);
     }
@@ -169,7 +172,7 @@ public:
         // In cuDNN: delta, the pass itself, which adds to queries' gradients in float, and these set to 0 and rounded.
         const auto here = begin(work_kind::attention_backward,
                                 {in(q, of_queries), in(k, of_keys), in(v, of_keys), in(o, of_queries),
-                                 in(dout, of_queries), out(dq, of_queries), out(dk, of_keys), out(dv, of_keys)},
+                                 in(dout, of_queries), out(dq, of_queries), of_key(dk, of_keys), of_key(dv, of_keys)},
                                 5 * product(s, batch), {4, scalars(14 * of_queries + 4 * of_keys)});
         device_operations::attention_backward(s, batch, q, k, v, o, lse, dout, dq, dk, dv);
     }
@@ -246,19 +249,17 @@ public:
     }
 
 private:
-    struct taken {
-        double kernels{};
-        double bytes{};
-    };
-
     [[nodiscard]] static double scalars(i64 n) { return 2.0 * static_cast<double>(n); }
     [[nodiscard]] static operand in(const T* at, i64 n) { return {at, scalars(n)}; }
     [[nodiscard]] static operand out(const T* at, i64 n, into how = into::write) {
         const int times = how == into::add ? 2 : 1;
-        return {at, scalars(n), times, times};
+        return {at, scalars(n), times, times, role::written};
     }
+    [[nodiscard]] static operand of_key(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::of_keys}; }
     /// pulse adds to gradients in float, which the optimizer sets to 0; with one microbatch they could be written.
-    [[nodiscard]] static operand gradient(const float* at, i64 n) { return {at, 4.0 * static_cast<double>(n), 1, 2}; }
+    [[nodiscard]] static operand gradient(const float* at, i64 n) {
+        return {at, 4.0 * static_cast<double>(n), 1, 2, role::written};
+    }
 
     [[nodiscard]] static bool is_product(const conv_shape& s) { return s.kernel == 1 && s.stride == 1; }
     [[nodiscard]] static work_kind forward_of(const conv_shape& s) {
@@ -302,7 +303,8 @@ private:
             book.put(party::least, kind, least.kernels, least.bytes, products, rate);
             book.put(party::torch, kind, by_torch.kernels, by_torch.bytes, products, rate);
         });
-        return {counter_, {kind, std::move(operands), products}};
+        const bool has_library = kind == work_kind::attention_backward;
+        return {counter_, {kind, std::move(operands), products, has_library ? by_torch : taken{}}};
     }
     [[nodiscard]] work_counter::scope begin(work_kind kind, std::vector<operand> operands, double products,
                                             taken by_torch) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -23,9 +25,14 @@
 
 #include <emulated/runtime.hpp>
 
+#include <pulse/cuda/error.cuh>
+
 #include "ledger.hpp"
 
 namespace pulse_bench {
+
+/// What an operand is to the kernels that are given more than they move.
+enum class role : std::uint8_t { read, written, of_keys }; ///< of_keys: written, the gradient of keys or values
 
 /// What an operation reads or writes.
 struct operand {
@@ -33,6 +40,14 @@ struct operand {
     double bytes{};
     int least{1};  ///< how often the operation has to move it
     int passes{1}; ///< how often a kernel that is given its address does
+    role is{role::read};
+    bool seen{}; ///< by a kernel
+};
+
+/// Kernels and bytes.
+struct taken {
+    double kernels{};
+    double bytes{};
 };
 
 /// What is being asked of the backend, and whose kernels are therefore met.
@@ -40,6 +55,8 @@ struct counted_operation {
     work_kind kind{};
     std::vector<operand> operands{};
     double flops{};          ///< of an attention
+    taken by_library{};      ///< an attention's backward pass in cuDNN, where kernels are more than calls
+    bool is_by_library{};    ///< a library, which does not say what it is given, has moved operands
     bool owns_allocations{}; ///< kernels read and write the whole of what begins at an address that is no operand's
 
     [[nodiscard]] double least_bytes() const {
@@ -53,11 +70,36 @@ struct counted_operation {
 inline constexpr double library_attention_rate = 0.6;
 inline constexpr double own_attention_rate = 0.4;
 
+/// A kernel that does not move all that it is given, or multiplies.
+struct known_kernel {
+    std::string_view part; ///< of its name
+    bool reads{};
+    bool writes{};
+    bool writes_of_keys{};
+    double products{}; ///< share of its operation's
+
+    [[nodiscard]] bool moves(role what) const {
+        return what == role::read ? reads : what == role::written ? writes : writes_of_keys;
+    }
+    [[nodiscard]] bool moves_scratch_alone() const { return !reads && !writes && !writes_of_keys; }
+};
+/// Of the five products of an attention's backward pass queries take three and keys four: both make the weights and
+/// their gradients. Where queries are cut into parts, attention_join_parts writes what keys are charged with.
+inline constexpr std::array<known_kernel, 8> known_kernels{{{"group_norm_gradient_sums_kernel", true},
+                                                            {"layer_norm_affine_kernel", true},
+                                                            {"attention_delta", true},
+                                                            {"attention_join_parts"},
+                                                            {"attention_weights_kernel"},
+                                                            {"backward_queries", true, true, false, 0.6},
+                                                            {"backward_keys", true, false, true, 0.8},
+                                                            {"_forward", true, true, true, 1}}};
+
 /// Enters in a ledger what an emulated device is given to do (emulated_cuda::counted_device).
 ///
 /// Kernels and library calls are those of pulse itself. Library calls know what they move and multiply. A kernel of
 /// pulse moves what it is given: every operand of the operation at hand whose address is among its arguments, on its
-/// own or within a structure, as often as the operand says; scratch, which is small, is not counted.
+/// own or within a structure, as often as the operand says, but for known_kernels. Scratch, which is small, is not
+/// counted.
 class work_counter {
 public:
     explicit work_counter(const card& on) : book_{on} {}
@@ -69,17 +111,26 @@ public:
             counter_{counter}, now_{std::move(now)}, outer_{std::exchange(counter.now_, &now_)} {}
         scope(const scope&) = delete;
         scope& operator=(const scope&) = delete;
-        ~scope() { counter_.now_ = outer_; }
+        ~scope() {
+            counter_.now_ = outer_;
+            const auto is_missed = [](const operand& o) { return o.at != nullptr && o.bytes != 0 && !o.seen; };
+            if (!now_.is_by_library && std::ranges::any_of(now_.operands, is_missed)) {
+                counter_.refuse("an operand of " + std::string{name_of(now_.kind)} + " is given to no kernel");
+            }
+        }
 
     private:
         work_counter& counter_;
         counted_operation now_;
-        const counted_operation* outer_;
+        counted_operation* outer_;
     };
 
     [[nodiscard]] std::function<void()> note(const emulated_cuda::work& what) {
         return [this, made = entry_of(what)] {
-            if (counts_) { book_.put(party::pulse, made.kind, made.kernels, made.bytes, made.flops, made.rate_share); }
+            if (!counts_) { return; }
+            calls_ += made.name.empty() ? 1 : 0;
+            if (!made.kind) { return refuse("no operation has asked for " + made.name); }
+            book_.put(party::pulse, *made.kind, made.kernels, made.bytes, made.flops, made.rate_share);
         };
     }
     /// Calls `enter(book)` when the stream comes to it, in every replay again, where work is counted.
@@ -87,32 +138,42 @@ public:
         entries_.push_back([this, enter = std::move(enter)] {
             if (counts_) { enter(book_); }
         });
-        static_cast<void>(cudaLaunchHostFunc(
-            stream, [](void* data) { (*static_cast<std::function<void()>*>(data))(); }, &entries_.back()));
+        pulse::cuda::check(
+            cudaLaunchHostFunc(
+                stream, [](void* data) { (*static_cast<std::function<void()>*>(data))(); }, &entries_.back()),
+            "cudaLaunchHostFunc");
     }
     void start() { counts_ = true; }
-    [[nodiscard]] const ledger& book() const { return book_; }
+    /// Copies and fills of the runtime.
+    [[nodiscard]] std::int64_t runtime_calls() const { return calls_; }
     ledger& book() { return book_; }
+    /// Throws std::logic_error where not all work could be entered.
+    [[nodiscard]] const ledger& finished() const {
+        if (!wrong_.empty()) { throw std::logic_error{wrong_}; }
+        return book_;
+    }
 
 private:
     struct entry {
-        work_kind kind{work_kind::other};
+        std::optional<work_kind> kind{};
+        std::string name{};
         double kernels{1};
         double bytes{};
         double flops{};
         double rate_share{1};
     };
 
+    [[nodiscard]] static std::string_view name_of(work_kind kind) { return work_kinds[static_cast<std::size_t>(kind)]; }
     [[nodiscard]] static std::string name_of(const void* kernel) {
         Dl_info found{};
-        if (kernel == nullptr || dladdr(kernel, &found) == 0 || found.dli_sname == nullptr) { return {}; }
+        if (dladdr(kernel, &found) == 0 || found.dli_sname == nullptr) { return "a kernel without a name"; }
         int status = 0;
         const std::unique_ptr<char, void (*)(void*)> text{
             abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status), std::free};
         return status == 0 ? text.get() : found.dli_sname;
     }
     /// Of operands, and of whole allocations where they are the operation's.
-    [[nodiscard]] double bytes_given(std::span<const std::byte> arguments) const {
+    [[nodiscard]] double bytes_given(std::span<const std::byte> arguments, const known_kernel* known) {
         std::set<std::uintptr_t> given;
         for (std::size_t i = 0; i + sizeof(std::uintptr_t) <= arguments.size(); i += sizeof(std::uintptr_t)) {
             std::uintptr_t word = 0;
@@ -120,10 +181,13 @@ private:
             given.insert(word);
         }
         double sum = 0;
-        for (const operand& o : now_->operands) {
-            if (given.contains(reinterpret_cast<std::uintptr_t>(o.at)) && o.at != nullptr) {
-                sum += o.passes * o.bytes;
-            }
+        for (operand& o : now_->operands) {
+            if (o.at == nullptr || !given.contains(reinterpret_cast<std::uintptr_t>(o.at))) { continue; }
+            if (known != nullptr && !known->moves(o.is)) { continue; }
+            // A bias that the library does not add is added to what it has written.
+            const bool adds = now_->kind == work_kind::convolution_forward || now_->kind == work_kind::product_forward;
+            sum += (adds && o.is == role::written ? 2 : o.passes) * o.bytes;
+            o.seen = true;
         }
         for (const std::uintptr_t word : given) {
             const auto* const address = reinterpret_cast<const void*>(word); // NOLINT: it is compared, not followed
@@ -134,58 +198,67 @@ private:
         }
         return sum;
     }
-    [[nodiscard]] entry entry_of(const emulated_cuda::work& what) const {
+    [[nodiscard]] entry entry_of(const emulated_cuda::work& what) {
         entry made{.bytes = static_cast<double>(what.bytes), .flops = static_cast<double>(what.flops)};
+        if (now_ != nullptr && what.kernel == nullptr) { now_->is_by_library = true; }
         if (what.call == "copy" || what.call == "fill") {
             made.kind = what.call == "copy" ? work_kind::copies : work_kind::fills;
             return made;
         }
+        made.name = what.kernel == nullptr ? std::string{what.call} : name_of(what.kernel);
         if (now_ == nullptr) { return made; }
         made.kind = now_->kind;
-        const std::string name = name_of(what.kernel);
-        if (what.call == "attention") {
+        if (what.kernel != nullptr) {
+            enter_kernel(what.arguments, made);
+        } else if (what.call == "attention") {
             made.flops = now_->flops;
             made.rate_share = library_attention_rate;
-        } else if (what.kernel != nullptr) {
-            enter_kernel(name, what.arguments, made);
-        }
-        // A kernel may sum sums, from scratch to scratch.
-        if (made.bytes == 0 && name.find("column_sums_kernel<float") == std::string::npos) {
-            throw std::logic_error{"the bytes of a kernel cannot be counted, as it is given none of its operation's: " +
-                                   name};
+            if (now_->by_library.kernels != 0) {
+                made.kernels = now_->by_library.kernels;
+                made.bytes = now_->by_library.bytes;
+            }
         }
         return made;
     }
-    void enter_kernel(const std::string& name, std::span<const std::byte> arguments, entry& made) const {
-        const auto is = [&](std::string_view part) { return name.find(part) != std::string::npos; };
-        if (name.empty() && made.kind != work_kind::loss) {
+    void enter_kernel(std::span<const std::byte> arguments, entry& made) {
+        const auto is = [&](std::string_view part) { return made.name.find(part) != std::string::npos; };
+        if (is("without a name") && made.kind != work_kind::loss) {
             throw std::runtime_error{"a kernel has no name: the program has to export its symbols"};
         }
-        made.bytes = bytes_given(arguments);
-        if (is("reorder_weight")) {
-            made.kind = work_kind::weight_reordering;
-            // Packed weights lie in memory of the backend's: a copy of what is read, or, in half as many bytes, of what
-            // is added to a gradient that is read and written.
-            made.bytes *= is("float, true") ? 1.25 : 2;
+        const auto* const found = std::ranges::find_if(known_kernels, [&](const auto& k) { return is(k.part); });
+        const known_kernel* const known = found == known_kernels.end() ? nullptr : found;
+        const bool attends = made.kind == work_kind::attention_forward || made.kind == work_kind::attention_backward;
+        if (attends && known == nullptr) { throw std::logic_error{"how much of an attention is it? " + made.name}; }
+        made.bytes = bytes_given(arguments, known);
+        if (attends) {
+            made.flops = known->products * now_->flops;
+            made.rate_share = own_attention_rate;
+        } else if (made.kind == work_kind::convolution_wgrad && is("gradient_rows<")) {
+            made.bytes *= 1.25; // it reads and writes floats, and reads half as many bytes that a library has written
         } else if (made.kind == work_kind::convolution_wgrad || made.kind == work_kind::product_wgrad) {
             made.kind = work_kind::column_sums;
         } else if (made.kind == work_kind::convolution_forward || made.kind == work_kind::product_forward) {
-            made.kind = work_kind::pointwise; // a bias that the library does not add
+            made.kind = work_kind::pointwise; // the bias
         } else if (made.kind == work_kind::optimizer && (is("squares") || is("sum_parts"))) {
             made.kind = work_kind::gradient_norm;
             made.bytes /= 2; // it reads what the update reads and writes
-        } else if (is("attention_")) {
-            // In units of the two products of a forward pass: either backward kernel makes the weights and their
-            // gradients again.
-            const double share = is("forward") ? 1 : is("backward_queries") ? 0.6 : is("backward_keys") ? 0.8 : 0;
-            made.flops = share * now_->flops;
-            made.rate_share = own_attention_rate;
         }
+        // Some kernels go from scratch to scratch: sums of sums are among them.
+        const bool may_be_none = is("column_sums_kernel<float") || (known != nullptr && known->moves_scratch_alone());
+        if (made.bytes == 0 && !may_be_none) {
+            throw std::logic_error{"the bytes of a kernel cannot be counted, as it is given none of its operation's: " +
+                                   made.name};
+        }
+    }
+    void refuse(const std::string& why) {
+        if (wrong_.empty()) { wrong_ = why; }
     }
 
     ledger book_;
     bool counts_{};
-    const counted_operation* now_{};
+    std::int64_t calls_{};
+    counted_operation* now_{};
+    std::string wrong_{}; ///< the first work that could not be entered
     std::deque<std::function<void()>> entries_{};
 };
 

@@ -60,7 +60,7 @@ device_optimizer::device_optimizer(std::size_t layers, device_parameters& parame
                                    cudaStream_t stream) :
     adamw_{
         std::make_unique<kernels>(layers, 1, parameters, pulse::train::optimizer_options{.clip_norm = 1.0}, stream)} {
-    adamw_->start(initial, parameters);
+    if (!initial.empty()) { adamw_->start(initial, parameters); }
 }
 device_optimizer::~device_optimizer() = default;
 

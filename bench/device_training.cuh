@@ -32,7 +32,8 @@ struct step_end {
 /// clipped to norm 1, weights keep an average.
 class device_optimizer {
 public:
-    /// For one microbatch a step of a model of so many layers, which begins with `initial` weights.
+    /// For one microbatch a step of a model of so many layers, which begins with `initial` weights;
+    /// none where steps are only counted.
     device_optimizer(std::size_t layers, device_parameters& parameters, std::span<const float> initial,
                      cudaStream_t stream);
     device_optimizer(const device_optimizer&) = delete;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <pulse/hardware/device.hpp>
 
@@ -27,16 +28,14 @@ enum class work_kind : std::uint8_t {
     layer_norm_backward,
     pointwise,
     resampling,
-    weight_reordering, ///< packing of weights for a library, and back of their gradients
-    column_sums,       ///< gradients of biases and of what is added to every pixel
+    column_sums, ///< gradients of biases and of what is added to every pixel
     copies,
     fills,
     loss,
     gradient_norm,
-    optimizer,
-    other ///< what no operation of the step has asked for
+    optimizer
 };
-inline constexpr std::array<std::string_view, 22> work_kinds{"convolution forward",
+inline constexpr std::array<std::string_view, 20> work_kinds{"convolution forward",
                                                              "convolution dgrad",
                                                              "convolution wgrad",
                                                              "product forward",
@@ -50,15 +49,13 @@ inline constexpr std::array<std::string_view, 22> work_kinds{"convolution forwar
                                                              "LayerNorm backward",
                                                              "pointwise",
                                                              "resampling",
-                                                             "weight reordering",
                                                              "column sums",
                                                              "copies",
                                                              "fills",
                                                              "loss",
                                                              "gradient norm",
-                                                             "optimizer",
-                                                             "other"};
-static_assert(work_kinds.size() == static_cast<std::size_t>(work_kind::other) + 1);
+                                                             "optimizer"};
+static_assert(work_kinds.size() == static_cast<std::size_t>(work_kind::optimizer) + 1);
 
 /// Whose step: that of pulse, the least that the list of layers needs, and what torch.compile makes of it.
 enum class party : std::uint8_t { pulse, least, torch };
@@ -72,16 +69,19 @@ struct card {
     double launch_seconds{2e-6};
 };
 
-/// A card of pulse::known_devices that computes in bfloat16. It is assumed that large copies reach nine tenths of the
+/// Names of pulse::known_devices that compute in bfloat16, and their multiprocessors.
+inline constexpr std::array<std::pair<std::string_view, int>, 4> counted_cards{
+    {{"a100-80gb", 108}, {"h100-80gb", 132}, {"h200", 132}, {"rtx-4090", 128}}};
+
+/// One of counted_cards. It is assumed that large copies reach nine tenths of the
 /// maker's figures and large products seven.
 [[nodiscard]] constexpr std::optional<card> find_card(std::string_view name) {
-    const pulse::device* const known = pulse::find_device(name);
-    const int multiprocessors = name == "a100-80gb"                     ? 108
-                                : name == "h100-80gb" || name == "h200" ? 132
-                                : name == "rtx-4090"                    ? 128
-                                                                        : 0;
-    if (known == nullptr || multiprocessors == 0) { return std::nullopt; }
-    return card{multiprocessors, 0.9 * known->memory_gb_per_s * 1e9, 0.7 * known->tflops_16 * 1e12};
+    for (const auto& [known, multiprocessors] : counted_cards) {
+        if (known != name) { continue; }
+        const pulse::device& of = *pulse::find_device(name);
+        return card{multiprocessors, 0.9 * of.memory_gb_per_s * 1e9, 0.7 * of.tflops_16 * 1e12};
+    }
+    return std::nullopt;
 }
 
 struct work_amount {

@@ -65,6 +65,7 @@ public:
     }
     void optimize() {}
     [[nodiscard]] const double* loss() const { return loss_.data(); }
+    [[nodiscard]] const pulse::cuda::device_memory<scalar>& target() const { return target_; }
     /// The prediction of the first step.
     [[nodiscard]] signature prediction() const {
         signature made;

@@ -1,14 +1,34 @@
-// Whether a step that is counted has the kernels that it runs where they are run: the same program on the same device.
+// Whether a step that is counted has the kernels that it runs where they are run, the same program on the same device,
+// and operations the bytes that a hand counts.
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 
 #include <emulated/runtime.hpp>
 
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/stream.cuh>
+
 #include "../blocks_count.hpp"
+#include "../counted_operations.hpp"
 #include "../ledger.hpp"
 #include "../training_step.hpp"
 
 namespace {
+
+using pulse_bench::party;
+using pulse_bench::work_kind;
+using scalar = pulse_bench::counted_operations::scalar;
+template <class T>
+using memory = pulse::cuda::device_memory<T>;
+
+constexpr pulse_bench::card plain_card{emulated_cuda::multiprocessors, 1e12, 1e12};
+int failed = 0;
+
+void check(const char* what, double found, double wanted) {
+    std::printf("%s: %.0f, by hand %.0f\n", what, found, wanted);
+    failed += found == wanted ? 0 : 1;
+}
 
 /// Of a run of so many steps and three before them.
 std::int64_t kernels_of(int rounds) {
@@ -18,14 +38,90 @@ std::int64_t kernels_of(int rounds) {
     return emulated_cuda::executed_kernels() - before;
 }
 
+/// What pulse does where something is asked of the backend.
+pulse_bench::ledger book_of(const std::function<void(pulse_bench::counted_operations&)>& ask) {
+    pulse_bench::work_counter counter{plain_card};
+    const emulated_cuda::counting counted{
+        {.note = [&](const emulated_cuda::work& what) { return counter.note(what); }}};
+    const pulse::cuda::stream main;
+    {
+        pulse_bench::counted_operations math{main.get(), counter};
+        counter.start();
+        ask(math);
+        math.synchronize();
+    }
+    return counter.finished();
+}
+
+double bytes_of(const pulse_bench::ledger& book, work_kind kind) { return book.of(party::pulse, kind).bytes; }
+
+void check_norm() {
+    constexpr int pixels = 96 * 96; // too many to stay in shared memory
+    constexpr int channels = 320;
+    constexpr double n = pixels * channels;
+    const auto book = book_of([](auto& math) {
+        const memory<scalar> x(pixels * channels), dy(pixels * channels), affine(2 * channels);
+        const memory<float> statistics(64), gradients(2 * channels);
+        memory<scalar> dx(pixels * channels);
+        math.group_norm_backward({.channels = channels, .groups = 32, .pixels = pixels}, 1, x.data(), nullptr,
+                                 affine.data(), affine.data() + channels, statistics.data(), dy.data(), dx.data(),
+                                 nullptr, const_cast<float*>(gradients.data()),
+                                 const_cast<float*>(gradients.data()) + channels, pulse::into::write);
+    });
+    // x and dy for the sums; x, dy and dx; both gradients read and written
+    check("GroupNorm backward", bytes_of(book, work_kind::group_norm_backward), 2 * 2 * n + 3 * 2 * n + 16 * channels);
+}
+
+void check_attention() {
+    constexpr int tokens = 1024;
+    constexpr int keys = 77; // few: the queries are cut into parts
+    constexpr int width = 2 * 64;
+    const auto book = book_of([](auto& math) {
+        const memory<scalar> q(tokens * width), k(keys * width), v(keys * width), o(tokens * width);
+        memory<scalar> dout(tokens * width), dq(tokens * width), dk(keys * width), dv(keys * width);
+        const memory<float> lse(2 * tokens);
+        math.attention_backward({tokens, 2, 64, keys}, 1, q.data(), k.data(), v.data(), o.data(), lse.data(),
+                                dout.data(), dq.data(), dk.data(), dv.data());
+    });
+    // o, dout; q, dout, k, v, dk, dv; q, dout, k, v, dq
+    constexpr double wanted = 2.0 * width * ((2 + 2 + 3) * tokens + (4 + 2) * keys);
+    check("attention backward", bytes_of(book, work_kind::attention_backward), wanted);
+    check("its FLOP", book.of(party::pulse, work_kind::attention_backward).flops, 7 * 2.0 * tokens * keys * width);
+    check("its kernels", book.of(party::pulse, work_kind::attention_backward).kernels, 4);
+}
+
+void check_convolution() {
+    constexpr pulse::conv2d_shape s{.in_channels = 64, .out_channels = 32, .in_height = 16, .in_width = 16};
+    const std::int64_t x_size = s.in_elements();
+    const std::int64_t y_size = s.out_elements();
+    const std::int64_t w_size = s.weight_elements();
+    const auto book = book_of([&](auto& math) {
+        const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+        const memory<scalar> x(size(x_size)), w(size(w_size)), bias(32);
+        memory<scalar> y(size(y_size));
+        memory<float> dw(size(w_size)), dbias(32);
+        math.conv2d(s, 1, x.data(), w.data(), bias.data(), y.data(), pulse::into::write);
+        math.conv2d_backward_weight(s, 1, x.data(), y.data(), dw.data(), dbias.data());
+    });
+    const auto all = static_cast<double>(x_size + y_size + w_size);
+    check("convolution with bias",
+          bytes_of(book, work_kind::convolution_forward) + bytes_of(book, work_kind::pointwise), 2 * all + 2 * 32);
+    // the library's gradient in bfloat16; read again, that in float read and written
+    check("convolution wgrad", bytes_of(book, work_kind::convolution_wgrad),
+          2 * all + 10 * static_cast<double>(w_size));
+}
+
 } // namespace
 
 int main() {
-    constexpr std::int64_t runtime_copies = 3; // of the input, the sums of squares and the loss: they are no kernels
     const std::int64_t run = kernels_of(2) - kernels_of(1);
-    const pulse_bench::counted_step found = pulse_bench::count_small(1, {emulated_cuda::multiprocessors, 1e12, 1e12});
-    const auto counted =
-        static_cast<std::int64_t>(found.book.total(pulse_bench::party::pulse).kernels) - runtime_copies;
-    std::printf("%lld kernels run, %lld counted\n", static_cast<long long>(run), static_cast<long long>(counted));
-    return run == counted && run > 0 ? 0 : 1;
+    const pulse_bench::counted_step found = pulse_bench::count_small(1, plain_card);
+    const auto counted = static_cast<std::int64_t>(found.book.total(party::pulse).kernels) - found.runtime_calls;
+    check("kernels", static_cast<double>(counted), static_cast<double>(run));
+    // prediction, target and gradient; room for 65 sums, twice
+    check("loss", bytes_of(found.book, work_kind::loss), 3 * 2 * 4 * 8 * 8 + 2 * 65 * 8);
+    check_norm();
+    check_attention();
+    check_convolution();
+    return failed == 0 && run > 0 ? 0 : 1;
 }

@@ -1,6 +1,7 @@
 #include <emulated/machine.hpp>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <emulated/runtime.hpp>
 
@@ -192,7 +193,16 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cuda
 
 void count_on(counted_device counted) {
     const std::scoped_lock lock(the().guard);
+    const auto has_work = [](const CUstream_st& stream) { return !stream.operations.empty(); };
+    if (!the().memory.empty() || has_work(the().default_stream) ||
+        std::ranges::any_of(the().streams, [&](cudaStream_t stream) { return has_work(*stream); })) {
+        throw std::logic_error{"count_on: memory is allocated, or a stream has work"};
+    }
     the().counted = std::move(counted);
+}
+counting::~counting() {
+    const std::scoped_lock lock(the().guard);
+    the().counted = {};
 }
 
 void set_shared_bytes_limit(std::size_t bytes) {

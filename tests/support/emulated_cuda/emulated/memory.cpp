@@ -62,7 +62,7 @@ void release(void* memory, bool device) {
     drain();
     deferring(run_all);
 #if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(memory, found->second.bytes);
+    if (!found->second.untouched) { ASAN_UNPOISON_MEMORY_REGION(memory, found->second.bytes); }
 #endif
     (device ? the().device_bytes : the().pinned_bytes) -= found->second.bytes;
     const allocation gone = found->second;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -48,8 +49,18 @@ struct counted_device {
     std::size_t memory_bytes{emulated_cuda::memory_bytes};
     std::function<std::function<void()>(const work&)> note{};
 };
-/// The process's device from now on, where nothing is allocated and no stream has work; without a note, one that works.
+/// The process's device from now on; without a note, one that works. Throws std::logic_error where memory is allocated
+/// or a stream has work.
 void count_on(counted_device counted);
+
+/// While one lives, the process's device is a counted one; then one that works.
+class counting {
+public:
+    explicit counting(counted_device on) { count_on(std::move(on)); }
+    counting(const counting&) = delete;
+    counting& operator=(const counting&) = delete;
+    ~counting();
+};
 
 /// Bytes of the allocation that begins at an address; 0: none does.
 [[nodiscard]] std::int64_t allocated_bytes(const void* address);

@@ -1,5 +1,5 @@
-"""Whether a training step still does what ledger.txt says of it: PROGRAM counts steps (bench_blocks --count), and of each
-kind of pulse's work, kernels, bytes and FLOP have to be within 1 % of the table. --write writes it."""
+"""Whether a training step still does what ledger.txt says of it: PROGRAM counts steps (bench_blocks --count), and of
+each kind of pulse's work, kernels, bytes and FLOP have to be within 1 % of the table. --write writes it."""
 
 import argparse
 import json

@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <emulated/runtime.hpp>
 
+#include <pulse/cuda/error.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/products.cuh>
@@ -34,22 +36,16 @@ struct counting {
     };
     std::vector<seen> given{}; ///< to streams
     std::vector<seen> done{};
-
-    counting() {
-        emulated_cuda::count_on({.multiprocessors = 132,
-                                 .memory_bytes = std::size_t{1} << 44U,
-                                 .note = [this](const emulated_cuda::work& what) -> std::function<void()> {
-                                     seen now{std::string{what.call}, what.bytes, what.flops};
-                                     if (what.kernel != nullptr) {
-                                         now = {"kernel", static_cast<std::int64_t>(what.arguments.size()), 0};
-                                     }
-                                     given.push_back(now);
-                                     return [this, now] { done.push_back(now); };
-                                 }});
-    }
-    counting(const counting&) = delete;
-    counting& operator=(const counting&) = delete;
-    ~counting() { emulated_cuda::count_on({}); }
+    emulated_cuda::counting device{{.multiprocessors = 132,
+                                    .memory_bytes = std::size_t{1} << 44U,
+                                    .note = [this](const emulated_cuda::work& what) -> std::function<void()> {
+                                        seen now{std::string{what.call}, what.bytes, what.flops};
+                                        if (what.kernel != nullptr) {
+                                            now = {"kernel", static_cast<std::int64_t>(what.arguments.size()), 0};
+                                        }
+                                        given.push_back(now);
+                                        return [this, now] { done.push_back(now); };
+                                    }}};
 };
 
 } // namespace
@@ -86,6 +82,18 @@ TEST_CASE("a counted device does nothing with its memory, and works again when i
     cuda::launch(halve_kernel<float>, 1, 1, 0, main.get(), x.data(), x.data());
     main.synchronize();
     CHECK(emulated_cuda::executed_kernels() == before + 1);
+}
+
+TEST_CASE("a device does not begin to count where memory is allocated or a stream has work") {
+    const cuda::stream main;
+    {
+        const cuda::device_memory<float> x{1};
+        CHECK_THROWS_AS(emulated_cuda::count_on({}), std::logic_error);
+    }
+    cuda::check(cudaLaunchHostFunc(
+                    main.get(), [](void*) {}, nullptr),
+                "cudaLaunchHostFunc");
+    CHECK_THROWS_AS(emulated_cuda::count_on({}), std::logic_error);
 }
 
 TEST_CASE("a graph's work is counted in each replay, what is read of pageable memory when it is asked for") {

@@ -8,7 +8,8 @@
 //                [--python FILE] [--script FILE] [--markdown] [--json FILE]
 //   bench_blocks --count [--card NAME] [--batch 1 4] [--only TEXT...] [--quick] [--markdown] [--json FILE]
 // With --count it calls no device: it counts what a training step of each UNet gives one to do, by kind, beside the
-// least and beside torch.compile's step, and estimates the times on a card (counted_work.hpp).
+// least and beside torch.compile's step, and estimates what an H100's kernels take at a card's rates
+// (counted_work.hpp).
 // Exit status: 0 measured, 1 failed or something is wrong, 2 refused, 77 no GPU.
 #include <algorithm>
 #include <cstdio>
@@ -274,9 +275,11 @@ int main(int argc, char** argv) {
     pulse_bench::count_options counted;
     bool counts = false;
     CLI::Option* const count = app.add_flag("--count", counts, "count the work of training steps, without a device");
-    app.add_option("--card", counted.card, "the card whose times --count estimates")
+    std::vector<std::string> cards;
+    for (const auto& known : pulse_bench::counted_cards) { cards.emplace_back(known.first); }
+    app.add_option("--card", counted.card, "what --count estimates times of: an H100's kernels at this card's rates")
         ->needs(count)
-        ->check(CLI::IsMember({"a100-80gb", "h100-80gb", "h200", "rtx-4090"}));
+        ->check(CLI::IsMember(cards));
     CLI::Option* const batches = app.add_option("--batch", options.blocks.batches, "samples of a microbatch");
     batches->check(CLI::PositiveNumber);
     app.add_option("--part", parts, "what is measured")
@@ -293,11 +296,16 @@ int main(int argc, char** argv) {
         ->excludes(count)
         ->check(CLI::IsMember({"eager", "compile", "graphs", "none"}));
     app.add_option("--torch-device", options.torch.device, "where PyTorch runs; on the CPU it shows who agrees")
+        ->excludes(count)
         ->check(CLI::IsMember({"cuda", "cpu"}));
     app.add_option("--torch-precision", options.torch.precision, "of a step in PyTorch, see blocks_peer.py")
+        ->excludes(count)
         ->check(CLI::IsMember({"master", "autocast"}));
-    app.add_option("--python", options.torch.python, "the Python that has PyTorch")->check(CLI::ExistingFile);
+    app.add_option("--python", options.torch.python, "the Python that has PyTorch")
+        ->excludes(count)
+        ->check(CLI::ExistingFile);
     app.add_option("--script", options.torch.script, "blocks_peer.py, where it is not where it was when this was built")
+        ->excludes(count)
         ->check(CLI::ExistingFile);
     app.add_flag("--markdown", options.markdown, "print Markdown");
     app.add_option("--json", options.json_file, "write the figures here");

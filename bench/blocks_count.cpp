@@ -87,7 +87,7 @@ int count_blocks(const count_options& options, char**) {
             std::printf("\nstep %s, batch %d, %.1f M parameters\n", model.name, batch,
                         static_cast<double>(found.parameters) * 1e-6);
             print_step(found.book, options.markdown);
-            std::printf("estimated: %.2f ms, %.2f times the least; %.2f times as fast as torch.compile\n", pulse * 1e3,
+            std::printf("estimated: %.2f ms, %.2f times the least; %.1f times as fast as torch.compile\n", pulse * 1e3,
                         pulse / found.book.total(party::least).seconds, ratio);
             std::fflush(stdout);
             steps.push_back({{"model", model.name},

@@ -28,9 +28,9 @@ struct convolution_size {
 /// device_operations, each of which says to a work_counter what it is asked to do, and enters beside what pulse does:
 /// the least with gradients in float, one kernel that reads its inputs and writes its outputs once unless said
 /// otherwise; and what torch.compile is taken to run of a UNet in bfloat16 on weights in float, channels last: a model
-/// of its fusion, which no run has confirmed. It writes gradients in bfloat16, and may be below the least there. Biases'
-/// gradients and reductions take it a kernel and, where there are many rows, a second one: 1.5. Additions are fused into
-/// the normalisation or product that reads the sum.
+/// of its fusion, which no run has confirmed. It writes gradients in bfloat16, and may be below the least there.
+/// Reductions, biases' gradients among them, take it a kernel and, where there are many rows, a second one: 1.5.
+/// Additions are fused into the normalisation or product that reads the sum.
 class counted_operations : public device_operations {
 public:
     using conv_shape = pulse::conv2d_shape;

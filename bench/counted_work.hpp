@@ -56,7 +56,7 @@ struct counted_operation {
     std::vector<operand> operands{};
     double flops{};          ///< of an attention
     taken by_library{};      ///< an attention's backward pass in cuDNN, where kernels are more than calls
-    bool is_by_library{};    ///< a library, which does not say what it is given, has moved operands
+    bool is_by_library{};    ///< a library or a copy, of whose operands nothing is known, had part in it
     bool owns_allocations{}; ///< kernels read and write the whole of what begins at an address that is no operand's
 
     [[nodiscard]] double least_bytes() const {

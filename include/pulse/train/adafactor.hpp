@@ -54,6 +54,10 @@ struct adafactor_factors {
 ///
 /// Sums go in order, so that the same tensor takes the same step wherever it lies.
 ///
+/// Matrices and vectors take the step of transformers' Adafactor without scaled parameters and relative steps. A
+/// convolution is taken as the matrix of its first extent and the rest (parameter::matrix_rows); transformers factors
+/// each 3x3 slice of it.
+///
 /// Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost" (2018), algorithms 4 and
 /// 5 with relative step sizes and parameter scaling off, and decoupled weight decay.
 inline void adafactor_step(const adafactor_factors& f, std::span<float> w, std::span<const float> g,
@@ -107,35 +111,37 @@ inline void adafactor_step(const adafactor_factors& f, std::span<float> w, std::
     }
 }
 
-/// The means of the rows and columns of second moments `v`; of a vector they are `v`.
-inline void factor_moments(std::span<const float> v, std::size_t rows, std::span<float> second) {
-    if (rows == 0) { std::copy(v.begin(), v.end(), second.begin()); }
-    const std::size_t columns = rows == 0 ? 0 : v.size() / rows;
+/// The means of the rows and columns of AdamW's second moments `v`, of a vector `v` itself, without the bias that AdamW
+/// corrects: `correction` is its 1 - beta2^t.
+inline void factor_moments(std::span<const float> v, std::size_t rows, std::span<float> second, double correction) {
+    const std::size_t columns = rows == 0 ? v.size() : v.size() / rows;
+    const std::size_t lines = rows == 0 ? 1 : rows;
     std::vector<double> column(columns);
-    for (std::size_t i = 0; i != rows; ++i) {
+    for (std::size_t i = 0; i != lines; ++i) {
         double row = 0;
         for (std::size_t j = 0; j != columns; ++j) {
             row += static_cast<double>(v[i * columns + j]);
             column[j] += static_cast<double>(v[i * columns + j]);
         }
-        second[i] = static_cast<float>(row / static_cast<double>(columns));
+        if (rows != 0) { second[i] = static_cast<float>(row / static_cast<double>(columns) / correction); }
     }
     for (std::size_t j = 0; j != columns; ++j) {
-        second[rows + j] = static_cast<float>(column[j] / static_cast<double>(rows));
+        second[rows + j] = static_cast<float>(column[j] / static_cast<double>(lines) / correction);
     }
 }
 
-/// The second moments that such means stand for: row mean times column mean over the mean of the row means.
-inline void expand_moments(std::span<const float> second, std::size_t rows, std::span<float> v) {
-    if (rows == 0) { std::copy(second.begin(), second.end(), v.begin()); }
-    const std::size_t columns = rows == 0 ? 0 : v.size() / rows;
+/// AdamW's second moments for such means, with the bias: `correction` times row mean times column mean over the mean of
+/// the row means.
+inline void expand_moments(std::span<const float> second, std::size_t rows, std::span<float> v, double correction) {
+    const std::size_t columns = rows == 0 ? v.size() : v.size() / rows;
+    const std::size_t lines = rows == 0 ? 1 : rows;
     double mean = 0;
     for (std::size_t i = 0; i != rows; ++i) { mean += static_cast<double>(second[i]); }
-    mean /= static_cast<double>(rows);
-    for (std::size_t i = 0; i != rows; ++i) {
-        const double row = mean == 0 ? 0 : static_cast<double>(second[i]) / mean;
+    mean /= static_cast<double>(lines);
+    for (std::size_t i = 0; i != lines; ++i) {
+        const double row = rows == 0 ? 1 : mean == 0 ? 0 : static_cast<double>(second[i]) / mean;
         for (std::size_t j = 0; j != columns; ++j) {
-            v[i * columns + j] = static_cast<float>(row * static_cast<double>(second[rows + j]));
+            v[i * columns + j] = static_cast<float>(correction * row * static_cast<double>(second[rows + j]));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -68,9 +69,9 @@ template <class State>
 
 /// Makes room for moments of the other form where a rank_state has not those that are asked for, with what those that
 /// it has stand for: means of rows and columns are of the second moments, which are their product over the mean; the
-/// first ones are 0.
+/// first ones are 0. `correction`: AdamW's, of the bias of second moments.
 template <class Model, class Blocks>
-void set_form(train::rank_state& state, const Blocks& blocks, bool factored) {
+void set_form(train::rank_state& state, const Blocks& blocks, bool factored, double correction) {
     if (is_factored(state) == factored) { return; }
     std::vector<float> made;
     std::size_t from = 0;
@@ -83,7 +84,8 @@ void set_form(train::rank_state& state, const Blocks& blocks, bool factored) {
             made.resize(to + (factored ? means : n));
             const auto read = std::span{std::as_const(state.second_moment)}.subspan(from, factored ? n : means);
             const auto written = std::span{made}.subspan(to);
-            factored ? train::factor_moments(read, rows, written) : train::expand_moments(read, rows, written);
+            factored ? train::factor_moments(read, rows, written, correction)
+                     : train::expand_moments(read, rows, written, correction);
             from += read.size();
         }
     }
@@ -126,21 +128,28 @@ void add_ranges(std::vector<train::tensor_range<T>>& to, const Blocks& blocks, S
     }
 }
 
-/// Reads what a rank keeps of a backbone, whatever the form of the moments in the checkpoint is.
+/// Reads what a rank keeps of a backbone, whatever the form of the moments in the checkpoint is. `beta2` is AdamW's, to
+/// go from one form to the other.
 template <class Model, class Backbone, class Blocks>
 [[nodiscard]] train::rank_state read_backbone_state(train::checkpoint_reader& reader, Backbone& of,
-                                                    const Blocks& blocks, std::string_view prefix = {}) {
+                                                    const Blocks& blocks, double beta2,
+                                                    const std::string& prefix = {}) {
+    const train::training_state& from = reader.state();
+    const std::int64_t applied = from.step - loss_scale_in(from.config, prefix).skipped_steps;
+    // Before the first update all moments are 0, whatever they are divided by.
+    const double correction = applied < 1 ? 1.0 : 1.0 - std::pow(beta2, static_cast<double>(applied));
     train::rank_state kept = of.read_state();
     const bool factored = is_factored(kept);
-    const std::string_view rows =
-        train::detail::tensor_prefixes[static_cast<std::size_t>(train::tensor_part::row_means)];
-    set_form<Model>(kept, blocks, std::ranges::any_of(reader.manifest().tensors, [&](const auto& entry) {
-                        return entry.name.starts_with(rows);
-                    }));
+    const std::string_view first =
+        train::detail::tensor_prefixes[static_cast<std::size_t>(train::tensor_part::first_moment)];
+    set_form<Model>(kept, blocks,
+                    std::ranges::none_of(reader.manifest().tensors,
+                                         [&](const auto& entry) { return entry.name.starts_with(first); }),
+                    correction);
     std::vector<train::tensor_range<float>> ranges;
     add_ranges<Model>(ranges, blocks, kept, prefix);
     reader.read(ranges);
-    set_form<Model>(kept, blocks, factored);
+    set_form<Model>(kept, blocks, factored, correction);
     return kept;
 }
 
@@ -211,8 +220,8 @@ void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& fol
     train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
     const train::training_state& from = reader.state();
     detail::require_resumable(trained, from, folder);
-    const train::rank_state kept =
-        detail::read_backbone_state<Model>(reader, trained, trained.runner().parameters().blocks());
+    const train::rank_state kept = detail::read_backbone_state<Model>(
+        reader, trained, trained.runner().parameters().blocks(), trained.options().adamw.beta2);
     trained.set_state(kept, from.step, from.position);
     trained.loss_scale().resume(detail::loss_scale_in(from.config));
 }
@@ -223,8 +232,10 @@ void resume_trainer(cascade_trainer<First, Second, B>& trained, const std::files
     detail::require_resumable(trained, from, folder);
     auto& first = trained.first();
     auto& second = trained.second();
-    const auto kept = detail::read_backbone_state<First>(reader, first, first.parameters().blocks(), "first.");
-    const auto other = detail::read_backbone_state<Second>(reader, second, second.parameters().blocks(), "second.");
+    const double beta2 = trained.options().adamw.beta2;
+    const auto kept = detail::read_backbone_state<First>(reader, first, first.parameters().blocks(), beta2, "first.");
+    const auto other =
+        detail::read_backbone_state<Second>(reader, second, second.parameters().blocks(), beta2, "second.");
     trained.set_state(kept, other, from.step, from.position);
     first.loss_scale().resume(detail::loss_scale_in(from.config, "first."));
     second.loss_scale().resume(detail::loss_scale_in(from.config, "second."));

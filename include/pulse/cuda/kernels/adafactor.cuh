@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <pulse/core/error.hpp>
 #include <pulse/cuda/kernels/adamw.cuh>
 #include <pulse/cuda/kernels/adamw_blocks.cuh>
 #include <pulse/cuda/kernels/divider.cuh>
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(adafactor_threads)
     }
 }
 
-/// block_sum for every thread.
+/// block_sum for every thread, behind which both may be called again at once.
 template <class T>
 __device__ T block_sum_for_all(T value) {
     __shared__ T sum;
@@ -116,7 +117,6 @@ __global__ void __launch_bounds__(adafactor_threads)
         const auto moved = static_cast<double>(adafactor_update(f, s, gradients[i], second, root, i));
         sum = fma(moved, moved, sum);
     }
-    __syncthreads(); // root_of_rows has summed, too
     sum = block_sum(sum);
     if (threadIdx.x == 0) { parts[blockIdx.x] = sum; }
 }
@@ -127,7 +127,6 @@ __global__ void __launch_bounds__(adafactor_threads)
                      const double* parts, int part_count, random_key key) {
     const train::update_arrays<T>& a = arrays;
     const float root = root_of_rows(s, a.second_moment);
-    __syncthreads();
     const double squares = block_sum_for_all(static_cast<int>(threadIdx.x) < part_count ? parts[threadIdx.x] : 0.0);
     const double excess = sqrt(squares / static_cast<double>(s.size)) / f.clip;
     const auto step_size = static_cast<float>(f.learning_rate / (excess > 1.0 ? excess : 1.0));
@@ -141,7 +140,7 @@ __global__ void __launch_bounds__(adafactor_threads)
 
 /// One Adafactor step on a tensor of less than 2^31 elements, as train::adafactor_step, and what adamw_blocks does of
 /// averages and weights; gradients are 0 afterwards. Sums are in an order that the shape gives. `parts` has room for
-/// update_parts.
+/// update_parts. Throws input_error for more elements.
 ///
 /// Reads the gradient of each weight four times and moves else what adamw_blocks does, but for moments.
 template <class T>
@@ -149,6 +148,7 @@ void adafactor(const queue& on, const optimizer_update& now, const train::update
     if (arrays.size == 0) { return; }
     static_assert(update_parts <= adafactor_threads, "each part is a thread's");
     const auto size = static_cast<std::int64_t>(arrays.size);
+    if (size >= std::int64_t{1} << 31) { throw input_error("adafactor: elements of a tensor must be below 2^31"); }
     const auto rows = static_cast<std::int64_t>(arrays.rows);
     const std::int64_t columns = rows == 0 ? size : size / rows;
     const factored_shape shape{size, rows, divider{columns}};

@@ -155,15 +155,15 @@ public:
 
 private:
     constexpr void list(std::string_view name, std::string_view suffix, std::initializer_list<int> dims) {
-        std::int64_t count = 1;
-        for (const int d : dims) { count *= d; }
-        sizes_.kept.parameters += count;
-        sizes_.factored +=
-            factored_elements(count, dims.size() < 2 || count == 0 ? std::int64_t{0} : std::int64_t{*dims.begin()});
+        parameter shape{};
+        for (const int d : dims) { shape.dims[static_cast<std::size_t>(shape.rank++)] = d; }
+        sizes_.kept.parameters += shape.elements();
+        sizes_.factored += factored_elements(shape.elements(), shape.matrix_rows());
         ++sizes_.parameter_count;
         if (next_ == nullptr) { return; }
         write_name(next_->name, name, suffix);
-        for (const int d : dims) { next_->dims[static_cast<std::size_t>(next_->rank++)] = d; }
+        next_->dims = shape.dims;
+        next_->rank = shape.rank;
         ++next_;
     }
     /// Writes the whole name of what the layer calls `name`, and `suffix`, into an empty label; gives its length. The

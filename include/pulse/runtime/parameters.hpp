@@ -151,7 +151,7 @@ private:
                 found.push_back({at + t.rows, t.size / t.rows, window->channels, window->taps});
                 ++window;
             }
-            at += t.rows == 0 ? t.size : t.rows + t.size / t.rows;
+            at += factored_elements(t.size, t.rows);
         }
         return found;
     }

@@ -30,7 +30,7 @@ inline void append_windows(std::span<const parameter> tensors, std::size_t first
         const auto size = static_cast<std::size_t>(p.elements());
         const auto channels = static_cast<std::size_t>(p.dims[1]);
         const auto taps = static_cast<std::size_t>(p.rank == 4 ? p.dims[2] * p.dims[3] : 1);
-        if (taps > 1 && channels > 1) { to.push_back({first, size, channels, taps}); }
+        if (size != 0 && taps > 1 && channels > 1) { to.push_back({first, size, channels, taps}); }
         first += size;
     }
 }

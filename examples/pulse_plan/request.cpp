@@ -11,6 +11,7 @@
 #include <pulse/hardware/json.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/partition/merge_layers.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/json.hpp>
 #include <pulse/tune/cascade_plan.hpp>
@@ -69,13 +70,7 @@ pulse::plan_request request_of(const arguments& a) {
 /// Throws input_error naming the file that does not say what factored moments take.
 pulse::cost_table profile_of(const std::string& file, const pulse::plan_request& asked) {
     pulse::cost_table costs = pulse::load_profile(file);
-    for (const pulse::layer_cost& layer : costs.layers) {
-        if (asked.optimizer.moments == pulse::moment_form::factored && layer.parameter_bytes > 0 &&
-            layer.factored_elements == 0) {
-            throw pulse::input_error(file + ": layers: " + layer.name.str() +
-                                     ": factored_elements is missing, which --optimizer adafactor needs");
-        }
-    }
+    pulse::check_moments(asked.optimizer, costs, file);
     return costs;
 }
 

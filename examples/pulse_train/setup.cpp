@@ -31,6 +31,7 @@
 #include <pulse/plan/json.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/optimizer_form.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/join_costs.hpp>
@@ -50,8 +51,16 @@ namespace pulse_train {
 
 namespace {
 
+/// What a profile need not say of its layers becomes that of the model.
+void fill_factored(pulse::cost_table& read, const pulse::cost_table& blank) {
+    for (std::size_t l = 0; l != std::min(read.layers.size(), blank.layers.size()); ++l) {
+        std::int64_t& factored = read.layers[l].factored_elements;
+        if (factored == 0) { factored = blank.layers[l].factored_elements; }
+    }
+}
+
 /// Throws input_error naming the file unless a profile has the layers and the bytes of the model.
-void require_same_bytes(pulse::cost_table& read, const pulse::cost_table& blank, const std::string& file) {
+void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& blank, const std::string& file) {
     const auto refuse = [&](const std::string& what) {
         throw pulse::input_error{file + ": " + what + " not those of --model on --backend"};
     };
@@ -63,8 +72,6 @@ void require_same_bytes(pulse::cost_table& read, const pulse::cost_table& blank,
     pulse::cost_table same = with_times(blank, read);
     same.frozen = read.frozen;
     for (std::size_t l = 0; l != same.layers.size(); ++l) {
-        std::int64_t& factored = read.layers[l].factored_elements; // which a profile need not say
-        if (factored == 0) { factored = same.layers[l].factored_elements; }
         if (read.layers[l] != same.layers[l]) {
             refuse("layers[" + std::to_string(l) + "]: its name or its bytes are");
         }
@@ -265,7 +272,9 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
         pulse::cost_table read;
         if (!a.profile.empty()) {
             read = from.costs.begin()->second.front();
-            require_same_bytes(read, blank(read.microbatch_size, first), a.profile);
+            const pulse::cost_table bytes = blank(read.microbatch_size, first);
+            fill_factored(read, bytes);
+            require_same_bytes(read, bytes, a.profile);
             read.frozen = from.frozen;
         }
         asked.extent = first;
@@ -289,6 +298,9 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
                                      (a.planning.self_conditioning ? "given" : "not given")};
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
+        if (in.kept.sharded && in.kept.form.moments == pulse::moment_form::factored) {
+            throw pulse::input_error{std::string{"--shard-optimizer: "} + pulse::unshared_moments};
+        }
         if (from.frozen.empty()) {
             const auto clear = [](pulse::plan& made) {
                 made.frozen_tasks.clear();
@@ -304,10 +316,6 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
     }
     if (a.planning.sharded_optimizer == true && in.plan.data_degree < 2) {
         throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
-    }
-    if (in.kept.sharded && in.kept.form.moments == pulse::moment_form::factored) {
-        throw pulse::input_error{
-            "--shard-optimizer: adafactor's state is of whole tensors, which replicas do not share"};
     }
     in.costs = measured(in.plan.microbatch_size, first);
     for (pulse::planned_extent& other : in.others) { other.costs = measured(in.plan.microbatch_size, other.extent); }

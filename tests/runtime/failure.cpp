@@ -280,6 +280,10 @@ TEST_CASE("an executor refuses costs whose bytes are not the model's, by field")
                 contains(refused([&](cost_table& c) { c.layers[l].workspace_bytes = wrong; }), at + "workspace_bytes"));
             CHECK(contains(refused([&](cost_table& c) { c.layers[l].output_bytes = wrong; }), at + "output_bytes"));
         }
+        if (wrong != 0) {
+            CHECK(contains(refused([&](cost_table& c) { c.layers[3].factored_elements = wrong; }),
+                           "layers[3].factored_elements"));
+        }
         CHECK(contains(refused([&](cost_table& c) { c.input_bytes = wrong; }), "input_bytes"));
         CHECK(contains(refused([&](cost_table& c) { c.conditioning_bytes = wrong; }), "conditioning_bytes"));
         CHECK(contains(refused([&](cost_table& c) { c.skips[1].bytes = wrong; }), "skips[1].bytes"));

@@ -299,6 +299,10 @@ TEST_CASE("factored moments train to the same bits on any plan, in the memory th
         CHECK((run(draw(2, 2, 9), 2, resume).losses[0] == replicated.losses[2]));
     }
     CHECK_THROWS_AS(run(draw(1, 2, 1, true, {.moments = moment_form::factored}), 1), input_error);
+    planned made = draw(1, 1, 1, false, {.moments = moment_form::factored});
+    made.costs.layers[1].factored_elements = 0;
+    CHECK_THROWS_WITH_AS(run(made, 1), doctest::Contains(": factored_elements is missing, which adafactor needs"),
+                         input_error);
 }
 
 namespace {

@@ -128,6 +128,22 @@ TEST_CASE("factored moments are planned for as floats of rows and columns, and a
     std::int64_t saved = 0;
     for (std::size_t d = 0; d != bytes.size(); ++d) { saved += usual[d] - bytes[d]; }
     CHECK(saved == 8 * elements - 4 * means);
+
+    const cost_source costs_without = [](int samples) {
+        cost_table costs = costs_of(samples);
+        for (layer_cost& layer : costs.layers) { layer.factored_elements = 0; }
+        return costs;
+    };
+    const auto refused = [](const auto& act) {
+        try {
+            act();
+        } catch (const input_error& e) { return std::string{e.what()}; }
+        return std::string{};
+    };
+    const std::string why =
+        "costs: layers: " + found.costs.layers[0].name.str() + ": factored_elements is missing, which adafactor needs";
+    CHECK(refused([&] { static_cast<void>(plan_for(costs_without, asked)); }) == why);
+    CHECK(refused([&] { static_cast<void>(plan_for(costs_without(2), asked)); }) == why);
 }
 
 TEST_CASE("a request with every field given is one candidate: the tuner's row, and what plan_candidate makes of it") {

@@ -2,12 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
 
 namespace pulse {
 
@@ -49,8 +52,8 @@ struct parameter_memory {
 
     /// Of one parameter, where replicas share nothing.
     [[nodiscard]] constexpr int total_bytes() const noexcept { return scalar_bytes + gradient_bytes + state_bytes; }
-    /// What an optimizer's step reads and writes of one parameter: all but the gradient, which it reads, twice; for
-    /// sums of rows, of columns and of the update, Adafactor reads the gradient three times more.
+    /// What an optimizer's step reads and writes of one parameter: all of it twice, but the gradient once to read it.
+    /// Adafactor needs sums of rows, of columns and of the update: it reads the gradient four times in all.
     [[nodiscard]] constexpr int moved_bytes() const noexcept {
         return 2 * total_bytes() + (form.moments == moment_form::factored ? 2 : -1) * gradient_bytes;
     }
@@ -80,6 +83,9 @@ struct parameter_memory {
             .form = form};
 }
 
+/// Why replicas keep all of factored moments each.
+inline constexpr const char* unshared_moments = "adafactor's state is of whole tensors, which replicas do not share";
+
 /// Throws input_error, naming the field, for what no rank can keep.
 constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.scalar_bytes < 1) { throw input_error("parameter_memory: scalar_bytes must be at least 1"); }
@@ -91,7 +97,7 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
         throw input_error("parameter_memory: tables must not be negative, nor chunks empty");
     }
     if (kept.sharded && kept.form.moments == moment_form::factored) {
-        throw input_error("parameter_memory: sharded: factored moments are of whole tensors, which are not shared");
+        throw input_error(std::string{"parameter_memory: sharded: "} + unshared_moments);
     }
     if (kept.conditioning_parameters < 0) {
         throw input_error("parameter_memory: conditioning_parameters must not be negative");
@@ -101,6 +107,16 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     }
     if (kept.beside_first_stage < 0) { throw input_error("parameter_memory: beside_first_stage must not be negative"); }
     if (kept.beside_last_stage < 0) { throw input_error("parameter_memory: beside_last_stage must not be negative"); }
+}
+
+/// Throws input_error, naming `source` and the layer, where moments are factored and costs do not say what they take.
+constexpr void check_moments(const optimizer_form& form, const cost_table& costs, std::string_view source = "costs") {
+    if (form.moments != moment_form::factored) { return; }
+    for (const layer_cost& layer : costs.layers) {
+        if (layer.parameter_bytes == 0 || layer.factored_elements != 0) { continue; }
+        throw input_error(std::string{source} + ": layers: " + layer.name.str() +
+                          ": factored_elements is missing, which adafactor needs");
+    }
 }
 
 /// Bytes of a stage's parameters, one copy.

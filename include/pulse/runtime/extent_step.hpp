@@ -22,7 +22,7 @@ struct extent_step {
     const cost_table* costs{};
     pulse::extent extent{};
 };
-/// A plan's extents; it must outlive them.
+/// A plan's extents; it must outlive them. Throws input_error as check_moments.
 [[nodiscard]] PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made);
 
 /// The rank's place. Throws input_error unless there are as many ranks as the plan has, and the extents have one cut.

@@ -9,6 +9,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/plan/instruction.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/plan/print.hpp>
@@ -23,6 +24,7 @@ namespace pulse::detail {
 PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made) {
     std::vector<extent_step> all;
     made.each_extent([&](const extent& to, const plan& planned, const cost_table& costs, double) {
+        check_moments(made.kept.form, costs);
         all.push_back({&planned, &costs, to});
     });
     return all;

@@ -47,6 +47,9 @@ constexpr void require_fit(const graph_view& graph, const cost_table& costs, int
         require(has.workspace_bytes, needs.workspace_elements * scale, entry("layers", l, "workspace_bytes"));
         require(has.frozen_output_bytes, needs.frozen_output_elements * scale,
                 entry("layers", l, "frozen_output_bytes"));
+        if (has.factored_elements != 0) { // which costs need not say unless moments are factored: check_moments
+            require(has.factored_elements, needs.factored_elements, entry("layers", l, "factored_elements"));
+        }
         require(has.open_bytes, needs.open_elements * scale, entry("layers", l, "open_bytes"));
     }
     for (std::size_t e = 0; e != graph.skips.size(); ++e) {

@@ -13,6 +13,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/plan/optimizer_form.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/optimizer_rule.hpp>
@@ -70,8 +71,7 @@ struct optimizer_options {
     require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
     require(o.clip_norm >= 0, "clip_norm must be at least 0");
     require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
-    require(!o.replicas.sharded || o.form.moments != moment_form::factored,
-            "factored moments are of whole tensors, which replicas do not share");
+    require(!o.replicas.sharded || o.form.moments != moment_form::factored, unshared_moments);
     return o;
 }
 

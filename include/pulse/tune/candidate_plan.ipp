@@ -373,6 +373,7 @@ template <class Search>
 PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c, const cluster& machine,
                                        const candidate_options& options) {
     check_parameter_memory(options.kept);
+    check_moments(options.kept.form, costs);
     if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
     if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
     if (c.kind == placement::sequential && c.waves != 1) {

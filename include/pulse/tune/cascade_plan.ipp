@@ -86,6 +86,7 @@ inline void require_cascade(const tune_candidate& c) {
     require_cascade(c);
     if (!machine.unlike.empty()) { throw input_error("a cascade runs on devices that are alike"); }
     cost_table costs = join_costs(first, second);
+    check_moments(options.kept.form, costs);
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
     const parameter_memory kept = parameter_memory_of(options, c);
     const cascade_cut cut = cut_cascade(first, second, c, kept, limit);

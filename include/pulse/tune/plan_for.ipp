@@ -105,7 +105,7 @@ inline void require_consistent(const plan_request& asked) {
         refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
     }
     if (asked.sharded_optimizer == true && has_factored_moments(asked)) {
-        refuse_request(words.sharded_optimizer, ": adafactor's state is of whole tensors, which replicas do not share");
+        refuse_request(words.sharded_optimizer, std::string{": "} + unshared_moments);
     }
     if (asked.pipeline_degree == 1 && asked.split_backward == true) {
         refuse_request(words.split_backward,

@@ -19,6 +19,7 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/memory_limits.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/tune/candidate_bound.hpp>
@@ -119,6 +120,7 @@ private:
                 throw input_error("tune: costs for microbatches of " + std::to_string(microbatch_size) +
                                   " were asked, those for " + std::to_string(table.microbatch_size) + " given");
             }
+            check_moments(options_.kept.form, table);
             at = costs_.emplace(microbatch_size, std::move(table)).first;
         }
         return at->second;

@@ -456,7 +456,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
           "ones, whose values are from -1 to 1");
     value("--steps", a.steps, count, "Optimizer steps in all");
     value("--time-limit", a.time_limit_s, not_negative, "Stop training after this many seconds; 0: never");
-    value("--lr", a.learning_rate, positive, "Learning rate of --optimizer");
+    value("--lr", a.learning_rate, positive, "Learning rate");
     value("--warmup", a.warmup, whole(0, 1'000'000'000), "Steps over which the learning rate rises");
     choice("--lr-schedule", a.learning_rate_shape, rates, "constant",
            "How the learning rate goes on: linear and cosine fall to 0 after the last of --steps");

@@ -9,8 +9,8 @@ enum class moment_form : std::uint8_t {
     float32,
     /// 8 bits of each value and a float of every moment_block neighbours (Dettmers et al. 2022).
     dynamic8,
-    /// None of the first; of the second the means of the rows and columns of each tensor (Adafactor, Shazeer and Stern
-    /// 2018).
+    /// None of the first; of the second the means of the rows and columns of each tensor, and all of a vector's
+    /// (Adafactor, Shazeer and Stern 2018).
     factored,
 };
 

@@ -14,8 +14,8 @@ namespace pulse {
 /// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
 /// out of range. Beyond the fixed format it reads "deferred_bytes", "workspace_bytes", "open_bytes" and
 /// "factored_elements" of a layer, "input_bytes", "frozen_conditioning_bytes" and "optimizer_gb_per_s", 0 when absent.
-/// The frozen components are in
-/// "frozen", none when absent. Parts of a layer are neighbours named <layer>#<k>; other names have no '#'.
+/// The frozen components are in "frozen", none when absent. Parts of a layer are neighbours named <layer>#<k>; other
+/// names have no '#'.
 [[nodiscard]] PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source = "profile");
 
 /// The table as `pulse-profile/1`, one layer and one edge a line, frozen components in a list of their own when there

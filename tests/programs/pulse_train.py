@@ -518,10 +518,17 @@ class Replicas(Case):
         half = self.train("--steps", 2, "--ranks", 2, "--replicas", 2, *small, size=self.HALF)
         rest = self.replicate("--ranks", 4, *small, "--resume", half / "checkpoints")
         self.same_tensors(one, rest)
-        # From AdamW's moments and back.
-        begun = self.whole
-        for steps, options in ((5, small[:2]), (6, ())):
+        # From AdamW's moments and back: the loss stays near that of a run that goes on with AdamW.
+        wanted = report(self.train("--steps", 7, "--ranks", 2, "--replicas", 2, "--resume", self.whole / "checkpoints", size=self.HALF))["loss"]
+        begun, found = self.whole, []
+        for steps, options, parts in ((6, small[:2], {"v", "rows", "columns"}), (7, (), {"m", "v"})):
             begun = self.train("--steps", steps, "--ranks", 2, "--replicas", 2, *options, "--resume", begun / "checkpoints", size=self.HALF)
+            found += report(begun)["loss"]
+            kept = Safetensors(begun / "checkpoint.safetensors").tensors
+            self.assertEqual({name.split(".")[1] for name in kept if name.startswith("optimizer.")}, parts)
+        self.assertEqual(found[0], wanted[0])
+        for loss, near in zip(found, wanted, strict=True):
+            self.assertAlmostEqual(loss, near, delta=0.1 * near)
         self.refuses("--ranks", 4, "--replicas", 2, "--optimizer", "adafactor", "--shard-optimizer", names=["--shard-optimizer", "adafactor"])
 
     def test_three_and_four_replicas(self):

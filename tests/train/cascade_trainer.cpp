@@ -83,14 +83,29 @@ struct trained {
 
     template <class Parameters>
     void keep(const Parameters& owned, const train::rank_state& now) {
+        const bool factored = detail::is_factored(now);
+        std::size_t mean = 0;
         for (const auto& block : owned.blocks()) {
-            for (const auto* all : {&now.weights, &now.average, &now.first_moment, &now.second_moment}) {
-                // Means of rows and columns do not lie as weights do.
-                if (now.first_moment.empty() && all != &now.weights && all != &now.average) { continue; }
-                const auto first = all->begin() + static_cast<std::ptrdiff_t>(block.first);
-                layers[block.layer].emplace_back(first, first + static_cast<std::ptrdiff_t>(block.size));
+            const auto add = [&](const std::vector<float>& all, std::size_t at, std::size_t size) {
+                const auto first = all.begin() + static_cast<std::ptrdiff_t>(at);
+                layers[block.layer].emplace_back(first, first + static_cast<std::ptrdiff_t>(size));
+            };
+            add(now.weights, block.first, block.size);
+            add(now.average, block.first, block.size);
+            if (!factored) {
+                add(now.first_moment, block.first, block.size);
+                add(now.second_moment, block.first, block.size);
+                continue;
             }
+            std::size_t means = 0;
+            for (const auto& t : owned.tensors()) {
+                const bool inside = t.first >= block.first && t.first < block.first + block.size;
+                if (inside) { means += factored_elements(t.size, t.rows); }
+            }
+            add(now.second_moment, mean, means);
+            mean += means;
         }
+        REQUIRE((!factored || mean == now.second_moment.size()));
     }
     [[nodiscard]] trained from(std::size_t step) const {
         return {layers, {steps.begin() + static_cast<std::ptrdiff_t>(step), steps.end()}};

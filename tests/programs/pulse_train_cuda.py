@@ -234,24 +234,29 @@ class Cuda(unittest.TestCase):
         self.assertEqual(len(report(converted)["loss"]), 1)
 
     def test_adafactor(self):
-        """Each form of the weights has the bits of one rank on any pipeline and the memory that is planned, and goes on from AdamW's."""
+        """Each form of the weights has the bits of one rank on any pipeline and the memory that is planned, and the host's losses, also
+        where it goes on from AdamW's moments."""
         if "bf16" not in PRECISIONS:
             self.skipTest("they are for bf16")
         precision = on("bf16")
+        adafactor = ("--optimizer", "adafactor")
+        wanted = report(trained("--ranks", 1, *adafactor, steps=2))["loss"]
         taken = [report(self.whole["bf16"])["measured_peak_bytes"][0]]
         for form in ((), ("--weights", "kahan", "--ema", 0), ("--weights", "stochastic", "--ema", 0)):
             with self.subTest(form):
-                form = ("--optimizer", "adafactor", *form)
+                form = (*adafactor, *form)
                 one = trained("--ranks", 1, *form, *precision, steps=2)
                 half = trained("--ranks", 2, "--gpus", "0,0", *form, *precision, steps=1)
                 rest = trained("--ranks", 2, "--gpus", "0,0", "--resume", checkpoint(half), *form, *precision, steps=2)
                 self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(one)["loss"])
                 self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(one)).tensors)
                 self.check_report(half)
+                self.follows(report(one)["loss"], wanted, "bf16")
                 taken.append(report(one)["measured_peak_bytes"][0])
         self.assertEqual(sorted(set(taken), reverse=True), taken)
-        from_adamw = trained("--ranks", 1, "--resume", checkpoint(self.whole["bf16"]), *form[:2], *precision, steps=STEPS + 1)
-        self.assertTrue(report(from_adamw)["loss"])
+        host, device = (report(trained("--ranks", 1, "--resume", checkpoint(begun), *adafactor, *where, steps=STEPS + 2))["loss"]
+                        for begun, where in ((self.host, ()), (self.whole["bf16"], precision)))
+        self.follows(device, host, "bf16", STEPS)
 
     def check_report(self, half):
         """Bytes as the plan said, and a time for every pass."""

@@ -12,6 +12,8 @@
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/plan/optimizer_form.hpp>
+#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/require_valid.hpp>
 #include <pulse/profile/analytic.hpp>
@@ -179,6 +181,13 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
     CHECK(refused([](tune_candidate& c) { c.microbatches = 0; }) == "microbatches: there must be at least one");
     CHECK(refused([](tune_candidate& c) { c.pipeline_degree = 5; }).find("has no cut over 5 devices") !=
           std::string::npos);
+    tune_candidate pair;
+    pair.pipeline_degree = 2;
+    candidate_options factored;
+    factored.kept = adamw_memory(4, {.moments = moment_form::factored});
+    CHECK(said([&] {
+              static_cast<void>(plan_cascade(a, a, pair, one_node(2, pulse::link{}), factored));
+          }).find("factored_elements is missing") != std::string::npos);
     cost_table larger = scaled_costs(a, 2);
     CHECK(said([&] { static_cast<void>(plan_cascade(a, larger, {}, one_node(1, pulse::link{}))); }) ==
           "cascade: the two cost tables are of different microbatch sizes");

@@ -35,7 +35,8 @@ constexpr pulse::layer_node expected_down{.name = "down",
                                           .saved_elements = 5,
                                           .deferred_elements = 7,
                                           .workspace_elements = 11,
-                                          .forward_flops = 24.0};
+                                          .forward_flops = 24.0,
+                                          .factored_elements = 2 + 3 + 2};
 
 } // namespace
 
@@ -71,6 +72,7 @@ TEST_SUITE("constexpr") {
         CHECK_BOTH(graph.layers[0].forward_flops == alone.layers[0].forward_flops + 200.0);
         CHECK_BOTH(graph.layers[0].saved_elements == alone.layers[0].saved_elements + 13);
         CHECK_BOTH(graph.layers[0].statistics_elements == alone.layers[0].statistics_elements + 19);
+        CHECK_BOTH(graph.layers[0].factored_elements == alone.layers[0].factored_elements + 10 + 10);
         CHECK_BOTH(graph.layers[0].workspace_elements == 17);
         CHECK_BOTH(graph.layers[0].deferred_elements == alone.layers[0].deferred_elements);
         CHECK_BOTH(graph.layers[1] == alone.layers[1]);

@@ -112,6 +112,7 @@ TEST_CASE(
     static_assert(std::equal(resized.layers.begin() + 1, resized.layers.end(), typed.layers.begin() + 1));
     layer_node first = typed.layers.front();
     first.parameter_elements = graph_of<small_uvit>().layers.front().parameter_elements;
+    first.factored_elements = graph_of<small_uvit>().layers.front().factored_elements;
     CHECK(resized.layers.front() == first);
     CHECK(refused<small_uvit>({8, 5}).find("its width of 2 (4 or 6)") != std::string::npos);
 

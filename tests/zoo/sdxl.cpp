@@ -38,6 +38,7 @@ void check_parts() {
             if (parts + 1 != place.parts) { between += part.output_elements; }
             sum.output_elements = part.output_elements;
             sum.parameter_elements += part.parameter_elements;
+            sum.factored_elements += part.factored_elements;
             sum.saved_elements += part.saved_elements;
             sum.deferred_elements += part.deferred_elements;
             sum.statistics_elements += part.statistics_elements;

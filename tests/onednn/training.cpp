@@ -130,7 +130,7 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         const auto blocks = rank.runner().parameters().blocks();
         if (!resume.empty()) {
             train::rank_state kept = rank.read_state();
-            std::vector<train::checkpoint_tensor<float>> mine;
+            std::vector<pulse::test::checkpoint_tensor<float>> mine;
             for (const auto& block : blocks) {
                 append_tensors(mine, block.layer, [&](std::size_t i) {
                     return std::span{*arrays_of(kept)[i]}.subspan(block.first, block.size);

@@ -28,6 +28,7 @@ namespace {
 
 using namespace pulse::train;
 using pulse::test::bytes_of;
+using pulse::test::checkpoint_tensor;
 using pulse::test::load_single;
 using pulse::test::save_single;
 using pulse::test::scratch;

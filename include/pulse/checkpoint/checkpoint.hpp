@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -29,16 +28,6 @@ struct training_state {
     [[nodiscard]] bool operator==(const training_state&) const = default;
 };
 
-/// A parameter and what training keeps beside it; a span that is empty is not kept.
-template <class T>
-struct checkpoint_tensor {
-    parameter what{};
-    std::span<T> weight{};
-    std::span<T> first_moment{};
-    std::span<T> second_moment{};
-    std::span<T> average{};
-};
-
 namespace detail {
 
 inline constexpr const char* checkpoint_format = "pulse-checkpoint/1";
@@ -48,11 +37,6 @@ inline constexpr const char* checksum_prefix = "pulse.crc32.";
 /// The names in the file: plain for weights, so that other tools read them, and prefixed for the rest.
 inline constexpr std::array<const char*, 6> tensor_prefixes{"",     "optimizer.m.",    "optimizer.v.",
                                                             "ema.", "optimizer.rows.", "optimizer.columns."};
-
-template <class T>
-[[nodiscard]] std::array<std::span<T>, 4> parts_of(const checkpoint_tensor<T>& tensor) {
-    return {tensor.weight, tensor.first_moment, tensor.second_moment, tensor.average};
-}
 
 [[nodiscard]] inline std::vector<std::int64_t> dims_of(const parameter& what) {
     return {what.dims.begin(), what.dims.begin() + what.rank};

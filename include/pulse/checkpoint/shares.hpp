@@ -13,8 +13,8 @@
 
 namespace pulse::train {
 
-/// What training keeps of a parameter, in the order of checkpoint_tensor; behind that, of a matrix whose second moments
-/// are factored, the means of its rows and columns.
+/// What training keeps of a parameter; of a matrix whose second moments are factored, the means of its rows and columns
+/// instead of moments.
 enum class tensor_part : std::uint8_t { weight, first_moment, second_moment, average, row_means, column_means };
 
 /// A flat range of a tensor's elements in this rank's memory: `values` are the elements `first` and those that follow.
@@ -33,20 +33,6 @@ struct tensor_range {
         return detail::tensor_prefixes[static_cast<std::size_t>(part)] + std::string{prefix} + what.name.str();
     }
 };
-
-/// The ranges of whole tensors; spans that are empty are not kept.
-template <class T>
-[[nodiscard]] std::vector<tensor_range<T>> ranges_of(std::span<const checkpoint_tensor<T>> tensors) {
-    std::vector<tensor_range<T>> all;
-    for (const checkpoint_tensor<T>& tensor : tensors) {
-        const auto parts = detail::parts_of(tensor);
-        for (std::size_t part = 0; part != parts.size(); ++part) {
-            if (part != 0 && parts[part].empty()) { continue; }
-            all.push_back({tensor.what, static_cast<tensor_part>(part), 0, parts[part]});
-        }
-    }
-    return all;
-}
 
 /// A tensor_range without its values, as other ranks know it.
 struct held_range {

@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
     libutf8proc-dev libsentencepiece-dev libjpeg62-turbo-dev libpng-dev libwebp-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang clang-format libclang-rt-dev libomp-dev python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
+test=(openmpi-bin doctest-dev libstb-dev clang clang-format clang-tidy
+    libclang-rt-dev libomp-dev python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist python3 python3-numpy python3-pil)
 # oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
 onednn3=2023.2.0

@@ -32,7 +32,7 @@ function(pulse_add_test room)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS} PULSE_TEST_SANITIZED=$<BOOL:${PULSE_SANITIZED}>)
     if(PULSE_UNITY_TESTS AND NOT arg_APART)
-        set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+        set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     endif()
     # Compiling is most of what a test costs; what runs the mathematics fast is tested as its users build it.
     if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")

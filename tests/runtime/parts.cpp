@@ -18,7 +18,7 @@ namespace {
 using counting = tallying_backend<float>;
 
 template <class Model>
-tally of_unpipelined(int microbatches) {
+pulse::test::tally of_unpipelined(int microbatches) {
     counting backend;
     unpipelined<Model, counting> whole{backend};
     const drawn_task<Model, float> task{{5, 1, microbatches}};
@@ -31,9 +31,9 @@ tally of_unpipelined(int microbatches) {
 
 /// A step on one device.
 template <class Model>
-tally of_plan(const plan& planned) {
+pulse::test::tally of_plan(const plan& planned) {
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(float));
-    tally found;
+    pulse::test::tally found;
     threads::run_ranks(1, {}, [&](threads::transport& transport) {
         counting backend;
         executor<Model, counting> rank{backend, transport, planned, costs};
@@ -50,7 +50,7 @@ tally of_plan(const plan& planned) {
 template <class Model>
 void check_cuts(bool split) {
     constexpr int microbatches = 2;
-    const tally whole = of_unpipelined<Model>(microbatches);
+    const pulse::test::tally whole = of_unpipelined<Model>(microbatches);
     REQUIRE(whole.at("conv2d") > 0);
     const auto graph = graph_of<Model>();
     std::mt19937 random{3};
@@ -61,7 +61,7 @@ void check_cuts(bool split) {
         p.split_backward = split;
         p.cut = {placement::folded, 1, 1, {{0, 0, 0, cut - 1}, {1, 0, cut, static_cast<int>(Model::part_count) - 1}}};
         p.order = draw_order(p.cut, microbatches, split, random);
-        tally found = of_plan<Model>(p);
+        pulse::test::tally found = of_plan<Model>(p);
         INFO("cut before " << graph.layers[static_cast<std::size_t>(cut)].name.str());
         if (graph.layers[static_cast<std::size_t>(cut) - 1].open_elements != 0) {
             ++open;

@@ -24,7 +24,7 @@ namespace {
 
 /// Scalars of 2 bytes, accumulators of 4. Scalar operands that do not begin at a multiple of 16
 /// bytes are counted.
-struct math : reference::backend<bfloat16, float> {
+struct narrow_math : reference::backend<bfloat16, float> {
     using base = reference::backend<bfloat16, float>;
     inline static std::atomic<int> operands{}, crooked{};
 
@@ -57,7 +57,7 @@ private:
         (see(of), ...);
     }
 };
-static_assert(backend<math>);
+static_assert(backend<narrow_math>);
 static_assert(!backend<reference::backend<float, double>>, "a plan counts 4 bytes for a statistic of float scalars");
 
 struct small_unet : unet<unet_config{.name = "small_unet",
@@ -95,8 +95,8 @@ void check_random_plans(unsigned seed, int plans) {
         if (p.cut.stages.empty()) { continue; }
         p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
         const std::uint64_t data = random();
-        const auto run = run_pipelined<Model, math>(p, data);
-        const auto want = run_unpipelined<Model, math>(p.microbatch_size, p.microbatches, data);
+        const auto run = run_pipelined<Model, narrow_math>(p, data);
+        const auto want = run_unpipelined<Model, narrow_math>(p.microbatch_size, p.microbatches, data);
         INFO("seed ", seed, ", plan ", done);
         REQUIRE(run.gradients == want.gradients);
         REQUIRE(run.losses == want.losses);
@@ -112,11 +112,11 @@ template <class Model>
 void check_accumulation() {
     constexpr int n = 8;
     constexpr std::uint64_t seed = 5;
-    math backend;
-    unpipelined<Model, math> one{backend, seed};
-    unpipelined<Model, math> many{backend, seed};
+    narrow_math backend;
+    unpipelined<Model, narrow_math> one{backend, seed};
+    unpipelined<Model, narrow_math> many{backend, seed};
     const drawn_data<Model, bfloat16, float> data{seed, 2, 1};
-    const auto train = [&](unpipelined<Model, math>& model) {
+    const auto train = [&](unpipelined<Model, narrow_math>& model) {
         auto tape = model.forward(2, data.input(0), data.timesteps(0));
         model.backward(tape, data.target(0));
     };
@@ -137,11 +137,11 @@ void check_accumulation() {
 
 TEST_CASE(
     "scalars of 2 bytes with accumulators of 4: a pipelined step is the unpipelined one, and its bytes are planned") {
-    math::operands = math::crooked = 0;
+    narrow_math::operands = narrow_math::crooked = 0;
     check_random_plans<small_unet>(1, 6);
     check_random_plans<small_uvit>(2, 6);
-    CHECK(math::operands > 1000);
-    CHECK(math::crooked == 0); // every width is a multiple of 8, but those that stand last
+    CHECK(narrow_math::operands > 1000);
+    CHECK(narrow_math::crooked == 0); // every width is a multiple of 8, but those that stand last
 }
 
 TEST_CASE("parameter gradients add up in the accumulator") {

@@ -78,7 +78,8 @@ struct control_unet
                    nn::locked<nn::block<
                        "conv_out",
                        nn::norm_conv{.in_channels = 4, .out_channels = 1, .height = 6, .width = 6, .groups = 2}>>>,
-            skips<skip<"down1", "up0">, skip<"down", "up1">, skip<"down0", "up2">, skip<"conv_in", "up3">>> {};
+            skips<pulse::skip<"down1", "up0">, pulse::skip<"down", "up1">, pulse::skip<"down0", "up2">,
+                  pulse::skip<"conv_in", "up3">>> {};
 
 /// A UNet of one resolution whose encoder runs forward only, under a trained decoder.
 struct encoder_locked_unet : model<"encoder_locked_unet",
@@ -87,6 +88,6 @@ struct encoder_locked_unet : model<"encoder_locked_unet",
                                           nn::block<"mid", control_parts::residual(4, 0, 4, 6)>,
                                           nn::locked<nn::block<"up0", control_parts::residual(4, 4, 4, 6)>>,
                                           nn::block<"up1", control_parts::residual(4, 4, 4, 6)>>,
-                                   skips<skip<"down", "up0">, skip<"conv_in", "up1">>> {};
+                                   skips<pulse::skip<"down", "up0">, pulse::skip<"conv_in", "up1">>> {};
 
 } // namespace pulse::test

@@ -84,7 +84,7 @@ cluster nodes_of(int nodes, int devices_per_node) {
             .inter_node = {.latency_us = 5.0, .bandwidth_gb_per_s = 0.2}};
 }
 
-double load_us(const cost_table& costs) {
+double total_us(const cost_table& costs) {
     double sum = 0;
     for (const layer_cost& l : costs.layers) { sum += l.load_us(); }
     return sum;
@@ -188,12 +188,12 @@ TEST_CASE("domain parallel: a faster link is never slower, and a wait is part of
             faster.intra_node.bandwidth_gb_per_s *= 1.7;
             faster.inter_node.bandwidth_gb_per_s *= 1.7;
             const auto after = split_rows(of(2), needs, faster, group, 2);
-            CHECK(load_us(after.costs) <= doctest::Approx(load_us(before.costs)));
+            CHECK(total_us(after.costs) <= doctest::Approx(total_us(before.costs)));
             CHECK(after.sent_bytes == before.sent_bytes);
             cluster free = machine;
             free.intra_node = free.inter_node = {};
-            const double passes = load_us(split_rows(of(2), needs, free, group, 2).costs);
-            CHECK(load_us(before.costs) == doctest::Approx(passes + before.forward_wait_us + before.backward_wait_us));
+            const double passes = total_us(split_rows(of(2), needs, free, group, 2).costs);
+            CHECK(total_us(before.costs) == doctest::Approx(passes + before.forward_wait_us + before.backward_wait_us));
             REQUIRE(best.has_value());
             CHECK(best->wait_us <= best->step.compute_us);
             const auto better = tune_split(of, needs, faster, {}, 8, group);

@@ -65,7 +65,7 @@ inline constexpr std::array<scheduler_class, 21> scheduler_classes{
 
 /// The class of that name; throws input_error for one that adds noise otherwise.
 [[nodiscard]] inline const scheduler_class& scheduler_class_of(const io::json_field& name) {
-    const std::string text = name.text();
+    const std::string& text = name.text();
     const auto* const found = std::ranges::find_if(scheduler_classes, [&](const scheduler_class& one) {
         return text.starts_with(one.name) && std::string_view{text}.substr(one.name.size()) == "Scheduler";
     });

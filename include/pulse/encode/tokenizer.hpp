@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
@@ -67,7 +66,7 @@ public:
 
 protected:
     tokenizer(token_frame frame, std::int32_t vocabulary_size) :
-        frame_{std::move(frame)}, vocabulary_size_{vocabulary_size} {
+        frame_{frame}, vocabulary_size_{vocabulary_size} {
         if (frame_.length < 3) {
             throw input_error("a tokenizer's length of " + std::to_string(frame_.length) +
                               " leaves no room between begin and end");

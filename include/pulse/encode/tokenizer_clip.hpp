@@ -138,8 +138,8 @@ private:
                 throw input_error(place + " is beyond the " + std::to_string(most) + " merges of CLIP");
             }
             const std::size_t space = line.find(' ');
-            if (space == 0 || space == line.npos || space + 1 == line.size() ||
-                line.find(' ', space + 1) != line.npos) {
+            if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
+                line.find(' ', space + 1) != std::string_view::npos) {
                 throw input_error(place + " must be two tokens with a space between, and is '" +
                                   io::printable(std::string{line}) + '\'');
             }
@@ -154,7 +154,7 @@ private:
             if (pair.value().is_string()) {
                 const std::string& both = pair.text();
                 const std::size_t space = both.find(' ');
-                if (space == both.npos || both.find(' ', space + 1) != both.npos) {
+                if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
                     pair.fail("must be two tokens with a space between");
                 }
                 add(both.substr(0, space), both.substr(space + 1), pair.place());

@@ -257,15 +257,15 @@ template <class Math>
 /// else in it follows from them.
 template <class Math>
 [[nodiscard]] consteval bool has_extent() {
-    if constexpr (requires(Math & math) {
-                      math.height = 1;
-                      math.width = 1;
-                  }) {
-        return true;
-    } else if constexpr (requires(Math & math) {
-                             math.rows = 1;
-                             math.columns = 1;
-                         }) {
+    if constexpr (
+        requires(Math & math) {
+            math.height = 1;
+            math.width = 1;
+        } ||
+        requires(Math & math) {
+            math.rows = 1;
+            math.columns = 1;
+        }) {
         return true;
     } else if constexpr (requires(const Math& math) { math.core.height; }) {
         return has_extent<decltype(Math::core)>();

@@ -78,7 +78,7 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
             for (T& value : block) { value = static_cast<T>(weight ? 1.0 : 0.0); }
             continue;
         }
-        const double fan_in = static_cast<double>(owner.elements() / owner.dims[0]);
+        const double fan_in = static_cast<double>(owner.elements()) / static_cast<double>(owner.dims[0]);
         draw(1.0 / std::sqrt(fan_in));
     }
 }

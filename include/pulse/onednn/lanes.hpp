@@ -14,8 +14,10 @@ namespace pulse::onednn {
 /// W floats that the compiler keeps in vector registers of whatever width the target has.
 template <int W>
 struct lanes {
+    // NOLINTBEGIN(modernize-use-using): an alias takes no attribute that depends on W
     typedef float floats __attribute__((vector_size(W * 4)));
     typedef std::int32_t ints __attribute__((vector_size(W * 4)));
+    // NOLINTEND(modernize-use-using)
 };
 
 template <int W>

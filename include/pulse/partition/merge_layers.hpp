@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <pulse/core/label.hpp>
@@ -43,7 +42,7 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
     next.saved_bytes += to.saved_bytes + to.output_bytes;
     next.deferred_bytes += to.deferred_bytes + to.gradient_bytes();
     next.workspace_bytes = std::max(next.workspace_bytes, to.workspace_bytes);
-    to = std::move(next);
+    to = next;
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(at) + 1);
 }
 

@@ -25,7 +25,7 @@ using pulse::test::device_array;
 namespace {
 
 template <class T>
-__global__ void add_kernel(const T* x, T amount, T* y) {
+__global__ void add_once_kernel(const T* x, T amount, T* y) {
     *y = *x + amount;
 }
 
@@ -45,11 +45,11 @@ struct captured {
 void capture_fork(const cuda::stream& main, const cuda::stream& side, bool joins, int* x, int* y, int* z,
                   captured& into) {
     cuda::check(cudaStreamBeginCapture(main.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    cuda::launch(add_kernel<int>, 1, 1, 0, main.get(), x, 1, x);
+    cuda::launch(add_once_kernel<int>, 1, 1, 0, main.get(), x, 1, x);
     side.wait(main);
-    cuda::launch(add_kernel<int>, 1, 1, 0, side.get(), x, 10, y);
+    cuda::launch(add_once_kernel<int>, 1, 1, 0, side.get(), x, 10, y);
     if (joins) { main.wait(side); }
-    cuda::launch(add_kernel<int>, 1, 1, 0, main.get(), y, 100, z);
+    cuda::launch(add_once_kernel<int>, 1, 1, 0, main.get(), y, 100, z);
     cuda::check(cudaStreamEndCapture(main.get(), &into.graph), "cudaStreamEndCapture");
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("a captured graph is replayed as often as it is launched") {
     }
     CHECK(emulated_cuda::executed_kernels() == before + 9);
     // the streams are as they were
-    cuda::launch(add_kernel<int>, 1, 1, 0, side.get(), x.data(), 1, x.data());
+    cuda::launch(add_once_kernel<int>, 1, 1, 0, side.get(), x.data(), 1, x.data());
     CHECK(x.download(side.get())[0] == 4);
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("work is started call by call for every code that a capture or a call 
                     graphs.run(
                         i, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
                         [&] {
-                            cuda::launch(add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data());
+                            cuda::launch(add_once_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data());
                             if (cuda::capture_of(math.stream()) == 0) { return; }
                             if (thrown) { throw cuda::cuda_error(how, "a call", std::source_location::current()); }
                             CHECK(!emulated_cuda::end_captures(how));
@@ -163,7 +163,7 @@ TEST_CASE("work of a stream that cannot be captured is started call by call") {
     for (int step = 0; step != 3; ++step) {
         graphs.run(
             0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
-            [&] { cuda::launch(add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data()); });
+            [&] { cuda::launch(add_once_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data()); });
     }
     CHECK(x.download(math.stream())[0] == 3);
     CHECK(graphs.given_up() == 1);
@@ -184,7 +184,7 @@ TEST_CASE("what a library throws where it has ended a capture with an open branc
         graphs.run(
             0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
             [&] {
-                cuda::launch(add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data());
+                cuda::launch(add_once_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1, x.data());
                 if (cuda::capture_of(math.stream()) == 0) { return; }
                 side.wait(math.own);
                 static_cast<void>(cudaStreamSynchronize(math.stream()));

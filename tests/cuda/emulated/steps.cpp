@@ -20,7 +20,7 @@ using pulse::test::device_array;
 namespace {
 
 /// What of a work a task reads.
-struct microbatch_of {
+struct microbatch_at {
     int microbatch{};
     double* loss{};
 };
@@ -47,7 +47,7 @@ TEST_CASE("a step of task and optimizer waits for the device once and allocates 
             const std::int64_t waits = emulated_cuda::host_waits();
             task.begin(static_cast<std::uint64_t>(6 * step), optimizer.loss_scale());
             for (int m = 0; m < 3; ++m) {
-                const microbatch_of work{m, losses.data() + m};
+                const microbatch_at work{m, losses.data() + m};
                 task.input(work, std::span{x.data(), 32});
                 task.loss(work, std::span<const float>{x.data(), 32}, std::span{x.data(), 32});
             }

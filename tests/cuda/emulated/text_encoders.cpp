@@ -56,7 +56,7 @@ std::vector<double> encode(B& on) {
 
 /// How far the network on a backend is from the plain loops in double, relative to the greatest of what these give.
 template <class Network, class B>
-double difference(B&& on) {
+double relative_difference(B&& on) {
     pulse::reference::backend<double> plain;
     return pulse::test::difference_of(encode<Network>(on), encode<Network>(plain)).relative();
 }
@@ -64,18 +64,18 @@ double difference(B&& on) {
 /// The roundings of the device cost about what they cost the plain loops, which round the same tensors.
 template <class Network>
 void check_rounded() {
-    const double plain = difference<Network>(pulse::reference::backend<pulse::test::bfloat16, float>{});
+    const double plain = relative_difference<Network>(pulse::reference::backend<pulse::test::bfloat16, float>{});
     CHECK(plain > 1e-4);
-    CHECK(difference<Network>(cuda::backend<cuda::bf16>{}) < 2.0 * plain);
+    CHECK(relative_difference<Network>(cuda::backend<cuda::bf16>{}) < 2.0 * plain);
 }
 
 } // namespace
 
 TEST_CASE("text encoders on the device are those of the plain loops") {
-    CHECK(difference<clip_text<clip>>(cuda::backend<cuda::fp32>{}) < 1e-5);
-    CHECK(difference<clip_text<bigg>>(cuda::backend<cuda::fp32>{}) < 1e-5);
-    CHECK(difference<bert_text<bert>>(cuda::backend<cuda::fp32>{}) < 1e-5);
-    CHECK(difference<t5_text<t5>>(cuda::backend<cuda::fp32>{}) < 1e-5);
+    CHECK(relative_difference<clip_text<clip>>(cuda::backend<cuda::fp32>{}) < 1e-5);
+    CHECK(relative_difference<clip_text<bigg>>(cuda::backend<cuda::fp32>{}) < 1e-5);
+    CHECK(relative_difference<bert_text<bert>>(cuda::backend<cuda::fp32>{}) < 1e-5);
+    CHECK(relative_difference<t5_text<t5>>(cuda::backend<cuda::fp32>{}) < 1e-5);
     check_rounded<clip_text<bigg>>();
     check_rounded<t5_text<t5>>();
 }

@@ -84,6 +84,7 @@ public:
         }
     }
 
+private:
     relaxed_states states_;
 };
 

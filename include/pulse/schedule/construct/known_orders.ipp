@@ -38,7 +38,7 @@ PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const st
     const auto runs = [&](schedule_method method) -> std::int64_t {
         switch (method) {
         case schedule_method::hanayo: return 4 * (problem.devices + 2);
-        case schedule_method::zb_v: return 8;
+        case schedule_method::zb_v:
         case schedule_method::zb_h1: return 8;
         default: return 1;
         }

@@ -1,5 +1,6 @@
 // Frozen networks in the bubbles of a pipeline, in DiffusionPipe's setting: nodes of eight A100-80GB, simulated.
-//   bench_frozen [--quick] [--model NAME...] [--nodes N...] [--batch N...] [--refine SECONDS] [--markdown] [--json FILE]
+//   bench_frozen [--quick] [--model NAME...] [--nodes N...] [--batch N...] [--refine SECONDS] [--markdown]
+//                [--json FILE]
 //   bench_frozen measure [--quick] [--markdown] [--json FILE]: thread ranks on this machine, measured and simulated.
 // Every method is tuned over its own degrees, microbatches and memory.
 // Exit status: 0 measured, 1 failed, 2 refused.

@@ -8,7 +8,8 @@ Answers have "seconds" and "spread_percent", or "failure" with the reason; "out 
 
 The modules are diffusers' UNet2DConditionModel with its state-dict names, its attention by
 scaled_dot_product_attention, images channels last. Weights and inputs are drawn as pulse draws them
-(nn/initialise.hpp), so that both sides can compare what they compute: "agreed" has the numbers of a layer or of the first step.
+(nn/initialise.hpp), so that both sides can compare what they compute: "agreed" has the numbers of a layer or of the
+first step.
 
 A step has the precision of pulse's: everything in bfloat16 but master weights, AdamW's moments, the average and the
 gradients that they are updated with, which are float32. --precision master keeps bfloat16 copies of the weights, which

@@ -1,4 +1,6 @@
-"""What gpu_gate.sh left in a folder: a table of steps, and figures against their targets. Exits 1 where one is not well.
+"""What gpu_gate.sh left in a folder: a table of steps, and figures against their targets.
+
+Exits 1 where one is not well.
 
 usage: gate_report.py FOLDER
 """

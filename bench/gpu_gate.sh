@@ -3,11 +3,12 @@
 #   gpu_gate.sh build [--from FOLDER] [--into FOLDER] [--limit MIB]
 #       makes programs that need neither this processor nor this machine's folders, and packs them with what runs them
 #       into one file, FOLDER.tar.gz (build/gate/pulse_gate.tar.gz); --from takes programs that are built already
-#   gpu_gate.sh correctness|speed RESULT [--python FILE] [--engines FILE] [--only REGEX] [--seconds N] [--step-seconds N]
+#   gpu_gate.sh correctness|speed RESULT [--python FILE] [--engines FILE] [--only REGEX] [--seconds N]
+#           [--step-seconds N]
 #       runs from the unpacked folder where there are a driver, CUDA and a Python with torch and NVIDIA's wheels; RESULT
-#       is then a folder of at most 8 files. --engines: the engines.tar.gz of another call, so that engines are not compiled
-#       again (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the whole call;
-#       --step-seconds: of a step at most
+#       is then a folder of at most 8 files. --engines: the engines.tar.gz of another call, so that engines are not
+#       compiled again (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the
+#       whole call; --step-seconds: of a step at most
 #   gpu_gate.sh summary RESULT
 #       prints what passed and what did not, and the figures against their targets
 # Exit status: 0 all passed and every target is met, 1 not so, 2 refused.
@@ -239,8 +240,8 @@ speed() {
     step "engines of sd21" 110 "${steps[@]}" --only "$first" --batch 1 4 --rounds 3 --torch none
     # A program writes its figures at its end, and torch.compile takes minutes: each has a step of its own.
     for mode in "${modes[@]}"; do
-        step "step of $unet, torch $mode" 150 "${steps[@]}" --only "$unet" --batch "$batch" "${beside[@]}" --torch "$mode" \
-            --json "$figures/${unet}_$mode.json"
+        step "step of $unet, torch $mode" 150 "${steps[@]}" --only "$unet" --batch "$batch" "${beside[@]}" \
+            --torch "$mode" --json "$figures/${unet}_$mode.json"
     done
     if [ "$(memory_gib)" -ge 100 ]; then
         step "step of sdxl" 150 "${steps[@]}" --only sdxl --batch 1 "${beside[@]}" --torch "${modes[@]}" \

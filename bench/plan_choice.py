@@ -1,4 +1,5 @@
-"""How well pulse_train chooses: its tuned plan against plans that are drawn at random, and simulated against measured steps.
+"""How well pulse_train chooses: its tuned plan against plans that are drawn at random, and simulated against measured
+steps.
 
 usage: plan_choice.py PULSE_TRAIN [--model NAME] [--data DIR] [--ranks N] [--global-batch B] [--drawn N] [--run N]
                       [--steps N] [--rounds N] [--seed S]
@@ -57,7 +58,8 @@ def main():
                 plans[name] = made["predicted"]["step_us"] / 1000, " ".join(map(str, options))
         step = tuned["predicted"]["step_us"] / 1000
         best = sorted(plans, key=lambda name: plans[name][0])[:asked.run]
-        print(f"{asked.model}, {asked.ranks} ranks, {asked.global_batch} samples: the tuned step is simulated as {step:.1f} ms; "
+        print(f"{asked.model}, {asked.ranks} ranks, {asked.global_batch} samples: "
+              f"the tuned step is simulated as {step:.1f} ms; "
               f"{len(plans)} drawn ones as {plans[best[0]][0]:.1f} to {max(p[0] for p in plans.values()):.1f} ms; "
               f"shorter than the tuned one: {sum(p[0] < step for p in plans.values())}")
 

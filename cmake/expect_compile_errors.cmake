@@ -1,5 +1,5 @@
-# Compiles CASES, which pulse_add_compile_fail makes of SOURCE: case 0 has no error, and the first error of case N holds the
-# text of the line "// error-N: text" of SOURCE.
+# Compiles CASES, which pulse_add_compile_fail makes of SOURCE: case 0 has no error, and the first error of case N holds
+# the text of the line "// error-N: text" of SOURCE.
 cmake_minimum_required(VERSION 3.25)
 
 get_filename_component(name ${SOURCE} NAME_WE)

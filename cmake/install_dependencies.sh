@@ -9,18 +9,19 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
     libutf8proc-dev libsentencepiece-dev libjpeg62-turbo-dev libpng-dev libwebp-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang clang-format clang-tidy
-    libclang-rt-dev libomp-dev python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
+test=(openmpi-bin doctest-dev libstb-dev clang clang-format clang-tidy libclang-rt-dev libomp-dev python3 python3-pil
+    python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist python3 python3-numpy python3-pil)
 # oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
 onednn3=2023.2.0
 # transformers 4.38, diffusers 0.27 and what they import, which run on Debian's torch 1.13; CLIP's vocabulary is in
 # open_clip_torch
-compared=(transformers==4.38.2 diffusers==0.27.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5 regex==2024.11.6
-    sentencepiece==0.2.0 filelock==3.16.1 fsspec==2024.12.0 packaging==24.2 pyyaml==6.0.2 requests==2.32.3 urllib3==2.2.3
-    idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1 typing_extensions==4.12.2
-    open_clip_torch==2.30.0)
-# What people install today, with what it asks for as of a day. uv lays these 5 GB in half a minute, from its cache in two seconds.
+compared=(transformers==4.38.2 diffusers==0.27.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5
+    regex==2024.11.6 sentencepiece==0.2.0 filelock==3.16.1 fsspec==2024.12.0 packaging==24.2 pyyaml==6.0.2
+    requests==2.32.3 urllib3==2.2.3 idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1
+    typing_extensions==4.12.2 open_clip_torch==2.30.0)
+# What people install today, with what it asks for as of a day. uv lays these 5 GB in half a minute, from its cache in
+# two seconds.
 newest=(torch==2.15.0 diffusers==0.42.1 transformers==5.24.0 sentencepiece==0.2.3 protobuf==7.36.2 tensorboard==2.21.0)
 newest_of=2026-11-25
 uv=uv==0.13.9

@@ -1,5 +1,5 @@
-# pulse::compiled: the bodies that are no templates, compiled once in a static library; what links it includes declarations
-# alone (pulse/core/separate.hpp). It has the parts pulse and, where that exists, io.
+# pulse::compiled: the bodies that are no templates, compiled once in a static library; what links it includes
+# declarations alone (pulse/core/separate.hpp). It has the parts pulse and, where that exists, io.
 set(pulse_compiled_dir ${PROJECT_BINARY_DIR}/compiled)
 
 # pulse_add_compiled(<name> <source>...): pulse::<name>, built where something links it and where it is installed.
@@ -45,8 +45,9 @@ pulse_add_compiled(compiled ${sources})
 target_compile_definitions(pulse_compiled INTERFACE PULSE_SEPARATE_COMPILATION)
 target_link_libraries(pulse_compiled PUBLIC pulse::pulse $<TARGET_NAME_IF_EXISTS:pulse::io>)
 
-# pulse::compiled_host: the same for pulse::host, in a library of its own, since its kernels are made of the vectors and the
-# OpenMP that its flags allow: those of the project that compiles it. What links it may have any: it includes no kernel.
+# pulse::compiled_host: the same for pulse::host, in a library of its own, since its kernels are made of the vectors and
+# the OpenMP that its flags allow: those of the project that compiles it. What links it may have any: it includes no
+# kernel.
 if(NOT TARGET pulse::host)
     return()
 endif()

@@ -38,8 +38,8 @@ function(pulse_unmeasured_kernels target)
     endif()
 endfunction()
 
-# pulse_add_gpu_test(<name> <command>...): the test of such a program. Where that is not built, it is skipped, or fails if
-# PULSE_REQUIRE_GPU is 1.
+# pulse_add_gpu_test(<name> <command>...): the test of such a program. Where that is not built, it is skipped, or fails
+# if PULSE_REQUIRE_GPU is 1.
 function(pulse_add_gpu_test name)
     if(pulse_gpu_programs)
         add_test(NAME ${name} COMMAND ${ARGN})

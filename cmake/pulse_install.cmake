@@ -1,4 +1,5 @@
-# Installed tree: headers, the libraries of compiled bodies, one targets file per part, the find modules beside the config file.
+# Installed tree: headers, the libraries of compiled bodies, one targets file per part, the find modules beside the
+# config file.
 include(CMakePackageConfigHelpers)
 
 set(pulse_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pulse)

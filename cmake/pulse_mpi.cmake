@@ -1,10 +1,11 @@
-# pulse_mpi_command(<variable> <ranks>): the command line, but for the program, that starts ranks of MPI on this machine;
+# pulse_mpi_command(<variable> <ranks>): the command line, but for the program, that starts ranks of MPI on this
+# machine;
 #     empty when there is none.
 # pulse_add_mpi_test(<name> RANKS <n> COMMAND <program> [arguments...] [LABELS <labels>] [TIMEOUT <s>])
 #
 # The test runs its command as n processes, label mpi; where there is no mpirun it is reported as skipped. Open MPI's
-# processes may be more than the cores, wait without holding one, run as root, and copy through shared memory, which also
-# works where a process may not read another's.
+# processes may be more than the cores, wait without holding one, run as root, and copy through shared memory, which
+# also works where a process may not read another's.
 include_guard()
 
 set(pulse_mpirun_flags)
@@ -31,7 +32,8 @@ endfunction()
 function(pulse_add_mpi_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;TIMEOUT" "COMMAND;LABELS")
     if(NOT arg_RANKS OR NOT arg_COMMAND OR arg_UNPARSED_ARGUMENTS)
-        message(FATAL_ERROR "pulse_add_mpi_test(${name}): RANKS and COMMAND are needed, '${arg_UNPARSED_ARGUMENTS}' is not known")
+        message(FATAL_ERROR
+                "pulse_add_mpi_test(${name}): RANKS and COMMAND are needed, '${arg_UNPARSED_ARGUMENTS}' is not known")
     endif()
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 300)
@@ -45,5 +47,6 @@ function(pulse_add_mpi_test name)
         set(start ${pulse_mpi_skip})
     endif()
     add_test(NAME ${name} COMMAND ${start} ${program} ${arg_COMMAND})
-    set_tests_properties(${name} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2
+                         SKIP_RETURN_CODE 77)
 endfunction()

@@ -1,5 +1,5 @@
-# The library: one INTERFACE target per set of dependencies. A part whose dependency is absent does not exist as a target.
-# No warning, debug or architecture flag belongs on these: consumers would inherit it.
+# The library: one INTERFACE target per set of dependencies. A part whose dependency is absent does not exist as a
+# target. No warning, debug or architecture flag belongs on these: consumers would inherit it.
 set(pulse_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.hpp)
@@ -8,7 +8,8 @@ file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ip
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
-list(FILTER pulse_io_headers INCLUDE REGEX "/pulse/((io|checkpoint|diffusers)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
+list(FILTER pulse_io_headers INCLUDE REGEX
+     "/pulse/((io|checkpoint|diffusers)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
 # Captioned pictures need JSON and what decodes pictures.
 set(pulse_data_headers ${pulse_headers})
 list(FILTER pulse_data_headers INCLUDE REGEX "/pulse/data/[^/]+\\.hpp$")
@@ -31,7 +32,8 @@ set(pulse_core_headers ${pulse_headers})
 list(REMOVE_ITEM pulse_core_headers ${pulse_io_headers} ${pulse_host_headers} ${pulse_glpk_headers} ${pulse_mpi_headers}
     ${pulse_encode_headers} ${pulse_data_headers} ${pulse_pictures_headers})
 
-file(GLOB_RECURSE pulse_cuda_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/cuda.cuh ${pulse_include_dir}/pulse/cuda/*.cuh)
+file(GLOB_RECURSE pulse_cuda_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/cuda.cuh
+     ${pulse_include_dir}/pulse/cuda/*.cuh)
 
 # pulse_add_part(<target> <export name> <headers list variable>)
 function(pulse_add_part target name headers)

@@ -65,6 +65,7 @@ foreach(case IN LISTS all)
     string(APPEND script
         "add_test([==[${ROOM}.${name}]==] [==[${PROGRAM}]==] [==[--test-case=${filter}]==] --no-intro --no-version)\n"
         "set_tests_properties([==[${ROOM}.${name}]==] PROPERTIES LABELS [==[${case_labels}]==] TIMEOUT ${TIMEOUT} "
-        "SKIP_RETURN_CODE 77 FAIL_REGULAR_EXPRESSION \"test cases: +0 \" WORKING_DIRECTORY [==[${WORKING_DIRECTORY}]==] RUN_SERIAL ${SERIAL} DISABLED ${disabled})\n")
+        "SKIP_RETURN_CODE 77 FAIL_REGULAR_EXPRESSION \"test cases: +0 \" "
+        "WORKING_DIRECTORY [==[${WORKING_DIRECTORY}]==] RUN_SERIAL ${SERIAL} DISABLED ${disabled})\n")
 endforeach()
 file(WRITE ${OUT} "${script}")

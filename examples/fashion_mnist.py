@@ -1,14 +1,15 @@
 """Fashion-MNIST as captioned pictures, and whether pictures drawn by prompt show what they should.
 
     python3 examples/fashion_mnist.py write DIR      # for pulse_train --model sd_fmnist --init:
-        DIR/pictures        --data: a shard of the 60,000 training pictures, each with a caption ("a photo of a sneaker")
+        DIR/pictures        --data: a shard of the 60,000 training pictures, each with a caption
+                            ("a photo of a sneaker")
         DIR/start           --from: a diffusers folder of what does not train, and no weights of the backbone
         DIR/prompts.txt     --prompts: one of each class
     python3 examples/fashion_mnist.py check DIR      # DIR: what pulse_train has drawn by these prompts, RUN/pictures
         prints the share of pictures whose nearest neighbour among the training pictures is of their prompt's class
 
-The text encoder's weights are random: of ten names any encoder that tells them apart will do. Needs NumPy and Pillow; the
-data are those of Debian's dataset-fashion-mnist.
+The text encoder's weights are random: of ten names any encoder that tells them apart will do. Needs NumPy and Pillow;
+the data are those of Debian's dataset-fashion-mnist.
 """
 
 import argparse
@@ -26,15 +27,16 @@ import numpy
 from PIL import Image
 
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
-CLASSES = ("a t-shirt", "trousers", "a pullover", "a dress", "a coat", "a sandal", "a shirt", "a sneaker", "a bag", "an ankle boot")
+CLASSES = ("a t-shirt", "trousers", "a pullover", "a dress", "a coat", "a sandal", "a shirt", "a sneaker", "a bag",
+           "an ankle boot")
 PHRASES = ("a photo of {}", "a picture of {}", "an image of {}", "{}")
 PROMPT = PHRASES[0]
 
 # As pulse_train's sd_fmnist has them.
 TOKENS, VOCABULARY, FEATURES, INNER, LAYERS, HEADS = 9, 640, 32, 64, 2, 2
 UNET = {
-    "_class_name": "UNet2DConditionModel", "sample_size": 28, "in_channels": 1, "out_channels": 1, "block_out_channels": [16, 32, 64],
-    "down_block_types": ["DownBlock2D", "DownBlock2D", "CrossAttnDownBlock2D"],
+    "_class_name": "UNet2DConditionModel", "sample_size": 28, "in_channels": 1, "out_channels": 1,
+    "block_out_channels": [16, 32, 64], "down_block_types": ["DownBlock2D", "DownBlock2D", "CrossAttnDownBlock2D"],
     "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D", "UpBlock2D"], "norm_num_groups": 8, "cross_attention_dim": 32,
     "attention_head_dim": [1, 2, 4], "use_linear_projection": True}
 SCHEDULER = {"_class_name": "DDIMScheduler", "num_train_timesteps": 1000, "beta_schedule": "squaredcos_cap_v2",
@@ -46,9 +48,10 @@ INDEX = {"_class_name": "DiffusionPipeline", "unet": ["diffusers", "UNet2DCondit
 
 def read_training_pictures():
     """28x28 bytes of each picture, and its class."""
-    with gzip.open(DATA / "train-images-idx3-ubyte.gz") as images, gzip.open(DATA / "train-labels-idx1-ubyte.gz") as labels:
-        return (numpy.frombuffer(images.read(), numpy.uint8, offset=16).reshape(-1, 28, 28),
-                numpy.frombuffer(labels.read(), numpy.uint8, offset=8))
+    with gzip.open(DATA / "train-images-idx3-ubyte.gz") as images:
+        pictures = numpy.frombuffer(images.read(), numpy.uint8, offset=16).reshape(-1, 28, 28)
+    with gzip.open(DATA / "train-labels-idx1-ubyte.gz") as labels:
+        return pictures, numpy.frombuffer(labels.read(), numpy.uint8, offset=8)
 
 
 def write_pictures(shard, count, random):
@@ -95,7 +98,8 @@ def write_tokenizer(folder):
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     letters = [chr(byte) for byte in plain] + [chr(0x100 + i) for i in range(256 - len(plain))]
     merges = learn_merges([phrase.format(name) for phrase in PHRASES for name in CLASSES])
-    tokens = [*letters, *(letter + "</w>" for letter in letters), *map("".join, merges), "<|startoftext|>", "<|endoftext|>"]
+    tokens = [*letters, *(letter + "</w>" for letter in letters), *map("".join, merges), "<|startoftext|>",
+              "<|endoftext|>"]
     folder.mkdir()
     write_json(folder / "vocab.json", {token: number for number, token in enumerate(tokens)})
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
@@ -128,14 +132,16 @@ def write_text_encoder(folder, random):
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, values in tensors.items():
         values = values.astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": tensors[name].shape, "data_offsets": [len(data), len(data) + len(values)]}
+        header[name] = {"dtype": "F32", "shape": tensors[name].shape,
+                        "data_offsets": [len(data), len(data) + len(values)]}
         data += values
     text = json.dumps(header).encode()
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
     write_json(folder / "config.json", {
-        "architectures": ["CLIPTextModel"], "model_type": "clip_text_model", "vocab_size": VOCABULARY, "hidden_size": FEATURES,
-        "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "max_position_embeddings": TOKENS})
+        "architectures": ["CLIPTextModel"], "model_type": "clip_text_model", "vocab_size": VOCABULARY,
+        "hidden_size": FEATURES, "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "max_position_embeddings": TOKENS})
 
 
 def write_json(file, value):
@@ -171,8 +177,8 @@ def check(folder):
         right[wanted] += classes[nearest] == wanted
     for wanted, count in sorted(drawn.items()):
         print(f"{CLASSES[wanted]:14} {right[wanted]:3} of {count}")
-    print(f"{100 * sum(right.values()) / sum(drawn.values()):.1f} % of {sum(drawn.values())} pictures are nearest to a training picture "
-          "of their prompt's class")
+    print(f"{100 * sum(right.values()) / sum(drawn.values()):.1f} % of {sum(drawn.values())} pictures "
+          "are nearest to a training picture of their prompt's class")
 
 
 def main():

@@ -1,9 +1,9 @@
 """Times every layer of a diffusers backbone in PyTorch and writes what pulse_plan --profile reads.
 
 A layer is a module that runs whole, and the planner cuts between layers: a ResNet block, a transformer, a resampler, a
-block of Hunyuan-DiT; the names are those of pulse's own models. The whole network runs once, and what every layer is given is kept. Then each layer
-runs alone on that, so a GPU holds the weights, one microbatch of every layer's input and output and the graph of one layer:
-no optimizer, no graph of the whole network.
+block of Hunyuan-DiT; the names are those of pulse's own models. The whole network runs once, and what every layer is
+given is kept. Then each layer runs alone on that, so a GPU holds the weights, one microbatch of every layer's input and
+output and the graph of one layer: no optimizer, no graph of the whole network.
 
 What is measured, as medians over rounds, on a GPU by CUDA events between kernels that are queued without waiting:
   forward_us          with autograd recording
@@ -97,7 +97,7 @@ class Unet:
 
     @staticmethod
     def inputs(config, options, random):
-        """Positional and named arguments of the model, and the text states among them that boundaries relay as given."""
+        """Positional and named arguments of the model, and its text states that boundaries relay as given."""
         batch = options.microbatch_size
         sample = random(batch, config["in_channels"], *options.sample_size)
         args, named = [sample, torch.full((batch,), 500, device=sample.device)], {}

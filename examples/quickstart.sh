@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds pulse_train, trains a diffusion UNet that reads text on Fashion-MNIST's pictures with
-# captions, with 2 pipeline ranks, draws by prompt and says how many pictures show what they should; at most 15 minutes on
-# 2 cores, all set-up included.
+# captions, with 2 pipeline ranks, draws by prompt and says how many pictures show what they should; at most 15 minutes
+# on 2 cores, all set-up included.
 #   bash examples/quickstart.sh [folder for the results]      (default: build/quickstart/run)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,7 +32,8 @@ train=$((780 - SECONDS))
 train=$((train > 540 ? 540 : train < 60 ? 60 : train))
 echo "training for $((train / 60)) minutes $((train % 60)) seconds (set-up took $SECONDS s) ..."
 drawing=(--model sd_fmnist --ranks 2 --prompts "$data/prompts.txt" --guidance 3 --sampler dpm++ --sample-steps 20)
-build/quickstart/bin/pulse_train "${drawing[@]}" --data "$data/pictures" --from "$data/start" --init --caption-dropout 0.1 \
+build/quickstart/bin/pulse_train "${drawing[@]}" --data "$data/pictures" --from "$data/start" --init \
+    --caption-dropout 0.1 \
     --threads 1 --microbatch-size 8 --microbatches 4 --placement folded --lr 2e-3 --ema 0.998 --steps 100000 \
     --time-limit "$train" --sample 60 --export "$out/model" --out "$out"
 

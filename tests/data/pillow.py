@@ -333,7 +333,8 @@ def decode(folder):
         image = picture(53, 37, mode)
         for progressive in (False, True):
             for subsampling in (0, 2):
-                keep(f"{mode}_{progressive}_{subsampling}.jpg", quality=80, progressive=progressive, subsampling=subsampling)
+                keep(f"{mode}_{progressive}_{subsampling}.jpg", quality=80, progressive=progressive,
+                     subsampling=subsampling)
     for mode in ("RGB", "L", "1", "P", "RGBA", "LA"):
         image = picture(41, 29, "RGB" if mode in ("RGBA", "LA") else mode)
         if mode in ("RGBA", "LA"):

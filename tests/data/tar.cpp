@@ -49,11 +49,13 @@ def fill(archive, names):
 plain = ['a.jpg', 'a.txt', 'sub/', 'sub/b.x.jpg', 'empty', '0' * 99]
 long = ['d' * 60 + '/' + 'e' * 80 + '.jpg', 'd' * 100 + '/' + 'f' * 99]
 longer = ['g' * 300 + '.png', 'h/' * 150 + 'i.txt', 'caf\u00e9.jpg', '\u732b/\u732b.txt', 'end.jpg']
-for name, form, names in [('ustar', tarfile.USTAR_FORMAT, plain + long), ('gnu', tarfile.GNU_FORMAT, plain + long + longer),
+for name, form, names in [('ustar', tarfile.USTAR_FORMAT, plain + long),
+                          ('gnu', tarfile.GNU_FORMAT, plain + long + longer),
                           ('pax', tarfile.PAX_FORMAT, plain + long + longer)]:
     with tarfile.open(f'{folder}/{name}.tar', 'w', format=form) as archive:
         fill(archive, names)
-with tarfile.open(f'{folder}/global.tar', 'w', format=tarfile.PAX_FORMAT, pax_headers={'comment': 'all of them'}) as archive:
+comment = {'comment': 'all of them'}
+with tarfile.open(f'{folder}/global.tar', 'w', format=tarfile.PAX_FORMAT, pax_headers=comment) as archive:
     fill(archive, plain)
 for name in ['ustar', 'gnu', 'pax', 'global']:
     with tarfile.open(f'{folder}/{name}.tar') as archive, open(f'{folder}/{name}.list', 'w', encoding='utf-8') as out:

@@ -2,8 +2,9 @@
 
     control_step.py WHEELS FOLDER                 (WHEELS: where PyPI's packages are)
 Ends with 77 when a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers as shapes.json
-lists them: images and noise, channels last, times, text states and what else the UNet reads, hints, then the ControlNet's
-parameters. FOLDER/out becomes what diffusers starts them with, the loss, and every gradient, in the order of shapes.json.
+lists them: images and noise, channels last, times, text states and what else the UNet reads, hints, then the
+ControlNet's parameters. FOLDER/out becomes what diffusers starts them with, the loss, and every gradient, in the order
+of shapes.json.
 """
 
 import json

@@ -2,9 +2,9 @@
 
     diffusers_folders.py WHEELS FOLDER            (WHEELS: where PyPI's packages are)
 Ends with 77 when a package is missing. FOLDER/written gets a folder for each kind of scheduler with betas, and what
-diffusers makes of it: `levels` and `prediction`. FOLDER/pulse holds a pipeline and components of pulse's, which are loaded
-without a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names and
-shapes of whole models, which must be those of diffusers' class; FOLDER/schedulers holds schedulers and the noise
+diffusers makes of it: `levels` and `prediction`. FOLDER/pulse holds a pipeline and components of pulse's, which are
+loaded without a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names
+and shapes of whole models, which must be those of diffusers' class; FOLDER/schedulers holds schedulers and the noise
 levels that pulse makes of them. FOLDER/NAME.values lists what a component of FOLDER/diffusers holds: name, dims and
 values, each after its size.
 """
@@ -112,7 +112,8 @@ MODULES = {
     "DPMSolverSinglestep": "dpmsolver_singlestep", "EulerAncestralDiscrete": "euler_ancestral_discrete",
     "EulerDiscrete": "euler_discrete", "HeunDiscrete": "heun_discrete",
     "KDPM2AncestralDiscrete": "k_dpm_2_ancestral_discrete", "KDPM2Discrete": "k_dpm_2_discrete", "LCM": "lcm",
-    "LMSDiscrete": "lms_discrete", "PNDM": "pndm", "SASolver": "sasolver", "TCD": "tcd", "UniPCMultistep": "unipc_multistep",
+    "LMSDiscrete": "lms_discrete", "PNDM": "pndm", "SASolver": "sasolver", "TCD": "tcd",
+    "UniPCMultistep": "unipc_multistep",
 }
 LATENT = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
 VARIANTS = [

@@ -34,17 +34,19 @@ draw = random.Random(20)
 # What pulse has no layers for, of each class: a key, or keys that must be said together.
 UNKNOWN = {
     UNet2DConditionModel: [
-        {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25}, {"center_input_sample": True},
-        {"time_embedding_type": "fourier"}, {"class_embed_type": "timestep"}, {"num_class_embeds": 5}, {"conv_in_kernel": 5},
-        {"conv_out_kernel": 1}, {"only_cross_attention": True}, {"dual_cross_attention": True}, {"time_cond_proj_dim": 8},
-        {"time_embedding_dim": 40}, {"timestep_post_act": "silu"}, {"resnet_out_scale_factor": 2.0},
+        {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25},
+        {"center_input_sample": True}, {"time_embedding_type": "fourier"}, {"class_embed_type": "timestep"},
+        {"num_class_embeds": 5}, {"conv_in_kernel": 5}, {"conv_out_kernel": 1}, {"only_cross_attention": True},
+        {"dual_cross_attention": True}, {"time_cond_proj_dim": 8}, {"time_embedding_dim": 40},
+        {"timestep_post_act": "silu"}, {"resnet_out_scale_factor": 2.0},
         {"encoder_hid_dim": 6, "encoder_hid_dim_type": "text_image_proj", "cross_attention_dim": 6},
         {"encoder_hid_dim": 6, "encoder_hid_dim_type": "image_proj"}, {"mid_block_scale_factor": 2.0},
         {"mid_block_only_cross_attention": True}, {"time_embedding_act_fn": "silu"}, {"addition_embed_type": "text"}],
     UNet2DModel: [
-        {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25}, {"downsample_type": "resnet"},
-        {"upsample_type": "resnet"}, {"class_embed_type": "timestep"}, {"num_class_embeds": 5}, {"center_input_sample": True},
-        {"time_embedding_type": "fourier"}, {"mid_block_scale_factor": 2.0}],
+        {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25},
+        {"downsample_type": "resnet"}, {"upsample_type": "resnet"}, {"class_embed_type": "timestep"},
+        {"num_class_embeds": 5}, {"center_input_sample": True}, {"time_embedding_type": "fourier"},
+        {"mid_block_scale_factor": 2.0}],
     HunyuanDiT2DModel: [{"norm_type": "ada_norm"}, {"activation_fn": "gelu"}],
 }
 
@@ -58,12 +60,14 @@ def unet():
     levels = draw.randint(1, 4)
     attends = [draw.random() < 0.4 for _ in range(levels)]
     return UNet2DModel, {
-        "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 4), "out_channels": draw.randint(1, 6),
-        "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)], "layers_per_block": draw.randint(1, 3),
+        "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 4),
+        "out_channels": draw.randint(1, 6), "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)],
+        "layers_per_block": draw.randint(1, 3),
         "down_block_types": ["AttnDownBlock2D" if one else "DownBlock2D" for one in attends],
         "up_block_types": ["AttnUpBlock2D" if one else "UpBlock2D" for one in reversed(attends)],
-        "attention_head_dim": draw.choice([8, 4, None]), "norm_num_groups": draw.choice([2, 4]), "norm_eps": draw.choice([1e-5, 1e-6]),
-        "add_attention": draw.random() < 0.5, "downsample_padding": draw.randint(0, 1), "flip_sin_to_cos": draw.random() < 0.5,
+        "attention_head_dim": draw.choice([8, 4, None]), "norm_num_groups": draw.choice([2, 4]),
+        "norm_eps": draw.choice([1e-5, 1e-6]), "add_attention": draw.random() < 0.5,
+        "downsample_padding": draw.randint(0, 1), "flip_sin_to_cos": draw.random() < 0.5,
         "freq_shift": draw.randint(0, 1)}
 
 
@@ -79,23 +83,26 @@ def unet_with_text():
     added = draw.random() < 0.3
     heads = one_or_each(levels, lambda: draw.choice([1, 2, 4] if "Attn" not in kinds else [2, 4]))
     return UNet2DConditionModel, {
-        "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 9), "out_channels": draw.randint(1, 6),
-        "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)], "layers_per_block": layers,
-        "down_block_types": [f"{one}DownBlock2D" for one in kinds], "up_block_types": [f"{one}UpBlock2D" for one in reversed(kinds)],
+        "sample_size": draw.choice([16, (16, 24), None]), "in_channels": draw.randint(1, 9),
+        "out_channels": draw.randint(1, 6), "block_out_channels": [draw.choice([8, 16, 24]) for _ in range(levels)],
+        "layers_per_block": layers, "down_block_types": [f"{one}DownBlock2D" for one in kinds],
+        "up_block_types": [f"{one}UpBlock2D" for one in reversed(kinds)],
         "mid_block_type": draw.choice(["UNetMidBlock2DCrossAttn"] * 2 + ["UNetMidBlock2D", None]),
         "transformer_layers_per_block": blocks, "reverse_transformer_layers_per_block": up, "attention_head_dim": heads,
         "cross_attention_dim": draw.choice([6, 10]), "norm_num_groups": draw.choice([2, 4]),
-        "use_linear_projection": draw.random() < 0.5, "downsample_padding": draw.randint(0, 1), "flip_sin_to_cos": draw.random() < 0.5,
-        "freq_shift": draw.randint(0, 1), "encoder_hid_dim": draw.choice([None, None, 7]), "addition_embed_type": "text_time" if added else None,
+        "use_linear_projection": draw.random() < 0.5, "downsample_padding": draw.randint(0, 1),
+        "flip_sin_to_cos": draw.random() < 0.5, "freq_shift": draw.randint(0, 1),
+        "encoder_hid_dim": draw.choice([None, None, 7]), "addition_embed_type": "text_time" if added else None,
         "addition_time_embed_dim": 4 if added else None, "projection_class_embeddings_input_dim": 30 if added else None}
 
 
 def hunyuan_dit():
     heads, width = draw.choice([2, 4]), draw.choice([4, 8])
     return HunyuanDiT2DModel, {
-        "num_attention_heads": heads, "attention_head_dim": width, "hidden_size": heads * width, "in_channels": draw.randint(1, 5),
-        "patch_size": draw.choice([1, 2]), "sample_size": 8, "num_layers": draw.choice([4, 6]), "mlp_ratio": draw.choice([2.0, 4.0, 4.3637]),
-        "cross_attention_dim": 6, "cross_attention_dim_t5": 16, "pooled_projection_dim": 6, "text_len": 5, "text_len_t5": 3,
+        "num_attention_heads": heads, "attention_head_dim": width, "hidden_size": heads * width,
+        "in_channels": draw.randint(1, 5), "patch_size": draw.choice([1, 2]), "sample_size": 8,
+        "num_layers": draw.choice([4, 6]), "mlp_ratio": draw.choice([2.0, 4.0, 4.3637]), "cross_attention_dim": 6,
+        "cross_attention_dim_t5": 16, "pooled_projection_dim": 6, "text_len": 5, "text_len_t5": 3,
         "activation_fn": "gelu-approximate", "use_style_cond_and_image_meta_size": draw.random() < 0.5}
 
 
@@ -113,7 +120,8 @@ def run(model, file):
             given.append(text["encoder_hidden_states"])
             if config.addition_embed_type:
                 sizes = torch.tensor([[30.0, 40.0, 1.0, 2.0, 16.0, 24.0]])
-                pooled = torch.randn(1, config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim)
+                width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+                pooled = torch.randn(1, width)
                 text["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": sizes}
                 given += [pooled, sizes]
         answer = model(sample, time, **text).sample.permute(0, 2, 3, 1)
@@ -124,7 +132,8 @@ def run(model, file):
 
 def leave_out_defaults(kind, file):
     """A file may be without what its class does anyway; but pulse wants to be told the levels."""
-    usual = {name: json.loads(json.dumps(what.default)) for name, what in inspect.signature(kind.__init__).parameters.items()
+    usual = {name: json.loads(json.dumps(what.default))
+             for name, what in inspect.signature(kind.__init__).parameters.items()
              if what.default is not inspect.Parameter.empty}
     levels = ("block_out_channels", "down_block_types", "up_block_types")
     config = json.loads(file.read_text())
@@ -158,9 +167,11 @@ while made != COUNT:
     if draw.random() < 0.4:
         leave_out_defaults(kind, folder / "config.json")
     forget_projection(folder / "config.json")
-    (folder / "names").write_text("".join(f"{name} {' '.join(map(str, one.shape))}\n" for name, one in model.state_dict().items()))
+    (folder / "names").write_text("".join(f"{name} {' '.join(map(str, one.shape))}\n"
+                                          for name, one in model.state_dict().items()))
     keys = list(unknown)
-    if kind is UNet2DConditionModel and not any("CrossAttn" in str(one) for one in (config["down_block_types"], config["mid_block_type"])):
+    if kind is UNet2DConditionModel and not any("CrossAttn" in str(config[blocks])
+                                                for blocks in ("down_block_types", "mid_block_type")):
         keys.append("no block has a transformer")  # it reads no text
     if kind is UNet2DConditionModel and isinstance(heads := config["attention_head_dim"], list):
         # on the way up, the features of a head of levels that attend to pixels alone are those of the mirrored level

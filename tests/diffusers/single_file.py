@@ -2,10 +2,10 @@
 
     single_file.py WHEELS FOLDER write            (WHEELS: where PyPI's packages are)
     single_file.py WHEELS FOLDER check
-Ends with 77 when a package is missing. `write` makes the pipelines FOLDER/sd1, sd2 and sdxl with diffusers. `check` reads
-FOLDER/NAME.safetensors, which pulse wrote of each, with diffusers' own conversion: every tensor must be that of the
-folder, bit for bit. Then it writes FOLDER/published/NAME.safetensors in half precision with all that such files have besides,
-and FOLDER/half/NAME, the folder of the same numbers.
+Ends with 77 when a package is missing. `write` makes the pipelines FOLDER/sd1, sd2 and sdxl with diffusers. `check`
+reads FOLDER/NAME.safetensors, which pulse wrote of each, with diffusers' own conversion: every tensor must be that of
+the folder, bit for bit. Then it writes FOLDER/published/NAME.safetensors in half precision with all that such files
+have besides, and FOLDER/half/NAME, the folder of the same numbers.
 """
 
 import sys
@@ -53,13 +53,13 @@ def parts():
         if name != "sd1":
             more["use_linear_projection"] = True
         if second:
-            more |= {"addition_embed_type": "text_time", "addition_time_embed_dim": 4, "transformer_layers_per_block": (1, 1, 2),
-                     "projection_class_embeddings_input_dim": second + 6 * 4}
+            more |= {"addition_embed_type": "text_time", "addition_time_embed_dim": 4,
+                     "transformer_layers_per_block": (1, 1, 2), "projection_class_embeddings_input_dim": second + 6 * 4}
         made = {
             "unet": unet(context + (second or 0), **more),
             "vae": diffusers.AutoencoderKL(
-                block_out_channels=(4, 8, 8), layers_per_block=2, norm_num_groups=2, down_block_types=("DownEncoderBlock2D",) * 3,
-                up_block_types=("UpDecoderBlock2D",) * 3,
+                block_out_channels=(4, 8, 8), layers_per_block=2, norm_num_groups=2,
+                down_block_types=("DownEncoderBlock2D",) * 3, up_block_types=("UpDecoderBlock2D",) * 3,
             ),
             "text_encoder": text(CLIPTextModel, context, "gelu" if name == "sd2" else "quick_gelu"),
         }
@@ -100,7 +100,8 @@ def converted(component, model, checkpoint):
 
 def bare(tensors):
     """Without what transformers 5.6 and later leave out of names, and what is no weight."""
-    return {key.removeprefix("text_model."): value for key, value in tensors.items() if not key.endswith("position_ids")}
+    return {key.removeprefix("text_model."): value
+            for key, value in tensors.items() if not key.endswith("position_ids")}
 
 
 def same(a, b):
@@ -144,6 +145,7 @@ for name, made in parts():
         published[prefix + "text_model.embeddings.position_ids"] = torch.arange(7).unsqueeze(0)
     if name == "sdxl":
         published["conditioner.embedders.1.model.logit_scale"] = torch.tensor(1.0)
-    save_file({key: value.contiguous().clone() for key, value in published.items()}, FOLDER / "published" / f"{name}.safetensors")
+    save_file({key: value.contiguous().clone() for key, value in published.items()},
+              FOLDER / "published" / f"{name}.safetensors")
     save(FOLDER / "half" / name, {component: model.half() for component, model in made.items()})
 print(compared, "tensors of checkpoints of one file equal diffusers' conversion")

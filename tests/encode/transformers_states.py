@@ -110,7 +110,8 @@ def t5(name, kind, config, tokens, **more):
 tiny = {"vocab_size": 99, "hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 3}
 clip("tiny_clip", hidden_act="quick_gelu", max_position_embeddings=21, num_hidden_layers=3, **tiny)
 clip(
-    "tiny_bigg", True, 1, 90, hidden_act="gelu", max_position_embeddings=21, num_hidden_layers=3, projection_dim=10, **tiny
+    "tiny_bigg", True, 1, 90, hidden_act="gelu", max_position_embeddings=21, num_hidden_layers=3, projection_dim=10,
+    **tiny
 )
 clip("tiny_sdxl", False, 1, hidden_act="quick_gelu", max_position_embeddings=21, num_hidden_layers=3, **tiny)
 bert("tiny_bert", 21, num_hidden_layers=2, max_position_embeddings=30, **tiny)

@@ -49,14 +49,16 @@ foreach(file IN LISTS files)
                     list(APPEND bad "${file} -> ${to}: bodies are included by their header alone")
                 endif()
             endif()
-            if(room AND NOT to_room STREQUAL room AND NOT to_room IN_LIST flow_${room} AND NOT to_header IN_LIST flow_${room}
+            if(room AND NOT to_room STREQUAL room AND NOT to_room IN_LIST flow_${room}
+               AND NOT to_header IN_LIST flow_${room}
                 AND NOT to_header IN_LIST flow_${own})
                 list(APPEND bad "${file} -> ${to}: against the flow")
             endif()
         elseif(line MATCHES "include[ \t]*<([^>]+)>")
             # the standard library has no dot and no slash in its names
             set(to ${CMAKE_MATCH_1})
-            if(to MATCHES "[./]" AND NOT to MATCHES "^(unistd|fcntl|dlfcn|link|poll|netdb|ifaddrs|netinet/[a-z]+|sys/[a-z]+)\\.h$")
+            if(to MATCHES "[./]"
+               AND NOT to MATCHES "^(unistd|fcntl|dlfcn|link|poll|netdb|ifaddrs|netinet/[a-z]+|sys/[a-z]+)\\.h$")
                 list(APPEND foreign_${file} ${to})
             endif()
         else()

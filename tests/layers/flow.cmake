@@ -34,8 +34,8 @@ set(flow_zoo_frozen_graphs encode/text_chunks encode/text_facts profile/analytic
 set(flow_zoo_frozen_parts hardware/device profile/analytic_frozen profile/frozen_component)
 # Processes find each other with the system's sockets alone.
 set(flow_launch core)
-# Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would wait
-# for, what needs POSIX, and what other parts include.
+# Rooms and headers of pulse::pulse that neither pulse.hpp nor planner.hpp reaches: what some users want and all would
+# wait for, what needs POSIX, and what other parts include.
 set(beside_doors
     encode launch reference zoo
     nn/value_graph.hpp

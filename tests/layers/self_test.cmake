@@ -17,7 +17,8 @@ function(expect name text)
     endwhile()
     file(WRITE ${root}/parts.cmake "set(HEADERS ${headers})\n")
     execute_process(
-        COMMAND ${CMAKE_COMMAND} -D ROOT=${root} -D PARTS=${root}/parts.cmake -P ${CMAKE_CURRENT_LIST_DIR}/check_includes.cmake
+        COMMAND ${CMAKE_COMMAND} -D ROOT=${root} -D PARTS=${root}/parts.cmake
+            -P ${CMAKE_CURRENT_LIST_DIR}/check_includes.cmake
         RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
     string(REGEX REPLACE "[ \n]+" " " output "${output}")
     string(FIND "${output}" "${text}" at)
@@ -32,7 +33,8 @@ endfunction()
 
 set(core "core/label.hpp" "#include <string>")
 expect(good ""
-    ${core} "model/graph.hpp" "#include <pulse/core/label.hpp>" "profile/analytic.hpp" "#include <pulse/model/graph.hpp>"
+    ${core} "model/graph.hpp" "#include <pulse/core/label.hpp>"
+    "profile/analytic.hpp" "#include <pulse/model/graph.hpp>"
     "pulse.hpp" "#include <pulse/profile/analytic.hpp>")
 expect(against_the_flow "core/label.hpp -> model/graph.hpp: against the flow"
     "model/graph.hpp" "#include <cstdint>" "core/label.hpp" "#include <pulse/model/graph.hpp>"

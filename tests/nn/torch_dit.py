@@ -1,7 +1,7 @@
 """Hunyuan-DiT (Li et al. 2024) in plain PyTorch, written from its architecture with diffusers' state-dict names.
 
-The config has sample_size, in_channels, patch, width, depth, heads, hidden, text_len, text_len_t5, text_width, t5_width,
-span and v11.
+The config has sample_size, in_channels, patch, width, depth, heads, hidden, text_len, text_len_t5, text_width,
+t5_width, span and v11.
 """
 import math
 

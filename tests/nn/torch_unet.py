@@ -2,8 +2,8 @@
 U-ViT (torch_uvit.py), UNets with text (torch_text.py) and Hunyuan-DiT (torch_dit.py) too.
 
 usage: torch_unet.py FOLDER. FOLDER/run.json has the config, the batch and the parameters' names and shapes; FOLDER/in
-has float64 numbers: parameters in that order, input, timesteps, what the model's take_conditions reads, gradient of the output (images with
-channels last).
+has float64 numbers: parameters in that order, input, timesteps, what the model's take_conditions reads, gradient of the
+output (images with channels last).
 Writes FOLDER/out: the output, the input's gradient and every parameter's gradient. Modules carry the state-dict names
 of diffusers and of baofff/U-ViT and are loaded strictly, so a wrong name or shape is an error.
 """
@@ -135,7 +135,8 @@ class UNet(nn.Module):
             last = i == levels - 1
             down = None if last else Resample(width, 2, c["downsample_padding"])
             self.down_blocks.append(Block([resnet(before if j == 0 else width, width) for j in range(depth)],
-                                          attention(depth, width, c["attention"][i], c["transformers"][i]), downsampler=down))
+                                          attention(depth, width, c["attention"][i], c["transformers"][i]),
+                                          downsampler=down))
             left += [width] * (depth if last else depth + 1)
         self.mid_block = Block([resnet(channels[-1], channels[-1]) for _ in range(2)],
                                attention(1, channels[-1], c["mid_block_attention"], c["mid_block_transformer_layers"]))

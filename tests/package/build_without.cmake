@@ -1,6 +1,6 @@
-# Configures pulse's own tree, examples and benches included, without what the parts ABSENT need: each is left out with a
-# line that says so, and nothing fails. Of what is left TARGETS are built; the others compile and link the same as in a
-# whole tree.
+# Configures pulse's own tree, examples and benches included, without what the parts ABSENT need: each is left out with
+# a line that says so, and nothing fails. Of what is left TARGETS are built; the others compile and link the same as in
+# a whole tree.
 cmake_minimum_required(VERSION 3.25)
 
 function(run out)

@@ -268,7 +268,8 @@ TEST_CASE("what is wrong is named by its field") {
 "waves":1,"microbatches":1,"microbatch_size":4,"split_backward":false,
 "stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
 "schedule":[[{"op":"F","stage":0,"microbatch":0,"start_us":0,"end_us":1.5},
-{"op":"B","stage":0,"microbatch":0,"start_us":8,"end_us":9}],[{"op":"F","stage":1,"microbatch":0,"start_us":2,"end_us":3},
+{"op":"B","stage":0,"microbatch":0,"start_us":8,"end_us":9}],
+[{"op":"F","stage":1,"microbatch":0,"start_us":2,"end_us":3},
 {"op":"B","stage":1,"microbatch":0,"start_us":3,"end_us":7}]],
 "predicted":{"step_us":9,"lower_bound_us":9,"bubble_ratio":0.5,"samples_per_s":1,"peak_memory_bytes":[1,2],
 "boundary_bytes":0,"skip_bytes":0}})";
@@ -346,7 +347,8 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
 "waves":1,"microbatches":1,"microbatch_size":2,"split_backward":false,
 "stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
 "schedule":[[{"op":"F","stage":0,"microbatch":0,"start_us":0,"end_us":1.5},
-{"op":"B","stage":0,"microbatch":0,"start_us":8,"end_us":9}],[{"op":"F","stage":1,"microbatch":0,"start_us":2,"end_us":3},
+{"op":"B","stage":0,"microbatch":0,"start_us":8,"end_us":9}],
+[{"op":"F","stage":1,"microbatch":0,"start_us":2,"end_us":3},
 {"op":"B","stage":1,"microbatch":0,"start_us":3,"end_us":7}]],
 "frozen_tasks":[[
 {"component":0,"first_layer":0,"last_layer":1,"first_sample":0,"samples":1,"start_us":2,"end_us":4},

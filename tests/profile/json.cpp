@@ -91,9 +91,10 @@ cost_table random_costs(std::mt19937& random) {
 }
 
 const char* const small = R"({"format":"pulse-profile/1","model":"m","device":"d","microbatch_size":2,
-"layers":[{"name":"a","forward_us":1.5,"backward_input_us":2,"backward_weight_us":0,"parameter_bytes":4,"saved_bytes":8,"output_bytes":16},
-{"name":"b","forward_us":1,"backward_input_us":1,"backward_weight_us":1,"parameter_bytes":0,"saved_bytes":0,"output_bytes":1,
-"deferred_bytes":3,"workspace_bytes":5,"open_bytes":6,"factored_elements":12}],
+"layers":[{"name":"a","forward_us":1.5,"backward_input_us":2,"backward_weight_us":0,"parameter_bytes":4,
+"saved_bytes":8,"output_bytes":16},
+{"name":"b","forward_us":1,"backward_input_us":1,"backward_weight_us":1,"parameter_bytes":0,
+"saved_bytes":0,"output_bytes":1,"deferred_bytes":3,"workspace_bytes":5,"open_bytes":6,"factored_elements":12}],
 "skips":[{"from":"a","to":"b","bytes":16}],"conditioning_bytes":7,"input_bytes":9,
 "frozen":[{"name":"vae","feeds":"target","input_bytes":3,"result_bytes":2,"max_chunk":4,
 "layers":[{"name":"c","call_us":0.5,"sample_us":2,"parameter_bytes":6,"output_bytes":2,"live_bytes":11}]}]})";

@@ -57,7 +57,8 @@ class Kernel:
         self.parameters = []  # offset and bytes
         end = 0
         for text in split_operands(parameters):
-            text = re.sub(r"\s*\.ptr(\s+\.(global|const|shared|local))?(\s+\.align\s+\d+)?", "", text)  # what a pointer is to
+            # what a pointer is to
+            text = re.sub(r"\s*\.ptr(\s+\.(global|const|shared|local))?(\s+\.align\s+\d+)?", "", text)
             kind, found, count = re.search(r"\.(\w+)\s+(\w+)(?:\[(\d+)\])?$", text).groups()
             size = int(kind[1:]) // 8
             align = int((re.search(r"\.align (\d+)", text) or [0, size])[1])

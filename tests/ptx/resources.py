@@ -85,7 +85,8 @@ def main(library, writes):
             if PACKS.search(names[name]):
                 wrong += [f"{here}: {text}" for text in kernel.texts if PART_OF_PACK.search(text)]
     host = ctypes.CDLL(library)
-    looked_at = {names[name].split("<")[0] for name in block_threads if hasattr(host, names[name].split("<")[0] + "_blocks")}
+    looked_at = {names[name].split("<")[0] for name in block_threads
+                 if hasattr(host, names[name].split("<")[0] + "_blocks")}
     if looked_at != RESIDENT:
         wrong.append(f"the blocks of {sorted(looked_at)} are looked at, and not those of {sorted(RESIDENT)}")
     for name, threads in block_threads.items():

@@ -2,8 +2,8 @@
 #   cmake -DROOT=<repository> [-DWRITE=ON] -P check_readme.cmake      (WRITE puts the sections into the README)
 cmake_minimum_required(VERSION 3.25)
 
-# Sets found to the text of `all` between the strings `head` and `tail`, before and after to what stands around it; fails with
-# `what` where it is not.
+# Sets found to the text of `all` between the strings `head` and `tail`, before and after to what stands around it;
+# fails with `what` where it is not.
 function(split_at all head tail what)
     string(FIND "${all}" "${head}" at)
     if(at LESS 0)
@@ -30,7 +30,8 @@ foreach(one IN ITEMS 2_own_trainer:own-trainer 5_train_on_pictures:train-on-pict
     set(file examples/${CMAKE_MATCH_1}.cpp)
     set(section ${CMAKE_MATCH_2})
     file(READ ${ROOT}/${file} example)
-    split_at("${example}" "// example-begin ${section}\n" "// example-end ${section}" "${file} has no section ${section}")
+    split_at("${example}" "// example-begin ${section}\n" "// example-end ${section}"
+            "${file} has no section ${section}")
     set(compiled "${found}")
     split_at("${readme}" "<!-- ${section} -->\n```cpp\n" "```" "README.md has no block ${section}")
     if(NOT found STREQUAL compiled)

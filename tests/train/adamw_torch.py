@@ -1,4 +1,6 @@
-"""torch.optim.AdamW on given weights and gradients: IN OUT N STEPS LR BETA1 BETA2 EPS WEIGHT_DECAY, raw float32 files."""
+"""torch.optim.AdamW on given weights and gradients, in raw float32 files.
+
+IN OUT N STEPS LR BETA1 BETA2 EPS WEIGHT_DECAY."""
 import struct
 import sys
 

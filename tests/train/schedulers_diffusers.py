@@ -2,9 +2,9 @@
 
     schedulers_diffusers.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
 Ends with 77 when a package is missing. Each line of FOLDER/cases is a JSON object: class, steps and config.
-FOLDER/start holds the noise, and an image, as float32. FOLDER/out gets, for each case with betas, alphas_cumprod; of each
-time in TIMES what the network sees of image and noise, and v; of flow and EDM the time that it reads, what it sees, and what
-it should answer; then time and what it sees in each step, and the images at the end: all float32.
+FOLDER/start holds the noise, and an image, as float32. FOLDER/out gets, for each case with betas, alphas_cumprod; of
+each time in TIMES what the network sees of image and noise, and v; of flow and EDM the time that it reads, what it
+sees, and what it should answer; then time and what it sees in each step, and the images at the end: all float32.
 """
 
 import json
@@ -54,7 +54,8 @@ def levels_of_edm(scheduler):
         sigma = scheduler.sigmas[999 - t].double()
         noisy = image.double() + sigma * noise.double()
         c_skip, c_out = data**2 / (sigma**2 + data**2), sign * sigma * data / (sigma**2 + data**2).sqrt()
-        yield from (scheduler.timesteps[999 - t][None], scheduler.precondition_inputs(noisy, sigma), (image - c_skip * noisy) / c_out)
+        yield from (scheduler.timesteps[999 - t][None], scheduler.precondition_inputs(noisy, sigma),
+                    (image - c_skip * noisy) / c_out)
 
 
 with open(FOLDER / "out", "wb") as out:

@@ -18,26 +18,9 @@
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_cut.hpp>
 #include <pulse/tune/frozen_placement.hpp>
+#include <pulse/tune/prepared_candidate.hpp>
 
 namespace pulse {
-
-/// A candidate with everything that precedes its order of passes.
-struct prepared_candidate {
-    partition cut{};
-    candidate_step step{};
-    memory_limits limits{};
-    /// Bytes of each device that passes cannot use: parameters, room for gradients of other replicas, and workspace.
-    std::vector<std::int64_t> fixed_bytes{};
-    /// The part of `fixed_bytes` that frozen components take, which no layout of passes counts; empty: nothing.
-    std::vector<std::int64_t> frozen_bytes{};
-    std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
-};
-
-/// Cuts the model as the candidate says and describes its step.
-[[nodiscard]] PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
-                                                                   partition cut, const tune_candidate& c,
-                                                                   const candidate_options& options,
-                                                                   const memory_limits& limits);
 
 /// A candidate's plan, which predicts what its step takes in the simulator.
 struct evaluated_candidate {
@@ -62,10 +45,6 @@ struct memory_error : infeasible_error {
 };
 
 namespace detail {
-
-/// A prepared candidate with the recomputation of `c`.
-[[nodiscard]] PULSE_CONSTEXPR prepared_candidate recomputing(const cost_table& costs, const tune_candidate& c,
-                                                             prepared_candidate prepared);
 
 /// Simulates an ordered plan of a prepared candidate, with its frozen tasks if it has any, and fills in what it
 /// predicts, with the bytes of memory of an exact layout. `limits` and `tight` as in lower_within.

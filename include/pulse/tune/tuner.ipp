@@ -19,13 +19,13 @@
 #include <pulse/partition/partition.hpp>
 #include <pulse/partition/traffic.hpp>
 #include <pulse/plan/memory_limits.hpp>
-#include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
-#include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/frozen_step.hpp>
+#include <pulse/tune/known_candidates.hpp>
 #include <pulse/tune/least_memory.hpp>
+#include <pulse/tune/prepared_candidate.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/search_space.hpp>
 #include <pulse/tune/tuner.hpp>
@@ -40,7 +40,7 @@ namespace detail {
 class tuner {
 public:
     tuner(const cost_source& costs_of, const cluster& machine, const tune_options& options) :
-        costs_of_{costs_of}, machine_{machine}, options_{options} {
+        options_{options}, candidates_{costs_of, machine, options} {
         check_unlike_devices(machine);
         const int devices = options.devices == 0 ? machine.devices() : options.devices;
         if (devices > machine.devices()) {
@@ -93,128 +93,19 @@ public:
     }
 
 private:
-    using cut_key = std::tuple<int, int, int, int, int, int, int, int, int, double>;
-    struct maybe_cut {
-        std::optional<partition> cut{};
-        std::string why{};
-    };
-
-    const cost_source& costs_of_;
-    cluster machine_;
-    tune_options options_;
+    const tune_options& options_;
+    known_candidates candidates_;
     tuning made_{};
     std::vector<char> open_{};
-    std::map<int, cost_table> costs_{};
-    std::map<cut_key, maybe_cut> cuts_{};
-    std::map<std::tuple<cut_key, int, int>, least_memory> least_{}; // of the device that has least left
     std::vector<std::int64_t> needs_{};                   // of the rows that need more memory, on their worst device
     std::vector<char> unlimited_{};                       // rows whose order was found without a memory limit
     std::map<std::size_t, evaluated_candidate> kept_{};   // plans of the rows that are ranked so far
     std::map<std::size_t, evaluated_candidate> passes_{}; // of those whose frozen tasks have times: before they had
 
-    const cost_table& costs(int microbatch_size) {
-        auto at = costs_.find(microbatch_size);
-        if (at == costs_.end()) {
-            cost_table table = costs_of_(microbatch_size);
-            if (table.microbatch_size != microbatch_size) {
-                throw input_error("tune: costs for microbatches of " + std::to_string(microbatch_size) +
-                                  " were asked, those for " + std::to_string(table.microbatch_size) + " given");
-            }
-            check_moments(options_.kept.form, table);
-            at = costs_.emplace(microbatch_size, std::move(table)).first;
-        }
-        return at->second;
-    }
-
-    [[nodiscard]] memory_limits limits(const tune_candidate& c) const {
-        return memory_limits_of(machine_, c, options_);
-    }
-
-    [[nodiscard]] cut_key key_of(const tune_candidate& c) const {
-        // Only a folded cut looks at what one microbatch keeps.
-        const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
-        // Unlike devices are elsewhere in another layout, and a cut over them looks at the optimizer's share of a
-        // microbatch.
-        const int layout = machine_.unlike.empty() ? 0 : static_cast<int>(c.layout);
-        const int microbatches = machine_.unlike.empty() ? 0 : c.microbatches;
-        return {static_cast<int>(c.kind),
-                c.pipeline_degree,
-                c.waves,
-                c.microbatch_size,
-                static_cast<int>(c.routing),
-                keeps,
-                c.sharded_optimizer ? 1 : 0,
-                layout,
-                microbatches,
-                c.slack};
-    }
-
-    const maybe_cut& cut(const tune_candidate& c) {
-        const cut_key key = key_of(c);
-        auto at = cuts_.find(key);
-        if (at == cuts_.end()) {
-            maybe_cut found{};
-            try {
-                found.cut = cut_candidate(costs_to_cut(costs(c.microbatch_size), c, machine_, options_), c,
-                                          parameter_memory_of(options_, c), limits(c),
-                                          pipeline_speeds(machine_, {c.layout, c.pipeline_degree, c.data_degree}));
-            } catch (const infeasible_error& e) { found.why = e.what(); }
-            at = cuts_.emplace(key, std::move(found)).first;
-        }
-        return at->second;
-    }
-
-    /// The exact least of a candidate whose cut is `here`.
-    const least_memory& least(const tune_candidate& c, const partition& here) {
-        // Where not even all stages recomputed are enough, no choice of them is tried.
-        const bool chosen = c.recompute == recomputation::selective;
-        const stage_recomputation recompute = chosen ? stage_recomputation{recomputation::stages} : c.recompute;
-        const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(recompute.kind)};
-        auto at = least_.find(key);
-        if (at == least_.end()) {
-            const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, recompute,
-                                             parameter_memory_of(options_, c), c.data_degree);
-            const memory_limits most = limits(c);
-            const auto free = [&](const least_memory& need) { return most.of(need.device) - need.total_bytes(); };
-            at = least_
-                     .emplace(key, *std::max_element(
-                                       all.begin(), all.end(),
-                                       [&](const least_memory& a, const least_memory& b) { return free(a) > free(b); }))
-                     .first;
-        }
-        return at->second;
-    }
-
     void report(std::size_t done, std::size_t total, std::string_view stage) const {
         if (!options_.progress) { return; }
         options_.progress(
             {done, total, made_.ranking.empty() ? 0.0 : made_.rows[made_.ranking.front()].step_us, stage});
-    }
-
-    [[nodiscard]] prepared_candidate prepare(const tune_candidate& c) {
-        return prepare_candidate(costs(c.microbatch_size), machine_, *cut(c).cut, c, options_, limits(c));
-    }
-
-    [[nodiscard]] bool encodes(const tune_candidate& c) {
-        const bool frozen = options_.frozen != frozen_mode::none && !costs(c.microbatch_size).frozen.empty();
-        if (frozen && !machine_.unlike.empty()) {
-            throw input_error("tune: frozen components run as tasks on devices that are alike");
-        }
-        return frozen;
-    }
-
-    [[nodiscard]] double bound_of(const tune_candidate& c, const candidate_step& step, double known_us) {
-        if (!encodes(c)) { return step_bound_us(step, known_us); }
-        return frozen_step_bound_us(costs(c.microbatch_size), c, step, known_us);
-    }
-
-    /// With its frozen work as an estimate.
-    [[nodiscard]] evaluated_candidate evaluate(const tune_candidate& c, const prepared_candidate& ready) {
-        const cost_table& table = costs(c.microbatch_size);
-        const auto alone = [&](const prepared_candidate& one) {
-            return evaluate_candidate(table, c, one, options_.list);
-        };
-        return encodes(c) ? evaluate_beside_frozen(table, c, ready, options_.frozen, alone) : alone(ready);
     }
 
     /// Gives every row its bound, or says why it has none.
@@ -224,21 +115,21 @@ private:
             if (options_.stop.stop_requested()) { return; }
             if (i % 64 == 0) { report(i, made_.rows.size(), "bounds"); }
             tune_row& row = made_.rows[i];
-            const maybe_cut& found = cut(row.candidate);
+            const known_candidates::maybe_cut& found = candidates_.cut(row.candidate);
             if (!found.cut) {
                 row.verdict = tune_verdict::cut;
                 row.reason = found.why;
                 continue;
             }
             if (repeats(row, *found.cut)) { continue; }
-            if (const memory_limits most = limits(row.candidate); most.any()) {
-                const least_memory& need = least(row.candidate, *found.cut);
+            if (const memory_limits most = candidates_.limits(row.candidate); most.any()) {
+                const least_memory& need = candidates_.least(row.candidate, *found.cut);
                 if (need.total_bytes() > most.of(need.device)) {
                     short_of_memory(i, need.total_bytes(), memory_words(need, most.of(need.device)));
                     continue;
                 }
             }
-            row.bound_us = bound_of(row.candidate, prepare(row.candidate).step, 0);
+            row.bound_us = candidates_.bound_us(row.candidate, candidates_.prepare(row.candidate).step, 0);
             open_[i] = 1;
         }
     }
@@ -250,7 +141,7 @@ private:
             return std::find(values.begin(), values.end(), value) != values.end();
         };
         if (c.recompute == recomputation::skips && has(options_.recomputations, recomputation::none)) {
-            const auto readers = first_local_readers(costs(c.microbatch_size), here.stages);
+            const auto readers = first_local_readers(candidates_.costs(c.microbatch_size), here.stages);
             if (std::all_of(readers.begin(), readers.end(), [](int reader) { return reader < 0; })) {
                 row.reason = "same: no stage reads a skip of another one on its device";
             }
@@ -258,19 +149,19 @@ private:
         if (c.recompute == recomputation::selective && has(options_.recomputations, recomputation::none)) {
             const bool whole = here.stages.size() == 1 && has(options_.recomputations, recomputation::stages);
             if (whole) { row.reason = "same: there is one stage, to recompute or not"; }
-            if (!limits(c).any()) { row.reason = "same: no device has a memory limit"; }
+            if (!candidates_.limits(c).any()) { row.reason = "same: no device has a memory limit"; }
         }
         if (c.routing == skip_routing::relayed && has(options_.routings, skip_routing::direct) &&
-            traffic_of(here, costs(c.microbatch_size), c.routing).skip() == 0) {
+            traffic_of(here, candidates_.costs(c.microbatch_size), c.routing).skip() == 0) {
             tune_candidate other = c;
             other.routing = skip_routing::direct;
-            if (cut(other).cut == here) { row.reason = "same: no skip crosses devices"; }
+            if (candidates_.cut(other).cut == here) { row.reason = "same: no skip crosses devices"; }
         }
         for (const double slack : options_.slacks) {
             if (slack == c.slack || !row.reason.empty()) { break; }
             tune_candidate other = c;
             other.slack = slack;
-            if (cut(other).cut == here) {
+            if (candidates_.cut(other).cut == here) {
                 row.reason = "same: a slack of " + std::to_string(slack) + " gives the same cut";
             }
         }
@@ -306,13 +197,13 @@ private:
         tune_row& row = made_.rows[i];
         if (bounded_out(row) || needs_no_choice(row)) { return; }
         tune_candidate c = row.candidate;
-        prepared_candidate ready = prepare(c);
+        prepared_candidate ready = candidates_.prepare(c);
         const double passes_us = std::max(lower_bound_us(ready.step.plain), recomputed_load_us(c, ready.step.plain));
-        row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
+        row.bound_us = std::max(row.bound_us, candidates_.bound_us(c, ready.step, passes_us));
         if (bounded_out(row)) { return; }
         try {
             ++made_.evaluations;
-            evaluated_candidate found = evaluate(c, ready);
+            evaluated_candidate found = candidates_.evaluate(c, ready);
             needs_[i] = peak_of(found);
             if (found.room_bytes.empty()) { unlimited_[i] = 1; }
             if (c.recompute != found.planned.recompute) {
@@ -323,12 +214,12 @@ private:
                     return;
                 }
                 c.recompute = found.planned.recompute;
-                ready = prepare(c);
-                row.bound_us = std::max(row.bound_us, bound_of(c, ready.step, passes_us));
+                ready = candidates_.prepare(c);
+                row.bound_us = std::max(row.bound_us, candidates_.bound_us(c, ready.step, passes_us));
             }
-            if (encodes(c) && found.planned.predicted.step_us < cutoff_us()) {
+            if (candidates_.encodes(c) && found.planned.predicted.step_us < cutoff_us()) {
                 passes_[i] = found;
-                found = filled(c, ready, found, 40'000);
+                found = candidates_.filled(c, ready, found, 40'000);
             }
             keep(i, std::move(found), ready.gradient_bytes);
         } catch (const memory_error& e) { short_of_memory(i, e.bytes, e.what()); } catch (const infeasible_error& e) {
@@ -341,7 +232,7 @@ private:
         tune_candidate other = c;
         other.recompute = recomputation::none;
         for (std::size_t i = 0; i != made_.rows.size(); ++i) {
-            if (made_.rows[i].candidate == other && cut(other).cut == cut(c).cut) { return i; }
+            if (made_.rows[i].candidate == other && candidates_.cut(other).cut == candidates_.cut(c).cut) { return i; }
         }
         return {};
     }
@@ -352,9 +243,9 @@ private:
         if (c.recompute != recomputation::selective) { return 0; }
         tune_candidate other = c;
         other.recompute = recomputation::none;
-        if (cut(other).cut != cut(c).cut) { return 0; }
-        const least_memory& need = least(other, *cut(other).cut);
-        const std::int64_t limit_bytes = limits(c).of(need.device);
+        if (candidates_.cut(other).cut != candidates_.cut(c).cut) { return 0; }
+        const least_memory& need = candidates_.least(other, *candidates_.cut(other).cut);
+        const std::int64_t limit_bytes = candidates_.limits(c).of(need.device);
         if (limit_bytes == 0 || need.total_bytes() <= limit_bytes) { return 0; }
         double load_us = 0;
         double forward_us = std::numeric_limits<double>::infinity();
@@ -379,13 +270,6 @@ private:
     [[nodiscard]] static std::int64_t peak_of(const evaluated_candidate& found) {
         const auto& peaks = found.planned.predicted.peak_memory_bytes;
         return *std::max_element(peaks.begin(), peaks.end());
-    }
-
-    /// With times for its frozen tasks, and a step that is no estimate any more.
-    [[nodiscard]] evaluated_candidate filled(const tune_candidate& c, const prepared_candidate& ready,
-                                             const evaluated_candidate& alone, std::int64_t placements) {
-        return fill_frozen(costs(c.microbatch_size), alone, ready, options_.frozen, lower_bound_us(ready.step.plain),
-                           placements);
     }
 
     void keep(std::size_t i, evaluated_candidate found, std::int64_t gradient_bytes) {
@@ -433,23 +317,23 @@ private:
             const std::size_t i = best[k];
             const tune_candidate c = chosen_of(i);
             const frozen_placement where = kept_.at(i).frozen;
-            const prepared_candidate whole = prepare(c);
-            const prepared_candidate ready = encodes(c) ? beside_frozen(whole, where) : whole;
+            const prepared_candidate whole = candidates_.prepare(c);
+            const prepared_candidate ready = candidates_.encodes(c) ? beside_frozen(whole, where) : whole;
             evaluated_candidate found{};
             double proof_us = 0;
             bool fits = true;
             try {
-                found = refine_candidate(costs(c.microbatch_size), c, ready, options_.refine, kept_.at(i).room_bytes,
-                                         proof_us);
-                if (encodes(c)) { expect_frozen(found, ready, where); }
+                found = refine_candidate(candidates_.costs(c.microbatch_size), c, ready, options_.refine,
+                                         kept_.at(i).room_bytes, proof_us);
+                if (candidates_.encodes(c)) { expect_frozen(found, ready, where); }
             } catch (const infeasible_error&) { fits = false; }
-            made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, bound_of(c, ready.step, proof_us));
+            made_.rows[i].bound_us = std::max(made_.rows[i].bound_us, candidates_.bound_us(c, ready.step, proof_us));
             const auto is_better = [&] { return found.planned.predicted.step_us < made_.rows[i].step_us; };
             if (!fits || !is_better()) { continue; }
-            if (encodes(c)) {
+            if (candidates_.encodes(c)) {
                 const evaluated_candidate alone = found;
                 try {
-                    found = filled(c, whole, alone, 40'000);
+                    found = candidates_.filled(c, whole, alone, 40'000);
                 } catch (const infeasible_error&) { continue; }
                 if (!is_better()) { continue; }
                 passes_[i] = alone;
@@ -463,10 +347,10 @@ private:
     void fill() {
         const std::size_t best = made_.ranking.front();
         const tune_candidate c = chosen_of(best);
-        if (!encodes(c) || options_.stop.stop_requested()) { return; }
+        if (!candidates_.encodes(c) || options_.stop.stop_requested()) { return; }
         report(0, 1, "frozen tasks");
-        const prepared_candidate ready = prepare(c);
-        evaluated_candidate longer = filled(c, ready, passes_.at(best), 400'000);
+        const prepared_candidate ready = candidates_.prepare(c);
+        evaluated_candidate longer = candidates_.filled(c, ready, passes_.at(best), 400'000);
         if (!(longer.planned.predicted.step_us < made_.rows[best].step_us)) { return; }
         made_.ranking.erase(made_.ranking.begin());
         keep(best, std::move(longer), made_.rows[best].gradient_bytes);
@@ -480,11 +364,11 @@ private:
         made_.plan = std::move(kept_[made_.chosen].planned);
         made_.frozen = std::move(kept_[made_.chosen].frozen);
         made_.plan.predicted.lower_bound_us = winner.bound_us;
-        made_.world = prepare(winner.candidate).step.world;
+        made_.world = candidates_.prepare(winner.candidate).step.world;
         made_.kept = made_.world.kept;
         made_.layout = winner.candidate.layout;
-        made_.costs = costs(winner.candidate.microbatch_size);
-        made_.limits = limits(winner.candidate);
+        made_.costs = candidates_.costs(winner.candidate.microbatch_size);
+        made_.limits = candidates_.limits(winner.candidate);
         explain_rows(made_);
     }
 };

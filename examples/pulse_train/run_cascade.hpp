@@ -32,6 +32,7 @@
 #include "drawn_images.hpp"
 #include "measuring.hpp"
 #include "new_folder.hpp"
+#include "run_config.hpp"
 #include "run_model.hpp"
 #include "setup.hpp"
 #include "trained.hpp"

@@ -38,6 +38,7 @@
 #include "new_folder.hpp"
 #include "pipeline_folder.hpp"
 #include "run.hpp"
+#include "run_config.hpp"
 #include "setup.hpp"
 #include "trained.hpp"
 #include "training.hpp"

@@ -4,24 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
-#include <map>
-#include <optional>
-#include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include <zlib.h>
-
-#include <pulse/checkpoint/reader.hpp>
 #include <pulse/core/error.hpp>
-#include <pulse/core/fingerprint.hpp>
 #include <pulse/core/text_table.hpp>
-#include <pulse/frozen/picture_source.hpp>
 #include <pulse/hardware/json.hpp>
 #include <pulse/launch/agree.hpp>
 #include <pulse/launch/build.hpp>
@@ -43,8 +33,6 @@
 #include <pulse/tune/plan_summary.hpp>
 
 #include "../glpk_search.hpp"
-#include "artifacts.hpp"
-#include "data_changes.hpp"
 #include "measuring.hpp"
 
 namespace pulse_train {
@@ -90,41 +78,6 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
     }
 }
 
-/// A checksum of the first bytes of each tensor, as it is stored.
-[[nodiscard]] std::string text_of_weights(const pulse::diffusers::weights& of) {
-    pulse::fingerprint all;
-    for (const auto& [name, tensor] : of.tensors()) {
-        const auto bytes = tensor.bytes();
-        all.add(name).add(
-            std::string_view{reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 1024)});
-    }
-    return all.text();
-}
-
-/// The name of the noise schedule; betas of a folder's own stand for themselves, as do the numbers of flow and EDM.
-[[nodiscard]] std::string text_of_noise(const arguments& a) {
-    if (a.scheduler.flow) {
-        const pulse::train::rectified_flow& flow = *a.scheduler.flow;
-        const std::string shift = flow.by_size ? "by size from " + pulse::exact_text(flow.base_shift) + " at " +
-                                                     std::to_string(flow.base_image_seq_len) + " to " +
-                                                     pulse::exact_text(flow.max_shift) + " at " +
-                                                     std::to_string(flow.max_image_seq_len)
-                                               : pulse::exact_text(flow.shift);
-        const bool uniform = flow.times == pulse::train::time_density::uniform;
-        return "flow of " + std::to_string(flow.train_steps) + ", shift " + shift + ", times " +
-               (uniform ? "uniform" : "logit-normal");
-    }
-    if (a.scheduler.edm) {
-        const pulse::train::edm_noise& edm = *a.scheduler.edm;
-        return "sigma_data " + pulse::exact_text(edm.sigma_data) + (edm.velocity ? ", v" : "");
-    }
-    const std::vector<double>& betas = a.scheduler.trained_betas;
-    if (betas.empty()) { return std::map<std::string, std::string>(a.common.begin(), a.common.end()).at("--noise"); }
-    pulse::fingerprint all;
-    for (const double beta : betas) { all.add(pulse::exact_text(beta)); }
-    return "trained_betas (" + all.text() + ")";
-}
-
 /// What encoding takes of each rank, and how much of it its bubbles hide.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found) {
     const double each_us = found.frozen.work_us() / found.plan.pipeline_degree;
@@ -139,19 +92,6 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
     kept.beside_first_stage = 0;
     kept.beside_last_stage = 0;
     return kept;
-}
-
-/// The config of the run that left a checkpoint; what an older one does not say is what every run had then.
-[[nodiscard]] std::map<std::string, std::string> config_at(const std::filesystem::path& checkpoint) {
-    auto config = pulse::train::checkpoint_reader{checkpoint}.state().config;
-    config.merge(std::map<std::string, std::string>{{"replicas", "1"},
-                                                    {"zero_snr", "no"},
-                                                    {"min_snr", "0"},
-                                                    {"noise_offset", "0"},
-                                                    {"held_out", "0"},
-                                                    {"self_conditioning", "no"},
-                                                    {"learning_rate_schedule", "constant"}});
-    return config;
 }
 
 } // namespace
@@ -377,37 +317,6 @@ void take_part(run_inputs& of, const run_inputs& both, bool is_second) {
     of.costs = pulse::split_costs(both.costs)[is_second ? 1 : 0];
 }
 
-std::map<std::string, std::string> cascade_config_of(const run_inputs& both, const run_inputs& second) {
-    std::map<std::string, std::string> all = config_of(both);
-    all["cascade_with"] = second.args.model;
-    all["cascade_noise"] = pulse::exact_text(second.args.cascade_noise);
-    return all;
-}
-
-void complete_batch(run_inputs& in) {
-    pulse::plan_request& asked = in.args.planning;
-    if (!in.args.resume.empty()) {
-        auto before = config_at(in.resume_from);
-        const auto keep = [&](std::optional<int>& value, const char* key) {
-            const std::string& text = before[key];
-            int had = 0;
-            std::from_chars(text.data(), text.data() + text.size(), had);
-            if (!value && had > 0) { value = had; }
-        };
-        keep(asked.microbatch_size, "microbatch_size");
-        keep(asked.microbatches, "microbatches");
-        keep(asked.data_degree, "replicas");
-    }
-    if (asked.global_batch > 0) { return; }
-    const std::int64_t batch = std::int64_t{asked.microbatch_size.value_or(16)} * asked.microbatches.value_or(4) *
-                               asked.data_degree.value_or(1);
-    if (batch > most_samples) {
-        throw pulse::input_error{"--global-batch: a step of " + std::to_string(batch) + " samples is more than " +
-                                 std::to_string(most_samples)};
-    }
-    asked.global_batch = static_cast<int>(batch);
-}
-
 void require_same_start(const arguments& a, rank_collectives& among) {
     std::vector<pulse::launch::common_value> mine{{"build", pulse::launch::build_text()}};
     for (const auto& [name, value] : a.common) { mine.push_back({name, value}); }
@@ -441,74 +350,6 @@ void share_plan(run_inputs& in, rank_collectives& among) {
     in.costs = cascaded ? pulse::join_costs(read(0), read(1)) : read(0);
     for (std::size_t e = 1; e != in.extents.size(); ++e) { in.others[e - 1].costs = read(e); }
     if (!in.plan.frozen_tasks.empty()) { in.kept = without_networks(in.kept); }
-}
-
-std::map<std::string, std::string> config_of(const run_inputs& in) {
-    const arguments& a = in.args;
-    const std::map<std::string, std::string> said(a.common.begin(), a.common.end());
-    std::string rates = said.at("--lr-schedule");
-    if (a.learning_rate_shape != pulse::train::learning_rate_shape::constant) {
-        rates += " over " + std::to_string(a.steps) + " steps";
-    }
-    const std::string images =
-        in.pictures != nullptr
-            ? in.pictures->text()
-            : (a.data == synthetic_data ? a.data + " " : "") + std::to_string(in.images->size()) +
-                  (a.pictures.size == pulse::extent{}
-                       ? ""
-                       : ", " + std::to_string(in.shape.height) + " x " + std::to_string(in.shape.width));
-    std::map<std::string, std::string> all{{"model", a.model},
-                                           {"images", images},
-                                           {"prediction", said.at("--prediction")},
-                                           {"noise", text_of_noise(a)},
-                                           {"zero_snr", said.at("--zero-snr")},
-                                           {"min_snr", pulse::exact_text(a.min_snr_gamma)},
-                                           {"noise_offset", pulse::exact_text(a.noise_offset)},
-                                           {"learning_rate", pulse::exact_text(a.learning_rate)},
-                                           {"learning_rate_schedule", rates},
-                                           {"warmup", std::to_string(a.warmup)},
-                                           {"clip", pulse::exact_text(a.clip_norm)},
-                                           {"ema", pulse::exact_text(a.average_decay)},
-                                           {"seed", std::to_string(a.seed)},
-                                           {"held_out", pulse::exact_text(a.pictures.held_out)},
-                                           {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
-                                           {"microbatch_size", std::to_string(in.plan.microbatch_size)},
-                                           {"microbatches", std::to_string(in.plan.microbatches)},
-                                           {"replicas", std::to_string(in.plan.data_degree)}};
-    if (in.hint_elements() != 0) {
-        all["locked weights (--from)"] = in.start == nullptr ? "by seed" : text_of_weights(*in.start);
-    }
-    return all;
-}
-
-pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
-    // The checksum of plan.json stands for the plan.
-    const std::string text = pulse::print_plans(in.planned().plans());
-    char sum[9];
-    std::snprintf(sum, sizeof sum, "%08lx", ::crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
-    return {.folder = in.file(checkpoints_name), .keep = in.args.keep, .plan = sum};
-}
-
-pulse::train::checkpoint_place best_of(const run_inputs& in) {
-    pulse::train::checkpoint_place place = checkpoints_of(in);
-    place.folder = in.file(best_name);
-    place.keep = 1;
-    return place;
-}
-
-void require_same_config(const run_inputs& in) {
-    const auto before = config_at(in.resume_from);
-    const bool trains = pulse::train::checkpoint_reader{in.resume_from}.state().step < in.args.steps;
-    for (const auto& [key, value] : in.config) {
-        if (key == "learning_rate_schedule" && !trains) { continue; } // which has no step left to rate
-        const auto found = before.find(key);
-        if (found != before.end() && key == "images" && same_images(in, found->second)) { continue; }
-        if (found == before.end() || found->second != value) {
-            const std::string had = found == before.end() ? "unset" : found->second;
-            throw pulse::input_error{"--resume: '" + in.args.resume + "': its run had " + key + " " + had +
-                                     ", this one has " + value};
-        }
-    }
 }
 
 } // namespace pulse_train

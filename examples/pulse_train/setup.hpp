@@ -1,10 +1,8 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
-#include <pulse/checkpoint/sharded.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/frozen_component.hpp>
@@ -53,30 +51,11 @@ void make_cascade_plan(run_inputs& both, const measurements& first, const pulse:
 /// Plan and costs of the run of one backbone become its part of those of a cascade, numbered as its own.
 void take_part(run_inputs& of, const run_inputs& both, bool is_second);
 
-/// What decides the course of a cascade's training.
-[[nodiscard]] std::map<std::string, std::string> cascade_config_of(const run_inputs& both, const run_inputs& second);
-
 /// Throws input_error on every rank, naming what differs, unless all ranks have the same build and the same arguments
 /// where that matters; to be called first, by every rank, where ranks are processes.
 void require_same_start(const arguments& a, rank_collectives& among);
 
-/// Gives the plan a global batch: what is not said is 16 samples x 4 microbatches of one replica or, where a run goes
-/// on, as it was, since with other microbatches or replicas its bits would be others.
-void complete_batch(run_inputs& in);
-
 /// Costs and plan become those of rank 0; to be called by every rank, where ranks are processes.
 void share_plan(run_inputs& in, rank_collectives& among);
-
-/// What decides the course of training; how it is cut, placed and ordered does not.
-[[nodiscard]] std::map<std::string, std::string> config_of(const run_inputs& in);
-
-/// Where the run's checkpoints go.
-[[nodiscard]] pulse::train::checkpoint_place checkpoints_of(const run_inputs& in);
-
-/// Where the one with the least loss of validation goes.
-[[nodiscard]] pulse::train::checkpoint_place best_of(const run_inputs& in);
-
-/// Throws input_error when the run to be continued was another one.
-void require_same_config(const run_inputs& in);
 
 } // namespace pulse_train

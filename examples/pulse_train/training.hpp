@@ -27,8 +27,8 @@
 #include "metrics.hpp"
 #include "progress.hpp"
 #include "rank_results.hpp"
+#include "run_config.hpp"
 #include "run_inputs.hpp"
-#include "setup.hpp"
 #include "timeline.hpp"
 #include "trained.hpp"
 

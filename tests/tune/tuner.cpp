@@ -3,27 +3,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <random>
-#include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <vector>
 
-#include <partition/random_table.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
-#include <pulse/tune/least_memory.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuner.hpp>
 
 #include "drawn_space.hpp"
 #include "mentions.hpp"
+#include "plain_space.hpp"
 
-using namespace pulse;
-using namespace pulse::test;
+namespace tuner_tests {
 
 namespace {
 
@@ -39,41 +34,6 @@ void draw_large_gradients(std::mt19937& random, drawn_space& s) {
 
 std::vector<std::size_t> first_of(const std::vector<std::size_t>& ranking, std::size_t count) {
     return {ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(std::min(count, ranking.size()))};
-}
-
-template <class Error>
-std::string refusal(const drawn_space& s) {
-    try {
-        static_cast<void>(s.run());
-    } catch (const Error& e) { return e.what(); }
-    return "nothing was thrown";
-}
-
-const tune_row* find_row(const tuning& made, tune_verdict verdict) {
-    for (const tune_row& row : made.rows) {
-        if (row.verdict == verdict) { return &row; }
-    }
-    return nullptr;
-}
-
-/// Eight equal layers with nested skips on two nodes of two devices.
-drawn_space plain_space() {
-    drawn_space s;
-    std::mt19937 random{7};
-    s.costs = draw_costs(random, 8, skip_pattern::nested);
-    for (layer_cost& l : s.costs.layers) {
-        l.forward_us = l.backward_input_us = l.backward_weight_us = 10;
-        l.parameter_bytes = 800;
-        l.saved_bytes = 160;
-    }
-    s.machine = {.name = "four",
-                 .nodes = 2,
-                 .devices_per_node = 2,
-                 .memory_bytes = 0,
-                 .intra_node = {.latency_us = 0.1, .bandwidth_gb_per_s = 1.0},
-                 .inter_node = {.latency_us = 1.0, .bandwidth_gb_per_s = 0.1}};
-    s.options.global_batch = 16;
-    return s;
 }
 
 } // namespace
@@ -285,85 +245,6 @@ TEST_CASE("bad options and bad costs are refused by name") {
     CHECK_THROWS_AS(static_cast<void>(tune([&](int) { return s.costs; }, s.machine, s.options)), input_error);
 }
 
-TEST_CASE("a stopped search returns the best so far, and says that it did not finish") {
-    drawn_space s = plain_space();
-    std::stop_source source;
-    s.options.stop = source.get_token();
-    s.options.prune = false;
-    std::size_t schedules = 0;
-    s.options.progress = [&](const tune_progress& p) {
-        CHECK(p.done <= p.total);
-        if (p.stage == "schedules" && ++schedules == 4) { source.request_stop(); }
-    };
-    const tuning made = s.run();
-    CHECK_FALSE(made.finished);
-    CHECK(made.evaluations == 4);
-    CHECK(made.plan.predicted.step_us > 0);
-    CHECK(made.count(tune_verdict::not_reached) > 0);
-    // Stopped before anything was found.
-    CHECK(mentions(refusal<error>(s), "stopped"));
-}
-
-TEST_CASE("a search that is stopped while it refines did not finish either") {
-    drawn_space s = plain_space();
-    std::stop_source source;
-    s.options.stop = source.get_token();
-    s.options.refine = [&](const schedule_problem& problem) {
-        source.request_stop();
-        synthesis found{};
-        found.best = list_schedule(problem);
-        return found;
-    };
-    const tuning made = s.run();
-    CHECK_FALSE(made.finished);
-    CHECK(made.count(tune_verdict::not_reached) == 0);
-}
-
-TEST_CASE("refinement looks again at the best few and never makes the choice worse") {
-    std::mt19937 random{5003};
-    for (int i = 0; i != 8; ++i) {
-        drawn_space s = draw_space(random);
-        const tuning before = s.run();
-        int asked = 0;
-        s.options.refined = 2;
-        s.options.refine = [&](const schedule_problem& problem) {
-            ++asked;
-            synthesis found{};
-            found.best = list_schedule(problem, {.effort = list_effort::rules});
-            return found;
-        };
-        const tuning after = s.run();
-        CHECK(asked == static_cast<int>(std::min<std::size_t>(2, before.ranking.size())));
-        CHECK(after.best_row().step_us <= before.best_row().step_us);
-        CHECK(after.plan.predicted.step_us == after.best_row().step_us);
-    }
-}
-
-TEST_CASE("a proof of the refinement becomes the bound of the step, where it holds for every order") {
-    drawn_space s = plain_space();
-    s.machine.nodes = 1;
-    s.options.pipeline_degrees = {2};
-    s.options.microbatch_sizes = {1};
-    s.options.placements = {placement::sequential};
-    s.options.routings = {skip_routing::direct};
-    s.options.split_backwards = {true};
-    s.options.recomputations = {recomputation::none};
-    // The tuner believes what is proved: above the step it can come from nowhere else.
-    const double proved = 2 * s.run().best_row().step_us;
-    s.options.refine = [&](const schedule_problem& problem) {
-        synthesis found{};
-        found.best = list_schedule(problem);
-        found.lower_bound_us = proved;
-        return found;
-    };
-    const tuning after = s.run();
-    CHECK(after.plan.predicted.lower_bound_us == doctest::Approx(proved));
-    CHECK(after.best_row().bound_us == after.plan.predicted.lower_bound_us);
-    // A recompute may hide behind a transfer: what is proved of the problem is not proved of the step.
-    s.options.recomputations = {recomputation::stages};
-    CHECK(s.run().plan.predicted.lower_bound_us != doctest::Approx(proved));
-}
-
 TEST_CASE(
     "a refined order that takes too much memory is asked again with less, and its proof is not that of every order") {
     drawn_space s = plain_space();
@@ -436,134 +317,4 @@ TEST_CASE(
     CHECK(mentions(refusal<infeasible_error>(s), "as many microbatches as devices"));
 }
 
-TEST_CASE("where nothing fits, the refusal names the candidate that needs least") {
-    drawn_space s = plain_space();
-    s.options.memory_limit_bytes = 100;
-    const std::string text = refusal<infeasible_error>(s);
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    left_out_candidates left_out{};
-    for (const tune_candidate& c : enumerate_candidates(s.options, 4, 2, left_out)) {
-        const cost_table costs = scaled_costs(s.costs, c.microbatch_size);
-        try {
-            std::int64_t most = 0;
-            const parameter_memory kept = parameter_memory_of(s.options, c);
-            for (const least_memory& need : least_memory_of(costs, cut_candidate(costs, c, kept, 100), c.split_backward,
-                                                            c.routing, c.recompute, kept, c.data_degree)) {
-                most = std::max(most, need.total_bytes());
-            }
-            least = std::min(least, most);
-        } catch (const infeasible_error&) { continue; }
-    }
-    CHECK(mentions(text, "needs " + std::to_string(least) + " bytes of 100"));
-}
-
-TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, and what is refused fits in no order") {
-    std::mt19937 random{5004};
-    int taken = 0;
-    int alone = 0;
-    for (int i = 0; i != 12; ++i) {
-        drawn_space s = draw_space(random);
-        INFO("space " << i);
-        s.options.prune = false;
-        const int devices = s.machine.devices();
-        left_out_candidates left_out{};
-        auto all = enumerate_candidates(s.options, devices, s.machine.nodes, left_out);
-        std::shuffle(all.begin(), all.end(), random);
-        for (std::size_t k = 0; k != std::min<std::size_t>(all.size(), 32); ++k) {
-            const tune_candidate& c = all[k];
-            INFO(to_text(c));
-            const cost_table costs = scaled_costs(s.costs, c.microbatch_size);
-            const parameter_memory kept = parameter_memory_of(s.options, c);
-            partition cut{};
-            try {
-                cut = cut_candidate(costs, c, kept, 0);
-            } catch (const infeasible_error&) { continue; }
-            const auto least =
-                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, kept, c.data_degree);
-            const auto prepared = [&](std::int64_t limit) {
-                return prepare_candidate(costs, s.machine, cut, c, s.options, limit);
-            };
-            const evaluated_candidate free = evaluate_candidate(costs, c, prepared(0), s.options.list);
-            const auto& peaks = free.planned.predicted.peak_memory_bytes;
-            for (std::size_t d = 0; d != peaks.size(); ++d) { REQUIRE(least[d].total_bytes() <= peaks[d]); }
-            // With just what it takes, it is found again.
-            const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
-            const evaluated_candidate fits = evaluate_candidate(costs, c, prepared(most), s.options.list);
-            REQUIRE(fits.planned == free.planned);
-            ++taken;
-            if (c.pipeline_degree != 1 || c.method != schedule_method::list) { continue; }
-            // One device can always run its microbatches one after the other.
-            tune_candidate once = c;
-            once.microbatches = 1;
-            const auto one = evaluate_candidate(
-                costs, once, prepare_candidate(costs, s.machine, cut, once, s.options, 0), s.options.list);
-            const std::int64_t enough = one.planned.predicted.peak_memory_bytes.front();
-            REQUIRE(least.front().total_bytes() <= enough);
-            REQUIRE(evaluate_candidate(costs, c, prepared(enough), s.options.list).planned.predicted.step_us ==
-                    doctest::Approx(free.planned.predicted.step_us));
-            ++alone;
-        }
-    }
-    CHECK(taken > 150);
-    CHECK(alone > 15);
-}
-
-TEST_CASE("replicas take room for each other's gradients, and sharing the optimizer's state leaves a D-th part of it") {
-    drawn_space s = plain_space();
-    s.machine.nodes = 1;
-    s.machine.devices_per_node = 8;
-    s.options.pipeline_degrees = {2};
-    s.options.microbatch_sizes = {1};
-    s.options.placements = {placement::sequential};
-    s.options.routings = {skip_routing::direct};
-    s.options.split_backwards = {false};
-    s.options.recomputations = {recomputation::none};
-    s.options.sharded_optimizers = {false, true};
-    const auto peak_of = [](const tuning& made, bool sharded) {
-        std::int64_t peak = 0;
-        for (const tune_row& row : made.rows) {
-            if (row.candidate.sharded_optimizer == sharded) { peak = row.peak_memory_bytes; }
-        }
-        return peak;
-    };
-    for (const int replicas : {1, 2, 4}) {
-        CAPTURE(replicas);
-        s.options.devices = 2 * replicas;
-        s.options.global_batch = 2 * replicas;
-        s.options.memory_limit_bytes = 0;
-        const tuning free = s.run();
-        REQUIRE(free.rows.size() == (replicas == 1 ? 1 : 2));
-        // Four layers of 100 parameters on each device, in one stage; the rest is the same for any number of replicas.
-        const std::int64_t parameters = std::int64_t{4} * 800;
-        const plan& best = free.plan;
-        plan alone = best;
-        alone.data_degree = 1;
-        const cost_table costs = scaled_costs(s.costs, 1);
-        const std::int64_t passes = peak_bytes(alone, costs, s.options.kept)[0] - 5 * parameters;
-        const std::int64_t share = replica_share_bytes(parameters / 4, 4, replicas, 4);
-        const auto peaks = peak_bytes(best, costs, s.options.kept);
-        CHECK(peaks[0] == passes + 5 * parameters + (replicas - 1) * share);
-        if (replicas == 1) { continue; }
-        CHECK(peak_bytes(best, costs, {.sharded = true})[0] ==
-              passes + 2 * parameters + 3 * parameters / replicas + (replicas - 1) * share);
-        REQUIRE(peak_of(free, true) < peak_of(free, false));
-        // Both send as much: shares and sums, or shares and weights.
-        CHECK(free.rows[0].gradient_bytes == free.rows[1].gradient_bytes);
-        // Where only one fits, it is taken, and the other says what it lacks.
-        s.options.memory_limit_bytes = peak_of(free, true);
-        const tuning made = s.run();
-        CHECK(made.best_row().candidate.sharded_optimizer);
-        CHECK(mentions(to_text(made.best_row().candidate), "sharded optimizer"));
-        const tune_row* other = find_row(made, tune_verdict::memory);
-        REQUIRE(other != nullptr);
-        CHECK_FALSE(other->candidate.sharded_optimizer);
-        CHECK(mentions(other->reason, "gradients of other replicas"));
-    }
-    s.options.kept.scalar_bytes = 0;
-    CHECK(mentions(refusal<input_error>(s), "scalar_bytes"));
-    s.options.kept = {.gradient_bytes = 0};
-    CHECK(mentions(refusal<input_error>(s), "gradient_bytes"));
-    s.options.kept = {};
-    s.options.sharded_optimizers = {};
-    CHECK(mentions(refusal<input_error>(s), "sharded_optimizers"));
-}
+} // namespace tuner_tests

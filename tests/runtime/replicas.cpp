@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +24,9 @@
 #include <pulse/runtime/weight_exchange.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulator.hpp>
+
+#include "replica_grids.hpp"
+#include "telling_transport.hpp"
 
 using namespace pulse;
 using namespace pulse::test;
@@ -112,8 +114,6 @@ void check_sums(const plan& p, std::uint64_t seed, const replicated_options& opt
     REQUIRE(seen == elements * static_cast<std::size_t>(options.how.sharded_optimizer ? 1 : p.data_degree));
 }
 
-constexpr std::array<std::pair<int, int>, 5> grids{{{1, 2}, {2, 2}, {4, 2}, {2, 3}, {1, 8}}};
-
 } // namespace
 
 TEST_CASE("gradients summed over replicas are those added one replica after the other, bit for bit") {
@@ -152,61 +152,6 @@ TEST_CASE("sums over replicas deadlock nowhere when posts return only when their
 
 namespace {
 
-/// Thread ranks that tell what is posted together, and which memory they were asked for.
-struct telling_transport : threads::transport {
-    struct tensor {
-        const std::byte* data{};
-        std::size_t bytes{};
-
-        [[nodiscard]] bool inside(const tensor& o) const { return data >= o.data && data + bytes <= o.data + o.bytes; }
-        [[nodiscard]] bool overlaps(const tensor& o) const { return data < o.data + o.bytes && o.data < data + bytes; }
-    };
-    struct posted {
-        bool sends{};
-        int peer{};
-        message_id message{};
-        std::vector<tensor> tensors{};
-    };
-    std::vector<std::vector<posted>> groups{};
-    std::vector<tensor> blocks{};
-
-    explicit telling_transport(const threads::transport& plain) : threads::transport{plain} {}
-    void post_together(std::span<const message_post> all) {
-        groups.emplace_back();
-        for (const message_post& p : all) {
-            posted& now = groups.back().emplace_back(posted{p.sends, p.peer, p.message, {}});
-            for (const message_part& part : p.parts) { now.tensors.push_back({part.data, part.bytes}); }
-        }
-        for (const message_post& p : all) {
-            p.sends ? post_send(p.peer, p.message, p.parts) : post_recv(p.peer, p.message, p.parts);
-        }
-    }
-    [[nodiscard]] std::byte* allocate(std::size_t bytes) {
-        std::byte* const data = threads::transport::allocate(bytes);
-        blocks.push_back({data, bytes});
-        return data;
-    }
-};
-
-/// What a rank posts together in a step, and its rooms.
-struct told {
-    std::vector<std::vector<telling_transport::posted>> groups{};
-    std::vector<telling_transport::tensor> blocks{};
-};
-std::vector<told> tell_step(const plan& p, const executor_options& how) {
-    const cost_table costs = blank_costs(graph_of<toy>().view(), p.microbatch_size, sizeof(float));
-    std::vector<told> of_ranks(static_cast<std::size_t>(p.pipeline_degree * p.data_degree));
-    threads::run_ranks(static_cast<int>(of_ranks.size()), {}, [&](threads::transport& plain) {
-        telling_transport transport{plain};
-        math backend;
-        executor<toy, math> rank{backend, transport, p, costs, how};
-        drawn_task<toy, float> task{{3, p.microbatch_size, p.microbatches}};
-        rank.step(task);
-        of_ranks[static_cast<std::size_t>(transport.rank())] = {transport.groups, transport.blocks};
-    });
-    return of_ranks;
-}
-
 /// The round of a message between two replicas, from 1 on: how far the receiver is behind the sender.
 int round_of(const rank_grid& grid, int from, int to) {
     return (grid.replica_of(to) - grid.replica_of(from) + grid.data) % grid.data;
@@ -229,7 +174,7 @@ TEST_CASE("what replicas exchange is posted in the rounds that the simulator pri
                             .inter_node = {5, 0.1}};
         simulation_options world = simulated_on(nodes, grid);
         world.kept.sharded = how.sharded_optimizer;
-        const std::vector<told> ranks = tell_step(p, how);
+        const std::vector<told> ranks = tell_step<toy, math>(p, how);
         for (int d = 0; d != p.pipeline_degree; ++d) {
             const std::vector<replica_round>& priced = world.replica_rounds[static_cast<std::size_t>(d)];
             const auto stages =
@@ -275,7 +220,7 @@ TEST_CASE("messages of replicas that are under way at once have rooms of their o
         const plan p = draw_plan<toy>(1 + repeat % 2, 2 + repeat % 3, random);
         const rank_grid grid{rank_layout::pipeline_inside, p.pipeline_degree, p.data_degree};
         const step_model model{p, blank_costs(graph_of<toy>().view(), p.microbatch_size, sizeof(float))};
-        const std::vector<told> ranks = tell_step(p, {});
+        const std::vector<told> ranks = tell_step<toy, math>(p, {});
         for (int rank = 0; rank != grid.size(); ++rank) {
             const told& mine = ranks[static_cast<std::size_t>(rank)];
             const std::int64_t planned =
@@ -362,49 +307,6 @@ TEST_CASE("gradients in double are summed over replicas too") {
         replicated_options options;
         options.how.sharded_optimizer = sharded;
         check_sums<small, reference::backend<double>>(p, random(), options);
-    }
-}
-
-TEST_CASE("shares of a layer are neighbours that cover it and are equal but for one element") {
-    for (const std::size_t n : {0U, 1U, 2U, 3U, 7U, 8U, 9U, 100U, 1001U}) {
-        for (const int shares : {1, 2, 3, 4, 7, 16}) {
-            std::size_t next = 5;
-            std::size_t least = n;
-            std::size_t most = 0;
-            for (int d = 0; d != shares; ++d) {
-                const element_range mine = share_of({5, n}, shares, d);
-                CHECK(mine.first == next);
-                next = mine.first + mine.size;
-                least = std::min(least, mine.size);
-                most = std::max(most, mine.size);
-            }
-            CHECK(next == 5 + n);
-            CHECK(most <= least + 1);
-        }
-    }
-    // Where elements times shares overflows.
-    constexpr std::size_t huge = ~std::size_t{0} / 2;
-    CHECK(share_of({0, huge}, 4, 3).first + share_of({0, huge}, 4, 3).size == huge);
-    CHECK(share_of({0, huge}, 4, 1).size <= huge / 4 + 1);
-}
-
-TEST_CASE("a grid gives every pair of pipeline device and replica a rank, and the rank its place back") {
-    for (const rank_layout layout : {rank_layout::pipeline_inside, rank_layout::replicas_inside}) {
-        for (const auto& grid : grids) {
-            const int pipeline = grid.first, replicas = grid.second;
-            const rank_grid world{layout, pipeline, replicas};
-            std::vector<bool> seen(static_cast<std::size_t>(world.size()));
-            for (int p = 0; p != pipeline; ++p) {
-                for (int r = 0; r != replicas; ++r) {
-                    const int rank = world.rank_of(p, r);
-                    REQUIRE(rank >= 0);
-                    REQUIRE(rank < world.size());
-                    CHECK(!seen[static_cast<std::size_t>(rank)]);
-                    seen[static_cast<std::size_t>(rank)] = true;
-                    CHECK(place_of(world, rank) == replica_place{world, p, r});
-                }
-            }
-        }
     }
 }
 

@@ -1,0 +1,60 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <pulse/plan/rank_grid.hpp>
+#include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/weight_exchange.hpp>
+
+#include "replica_grids.hpp"
+
+namespace replicated_pipelines {
+
+using namespace pulse;
+
+TEST_CASE("shares of a layer are neighbours that cover it and are equal but for one element") {
+    for (const std::size_t n : {0U, 1U, 2U, 3U, 7U, 8U, 9U, 100U, 1001U}) {
+        for (const int shares : {1, 2, 3, 4, 7, 16}) {
+            std::size_t next = 5;
+            std::size_t least = n;
+            std::size_t most = 0;
+            for (int d = 0; d != shares; ++d) {
+                const element_range mine = share_of({5, n}, shares, d);
+                CHECK(mine.first == next);
+                next = mine.first + mine.size;
+                least = std::min(least, mine.size);
+                most = std::max(most, mine.size);
+            }
+            CHECK(next == 5 + n);
+            CHECK(most <= least + 1);
+        }
+    }
+    // Where elements times shares overflows.
+    constexpr std::size_t huge = ~std::size_t{0} / 2;
+    CHECK(share_of({0, huge}, 4, 3).first + share_of({0, huge}, 4, 3).size == huge);
+    CHECK(share_of({0, huge}, 4, 1).size <= huge / 4 + 1);
+}
+
+TEST_CASE("a grid gives every pair of pipeline device and replica a rank, and the rank its place back") {
+    for (const rank_layout layout : {rank_layout::pipeline_inside, rank_layout::replicas_inside}) {
+        for (const auto& grid : grids) {
+            const int pipeline = grid.first, replicas = grid.second;
+            const rank_grid world{layout, pipeline, replicas};
+            std::vector<bool> seen(static_cast<std::size_t>(world.size()));
+            for (int p = 0; p != pipeline; ++p) {
+                for (int r = 0; r != replicas; ++r) {
+                    const int rank = world.rank_of(p, r);
+                    REQUIRE(rank >= 0);
+                    REQUIRE(rank < world.size());
+                    CHECK(!seen[static_cast<std::size_t>(rank)]);
+                    seen[static_cast<std::size_t>(rank)] = true;
+                    CHECK(place_of(world, rank) == replica_place{world, p, r});
+                }
+            }
+        }
+    }
+}
+
+} // namespace replicated_pipelines

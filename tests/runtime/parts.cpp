@@ -15,12 +15,12 @@ using namespace pulse::test;
 
 namespace {
 
-using counting = tallying_backend<float>;
+using tallying = tallying_backend<float>;
 
 template <class Model>
 pulse::test::tally of_unpipelined(int microbatches) {
-    counting backend;
-    unpipelined<Model, counting> whole{backend};
+    tallying backend;
+    unpipelined<Model, tallying> whole{backend};
     const drawn_task<Model, float> task{{5, 1, microbatches}};
     for (std::size_t m = 0; m != task.inputs.size(); ++m) {
         auto tape = whole.forward(1, task.inputs[m], task.times[m], task.texts[m], task.known[m]);
@@ -35,8 +35,8 @@ pulse::test::tally of_plan(const plan& planned) {
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(float));
     pulse::test::tally found;
     threads::run_ranks(1, {}, [&](threads::transport& transport) {
-        counting backend;
-        executor<Model, counting> rank{backend, transport, planned, costs};
+        tallying backend;
+        executor<Model, tallying> rank{backend, transport, planned, costs};
         drawn_task<Model, float> task{{5, planned.microbatch_size, planned.microbatches}};
         backend.seen = {};
         rank.step(task);

@@ -92,3 +92,27 @@ TEST_CASE("another order of a part brings starts, tails, memory and makespan to 
     CHECK(moved > 500);
     CHECK(over > 100);
 }
+
+TEST_CASE("an operation leads to itself and to all that waits for what it leads to") {
+    std::mt19937 random{44};
+    for (int round = 0; round != 60; ++round) {
+        const auto problem = test::random_problem(random, round, 2);
+        const auto index = index_problem(problem);
+        const auto graph = make_sequence_graph(problem, index);
+        const auto n = static_cast<std::size_t>(graph.ops);
+        std::vector<char> leads(n * n, 0);
+        for (std::size_t a = 0; a != n; ++a) { leads[a * n + a] = 1; }
+        for (const auto& d : problem.dependencies) {
+            leads[static_cast<std::size_t>(index.op_of(d.before)) * n +
+                  static_cast<std::size_t>(index.op_of(d.after))] = 1;
+        }
+        for (std::size_t by = 0; by != n; ++by) {
+            for (std::size_t a = 0; a != n; ++a) {
+                for (std::size_t b = 0; b != n; ++b) {
+                    if (leads[a * n + by] != 0 && leads[by * n + b] != 0) { leads[a * n + b] = 1; }
+                }
+            }
+        }
+        CHECK(graph.leads_to == leads);
+    }
+}

@@ -181,6 +181,9 @@ TEST_CASE("orders that wait for each other are named, wrong lists are refused") 
         std::reverse(list.begin(), list.end());
         CHECK_THROWS_WITH_AS((void)timed_from_orders(problem, orders), doctest::Contains("device 1 is at W of stage 1"),
                              input_error);
+        // what has run already is not waited for
+        CHECK_THROWS_WITH_AS((void)timed_from_orders(problem, orders),
+                             doctest::Contains("and waits for B of stage 1 of microbatch"), input_error);
     }
     SUBCASE("missing") {
         orders[0].pop_back();

@@ -1,5 +1,7 @@
 #include <pulse/partition/validate.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -8,6 +10,7 @@
 #include <pulse/partition/report.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/partition/skip_aware.hpp>
+#include <pulse/profile/check_costs.hpp>
 
 #include "random_table.hpp"
 
@@ -112,4 +115,36 @@ TEST_CASE("a report sums up loads, balance and what binds") {
     CHECK(uneven.imbalance_us == 11.0);
     CHECK(uneven.bytes.boundary_forward == 27);
     CHECK_THROWS_AS(static_cast<void>(report_of(cut, costs, skip_routing::relayed, {1.0})), input_error);
+}
+
+TEST_CASE("costs that no file could hold are refused by field where a program made them") {
+    const cost_table good = nested_skips(12);
+    const auto refusal = [&](const std::function<void(cost_table&)>& spoil) {
+        cost_table costs = good;
+        costs.conditioning_bytes = 7;
+        spoil(costs);
+        try {
+            check_costs(costs);
+        } catch (const input_error& e) { return std::string{e.what()}; }
+        return std::string{"valid"};
+    };
+    CHECK(refusal([](cost_table& c) { c.frozen_conditioning_bytes = 7; }) == "valid");
+    for (const std::int64_t wrong : {-1, 8}) {
+        CHECK(refusal([=](cost_table& c) { c.frozen_conditioning_bytes = wrong; }) ==
+              "costs: frozen_conditioning_bytes is not from 0 to conditioning_bytes");
+    }
+    const std::string range = "costs: conditioning_bytes, input_bytes or microbatch_size is out of range";
+    CHECK(refusal([](cost_table& c) { c.conditioning_bytes = -1; }) == range);
+    CHECK(refusal([](cost_table& c) { c.input_bytes = -1; }) == range);
+    CHECK(refusal([](cost_table& c) { c.microbatch_size = 0; }) == range);
+    CHECK(refusal([](cost_table& c) { c.layers[3].backward_weight_us = -1; }).find("a time") != std::string::npos);
+    CHECK(refusal([](cost_table& c) { c.layers[3].saved_bytes = -1; }).find("a byte count") != std::string::npos);
+    CHECK(refusal([](cost_table& c) { c.layers[3].frozen_output_bytes = 11; }).find("is more than output_bytes") !=
+          std::string::npos);
+    CHECK(refusal([](cost_table& c) { c.optimizer_gb_per_s = -1; }).find("optimizer_gb_per_s") != std::string::npos);
+    CHECK(refusal([](cost_table& c) { c.skips[0].bytes = -1; }).find("byte count of a skip") != std::string::npos);
+    for (const skip_cost& wrong : {skip_cost{-1, 3, 1}, skip_cost{3, 3, 1}, skip_cost{3, 12, 1}}) {
+        CHECK(refusal([&](cost_table& c) { c.skips[0] = wrong; }) ==
+              "costs: a skip must go forwards between two of the layers");
+    }
 }

@@ -250,3 +250,11 @@ TEST_CASE("frozen tasks that do not do a step's work are refused by name") {
               c.planned.frozen_tasks[0] = {{0, 1, 1, 0, all, 0, 1e6, 2e6}, {0, 0, 0, 0, all, 0, 3e6, 4e6}};
           }).find("] can never start") != std::string::npos);
 }
+
+TEST_CASE("a message of frozen work says whether it goes to a rank or to a task") {
+    const pulse::microbatch_id third{3};
+    CHECK(pulse::to_text(pulse::message_id{pulse::message_kind::encoded, 2, third}) ==
+          "encoded by frozen task 2 for rank 3");
+    CHECK(pulse::to_text(pulse::message_id{pulse::message_kind::encoding, 2, third}) ==
+          "encoding by frozen task 2 for task 3");
+}

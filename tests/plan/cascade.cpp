@@ -112,6 +112,7 @@ TEST_CASE("files of a cascade that contradict themselves are refused by field, a
         return complaint_of([&] { require_valid(bad, "file"); });
     };
     CHECK(wrong([](plan&) {}) == "");
+    CHECK(wrong([](plan& p) { ++p.cut.devices; }) == "file: pipeline_degree is not the partition's device count");
     CHECK(wrong([](plan& p) { p.further_chains = {3}; }) ==
           "file: further_chains must hold 4 alone: a second backbone follows the stages of the first");
     CHECK(wrong([](plan& p) { p.further_chains = {4, 8}; }).find("must hold 4 alone") != std::string::npos);

@@ -9,6 +9,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/partition/sequential.hpp>
 #include <pulse/simulate/grid_links.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/scaled_costs.hpp>
 #include <pulse/tune/tuner.hpp>
 
@@ -112,6 +113,17 @@ TEST_CASE("plain data parallelism reduces a layer's gradients while the layers b
     const tuning late = tune([&](int) { return costs; }, slow, o);
     CHECK(late.best_row().step_us ==
           doctest::Approx(8 + 80'000 + ring_by_rounds(30e6, 2, 1, 100) + ring_by_rounds(10e6, 2, 1, 100)));
+}
+
+TEST_CASE("plain data parallelism: where backward passes are split, gradients are complete with their weight pass") {
+    const cluster machine{
+        .name = "two", .nodes = 1, .devices_per_node = 2, .memory_bytes = 0, .intra_node = inside, .inter_node = {}};
+    for (const bool split : {false, true}) {
+        const tune_candidate c{
+            .data_degree = 2, .microbatches = 3, .kind = placement::sequential, .split_backward = split};
+        CHECK(plan_candidate(chain_of(1), c, machine).plan.predicted.step_us ==
+              doctest::Approx(3 * 15 + ring_by_rounds(1000, 2, 0.5, 200)));
+    }
 }
 
 TEST_CASE("plain data parallelism: layers without parameters below the last bucket run while it is reduced") {

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
+#include <support/drawn_cases.hpp>
 #include <pulse/hardware/clusters.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -17,10 +19,12 @@
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/runtime/parameters.hpp>
+#include <pulse/schedule/baselines/gpipe.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/plan_for.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
+#include "drawn_space.hpp"
 #include "mentions.hpp"
 
 using namespace pulse;
@@ -275,6 +279,37 @@ TEST_CASE("a search shares its seconds among the best candidates and is asked fo
         CHECK((made.best_row().candidate.method == method || made.plan.pipeline_degree == 1));
     }
     CHECK(times == 0);
+}
+
+TEST_CASE("beside frozen work too a search makes no step longer, whatever its orders, and some shorter") {
+    std::mt19937 random{5011};
+    int shorter = 0;
+    for (int i = 0; i != drawn_cases(9); ++i) {
+        CAPTURE(i);
+        drawn_space s = draw_space(random);
+        const int devices = s.machine.devices();
+        if (static_cast<int>(s.costs.layers.size()) < 2 * devices) { continue; }
+        s.options.pipeline_degrees = {devices};
+        s.options.recomputations = {recomputation::none};
+        double load_us = 0;
+        for (const layer_cost& l : s.costs.layers) { load_us += l.load_us(); }
+        s.costs.frozen = {{"pictures", frozen_use::input, 16, 8, 1, {{"whole", 0.0, 0.5 * load_us, 8, 8, 8}}}};
+        s.options.frozen = frozen_mode::tuned;
+        const double quick_us = s.run().best_row().step_us;
+        const auto searched_us = [&](const auto& order) {
+            s.options.refined = 2;
+            s.options.refine = [&](const schedule_problem& problem) { return synthesis{.best = order(problem)}; };
+            return s.run().best_row().step_us;
+        };
+        // The best is filled again, with more patience than what it was chosen by.
+        constexpr double patience = 1 + 1e-3;
+        const double by_rules =
+            searched_us([](const schedule_problem& p) { return list_schedule(p, {.effort = list_effort::rules}); });
+        CHECK(by_rules <= quick_us * patience);
+        CHECK(searched_us([](const schedule_problem& p) { return gpipe(p); }) <= quick_us * patience);
+        shorter += by_rules < quick_us ? 1 : 0;
+    }
+    CHECK(shorter > 0);
 }
 
 TEST_CASE("a request that contradicts itself is refused in the words of whoever asks") {

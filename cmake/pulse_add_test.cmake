@@ -1,17 +1,19 @@
-# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART] [QUICK])
+# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>]
+# [SERIAL] [APART] [QUICK])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
 # and the room's name; cases of TEST_SUITE("constexpr") or "numbers" get that label too. A case that calls
-# pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. SERIAL cases run alone.
-# Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS.
-# QUICK cases take less time than it takes to optimise them, so that is not done.
-# If a library does not exist as a target, the room's tests are left out, with a status line.
+# pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails.
+# SERIAL cases run alone. Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS. QUICK cases
+# take less time than it takes to optimise them, so that is not done. If a library does not exist as a target, the
+# room's tests are left out, with a status line.
 include_guard()
 
 function(pulse_add_test room)
     cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART;QUICK" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
-        message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, '${arg_UNPARSED_ARGUMENTS}' is not known")
+        message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, "
+                            "'${arg_UNPARSED_ARGUMENTS}' is not known")
     endif()
     foreach(library IN LISTS arg_LIBRARIES)
         if(NOT TARGET ${library})
@@ -60,6 +62,7 @@ function(pulse_add_test room)
         VERBATIM)
     set(include_file ${CMAKE_CURRENT_BINARY_DIR}/${target}.ctest.cmake)
     file(WRITE ${include_file}
-        "if(EXISTS \"${cases}\")\n  include(\"${cases}\")\nelse()\n  add_test(${room}.not_built ${target}.not_built)\nendif()\n")
+        "if(EXISTS \"${cases}\")\n  include(\"${cases}\")\nelse()\n  "
+        "add_test(${room}.not_built ${target}.not_built)\nendif()\n")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include_file})
 endfunction()

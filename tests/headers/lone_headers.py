@@ -3,10 +3,10 @@
     lone_headers.py <compile_commands.json> <unit>
 
 `unit` is a source file of that data base that includes the headers; its command is used for all. Reading the standard
-library is what costs, so headers share units: where every file that A includes, directly or not, is also included by B, then
-B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. A file that is
-included under a condition counts as included by A and as not included by B, but for the bodies of functions: units compile
-without PULSE_SEPARATE_COMPILATION, so headers have them.
+library is what costs, so headers share units: where every file that A includes, directly or not, is also included by
+B, then B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. A file
+that is included under a condition counts as included by A and as not included by B, but for the bodies of functions:
+units compile without PULSE_SEPARATE_COMPILATION, so headers have them.
 """
 
 import json

@@ -44,18 +44,28 @@ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1
     constexpr int each = Step / 8;
     const auto* const lanes = emulated_cuda::warp_gather(factors{{a[0], a[1], a[2], a[3]}, {b0, b1}});
     const int own = emulated_cuda::lane();
-    for (int e = 0; e != 4; ++e) {
-        const int row = own / 4;
-        const int column = own % 4 * 2 + e % 2;
-        float sum = sums[e];
-        for (int k = 0; k != Step; ++k) {
-            const int far = k / (Step / 2); // the second half of the step
-            const int within = k % (Step / 2);
-            const auto left = of_lane<factors>(lanes, row * 4 + within / each).a[far * 2 + e / 2];
-            const auto right = of_lane<factors>(lanes, column * 4 + within / each).b[far];
-            sum += number(left, within % each) * number(right, within % each);
+    // the lane's two rows of a and two columns of b, of which four lanes have a piece each
+    float left[2][Step];
+    float right[2][Step];
+    for (int piece = 0; piece != 4; ++piece) {
+        const auto rows = of_lane<factors>(lanes, own / 4 * 4 + piece);
+        const auto first = of_lane<factors>(lanes, own % 4 * 8 + piece);
+        const auto second = of_lane<factors>(lanes, own % 4 * 8 + 4 + piece);
+        for (int far = 0; far != 2; ++far) { // the second half of the step
+            for (int i = 0; i != each; ++i) {
+                const int k = far * (Step / 2) + piece * each + i;
+                left[0][k] = number(rows.a[far * 2], i);
+                left[1][k] = number(rows.a[far * 2 + 1], i);
+                right[0][k] = number(first.b[far], i);
+                right[1][k] = number(second.b[far], i);
+            }
         }
-        sums[e] = sum;
+    }
+    for (int k = 0; k != Step; ++k) {
+        sums[0] += left[0][k] * right[0][k];
+        sums[1] += left[0][k] * right[1][k];
+        sums[2] += left[1][k] * right[0][k];
+        sums[3] += left[1][k] * right[1][k];
     }
 }
 

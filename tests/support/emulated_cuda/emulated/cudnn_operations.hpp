@@ -89,43 +89,51 @@ struct convolution {
         return 2 * y.dims[0] * y.dims[1] * y.dims[2] * y.dims[3] * w.dims[1] * w.dims[2] * w.dims[3];
     }
     void run(memory& where, bool rounds) const {
-        void* const px = where.of(x);
-        void* const pw = where.of(w);
-        void* const py = where.of(y);
-        const auto factor = [rounds](const tensor_facts& t, const void* data, std::int64_t at) {
-            const double v = load(t.type, data, at);
-            return rounds && t.type == number::f32 ? tensor_float(v) : v;
-        };
         const tensor_facts& r = result();
+        // The factors, read once; of the result, nothing.
+        const auto factors = [&](const tensor_facts& t) {
+            const void* const data = where.of(t);
+            std::vector<double> read(&t == &r ? 0 : static_cast<std::size_t>(t.extent()));
+            if (&t == &r) { return read; }
+            for_each(t.dims, [&](const std::array<std::int64_t, 4>& at) {
+                const double v = load(t.type, data, t.offset(at));
+                read[static_cast<std::size_t>(t.offset(at))] = rounds && t.type == number::f32 ? tensor_float(v) : v;
+            });
+            return read;
+        };
+        const std::vector<double> from_x = factors(x);
+        const std::vector<double> from_w = factors(w);
+        const std::vector<double> from_y = factors(y);
         void* const out = where.of(r);
         std::vector<double> sums(static_cast<std::size_t>(r.extent()), 0.0);
+        const bool forwards = type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
+        const bool to_x = type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
         for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
-            const std::int64_t y_at = y.offset(at);
+            const auto y_at = static_cast<std::size_t>(y.offset(at));
             double forward = 0.0;
-            const double dy =
-                type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ? 0.0 : factor(y, py, y_at);
+            const double dy = forwards ? 0.0 : from_y[y_at];
             for (std::int64_t ky = 0; ky != w.dims[2]; ++ky) {
                 const std::int64_t iy = at[2] * strides[0] - before[0] + ky * dilations[0];
                 if (iy < 0 || iy >= x.dims[2]) { continue; }
                 for (std::int64_t kx = 0; kx != w.dims[3]; ++kx) {
                     const std::int64_t ix = at[3] * strides[1] - before[1] + kx * dilations[1];
                     if (ix < 0 || ix >= x.dims[3]) { continue; }
-                    for (std::int64_t c = 0; c != w.dims[1]; ++c) {
-                        const std::int64_t x_at = x.offset({at[0], c, iy, ix});
-                        const std::int64_t w_at = w.offset({at[1], c, ky, kx});
-                        if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
-                            forward += factor(x, px, x_at) * factor(w, pw, w_at);
-                        } else if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR) {
-                            sums[static_cast<std::size_t>(x_at)] += dy * factor(w, pw, w_at);
+                    auto x_at = static_cast<std::size_t>(x.offset({at[0], 0, iy, ix}));
+                    auto w_at = static_cast<std::size_t>(w.offset({at[1], 0, ky, kx}));
+                    const auto x_step = static_cast<std::size_t>(x.strides[1]);
+                    const auto w_step = static_cast<std::size_t>(w.strides[1]);
+                    for (std::int64_t c = 0; c != w.dims[1]; ++c, x_at += x_step, w_at += w_step) {
+                        if (forwards) {
+                            forward += from_x[x_at] * from_w[w_at];
+                        } else if (to_x) {
+                            sums[x_at] += dy * from_w[w_at];
                         } else {
-                            sums[static_cast<std::size_t>(w_at)] += dy * factor(x, px, x_at);
+                            sums[w_at] += dy * from_x[x_at];
                         }
                     }
                 }
             }
-            if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
-                sums[static_cast<std::size_t>(y_at)] = forward;
-            }
+            if (forwards) { sums[y_at] = forward; }
         });
         for_each(r.dims, [&](const std::array<std::int64_t, 4>& at) {
             const std::int64_t to = r.offset(at);

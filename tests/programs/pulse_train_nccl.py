@@ -58,11 +58,25 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@functools.cache
+def profile(*more):
+    """The costs of what is trained, and of what encodes for it, for runs that are not about planning."""
+    at = fresh("profile")
+    encoded = ("--encode", "bubbles") if "--from" in more else ()
+    measuring = options(*more, *encoded, "--gpus", 0, "--plan-time", 0, "--plan-only", "--profile-out", at, out=fresh())
+    subprocess.run([PROGRAM, *measuring], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT)
+    return at
+
+
 def planning(*more):
-    """A placement that is known, without a search; a run that says --plan-time measures its links."""
+    """A placement that is known, without a search; a run that says --plan-time measures its layers and links."""
     if "--plan" in more or "--plan-time" in more:
         return ()
-    return ("--placement", "folded", "--plan-time", 0, "--cluster", CLUSTER)
+    known = ("--placement", "folded", "--plan-time", 0, "--cluster", CLUSTER)
+    if {"--backend", "--buckets", "--cascade-with"} & set(more):  # no device is asked, or there is no profile of such
+        return known
+    trained = [at for at, word in enumerate(more) if word in ("--model", "--from", "--data")]
+    return (*known, "--profile", profile(*(word for at in trained for word in more[at:at + 2])))
 
 
 def options(*more, out, steps=STEPS):
@@ -207,25 +221,31 @@ class Training(Case):
         self.assertGreater(layers[0], layers[1])
 
     @staticmethod
+    @functools.cache
     def captioned():
         return tiny_pipeline.write_captioned(fresh("captioned"), lambda *words: subprocess.run(
             [PROGRAM, "--model", MODEL, *map(str, words)], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT))
 
     @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")
     def test_steps_of_three_sizes(self):
-        folder, data = self.captioned()
+        folder, few = self.captioned()
+        data = fresh("shapes")
+        shutil.copytree(few, data)
         tiny_pipeline.add_shapes(data)
-        options = ("--from", folder, "--data", data, "--flip", "yes", "--buckets", "16:8:8-24", "--encode")
-        processes = self.trained(*options, "bubbles", ranks=2, steps=6)
-        self.same(processes, on_threads(*options, "each-step", steps=6))
-        self.assertEqual(len(json.loads((processes / "report.json").read_text())["extents"]), 3)
+        # the first four steps of this seed are of all three sizes
+        options = ("--from", folder, "--data", data, "--flip", "yes", "--buckets", "16:8:8-24", "--seed", 3, "--encode")
+        processes = self.trained(*options, "bubbles", ranks=2, steps=4)
+        self.same(processes, on_threads(*options, "each-step", steps=4))
+        extents = json.loads((processes / "report.json").read_text())["extents"]
+        self.assertEqual(len(extents), 3)
+        self.assertTrue(all(size["steps"] > 0 for size in extents))
 
     @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")
     def test_frozen_networks_in_the_bubbles(self):
         folder, data = self.captioned()
         encoded = ("--from", folder, "--data", data, "--flip", "yes", "--encode")
-        processes = self.trained(*encoded, "bubbles", ranks=2, steps=3)
-        self.same(processes, on_threads(*encoded, "each-step", steps=3))
+        processes = self.trained(*encoded, "bubbles", ranks=2)
+        self.same(processes, on_threads(*encoded, "each-step"))
         made = json.loads((processes / "report.json").read_text())
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
 
@@ -312,4 +332,4 @@ class Ends(Case):
 
 
 if __name__ == "__main__":
-    device_tests.main([PROGRAM, *options("--gpus", 1023, out=ROOM / "probe")], PATIENCE, ENVIRONMENT)
+    device_tests.main([PROGRAM, *options("--gpus", 1023, "--plan-time", 0, out=ROOM / "probe")], PATIENCE, ENVIRONMENT)

@@ -5,6 +5,7 @@ Usage: pulse_train.py PROGRAM [unittest arguments]
 
 import atexit
 import fcntl
+import functools
 import itertools
 import json
 import math
@@ -264,14 +265,14 @@ class Law(Case):
 
     def test_every_pipeline_trains_alike(self):
         layout = Layout()
-        alone = self.train("--steps", 3, "--ranks", 1)
+        alone = self.train("--steps", 2, "--ranks", 1)
         self.check_bytes(alone, layout, "alone")
         for options in self.PIPELINES:
             with self.subTest(options):
                 decided = ["--slack", 0.02]
                 decided += [] if "--placement" in options else ["--placement", "folded"]
                 decided += [] if "--routing" in options else ["--routing", "relayed"]
-                out = self.train("--steps", 3, *decided, *options.split())
+                out = self.train("--steps", 2, *decided, *options.split())
                 self.same_training(alone, out, options)
                 self.check_bytes(out, layout, options)
                 shutil.rmtree(out)
@@ -898,6 +899,12 @@ class Errors(Case):
 
 
 class Interrupt(Case):
+    @classmethod
+    @functools.cache
+    def whole(cls, steps):
+        """A run of so many steps that nothing interrupts."""
+        return cls().train("--steps", steps)
+
     def start(self, *options, out, **more):
         line = [str(word) for word in command(*options, out=out, **more)]
         child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -936,7 +943,7 @@ class Interrupt(Case):
                 # Told even when no warm step has run.
                 moved = made["bytes_per_step"]
                 self.assertEqual((moved["boundary"], moved["skip"]), Layout().traffic(read_json(out / "plan.json")))
-                whole = self.train("--steps", steps + 2)
+                whole = self.whole(steps + 2)
                 rest = self.train("--steps", steps + 2, "--resume", out / "checkpoints")
                 self.assertEqual(made["loss"] + report(rest)["loss"], report(whole)["loss"])
                 self.same_tensors(rest, whole)
@@ -971,7 +978,6 @@ class Interrupt(Case):
         self.assertEqual(report(out)["steps"], step_of(out))
 
     def test_checkpoints_survive_a_kill(self):
-        whole = self.train("--steps", 1)
         for attempt in range(6):
             out = fresh()
             every = 1 + attempt % 3
@@ -988,7 +994,7 @@ class Interrupt(Case):
             self.assertEqual(steps % every, 0)
             self.assertEqual({path.name for path in out.iterdir()}, {folder.name, "plan.json", "metrics.jsonl", "tensorboard"})
             rest = self.train("--steps", steps + 1, "--resume", folder)
-            whole = self.train("--steps", steps + 1)
+            whole = self.whole(steps + 1)
             self.assertEqual(report(rest)["loss"], report(whole)["loss"][-1:])
             self.same_tensors(rest, whole)
 

@@ -3,6 +3,7 @@
 Usage: pulse_train_cascade.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their number and the program.
 """
 
+import functools
 import json
 import shutil
 import subprocess
@@ -22,6 +23,11 @@ MADE_UP = {"model": FIRST, "data": "synthetic"}
 class MadeUp(Case):
     """On images and texts that are made up."""
 
+    @classmethod
+    @functools.cache
+    def on_two_ranks(cls):
+        return cls().train(*BOTH, "--steps", 3, "--ranks", 2, sample=1, **MADE_UP)
+
     def test_every_pipeline_trains_alike(self):
         options = (*BOTH, "--steps", 6, "--lr", 3e-3, "--validate", 0.02, "--validate-times", 2)
         alone = self.train(*options, "--ranks", 1, sample=2, **MADE_UP)
@@ -40,7 +46,7 @@ class MadeUp(Case):
         self.same_tensors(alone, again)
 
     def test_both_are_in_the_report_the_metrics_and_the_checkpoint(self):
-        out = self.train(*BOTH, "--steps", 3, "--ranks", 2, sample=1, **MADE_UP)
+        out = self.on_two_ranks()
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         for line, loss in zip(lines, report(out)["loss"], strict=True):
             self.assertAlmostEqual(line["loss_of/1"] + line["loss_of/2"], loss, delta=1e-12)
@@ -62,11 +68,10 @@ class MadeUp(Case):
 
     @unittest.skipUnless(LAUNCH, "no processes are started here")
     def test_processes(self):
-        threads = self.train(*BOTH, "--steps", 3, "--ranks", 2, **MADE_UP)
         out = fresh()
         line = [str(word) for word in command(*BOTH, "--steps", 3, "--transport", "mpi", out=out, **MADE_UP)]
         subprocess.run([*LAUNCH, "2", *line], check=True, capture_output=True, timeout=PATIENCE)
-        self.same_training(threads, out)
+        self.same_training(self.on_two_ranks(), out)
 
     def test_wrong_use_is_refused(self):
         def refused(*options, names, **more):
@@ -85,8 +90,8 @@ class MadeUp(Case):
         refused(*BOTH, "--from", ROOM, names=["--from", "--cascade-from"])
         refused(*BOTH, "--cascade-export", ROOM / "x", names=["--cascade-export", "--cascade-from"])
         refused(*BOTH, data=ROOM, names=["--data", "--from"])
-        half = self.train(*BOTH, "--steps", 1, **MADE_UP)
-        refused(*BOTH, "--cascade-noise", 0.3, "--resume", half / "checkpoints", names=["--resume", "cascade_noise"])
+        begun = self.on_two_ranks() / "checkpoints"
+        refused(*BOTH, "--cascade-noise", 0.3, "--resume", begun, names=["--resume", "cascade_noise"])
         plan = self.train("--plan-only", model="sd_tiny", data="synthetic") / "plan.json"
         refused(*BOTH, "--plan", plan, size=(), names=["plan.json", "sd_tiny"])
 

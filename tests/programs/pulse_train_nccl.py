@@ -92,9 +92,18 @@ def options(*more, out, steps=STEPS):
 
 def on_threads(*more, ranks=1, steps=STEPS):
     out = fresh()
-    subprocess.run([PROGRAM, *options("--ranks", ranks, "--gpus", "0", *more, out=out, steps=steps)], check=True,
+    degree = () if "--plan" in more else ("--ranks", ranks)
+    subprocess.run([PROGRAM, *options(*degree, "--gpus", "0", *more, out=out, steps=steps)], check=True,
                    capture_output=True, timeout=PATIENCE, env=ENVIRONMENT)
     return out
+
+
+def planned_on_the_host(*more, ranks):
+    """A plan that is made at once, of what has no profile that could be shared."""
+    out = fresh("plan")
+    planning = options("--backend", "host", "--ranks", ranks, "--plan-only", *more, out=out)
+    subprocess.run([PROGRAM, *planning], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT)
+    return out / "plan.json"
 
 
 @functools.cache
@@ -255,12 +264,13 @@ class Training(Case):
             with self.subTest(model):
                 words = ("--model", *model.split())
                 try:
-                    threads = on_threads(*words)
+                    alone, two = (("--plan", planned_on_the_host(*words, ranks=ranks)) for ranks in (1, 2))
+                    threads = on_threads(*words, *alone)
                 except subprocess.CalledProcessError as failed:
                     if b"does not train" in failed.stderr:
                         self.skipTest("no such model in this build")
                     raise
-                self.same(self.trained(*words, ranks=2), threads)
+                self.same(self.trained(*words, *two, ranks=2), threads)
 
     def test_two_replicas_of_two_that_share_optimizer_state(self):
         """The same bits as one rank with all microbatches; told by arguments."""

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -88,6 +89,18 @@ struct convolution {
     [[nodiscard]] std::int64_t flops() const {
         return 2 * y.dims[0] * y.dims[1] * y.dims[2] * y.dims[3] * w.dims[1] * w.dims[2] * w.dims[3];
     }
+    /// f(ky, kx, iy, ix) of each place of the window under an element of y that lies in x.
+    template <class F>
+    void windows(const std::array<std::int64_t, 4>& at, F f) const {
+        for (std::int64_t ky = 0; ky != w.dims[2]; ++ky) {
+            const std::int64_t iy = at[2] * strides[0] - before[0] + ky * dilations[0];
+            if (iy < 0 || iy >= x.dims[2]) { continue; }
+            for (std::int64_t kx = 0; kx != w.dims[3]; ++kx) {
+                const std::int64_t ix = at[3] * strides[1] - before[1] + kx * dilations[1];
+                if (ix >= 0 && ix < x.dims[3]) { f(ky, kx, iy, ix); }
+            }
+        }
+    }
     void run(memory& where, bool rounds) const {
         const tensor_facts& r = result();
         // The factors, read once; of the result, nothing.
@@ -106,35 +119,47 @@ struct convolution {
         const std::vector<double> from_y = factors(y);
         void* const out = where.of(r);
         std::vector<double> sums(static_cast<std::size_t>(r.extent()), 0.0);
-        const bool forwards = type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
-        const bool to_x = type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
-        for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
-            const auto y_at = static_cast<std::size_t>(y.offset(at));
-            double forward = 0.0;
-            const double dy = forwards ? 0.0 : from_y[y_at];
-            for (std::int64_t ky = 0; ky != w.dims[2]; ++ky) {
-                const std::int64_t iy = at[2] * strides[0] - before[0] + ky * dilations[0];
-                if (iy < 0 || iy >= x.dims[2]) { continue; }
-                for (std::int64_t kx = 0; kx != w.dims[3]; ++kx) {
-                    const std::int64_t ix = at[3] * strides[1] - before[1] + kx * dilations[1];
-                    if (ix < 0 || ix >= x.dims[3]) { continue; }
-                    auto x_at = static_cast<std::size_t>(x.offset({at[0], 0, iy, ix}));
-                    auto w_at = static_cast<std::size_t>(w.offset({at[1], 0, ky, kx}));
-                    const auto x_step = static_cast<std::size_t>(x.strides[1]);
-                    const auto w_step = static_cast<std::size_t>(w.strides[1]);
-                    for (std::int64_t c = 0; c != w.dims[1]; ++c, x_at += x_step, w_at += w_step) {
-                        if (forwards) {
-                            forward += from_x[x_at] * from_w[w_at];
-                        } else if (to_x) {
-                            sums[x_at] += dy * from_w[w_at];
-                        } else {
-                            sums[w_at] += dy * from_x[x_at];
-                        }
+        if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
+            // All channels of an element of the result at once, which wait for none of each other's sums.
+            const std::int64_t channels = w.dims[0];
+            std::vector<double> weights(static_cast<std::size_t>(channels * w.dims[1] * w.dims[2] * w.dims[3]));
+            double* to = weights.data();
+            for_each({w.dims[2], w.dims[3], w.dims[1], channels}, [&](const std::array<std::int64_t, 4>& at) {
+                *to++ = from_w[static_cast<std::size_t>(w.offset({at[3], at[2], at[0], at[1]}))];
+            });
+            std::vector<double> all(static_cast<std::size_t>(channels));
+            for_each({y.dims[0], 1, y.dims[2], y.dims[3]}, [&](const std::array<std::int64_t, 4>& at) {
+                std::ranges::fill(all, 0.0);
+                double* const sum = all.data();
+                windows(at, [&](std::int64_t ky, std::int64_t kx, std::int64_t iy, std::int64_t ix) {
+                    const double* factor = weights.data() + (ky * w.dims[3] + kx) * w.dims[1] * channels;
+                    const double* from = from_x.data() + x.offset({at[0], 0, iy, ix});
+                    for (std::int64_t c = 0; c != w.dims[1]; ++c, from += x.strides[1], factor += channels) {
+                        const double value = *from;
+                        for (std::int64_t k = 0; k != channels; ++k) { sum[k] += value * factor[k]; }
                     }
+                });
+                for (std::int64_t k = 0; k != channels; ++k) {
+                    sums[static_cast<std::size_t>(y.offset({at[0], k, at[2], at[3]}))] = sum[k];
                 }
-            }
-            if (forwards) { sums[y_at] = forward; }
-        });
+            });
+        } else {
+            const bool to_x = type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+            const std::int64_t to_step = (to_x ? x : w).strides[1];
+            const std::int64_t step = (to_x ? w : x).strides[1];
+            for_each(y.dims, [&](const std::array<std::int64_t, 4>& at) {
+                const double dy = from_y[static_cast<std::size_t>(y.offset(at))];
+                windows(at, [&](std::int64_t ky, std::int64_t kx, std::int64_t iy, std::int64_t ix) {
+                    const std::int64_t x_at = x.offset({at[0], 0, iy, ix});
+                    const std::int64_t w_at = w.offset({at[1], 0, ky, kx});
+                    double* sum = sums.data() + (to_x ? x_at : w_at);
+                    const double* factor = to_x ? from_w.data() + w_at : from_x.data() + x_at;
+                    for (std::int64_t c = 0; c != w.dims[1]; ++c, sum += to_step, factor += step) {
+                        *sum += dy * *factor;
+                    }
+                });
+            });
+        }
         for_each(r.dims, [&](const std::array<std::int64_t, 4>& at) {
             const std::int64_t to = r.offset(at);
             const double old = beta == 0.0 ? 0.0 : beta * load(r.type, out, to);

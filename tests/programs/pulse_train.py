@@ -492,15 +492,16 @@ class Replicas(Case):
                 self.check_report(out, 2, "--shard" in options)
 
     def test_moments_in_8_bits(self):
-        small = ("--optimizer", "adamw8", "--ema", 0)
-        one = self.replicate("--ranks", 2, *small)
-        for options in ((*small, "--ranks", 4), (*small, "--ranks", 6, "--waves", 2, "--shard-optimizer")):
+        # two updates: after one, 8 bits change nothing
+        small = ("--steps", 3, "--replicas", 2, "--optimizer", "adamw8", "--ema", 0)
+        one = self.train(*small, "--ranks", 2, size=self.HALF)
+        for options in (("--ranks", 4), ("--ranks", 6, "--waves", 2, "--shard-optimizer")):
             with self.subTest(options):
-                out = self.replicate(*options)
+                out = self.train(*small, *options, size=self.HALF)
                 self.same_training(one, out, options)
                 made = report(out)
                 self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
-        self.assertNotEqual(report(one)["loss"], report(self.whole)["loss"])
+        self.assertNotEqual(report(one)["loss"], report(self.whole)["loss"][:3])
         self.assertLess(max(report(one)["measured_peak_bytes"]), max(report(self.whole)["measured_peak_bytes"]))
 
     def test_factored_moments(self):

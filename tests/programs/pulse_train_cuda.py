@@ -52,8 +52,8 @@ serial = itertools.count()
 
 
 def measured_once(options):
-    """Options by which the first run of a backend and precision leaves what it has measured of layers, and of the links of
-    so many ranks, and the others read it."""
+    """Options by which the first run of a backend and precision leaves what it has measured of layers, and of the links
+    of so many ranks, and the others read it."""
     def once(kind, *what):
         at = ROOM / f"{kind}_{precision_of(options)}{''.join(map(str, what))}.json"
         return (f"--{kind}" if at.exists() else f"--{kind}-out", at)

@@ -40,7 +40,8 @@ TEST_CASE_TEMPLATE("replicas on devices take one step, whether they share their 
             }
             CHECK(found.norm == want.norm);
             CHECK(found.loss == want.loss);
-            CHECK(found.gradient_bytes == steps * (replicas - 1) * (layers + 1) * static_cast<std::int64_t>(elements) *
+            CHECK(found.gradient_bytes == steps * (replicas - 1) * (layer_count + 1) *
+                                              static_cast<std::int64_t>(elements) *
                                               static_cast<std::int64_t>(sizeof(typename Precision::scalar)));
         }
         // Gradients that are the same have the same norm, but for the order in which squares are added.

@@ -79,7 +79,7 @@ struct layer_arrays {
     double loss{};
 };
 
-inline constexpr int layers = 5;
+inline constexpr int layer_count = 5;
 inline constexpr std::size_t elements = 13;
 inline constexpr std::int64_t steps = 3;
 inline const train::optimizer_options options{
@@ -87,14 +87,14 @@ inline const train::optimizer_options options{
 
 /// Steps on the device, layers spread over ranks as `owned` says. Gradients arrive multiplied by the loss scale.
 template <class Precision>
-std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<int>>& owned) {
+std::array<layer_arrays, layer_count + 1> device_run(const std::vector<std::vector<int>>& owned) {
     using scalar = typename Precision::scalar;
-    std::array<layer_arrays, layers + 1> all;
+    std::array<layer_arrays, layer_count + 1> all;
     pulse::threads::run_ranks(static_cast<int>(owned.size()), {}, [&](pulse::threads::transport& transport) {
         const std::vector<int>& mine = owned[static_cast<std::size_t>(transport.rank())];
         const cuda::stream stream;
         some_parameters<scalar> parameters(mine, elements);
-        cuda::rank_optimizer<Precision> optimizer(layers, 2, parameters, options, stream.get());
+        cuda::rank_optimizer<Precision> optimizer(layer_count, 2, parameters, options, stream.get());
         const auto values_at = [&](std::int64_t step, double factor) {
             std::vector<float> values;
             for (const int layer : mine) {
@@ -106,7 +106,7 @@ std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<in
         };
         optimizer.start(values_at(0, 1), parameters);
         train::step_outcome outcome;
-        const bool has_losses = !mine.empty() && mine.back() == layers - 1;
+        const bool has_losses = !mine.empty() && mine.back() == layer_count - 1;
         for (std::int64_t step = 1; step <= steps; ++step) {
             stream.synchronize();
             parameters.set_gradients(values_at(step, optimizer.loss_scale()));
@@ -136,13 +136,13 @@ std::array<layer_arrays, layers + 1> device_run(const std::vector<std::vector<in
     return all;
 }
 
-inline std::array<layer_arrays, layers + 1> host_run() {
-    std::array<layer_arrays, layers + 1> all;
+inline std::array<layer_arrays, layer_count + 1> host_run() {
+    std::array<layer_arrays, layer_count + 1> all;
     pulse::threads::run_ranks(1, {}, [&](pulse::threads::transport& transport) {
         const std::vector<int> mine{-1, 0, 1, 2, 3, 4};
         const std::vector<std::int64_t> sizes(mine.size(), elements);
         pulse::rank_parameters<float> parameters(mine, sizes);
-        train::rank_optimizer optimizer(layers, 2, parameters, options);
+        train::rank_optimizer optimizer(layer_count, 2, parameters, options);
         const auto fill = [&](std::span<float> to, std::int64_t step) {
             for (const auto& b : parameters.blocks()) {
                 for (std::size_t i = 0; i != b.size; ++i) { to[b.first + i] = value(b.layer, i, step); }
@@ -181,7 +181,7 @@ struct replicated_layer {
     [[nodiscard]] bool operator==(const replicated_layer&) const = default;
 };
 struct replicated_steps {
-    std::array<replicated_layer, layers + 1> all;
+    std::array<replicated_layer, layer_count + 1> all;
     double norm{}, loss{};
     std::int64_t gradient_bytes{};
 };
@@ -200,7 +200,7 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
         some_parameters<scalar> parameters(mine, elements);
         train::optimizer_options how = options;
         how.replicas = {place, sharded};
-        cuda::rank_optimizer<Precision> optimizer(layers, 2, parameters, how, among.stream());
+        cuda::rank_optimizer<Precision> optimizer(layer_count, 2, parameters, how, among.stream());
         const auto values_at = [&](std::int64_t step, double factor, bool shares_only) {
             std::vector<float> values;
             for (const int layer : mine) {
@@ -219,8 +219,8 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
             parameters.set_gradients(values_at(step, optimizer.loss_scale(), sharded));
             const device_array<double> losses(std::vector<double>{0.25 + place.replica, 0.5});
             outcome = optimizer.step(parameters, among, step, 1e-2,
-                                     mine.back() == layers - 1 ? std::span<const double>{losses.data(), 2}
-                                                               : std::span<const double>{},
+                                     mine.back() == layer_count - 1 ? std::span<const double>{losses.data(), 2}
+                                                                    : std::span<const double>{},
                                      false);
         }
         const auto average = read(optimizer.average(), among.stream());

@@ -238,7 +238,7 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
                                      (a.planning.self_conditioning ? "given" : "not given")};
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
-        if (in.kept.sharded && in.kept.form.moments == pulse::moment_form::factored) {
+        if (in.kept.sharded && in.kept.form.is_factored()) {
             throw pulse::input_error{std::string{"--shard-optimizer: "} + pulse::unshared_moments};
         }
         if (from.frozen.empty()) {

@@ -41,6 +41,7 @@ struct optimizer_form {
     [[nodiscard]] constexpr bool has_places() const noexcept {
         return moments == moment_form::dynamic8 || weights == weight_form::stochastic;
     }
+    [[nodiscard]] constexpr bool is_factored() const noexcept { return moments == moment_form::factored; }
     [[nodiscard]] constexpr bool operator==(const optimizer_form&) const = default;
 };
 

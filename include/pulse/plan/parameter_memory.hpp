@@ -55,7 +55,7 @@ struct parameter_memory {
     /// What an optimizer's step reads and writes of one parameter: all of it twice, but the gradient once to read it.
     /// Adafactor needs sums of rows, of columns and of the update: it reads the gradient four times in all.
     [[nodiscard]] constexpr int moved_bytes() const noexcept {
-        return 2 * total_bytes() + (form.moments == moment_form::factored ? 2 : -1) * gradient_bytes;
+        return 2 * total_bytes() + (form.is_factored() ? 2 : -1) * gradient_bytes;
     }
     [[nodiscard]] constexpr bool operator==(const parameter_memory&) const = default;
 };
@@ -72,7 +72,7 @@ struct parameter_memory {
     }
     const int wide = narrow ? 4 : scalar_bytes;
     const bool coded = form.moments == moment_form::dynamic8;
-    const int moments = form.moments == moment_form::factored ? 0 : coded ? 2 : 2 * wide;
+    const int moments = form.is_factored() ? 0 : coded ? 2 : 2 * wide;
     const int beside = form.weights == weight_form::kahan               ? scalar_bytes
                        : narrow && form.weights == weight_form::float32 ? 4
                                                                         : 0;
@@ -96,7 +96,7 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
         kept.tables.factored < 0) {
         throw input_error("parameter_memory: tables must not be negative, nor chunks empty");
     }
-    if (kept.sharded && kept.form.moments == moment_form::factored) {
+    if (kept.sharded && kept.form.is_factored()) {
         throw input_error(std::string{"parameter_memory: sharded: "} + unshared_moments);
     }
     if (kept.conditioning_parameters < 0) {
@@ -111,7 +111,7 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
 
 /// Throws input_error, naming `source` and the layer, where moments are factored and costs do not say what they take.
 constexpr void check_moments(const optimizer_form& form, const cost_table& costs, std::string_view source = "costs") {
-    if (form.moments != moment_form::factored) { return; }
+    if (!form.is_factored()) { return; }
     for (const layer_cost& layer : costs.layers) {
         if (layer.parameter_bytes == 0 || layer.factored_elements != 0) { continue; }
         throw input_error(std::string{source} + ": layers: " + layer.name.str() +
@@ -211,7 +211,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
         }
     });
     std::int64_t factored = 0;
-    for (int l = 0; l != model.layer_count() && kept.form.moments == moment_form::factored; ++l) {
+    for (int l = 0; l != model.layer_count() && kept.form.is_factored(); ++l) {
         if (model.device_of_stage(model.stage_of_layer(l)) == device) { factored += model.layer(l).factored_elements; }
     }
     return elements * kept.state_bytes + blocks * kept.block_bytes + factored * 4;
@@ -221,7 +221,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
 /// layer.
 [[nodiscard]] constexpr std::int64_t table_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
-    const int fixed = kept.tables.fixed + (kept.form.moments == moment_form::factored ? kept.tables.factored : 0);
+    const int fixed = kept.tables.fixed + (kept.form.is_factored() ? kept.tables.factored : 0);
     std::int64_t bytes = fixed * (1 + static_cast<std::int64_t>(model.further_chains().size()));
     detail::for_each_block(model, device, kept, [&](std::int64_t size) {
         const std::int64_t mine = detail::share_of_block(size, replicas, replica);

@@ -26,7 +26,7 @@ template <class Updates>
     using clock = std::chrono::steady_clock;
     constexpr int rounds = 5;
     // As a matrix, where moments are factored: with 1024 columns it has as many elements as are asked for, or few less.
-    const bool factored = kept.form.moments == moment_form::factored;
+    const bool factored = kept.form.is_factored();
     const auto asked = static_cast<std::size_t>(std::max<std::int64_t>(parameters, 1));
     const std::size_t rows = factored ? asked / 1024 : 0;
     const std::size_t size = rows == 0 ? asked : rows * 1024;

@@ -48,7 +48,7 @@ public:
         master_ = floats(narrow && form.weights == weight_form::float32 ? size_ : 0);
         left_over_ = typename space::template array<scalar>(form.weights == weight_form::kahan ? size_ : 0);
         const bool coded = form.moments == moment_form::dynamic8;
-        factored_ = form.moments == moment_form::factored;
+        factored_ = form.is_factored();
         for (moment* one : {&mean_, &square_}) {
             one->values = floats(coded || factored_ ? 0 : size_);
             one->codes = typename space::template array<std::uint8_t>(coded ? size_ : 0);

@@ -71,7 +71,7 @@ struct optimizer_options {
     require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
     require(o.clip_norm >= 0, "clip_norm must be at least 0");
     require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
-    require(!o.replicas.sharded || o.form.moments != moment_form::factored, unshared_moments);
+    require(!o.replicas.sharded || !o.form.is_factored(), unshared_moments);
     return o;
 }
 
@@ -134,7 +134,7 @@ public:
             shares.push_back(share_of({b.first, b.size}, place().replicas(), place().replica));
         }
         squares_.resize(shares.size());
-        updates_.prepare(std::move(shares), microbatches_, options.form.moments == moment_form::factored);
+        updates_.prepare(std::move(shares), microbatches_, options.form.is_factored());
     }
 
     /// Sets weights, their average and the copy that passes read to `values` on the host, in the order of the
@@ -277,7 +277,7 @@ private:
     template <class Parameters>
     [[nodiscard]] static std::vector<update_piece> pieces_of(const Parameters& parameters, const optimizer_options& o) {
         const optimizer_replicas& replicas = o.replicas;
-        const bool factored = o.form.moments == moment_form::factored;
+        const bool factored = o.form.is_factored();
         if (!replicas.sharded && !o.form.has_places() && !factored) { return {{{0, parameters.values().size()}, 0}}; }
         std::vector<update_piece> pieces;
         const auto number_of = [](const auto& b, std::size_t first) {
@@ -304,7 +304,7 @@ private:
         }
         return pieces;
     }
-    [[nodiscard]] bool is_factored() const noexcept { return options_.form.moments == moment_form::factored; }
+    [[nodiscard]] bool is_factored() const noexcept { return options_.form.is_factored(); }
     [[nodiscard]] const replica_place& place() const noexcept { return options_.replicas.place; }
     [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place().replicas()); }
     [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(place().replica); }

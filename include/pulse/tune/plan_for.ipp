@@ -58,7 +58,7 @@ inline void require_positive(const plan_request& asked) {
 
 /// Whether moments are of whole tensors, which replicas do not share.
 [[nodiscard]] inline bool has_factored_moments(const plan_request& asked) {
-    return (asked.kept ? asked.kept->form : asked.optimizer).moments == moment_form::factored;
+    return (asked.kept ? asked.kept->form : asked.optimizer).is_factored();
 }
 
 /// Degrees that are given must multiply to the devices and to the batch.

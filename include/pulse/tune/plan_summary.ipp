@@ -166,7 +166,7 @@ PULSE_INLINE std::string to_text(const parameter_memory& kept) {
            ", gradient " + std::to_string(kept.gradient_bytes) + ", optimizer " + std::to_string(kept.state_bytes) +
            (kept.block_bytes > 0 ? " and " + std::to_string(kept.block_bytes) + " of " + std::to_string(moment_block)
                                  : "") +
-           (kept.form.moments == moment_form::factored ? " and 4 of each row and column" : "") +
+           (kept.form.is_factored() ? " and 4 of each row and column" : "") +
            (kept.sharded ? " shared by the replicas)" : ")");
 }
 

@@ -57,11 +57,12 @@ def index_at(seed, position, count):
 
 
 def of_bucket_at(seed, position, samples, buckets):
-    """Which bucket the step of a position has, and which of its pictures stands there; `buckets` are lists of pictures, a step has
-    `samples`."""
+    """Which bucket the step of a position has, and which of its pictures stands there; `buckets` are lists of pictures,
+    a step has `samples`."""
     steps = [(bucket, first) for bucket, of in enumerate(buckets) for first in range(0, len(of), samples)]
     step, sample = divmod(position, samples)
     bucket, first = steps[index_at(seed, step, len(steps))]
     count = len(buckets[bucket])
     epoch = step // len(steps)
-    return bucket, buckets[bucket][index_at(bits(seed, BUCKET, bucket), epoch * count + (first + sample) % count, count)]
+    index = index_at(bits(seed, BUCKET, bucket), epoch * count + (first + sample) % count, count)
+    return bucket, buckets[bucket][index]

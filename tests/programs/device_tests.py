@@ -7,9 +7,10 @@ import unittest
 
 
 def main(probe, patience, environment=None):
-    """Runs the tests of the program that was started. `probe` is a command with a device that no machine has: whether there
-    is any is what it says first."""
-    done = subprocess.run([str(word) for word in probe], capture_output=True, text=True, timeout=patience, env=environment)
+    """Runs the tests of the program that was started. `probe` is a command with a device that no machine has: whether
+    there is any is what it says first."""
+    done = subprocess.run([str(word) for word in probe], capture_output=True, text=True, timeout=patience,
+                          env=environment)
     if "--backend cuda: there is no CUDA device" in done.stderr:
         print("GPU: none, the tests are skipped")
         sys.exit(1 if os.environ.get("PULSE_REQUIRE_GPU") == "1" else 77)

@@ -85,7 +85,8 @@ def with_weights(tensors, shapes):
 
 def first_weights(model, seed=5):
     """The checkpoint of a run without steps."""
-    return Safetensors(Case().train("--steps", 0, "--seed", seed, model=model, data="synthetic") / "checkpoint.safetensors")
+    out = Case().train("--steps", 0, "--seed", seed, model=model, data="synthetic")
+    return Safetensors(out / "checkpoint.safetensors")
 
 
 def with_transformer(config, tensors, shapes):
@@ -107,12 +108,14 @@ def files_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "red red red", "", "of", "a red photo of a cat", "car"]
+CAPTIONS = ["a photo of red", "photo", "a cat", "of a red cat", "caterpillar", "red red red", "", "of",
+            "a red photo of a cat", "car"]
 SEED = 3
 
 
 def write_pictures(captions=CAPTIONS, widths=(16,), alpha=False):
-    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides; with `alpha`, two of three have some."""
+    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides; with `alpha`, two of
+    three have some."""
     import numpy
     from PIL import Image
 
@@ -149,7 +152,9 @@ def long_conditions(pipeline, caption, _picture, _seen):
     import torch
 
     inner = pipeline.tokenizer.model_max_length - 2
-    ids = pipeline.tokenizer(caption, padding="max_length", truncation=True, max_length=2 * inner + 2, return_tensors="pt").input_ids[0]
+    text = pipeline.tokenizer(caption, padding="max_length", truncation=True, max_length=2 * inner + 2,
+                              return_tensors="pt")
+    ids = text.input_ids[0]
     end, pad = pipeline.tokenizer.eos_token_id, pipeline.tokenizer.pad_token_id
     chunks = []
     for first in (1, 1 + inner):
@@ -176,23 +181,25 @@ def hunyuan_conditions(pipeline, caption, picture, seen):
     import torch
     from diffusers.models.embeddings import get_2d_rotary_pos_embed
 
-    names = {"": ("encoder_hidden_states", "text_embedding_mask"), "_2": ("encoder_hidden_states_t5", "text_embedding_mask_t5")}
+    names = {"": ("encoder_hidden_states", "text_embedding_mask"),
+             "_2": ("encoder_hidden_states_t5", "text_embedding_mask_t5")}
     given = {}
     for place, (states, mask) in names.items():
-        text = getattr(pipeline, "tokenizer" + place)(caption, padding="max_length", truncation=True, return_tensors="pt")
+        tokenizer = getattr(pipeline, "tokenizer" + place)
+        text = tokenizer(caption, padding="max_length", truncation=True, return_tensors="pt")
         given[states] = getattr(pipeline, "text_encoder" + place)(text.input_ids, attention_mask=text.attention_mask)[0]
         given[mask] = text.attention_mask
     rotary = get_2d_rotary_pos_embed(8, ((0, 0), (4, 4)), (4, 4), output_type="pt")
-    return {**given, "image_meta_size": torch.tensor([[*map(float, picture), *seen, 0, (picture[1] - 16) // 2]]), "style": torch.tensor([0]),
-            "image_rotary_emb": rotary}
+    return {**given, "image_meta_size": torch.tensor([[*map(float, picture), *seen, 0, (picture[1] - 16) // 2]]),
+            "style": torch.tensor([0]), "image_rotary_emb": rotary}
 
 
-def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8, seed=SEED, at=None, level=None,
-                  masked=False):
-    """The mean over a step's samples, by PyTorch; what chance decides is drawn here. seen_at(position) gives height and width in which
-    a picture is seen, and its number; latents have at most `most` pixels. `at`: the timestep of all samples; level(at): what
-    is not by betas, the factors of image and noise, the time that the backbone reads, and the factors of both in its answer.
-    `masked`: errors count by the mean alpha of the pixels under them."""
+def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8,
+                  seed=SEED, at=None, level=None, masked=False):
+    """The mean over a step's samples, by PyTorch; what chance decides is drawn here. seen_at(position) gives height and
+    width in which a picture is seen, and its number; latents have at most `most` pixels. `at`: the timestep of all
+    samples; level(at): what is not by betas, the factors of image and noise, the time that the backbone reads, and the
+    factors of both in its answer. `masked`: errors count by the mean alpha of the pixels under them."""
     import numpy
     import torch
     from PIL import Image
@@ -223,7 +230,8 @@ def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_co
                 signal, noise, time, of_image, of_noise = level(time)
             noisy = signal * latents + noise * drawn(chance.NOISE)
             backbone = pipeline.unet if hasattr(pipeline, "unet") else pipeline.transformer
-            answer = backbone(noisy, torch.tensor([float(time)]), **conditions(pipeline, captions[index], picture, seen)).sample[:, :4]
+            condition = conditions(pipeline, captions[index], picture, seen)
+            answer = backbone(noisy, torch.tensor([float(time)]), **condition).sample[:, :4]
             errors = (answer - (of_noise * drawn(chance.NOISE) + of_image * latents)).square()
             if masked:
                 opaque = torch.tensor(numpy.float32(alpha[..., 0]) / 255)[None, None]

@@ -9,7 +9,8 @@ def drawn(draw, pipeline, replicas):
     schedule = draw.choice(["list", "gpipe", *orders])
     waves = {"folded": 1 if schedule.endswith("-v") else draw.choice([1, 2]), "sequential": 1,
              "interleaved": draw.choice([2, 4])}[placement]
-    split = "no" if pipeline == 1 else "yes" if schedule in ("zb-v", "dualpipe-v", "zb-h1") else draw.choice(["yes", "no"])
+    always = schedule in ("zb-v", "dualpipe-v", "zb-h1")
+    split = "no" if pipeline == 1 else "yes" if always else draw.choice(["yes", "no"])
     options = ["--ranks", pipeline * replicas, "--replicas", replicas, "--placement", placement, "--waves", waves,
                "--schedule", schedule, "--split-backward", split, "--routing", draw.choice(["direct", "relayed"]),
                "--recomputation", draw.choice(["none", "skips", "stages", "selective"])]
@@ -19,8 +20,8 @@ def drawn(draw, pipeline, replicas):
 
 
 def scattered(draw, plan, layers):
-    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each of the layers[c] layers of component c. Chains
-    pause wherever the device changes, and elsewhere, while those of other samples go on."""
+    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each of the layers[c] layers of
+    component c. Chains pause wherever the device changes, and elsewhere, while those of other samples go on."""
     devices = len(plan["schedule"])
     hosts = [[draw.randrange(devices) for _ in range(count)] for count in layers]
     begun = {(sample, component): 0 for sample in range(plan["microbatches"] * plan["microbatch_size"]) for component in
@@ -33,9 +34,10 @@ def scattered(draw, plan, layers):
         last = first
         while last + 1 < len(here) and here[last + 1] == here[first] and draw.random() < 0.7:
             last += 1
-        tasks[here[first]].append({"component": component, "first_layer": first, "last_layer": last, "first_sample": sample,
-                                   "samples": 1, "start_us": at, "end_us": at + 1})
+        tasks[here[first]].append({"component": component, "first_layer": first, "last_layer": last,
+                                   "first_sample": sample, "samples": 1, "start_us": at, "end_us": at + 1})
         at += 1
         if last + 1 < len(here):
             begun[sample, component] = last + 1
-    return {**plan, "frozen_tasks": tasks, "frozen_hosts": [sorted({t["component"] for t in device}) for device in tasks]}
+    hosted = [sorted({t["component"] for t in device}) for device in tasks]
+    return {**plan, "frozen_tasks": tasks, "frozen_hosts": hosted}

@@ -164,7 +164,7 @@ def serial_plan(model, placement, devices, waves, last_layers, microbatches, mic
 
 def write_cluster(path):
     """Links of a machine that nobody measured, for runs that are not about links."""
-    path.write_text(json.dumps({"format": "pulse-cluster/1", "nodes": 1, "devices_per_node": 64, "memory_bytes": 1 << 36,
-                                "intra_node": {"bandwidth_gb_per_s": 5, "latency_us": 20},
+    path.write_text(json.dumps({"format": "pulse-cluster/1", "nodes": 1, "devices_per_node": 64,
+                                "memory_bytes": 1 << 36, "intra_node": {"bandwidth_gb_per_s": 5, "latency_us": 20},
                                 "inter_node": {"bandwidth_gb_per_s": 1, "latency_us": 50}}))
     return path

@@ -1,9 +1,10 @@
-"""gpu_gate.sh: what it packs and refuses; what it does with programs that fail, hang or end well; and whole, on the emulation.
+"""gpu_gate.sh: what it packs and refuses; what it does with programs that fail, hang or end well; and whole, on the
+emulation.
 
 Usage: gpu_gate.py SOURCE COMPILER PYTHON BINARIES [unittest arguments]
 
-SOURCE is the checkout; BINARIES has programs where CUDA is emulated, for the class Emulated alone, which needs a PYTHON with
-torch: exits 77 where it has none.
+SOURCE is the checkout; BINARIES has programs where CUDA is emulated, for the class Emulated alone, which needs a PYTHON
+with torch: exits 77 where it has none.
 """
 
 import atexit
@@ -81,7 +82,8 @@ class Build(unittest.TestCase):
         programs = fresh("other")
         for name in PROGRAMS:
             shutil.copy(self.programs / name, programs / name)
-        subprocess.run([COMPILER, "-x", "c", self.source, "-x", "none", *flags, "-o", programs / "bench_p2p"], check=True)
+        subprocess.run([COMPILER, "-x", "c", self.source, "-x", "none", *flags, "-o", programs / "bench_p2p"],
+                       check=True)
         return programs
 
     def test_what_is_packed(self):
@@ -95,7 +97,8 @@ class Build(unittest.TestCase):
             for line in re.findall(r"(?m)^(?:import|from) (\w+)", path.read_text()):
                 found = [folder for folder in ("bench", "tests/programs") if (SOURCE / folder / f"{line}.py").exists()]
                 self.assertTrue(not found or f"{line}.py" in names, f"{path.name} imports {line}, which is not packed")
-        self.assertNotIn(".symtab", subprocess.run(["readelf", "-S", into / "test_cuda"], capture_output=True, text=True).stdout)
+        sections = subprocess.run(["readelf", "-S", into / "test_cuda"], capture_output=True, text=True).stdout
+        self.assertNotIn(".symtab", sections)
 
     def test_what_is_too_large(self):
         into, done = self.packed(self.programs, "--limit", 0)
@@ -120,11 +123,15 @@ class Build(unittest.TestCase):
     def test_refusals(self):
         lacking = self.with_other()
         (lacking / "bench_p2p").unlink()
-        for words, said in (((), "build, correctness"), (("build", "--into"), ""), (("build", "--no-such", "1"), "--no-such"),
-                            (("build", "--from", lacking, "--into", fresh("into")), "bench_p2p"), (("speed",), "RESULT"),
-                            (("speed", ROOM / "result"), "no programs"), (("speed", ROOM / "result", "--no-such", 1), "--no-such"),
+        for words, said in (((), "build, correctness"), (("build", "--into"), ""),
+                            (("build", "--no-such", "1"), "--no-such"),
+                            (("build", "--from", lacking, "--into", fresh("into")), "bench_p2p"),
+                            (("speed",), "RESULT"),
+                            (("speed", ROOM / "result"), "no programs"),
+                            (("speed", ROOM / "result", "--no-such", 1), "--no-such"),
                             (("speed", ROOM / "result", "--python", ROOM / "absent"), "absent"),
-                            (("speed", ROOM / "result", "--engines", ROOM / "absent"), "absent"), (("summary", ROOM), "no results")):
+                            (("speed", ROOM / "result", "--engines", ROOM / "absent"), "absent"),
+                            (("summary", ROOM), "no results")):
             done = run(SCRIPTS[0], *words)
             self.assertEqual(done.returncode, 2, words)
             self.assertIn(said, done.stderr)
@@ -157,7 +164,8 @@ class Steps(unittest.TestCase):
         modules = fresh("modules")
         (modules / "nvidia/cudnn/lib").mkdir(parents=True)
         (modules / "torch.py").write_text("class _all:\n    def __getattr__(self, name): return self\n"
-                                          "    def __call__(self): return 9\n__version__ = 2\nversion = backends = _all()\n")
+                                          "    def __call__(self): return 9\n"
+                                          "__version__ = 2\nversion = backends = _all()\n")
         self.environment = {"PATH": f"{self.tools}:{os.environ['PATH']}", "PYTHONPATH": str(modules),
                             "FAKE": str(self.gate / "fake")}
         (self.gate / "fake").mkdir()
@@ -165,11 +173,13 @@ class Steps(unittest.TestCase):
         self.set("memory", BLOCKS | {"rows": [row("silu", 0, 90.0), row("norm", 0, 85.0)]})
         self.set("conv2d", BLOCKS | {"rows": [row("conv2d", 1, 50.0, 97.5)]})
         self.set("attention", BLOCKS | {"rows": [row("attention", 1, 50.0)]})
-        self.set("sd21", BLOCKS | {"steps": [{"name": "sd21", "batch": 4, "pulse": {"us": 2000.0, "attention": "a: pulse; cuDNN: it: refuses\n"},
-                                              "torch": {"eager": {"us": 4000.0}, "compile": {"failure": "no compiler"}}}]})
+        step = {"name": "sd21", "batch": 4, "pulse": {"us": 2000.0, "attention": "a: pulse; cuDNN: it: refuses\n"},
+                "torch": {"eager": {"us": 4000.0}, "compile": {"failure": "no compiler"}}}
+        self.set("sd21", BLOCKS | {"steps": [step]})
         self.set("sdxl", BLOCKS)
-        self.set("bench_p2p", {"quick": False, "paths": [{"path": "threads", "rows": []},
-                                                         {"path": "copy", "copy_gb_per_s": 100, "rows": [{"gb_per_s": 91}]}]})
+        self.set("bench_p2p", {"quick": False,
+                               "paths": [{"path": "threads", "rows": []},
+                                         {"path": "copy", "copy_gb_per_s": 100, "rows": [{"gb_per_s": 91}]}]})
         script(self.gate / "test_cuda", r'''
 [[ "$*" == *--list-test-cases* ]] && { echo "[doctest] listing"; cat "$FAKE/names"; exit; }
 mkdir -p "$PULSE_ENGINE_CACHE" && printf 'a\na graph\n{"engine":{"engineId":10,' >"$PULSE_ENGINE_CACHE/a.engine"
@@ -180,7 +190,8 @@ case "$*" in *'sum\, of rows'*) passed=$((passed + 1)) ;; esac
 case "$*" in *fails*) status=1; printf 'TEST CASE:  it fails\n\na.cu:1: ERROR: CHECK( a ) is NOT correct!\n' ;; esac
 case "$*" in
     *hangs*)
-        trap 'printf "TEST CASE:  it hangs, too\na.cu:2: FATAL ERROR: test case CRASHED: SIGTERM\n"; echo "[doctest] test cases: 2 | $passed passed"
+        trap 'printf "TEST CASE:  it hangs, too\na.cu:2: FATAL ERROR: test case CRASHED: SIGTERM\n"
+            echo "[doctest] test cases: 2 | $passed passed"
             exit 1' TERM
         sleep 100 & wait
         ;;
@@ -206,7 +217,8 @@ cp "$FAKE/$what" "${@: -1}"
         (self.gate / "fake" / name).write_text(what if isinstance(what, str) else json.dumps(what))
 
     def gated(self, part, result, *more, status):
-        done = run(self.gate / "gpu_gate.sh", part, result, "--python", sys.executable, *more, environment=self.environment)
+        done = run(self.gate / "gpu_gate.sh", part, result, "--python", sys.executable, *more,
+                   environment=self.environment)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         files = list(result.iterdir())
         self.assertLessEqual(len(files), MOST_FILES, files)
@@ -223,9 +235,10 @@ cp "$FAKE/$what" "${@: -1}"
         result = fresh("result")
         rows, said = self.gated("correctness", result, status=0)
         self.assertEqual(set(rows.status.values()), {"passed"}, said)
-        for step in ("versions", "own kernels", "library calls", "training as on the host, sd_tiny", "memcheck", "racecheck",
-                     "synccheck", "NCCL, 2 and 4 ranks on one card", "NCCL ranks as threads, ddpm_fmnist_small", "bench_p2p",
-                     "operations that move memory", "convolutions and products", "attention"):
+        for step in ("versions", "own kernels", "library calls", "training as on the host, sd_tiny", "memcheck",
+                     "racecheck", "synccheck", "NCCL, 2 and 4 ranks on one card",
+                     "NCCL ranks as threads, ddpm_fmnist_small", "bench_p2p", "operations that move memory",
+                     "convolutions and products", "attention"):
             self.assertIn(step, rows.status)
         self.assertEqual(rows.word["own kernels"], "2 passed")
         self.assertRegex(said, r"copy rate: target 85 %, met by 2 of 2\n[^\n]* target 97 %, met by 1 of 1\n"
@@ -237,8 +250,8 @@ cp "$FAKE/$what" "${@: -1}"
         # The second call goes on with the first one's engines, and its table has both.
         rows, said = self.gated("speed", result, status=0)
         self.assertEqual(set(rows.status.values()), {"passed"}, said)
-        for step in ("own kernels", "engines of sd21", "step of sd21, torch eager", "step of sd21, torch compile", "step of sdxl",
-                     "kernels of a transformer"):
+        for step in ("own kernels", "engines of sd21", "step of sd21, torch eager", "step of sd21, torch compile",
+                     "step of sdxl", "kernels of a transformer"):
             self.assertIn(step, rows.status)
         self.assertRegex(said, r"step of sd21, batch 4: 2.00 ms\n  torch eager: 4.00 ms, pulse is 2.00 times as fast\n"
                                r"  torch compile: no compiler\n  attention: 1 by cuDNN, 1 by pulse\n")
@@ -263,7 +276,8 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertLess(time.monotonic() - begun, 150)
         state = pathlib.Path("/proc", child.read_text().strip(), "stat")
         self.assertTrue(not state.exists() or " Z " in state.read_text())
-        self.assertEqual((rows.status["own kernels"], rows.word["own kernels"]), ("timed out", "1 passed; it fails; it hangs, too"))
+        self.assertEqual((rows.status["own kernels"], rows.word["own kernels"]),
+                         ("timed out", "1 passed; it fails; it hangs, too"))
         self.assertEqual(rows.status["NCCL, 2 and 4 ranks on one card"], "timed out")
         self.assertEqual(rows.status["NCCL ranks as threads, sd_tiny"], "failed")
         self.assertEqual(rows.word["NCCL ranks as threads, sd_tiny"], "it is wrong")
@@ -288,14 +302,17 @@ cp "$FAKE/$what" "${@: -1}"
         engines.mkdir()
         (engines / "a.engine").write_bytes(os.urandom(17 << 20))
         subprocess.run(["tar", "-C", engines.parent, "-czf", engines.parent / "engines.tar.gz", "engines"], check=True)
-        rows, _ = self.gated("speed", result := fresh("result"), "--seconds", 1, "--engines", engines.parent / "engines.tar.gz", status=1)
-        self.assertEqual((rows.status["engines.tar.gz"], rows.word["engines.tar.gz"]), ("failed", "more than 16 MiB, left out"))
+        rows, _ = self.gated("speed", result := fresh("result"), "--seconds", 1,
+                             "--engines", engines.parent / "engines.tar.gz", status=1)
+        self.assertEqual((rows.status["engines.tar.gz"], rows.word["engines.tar.gz"]),
+                         ("failed", "more than 16 MiB, left out"))
         self.assertFalse((result / "engines.tar.gz").exists())
 
     def test_figures_that_miss_their_target(self):
         self.set("memory", BLOCKS | {"rows": [row("silu", 0, 90.0), row("norm", 0, 84.9)]})
         self.set("conv2d", BLOCKS | {"rows": [row("conv2d", 1, 99.0, 96.9)]})
-        self.set("bench_p2p", {"quick": False, "paths": [{"path": "copy", "copy_gb_per_s": 100, "rows": [{"gb_per_s": 89}]}]})
+        self.set("bench_p2p",
+                 {"quick": False, "paths": [{"path": "copy", "copy_gb_per_s": 100, "rows": [{"gb_per_s": 89}]}]})
         rows, said = self.gated("correctness", fresh("result"), "--only", "sum", status=1)
         self.assertEqual(set(rows.status.values()), {"passed"})
         self.assertEqual(rows.word["own kernels"], "1 passed")

@@ -1,4 +1,5 @@
-"""examples/profile_torch.py on tiny backbones, against what pulse knows of the same ones, and pulse_plan on what it writes.
+"""examples/profile_torch.py on tiny backbones, against what pulse knows of the same ones, and pulse_plan on what it
+writes.
 
 Usage: profile_torch.py PROFILE_TORCH PACKAGES BACKBONES PULSE_PLAN [unittest arguments]
 Ends with 77 where PyTorch or diffusers (maybe in PACKAGES) is missing.
@@ -195,7 +196,8 @@ class Refusals(Case):
         self.refused({}, "refused/config.json", "_class_name is null")
         self.refused(but(_class_name="PriorTransformer"), "PriorTransformer", "UNet2DConditionModel")
         if hunyuan is None:
-            self.refused({"_class_name": "HunyuanDiT2DModel"}, f"diffusers {diffusers.__version__} has no HunyuanDiT2DModel")
+            self.refused({"_class_name": "HunyuanDiT2DModel"},
+                         f"diffusers {diffusers.__version__} has no HunyuanDiT2DModel")
         self.refused(but(block_out_channels=[4]), "config.json", "block_out_channels")
         self.refused(but(sample_size=None), "sample_size", "--sample-size")
         self.refused(but(no_such_key=1), "config.json", "UNet2DConditionModel", "no_such_key")

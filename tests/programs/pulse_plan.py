@@ -25,10 +25,11 @@ ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_plan."))
 atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 
-OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with", "--devices", "--cluster", "--global-batch", "--pipeline", "--data",
-           "--waves", "--self-conditioning",
-           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation", "--shard-optimizer", "--frozen", "--memory-limit", "--schedule",
-           "--time-limit", "--out", "--svg", "--trace", "--torch")
+OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with", "--devices", "--cluster",
+           "--global-batch", "--pipeline", "--data", "--waves", "--self-conditioning",
+           "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation",
+           "--shard-optimizer", "--frozen", "--memory-limit", "--schedule", "--time-limit", "--out", "--svg", "--trace",
+           "--torch")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
           "sdxl": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,
@@ -53,7 +54,8 @@ def profile(layers=8, **changes):
     value = {"format": "pulse-profile/1", "model": "eight", "device": "of mine", "microbatch_size": 2,
              "layers": [{"name": f"layer{i}", "forward_us": 100, "backward_input_us": 110, "backward_weight_us": 90,
                          "parameter_bytes": 4000, "saved_bytes": 5000, "output_bytes": 3000} for i in range(layers)],
-             "skips": [{"from": f"layer{i}", "to": f"layer{layers - 1 - i}", "bytes": 3000} for i in range(layers // 2 - 1)],
+             "skips": [{"from": f"layer{i}", "to": f"layer{layers - 1 - i}", "bytes": 3000}
+                       for i in range(layers // 2 - 1)],
              "conditioning_bytes": 16}
     value.update(changes)
     return value
@@ -69,11 +71,12 @@ def cluster(**changes):
 
 def encoders():
     """Half of the load of `profile`: pictures, sample by sample, and text, whose weights are read once a call."""
-    pictures = [{"name": f"part{i}", "call_us": 0, "sample_us": us, "parameter_bytes": 100, "output_bytes": 50, "live_bytes": 200}
-                for i, us in enumerate((150, 300, 250, 100))]
-    text = [{"name": f"block{i}", "call_us": 20, "sample_us": 40, "parameter_bytes": 5000, "output_bytes": 10, "live_bytes": 40}
-            for i in range(3)]
-    return [{"name": "pictures", "feeds": "input", "input_bytes": 64, "result_bytes": 32, "max_chunk": 1, "layers": pictures},
+    pictures = [{"name": f"part{i}", "call_us": 0, "sample_us": us, "parameter_bytes": 100, "output_bytes": 50,
+                 "live_bytes": 200} for i, us in enumerate((150, 300, 250, 100))]
+    text = [{"name": f"block{i}", "call_us": 20, "sample_us": 40, "parameter_bytes": 5000, "output_bytes": 10,
+             "live_bytes": 40} for i in range(3)]
+    return [{"name": "pictures", "feeds": "input", "input_bytes": 64, "result_bytes": 32, "max_chunk": 1,
+             "layers": pictures},
             {"name": "text", "feeds": "context", "input_bytes": 16, "result_bytes": 48, "max_chunk": 4, "layers": text}]
 
 
@@ -134,16 +137,17 @@ class Models(Case):
     def test_every_backbone_is_planned_and_its_parameters_are_stated(self):
         for name, total in MODELS.items():
             with self.subTest(name):
-                text, plan = self.plan("--model", name, "--device", "h100-80gb", "--devices", 2, "--global-batch", 8, "--pipeline",
-                                       2, "--microbatch-size", 1, "--placement", "folded", "--time-limit", 0)
+                text, plan = self.plan("--model", name, "--device", "h100-80gb", "--devices", 2, "--global-batch", 8,
+                                       "--pipeline", 2, "--microbatch-size", 1, "--placement", "folded",
+                                       "--time-limit", 0)
                 self.assertIn(f"{total:,} parameters", text)
                 self.assertEqual(plan["model"], name)
                 self.check_plan(plan, 2, 8)
 
 
     def test_a_folder_is_planned_as_its_model_of_the_zoo(self):
-        sd15 = {"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640, 1280, 1280], "cross_attention_dim": 768,
-                "down_block_types": ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"],
+        sd15 = {"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640, 1280, 1280],
+                "cross_attention_dim": 768, "down_block_types": ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"],
                 "up_block_types": ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3, "sample_size": 64}
         folder = fresh("models") / "sd15"
         (folder / "unet").mkdir(parents=True)
@@ -166,36 +170,43 @@ class Models(Case):
     def test_pictures_of_another_size_cost_more_in_every_network(self):
         words = ("--device", "a100-80gb", "--devices", 2, "--global-batch", 8, "--pipeline", 2, "--microbatch-size", 1,
                  "--placement", "folded", "--time-limit", 0)
-        usual, same, small = (self.plan("--model", name, *words, "--frozen", "bubbles")[1] for name in ("sd21", "sd21@96", "sd21@64"))
+        usual, same, small = (self.plan("--model", name, *words, "--frozen", "bubbles")[1]
+                              for name in ("sd21", "sd21@96", "sd21@64"))
         self.assertEqual(same, usual)
         self.assertIn("frozen_tasks", small)
         self.assertGreater(usual["predicted"]["step_us"], 1.5 * small["predicted"]["step_us"])
-        none = [self.plan("--model", name, *words, "--frozen", "none")[1]["predicted"]["step_us"] for name in ("sd21", "sd21@64")]
+        none = [self.plan("--model", name, *words, "--frozen", "none")[1]["predicted"]["step_us"]
+                for name in ("sd21", "sd21@64")]
         frozen = [plan["predicted"]["step_us"] - step for plan, step in zip((usual, small), none)]
         # Of two sizes tasks encode for either, in the mean time.
         both = self.plan("--model", "sd21@96:1,64:3", *words, "--frozen", "bubbles")[1]["extents"]
         self.assertEqual(both[0]["frozen_tasks"], both[1]["frozen_tasks"])
         self.assertGreater(frozen[0], 1.5 * frozen[1])  # the autoencoder's pictures have 2.25 times the pixels
         for name in ("uvit_s2", "uvit_s2@32", "uvit_s2@64"):
-            self.assertEqual("assumed: learned positions are resampled" in self.plan("--model", name, *words)[0], name.endswith("@64"))
+            self.assertEqual("assumed: learned positions are resampled" in self.plan("--model", name, *words)[0],
+                             name.endswith("@64"))
         self.refused("--model", "controlnet_sd15@96", *words, naming="--model: ")
         self.refused("--model", "sd21@60x64", *words, naming="(56 or 64)")
         self.refused("--model", "sd21@", *words, naming="--model")
-        self.refused("--model", "sd21", "--cascade-with", "sd15@60", *words, naming="--cascade-with: model sd15 cannot read 60 x 60")
+        self.refused("--model", "sd21", "--cascade-with", "sd15@60", *words,
+                     naming="--cascade-with: model sd15 cannot read 60 x 60")
 
 
 class Choices(Case):
     def test_what_is_given_is_kept_and_the_rest_is_tuned(self):
         for fixed in (("--pipeline", 2), ("--data", 2), ("--pipeline", 4, "--waves", 2), ("--microbatch-size", 2),
                       ("--microbatches", 8), ("--placement", "sequential", "--pipeline", 4),
-                      ("--placement", "interleaved", "--pipeline", 2, "--waves", 3), ("--split-backward", "no", "--pipeline", 4),
-                      ("--split-backward", "yes", "--pipeline", 4), ("--recomputation", "stages", "--pipeline", 2), ("--recomputation", "selective", "--pipeline", 2),
+                      ("--placement", "interleaved", "--pipeline", 2, "--waves", 3),
+                      ("--split-backward", "no", "--pipeline", 4),
+                      ("--split-backward", "yes", "--pipeline", 4), ("--recomputation", "stages", "--pipeline", 2),
+                      ("--recomputation", "selective", "--pipeline", 2),
                       ("--routing", "relayed", "--placement", "sequential", "--pipeline", 2), ()):
             with self.subTest(fixed):
                 _, plan = self.plan(*SMALL, *fixed)
                 self.check_plan(plan, 4, 32)
                 for option, value in zip(fixed[::2], fixed[1::2]):
-                    field = {"--pipeline": "pipeline_degree", "--data": "data_degree", "--routing": "skip_routing"}.get(option, option[2:].replace("-", "_"))
+                    unlike = {"--pipeline": "pipeline_degree", "--data": "data_degree", "--routing": "skip_routing"}
+                    field = unlike.get(option, option[2:].replace("-", "_"))
                     value = {"yes": True, "no": False}.get(value, value)
                     self.assertEqual(plan[field], value)
 
@@ -203,11 +214,12 @@ class Choices(Case):
         steps = {}
         for method in ("ilp", "list", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v", "hanayo"):
             with self.subTest(method):
-                _, plan = self.plan(*SMALL[:-2], "--pipeline", 4, "--microbatch-size", 2, "--schedule", method, "--time-limit", 1)
+                _, plan = self.plan(*SMALL[:-2], "--pipeline", 4, "--microbatch-size", 2, "--schedule", method,
+                                    "--time-limit", 1)
                 self.check_plan(plan, 4, 32)
                 steps[method] = plan["predicted"]["step_us"]
-                placement = {"1f1b": "sequential", "zb-h1": "sequential", "interleaved": "interleaved", "zb-v": "folded",
-                             "dualpipe-v": "folded", "hanayo": "folded"}.get(method)
+                placement = {"1f1b": "sequential", "zb-h1": "sequential", "interleaved": "interleaved",
+                             "zb-v": "folded", "dualpipe-v": "folded", "hanayo": "folded"}.get(method)
                 if placement:
                     self.assertEqual(plan["placement"], placement)
         self.assertLessEqual(steps["ilp"], steps["gpipe"])
@@ -224,8 +236,8 @@ class Choices(Case):
 class Frozen(Case):
     def words(self, parts=None):
         at = written("profile.json", profile(frozen=encoders() if parts is None else parts))
-        return ("--profile", at, "--devices", 4, "--global-batch", 16, "--pipeline", 4, "--microbatch-size", 1, "--placement", "folded",
-                "--time-limit", 0)
+        return ("--profile", at, "--devices", 4, "--global-batch", 16, "--pipeline", 4, "--microbatch-size", 1,
+                "--placement", "folded", "--time-limit", 0)
 
     def check_tasks(self, plan, parts):
         """Every layer once on every sample, in order, on a host, and while the device does nothing else."""
@@ -246,7 +258,8 @@ class Frozen(Case):
                     for sample in range(t["first_sample"], t["first_sample"] + t["samples"]):
                         self.assertNotIn((t["component"], sample, layer), ran)
                         ran[t["component"], sample, layer] = t
-        self.assertEqual(set(ran), {(c, s, l) for c, part in enumerate(parts) for s in range(samples) for l in range(len(part["layers"]))})
+        every = {(c, s, l) for c, part in enumerate(parts) for s in range(samples) for l in range(len(part["layers"]))}
+        self.assertEqual(set(ran), every)
         for (c, s, l), t in ran.items():
             if l > 0 and ran[c, s, l - 1] is not t:
                 self.assertGreaterEqual(t["start_us"], ran[c, s, l - 1]["end_us"] - 1e-6)
@@ -291,8 +304,9 @@ class Frozen(Case):
         self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in events), plan["predicted"]["step_us"], delta=1)
 
     def test_backbones_have_their_encoders(self):
-        text, plan = self.plan("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 16, "--pipeline", 4,
-                               "--microbatch-size", 1, "--placement", "folded", "--waves", 1, "--time-limit", 0)
+        text, plan = self.plan("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 16,
+                               "--pipeline", 4, "--microbatch-size", 1, "--placement", "folded", "--waves", 1,
+                               "--time-limit", 0)
         self.check_plan(plan, 4, 16)
         self.assertEqual({c for device in plan["frozen_hosts"] for c in device}, {0, 1})
         self.assertRegex(text, r"wins from epoch \d+ on|never wins")
@@ -308,7 +322,8 @@ class Frozen(Case):
                 self.check_tasks(plan, parts)
                 self.assertRegex(text, r"text +devices \d, \d( by layers|, \d by layers)")
                 for peak, tasks in zip(plan["predicted"]["peak_memory_bytes"], plan["frozen_tasks"]):
-                    layers = {l for t in tasks if t["component"] == 1 for l in range(t["first_layer"], t["last_layer"] + 1)}
+                    layers = {l for t in tasks if t["component"] == 1
+                              for l in range(t["first_layer"], t["last_layer"] + 1)}
                     self.assertLess(len(layers), 3)
                     self.assertGreaterEqual(peak, len(layers) * 10 ** 9)
                     self.assertLess(peak, len(layers) * 10 ** 9 + 10 ** 8)
@@ -317,7 +332,8 @@ class Frozen(Case):
         self.refused(*self.words(), "--memory-limit", 50000, code=3, naming="need more memory")
         parts = encoders()
         parts[1]["layers"][0]["parameter_bytes"] = 10 ** 9
-        self.refused(*self.words(parts), "--memory-limit", 10 ** 8, code=3, naming="no room for the frozen components, whole or by layers: their parameters are")
+        self.refused(*self.words(parts), "--memory-limit", 10 ** 8, code=3,
+                     naming="no room for the frozen components, whole or by layers: their parameters are")
         self.refused(*SMALL, "--frozen", "first", naming="--frozen first: the model has no frozen components")
         self.refused(*SMALL, "--frozen", "later", naming="--frozen")
 
@@ -340,7 +356,8 @@ class Cascades(Case):
         cascade = ("--profile", one, "--cascade-with", other, *sizes)
         for words, naming in ((("--data", 2), "--data"), (("--waves", 2), "--waves"),
                               (("--placement", "sequential"), "placement"), (("--schedule", "gpipe"), "--schedule"),
-                              (("--frozen", "bubbles"), "--frozen"), (("--shard-optimizer", "yes"), "--shard-optimizer")):
+                              (("--frozen", "bubbles"), "--frozen"),
+                              (("--shard-optimizer", "yes"), "--shard-optimizer")):
             with self.subTest(words):
                 self.refused(*cascade, *words, naming=f"{naming}: a cascade")
         self.refused(*SMALL, "--cascade-with", "sd22", naming="--cascade-with: 'sd22' is no backbone")
@@ -366,7 +383,8 @@ class Inputs(Case):
         unlike = cluster(nodes=1, devices=devices)
         del unlike["memory_bytes"]
         at, file = written("profile.json", profile(16)), written("cluster.json", unlike)
-        words = ("--profile", at, "--cluster", file, "--devices", 2, "--global-batch", 16, "--pipeline", 2, "--time-limit", 0)
+        words = ("--profile", at, "--cluster", file, "--devices", 2, "--global-batch", 16, "--pipeline", 2,
+                 "--time-limit", 0)
         text, plan = self.plan(*words)
         layers = [0, 0]
         for stage in plan["stages"]:
@@ -379,11 +397,12 @@ class Inputs(Case):
         self.assertIn("assumed: frozen components do not run as tasks", text)
         self.assertNotIn("frozen_tasks", plan)
         self.refused("--profile", both, *words[2:], "--frozen", "bubbles", naming="--frozen bubbles")
-        self.refused("--profile", at, "--cascade-with", written("other.json", profile(16, model="other")), *words[2:], naming=f"{file}: a cascade")
+        self.refused("--profile", at, "--cascade-with", written("other.json", profile(16, model="other")), *words[2:],
+                     naming=f"{file}: a cascade")
 
     def test_a_memory_limit_is_kept_or_said_to_bind(self):
-        words = ("--model", "sd15", "--device", "v100-32gb", "--devices", 2, "--global-batch", 4, "--microbatch-size", 1,
-                 "--time-limit", 0)
+        words = ("--model", "sd15", "--device", "v100-32gb", "--devices", 2, "--global-batch", 4,
+                 "--microbatch-size", 1, "--time-limit", 0)
         limit = 14 * 10 ** 9
         _, plan = self.plan(*words, "--memory-limit", limit)
         self.assertLessEqual(max(plan["predicted"]["peak_memory_bytes"]), limit)
@@ -397,7 +416,8 @@ class Inputs(Case):
         self.assertRegex(text, r"device .* replicas ")
         shared_text, shared = self.plan(*words, "--shard-optimizer", "yes")
         self.assertIn("sharded optimizer", shared_text)
-        # 16 of the 22 bytes of a parameter are state; the last replica may have an element more of each layer than half.
+        # 16 of the 22 bytes of a parameter are state; the last replica may have an element more of each layer than
+        # half.
         self.assertIn("22 bytes kept of each (value 2, gradient 4, optimizer 16)", text)
         saved = sum(plan["predicted"]["peak_memory_bytes"]) - sum(shared["predicted"]["peak_memory_bytes"])
         self.assertTrue(0 <= 8 * MODELS["uvit_s2"] - saved <= 16 * 50, saved)
@@ -424,8 +444,10 @@ class Inputs(Case):
 
         at = written("profile.json", profile(4))
         self.refused("--profile", at, "--devices", 2, "--global-batch", 16, "--weights", "kahan", naming="--weights")
-        self.refused("--profile", at, "--devices", 2, "--global-batch", 16, "--optimizer", "adafactor", naming="factored_elements is missing")
-        self.refused(*SMALL, "--data", 2, "--optimizer", "adafactor", "--shard-optimizer", "yes", naming="--shard-optimizer: adafactor")
+        self.refused("--profile", at, "--devices", 2, "--global-batch", 16, "--optimizer", "adafactor",
+                     naming="factored_elements is missing")
+        self.refused(*SMALL, "--data", 2, "--optimizer", "adafactor", "--shard-optimizer", "yes",
+                     naming="--shard-optimizer: adafactor")
 
     def test_a_model_that_cannot_be_cut_says_so(self):
         at = written("profile.json", profile(4))
@@ -437,21 +459,29 @@ class Errors(Case):
         model = ("--model", "sd21", "--device", "h200")
         sizes = ("--devices", "8", "--global-batch", "64")
         for words, naming in (
-                ((), "--devices"), (sizes, "--model-config or --profile"), ((*model, *sizes, "--model-config", "x"), "--model-config"),
-                (("--model-config", "/no/such/folder", "--device", "h200", *sizes), "/no/such/folder"), (("--model-config", "x", *sizes), "--device"),
+                ((), "--devices"), (sizes, "--model-config or --profile"),
+                ((*model, *sizes, "--model-config", "x"), "--model-config"),
+                (("--model-config", "/no/such/folder", "--device", "h200", *sizes), "/no/such/folder"),
+                (("--model-config", "x", *sizes), "--device"),
                 (("--model-config", FOLDER, "--device", "h200", *sizes, "--cascade-with", "sd15"), "--cascade-with"),
-                (("--model-config", f"{FOLDER}@6x8", "--device", "h200", *sizes), "6 x 8"), ((*model, "--devices", "8"), "--global-batch"),
+                (("--model-config", f"{FOLDER}@6x8", "--device", "h200", *sizes), "6 x 8"),
+                ((*model, "--devices", "8"), "--global-batch"),
                 (("--model", "sd22", "--device", "h200", *sizes), "--model"),
-                (("--model", "sd21", "--device", "h300", *sizes), "--device"), (("--model", "sd21", *sizes), "--device"),
-                ((*model, *sizes, "--pipeline", "3"), "--pipeline"), ((*model, *sizes, "--pipeline", "-1"), "--pipeline"),
+                (("--model", "sd21", "--device", "h300", *sizes), "--device"),
+                (("--model", "sd21", *sizes), "--device"),
+                ((*model, *sizes, "--pipeline", "3"), "--pipeline"),
+                ((*model, *sizes, "--pipeline", "-1"), "--pipeline"),
                 ((*model, *sizes, "--pipeline", "4", "--data", "4"), "--data"),
                 ((*model, *sizes, "--microbatch-size", "7"), "--microbatch-size"),
                 ((*model, *sizes, "--data", "2", "--microbatch-size", "4", "--microbatches", "4"), "--microbatches"),
                 ((*model, *sizes, "--waves", "0"), "--waves"),
-                ((*model, *sizes, "--waves", "2", "--placement", "sequential"), "--waves"), ((*model, *sizes, "--placement", "round"), "--placement"),
+                ((*model, *sizes, "--waves", "2", "--placement", "sequential"), "--waves"),
+                ((*model, *sizes, "--placement", "round"), "--placement"),
                 ((*model, *sizes, "--split-backward", "maybe"), "--split-backward"),
-                ((*model, *sizes, "--memory-limit", "1e9"), "--memory-limit"), ((*model, *sizes, "--memory-limit", "0"), "--memory-limit"),
-                ((*model, *sizes, "--schedule", "best"), "--schedule"), ((*model, *sizes, "--time-limit", "nan"), "--time-limit"),
+                ((*model, *sizes, "--memory-limit", "1e9"), "--memory-limit"),
+                ((*model, *sizes, "--memory-limit", "0"), "--memory-limit"),
+                ((*model, *sizes, "--schedule", "best"), "--schedule"),
+                ((*model, *sizes, "--time-limit", "nan"), "--time-limit"),
                 ((*model, *sizes, "--schedule", "1f1b", "--placement", "folded"), "--schedule"),
                 ((*model, *sizes, "--schedule", "1f1b", "--waves", "2"), "--schedule 1f1b"),
                 ((*model, *sizes, "--schedule", "zb-v", "--waves", "2"), "--schedule zb-v"),
@@ -459,18 +489,22 @@ class Errors(Case):
                 ((*model, *sizes, "--schedule", "zb-v", "--pipeline", "1"), "--schedule zb-v"),
                 ((*model, *sizes, "--schedule", "ilp", "--time-limit", "0"), "--time-limit"),
                 ((*model, *sizes, "--pipeline", "1", "--split-backward", "yes"), "--split-backward"),
-                ((*model, *sizes, "--profile", "p.json"), "--profile"), ((*model, *sizes, "--colour", "red"), "--colour"),
+                ((*model, *sizes, "--profile", "p.json"), "--profile"),
+                ((*model, *sizes, "--colour", "red"), "--colour"),
                 ((*model, *sizes, "--out", "/no/such/folder/plan.json"), "/no/such/folder"),
                 ((*model, *sizes, "--svg", "/no/such/folder/plan.svg"), "/no/such/folder"),
                 ((*model, *sizes, "--torch", "/no/such/folder/plan"), "/no/such/folder"),
-                ((*model, *sizes, "--torch", ROOM / "none", "--cascade-with", "sd15"), "--torch: plans for PyTorch have no cascades"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--cascade-with", "sd15"),
+                 "--torch: plans for PyTorch have no cascades"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--self-conditioning"), "no previews"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--frozen", "bubbles"), "no tasks of frozen networks"),
-                ((*model, *sizes, "--torch", ROOM / "none", "--shard-optimizer", "tuned"), "no sharded optimizer state"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--shard-optimizer", "tuned"),
+                 "no sharded optimizer state"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adamw8"), "no moments in 8 bits"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adafactor"), "no factored moments"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--weights", "kahan"), "no weights without master weights"),
-                (("--model", "sd21@64x64,64x96", "--device", "h200", *sizes, "--torch", ROOM / "none"), "no steps of several sizes"),
+                (("--model", "sd21@64x64,64x96", "--device", "h200", *sizes, "--torch", ROOM / "none"),
+                 "no steps of several sizes"),
                 ((*model, *sizes, "--cluster", "/no/such/file.json"), "/no/such/file.json")):
             with self.subTest(words):
                 self.refused(*words, naming=naming)
@@ -478,7 +512,8 @@ class Errors(Case):
     def test_a_wrong_file_is_named_with_its_field(self):
         good = written("profile.json", profile())
         sizes = ("--devices", 4, "--global-batch", 16)
-        for value, field in ((profile(format="pulse-profile/2"), "format"), (profile(microbatch_size=0), "microbatch_size"),
+        for value, field in ((profile(format="pulse-profile/2"), "format"),
+                             (profile(microbatch_size=0), "microbatch_size"),
                              (profile(layers=0), "layers"), (profile(speed=1), "speed"),
                              (profile(skips=[{"from": "layer5", "to": "layer1", "bytes": 1}]), "skips[0].to")):
             at = written("bad.json", value)
@@ -487,15 +522,19 @@ class Errors(Case):
                 self.refused("--profile", at, *sizes, naming=str(at))
         for value, field in ((cluster(nodes=0), "nodes"), (cluster(memory_bytes="much"), "memory_bytes"),
                              (cluster(intra_node={"latency_us": 1}), "intra_node.bandwidth_gb_per_s"),
-                             (cluster(inter_node={"latency_us": -1, "bandwidth_gb_per_s": 1}), "inter_node.latency_us")):
+                             (cluster(inter_node={"latency_us": -1, "bandwidth_gb_per_s": 1}),
+                              "inter_node.latency_us")):
             at = written("bad.json", value)
             with self.subTest(field):
                 self.refused("--profile", good, "--cluster", at, *sizes, naming=field)
         for speed in (0, 1e9):
-            value = cluster(nodes=1, devices_per_node=1, devices=[{"device": "x", "memory_bytes": 1, "relative_speed": speed}])
+            value = cluster(nodes=1, devices_per_node=1,
+                            devices=[{"device": "x", "memory_bytes": 1, "relative_speed": speed}])
             del value["memory_bytes"]
-            self.refused("--profile", good, "--cluster", written("bad.json", value), *sizes, naming="devices[0].relative_speed")
-        self.refused("--profile", good, "--cluster", written("small.json", cluster(nodes=1)), *sizes, naming="--devices")
+            self.refused("--profile", good, "--cluster", written("bad.json", value), *sizes,
+                         naming="devices[0].relative_speed")
+        self.refused("--profile", good, "--cluster", written("small.json", cluster(nodes=1)), *sizes,
+                     naming="--devices")
 
     def test_help_tells_of_every_option(self):
         text = self.invoke("--help").stdout
@@ -524,34 +563,39 @@ class Torch(Case):
     def test_the_folder_says_what_the_plan_says(self):
         for split in ("yes", "no"):
             folder, out = fresh("torch"), fresh("plan.json")
-            done = self.invoke("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 32, "--time-limit", 0,
-                               "--pipeline", 4, "--placement", "folded", "--split-backward", split, "--torch", folder, "--out", out)
+            done = self.invoke("--model", "sd21", "--device", "a100-80gb", "--devices", 4, "--global-batch", 32,
+                               "--time-limit", 0, "--pipeline", 4, "--placement", "folded", "--split-backward", split,
+                               "--torch", folder, "--out", out)
             self.assertIn(f"wrote {folder}\n", done.stdout)
-            self.assertEqual({path.name for path in folder.iterdir()}, {"plan.json", "schedule.csv", "stages.json", "README.md"})
+            self.assertEqual({path.name for path in folder.iterdir()},
+                             {"plan.json", "schedule.csv", "stages.json", "README.md"})
             self.assertEqual((folder / "plan.json").read_text(), out.read_text())
             plan, table = json.loads(out.read_text()), json.loads((folder / "stages.json").read_text())
             self.assertNotIn("frozen_tasks", plan)
             letter = {"F": "F", "B": "I" if split == "yes" else "B", "W": "W"}
             self.assertEqual((folder / "schedule.csv").read_text().splitlines(), [
-                ",".join(f"{one['stage']}{letter[one['op']]}{one['microbatch']}" for one in device) for device in plan["schedule"]])
+                ",".join(f"{one['stage']}{letter[one['op']]}{one['microbatch']}" for one in device)
+                for device in plan["schedule"]])
             self.assertEqual((table["format"], table["model"]), ("pulse-stages/1", "sd21"))
             layers = [name for stage in table["stages"] for name in stage["layers"]]
             for stage, known in zip(table["stages"], plan["stages"], strict=True):
                 self.assertEqual((stage["index"], stage["device"]), (known["index"], known["device"]))
                 self.assertEqual(stage["layers"], layers[known["first_layer"]:known["last_layer"] + 1])
-            self.assertEqual((layers[0], layers[-1], len(set(layers))), ("conv_in", "conv_out", plan["stages"][-1]["last_layer"] + 1))
+            self.assertEqual((layers[0], layers[-1], len(set(layers))),
+                             ("conv_in", "conv_out", plan["stages"][-1]["last_layer"] + 1))
             self.assertEqual(len(table["skips"]), 12)
             for edge in table["skips"]:
                 self.assertLess(layers.index(edge["from"]), layers.index(edge["to"]))
-            self.assertIn("torchrun --nproc-per-node 4 examples/torch_pipeline/train.py", (folder / "README.md").read_text())
+            self.assertIn("torchrun --nproc-per-node 4 examples/torch_pipeline/train.py",
+                          (folder / "README.md").read_text())
 
 
 class Interrupt(Case):
     def test_ctrl_c_prints_the_best_plan_so_far(self):
         out = fresh("plan.json")
-        line = [PROGRAM, "--model", "sdxl", "--device", "a100-80gb", "--devices", "8", "--global-batch", "64", "--pipeline", "8",
-                "--waves", "2", "--placement", "folded", "--split-backward", "no", "--microbatch-size", "1", "--schedule", "ilp",
-                "--time-limit", "100", "--out", str(out)]
+        line = [PROGRAM, "--model", "sdxl", "--device", "a100-80gb", "--devices", "8", "--global-batch", "64",
+                "--pipeline", "8", "--waves", "2", "--placement", "folded", "--split-backward", "no",
+                "--microbatch-size", "1", "--schedule", "ilp", "--time-limit", "100", "--out", str(out)]
         started = time.monotonic()
         running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(3)

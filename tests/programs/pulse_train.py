@@ -27,23 +27,27 @@ import xml.etree.ElementTree as xml
 import zlib
 
 from drawn_plans import drawn
-from files import Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_cluster, write_images
+from files import (
+    Checkpoint, Safetensors, idx_bytes, last_checkpoint, png_size, serial_plan, write_cluster, write_images)
 from unet_layout import Layout
 
 PROGRAM = sys.argv.pop(1)
 SMALL = "ddpm_fmnist_small"
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
-ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors", "plan.json",
-             "report.json", "metrics.jsonl", "tensorboard"}
-OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export", "--export-of", "--export-type", "--export-shard", "--crop",
-           "--flip", "--masked-loss", "--captions", "--caption-column", "--on-missing-caption", "--caption-dropout", "--shuffle-tags",
-           "--on-bad-picture", "--prompt", "--prompts", "--class", "--negative", "--guidance", "--backend",
-           "--precision", "--gpus", "--ranks", "--global-batch", "--pipeline", "--replicas", "--waves", "--microbatch-size",
-           "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
+ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors",
+             "plan.json", "report.json", "metrics.jsonl", "tensorboard"}
+OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export", "--export-of", "--export-type",
+           "--export-shard", "--crop", "--flip", "--masked-loss", "--captions", "--caption-column",
+           "--on-missing-caption", "--caption-dropout", "--shuffle-tags", "--on-bad-picture", "--prompt", "--prompts",
+           "--class", "--negative", "--guidance", "--backend", "--precision", "--gpus", "--ranks", "--global-batch",
+           "--pipeline", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--steps", "--lr",
+           "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation", "--split-backward",
            "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster",
-           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
-           "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from", "--control-data",
-           "--control-picture", "--cascade-with", "--cascade-from", "--cascade-export", "--cascade-noise")
+           "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume",
+           "--sample", "--sample-every", "--out", "--plan", "--data-changed", "--validate", "--validate-every",
+           "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times", "--sigma-data",
+           "--self-conditioning", "--control-from", "--control-data", "--control-picture", "--cascade-with",
+           "--cascade-from", "--cascade-export", "--cascade-noise")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -74,8 +78,9 @@ def measured_once(options, size, data, model):
 def command(*options, out, size=MICROBATCHES, data=DATA, model=SMALL, sample=0, sample_steps=2):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
     planning = () if "--plan" in options else QUICK
-    return [PROGRAM, "--data", data, *(("--model", model) if model else ()), "--sample", sample, "--sample-steps", sample_steps, "--warmup", 0,
-            "--out", out, *planning, *measured_once(options, size, data, model), *size, *options]
+    return [PROGRAM, "--data", data, *(("--model", model) if model else ()), "--sample", sample,
+            "--sample-steps", sample_steps, "--warmup", 0, "--out", out, *planning,
+            *measured_once(options, size, data, model), *size, *options]
 
 
 class Case(unittest.TestCase):
@@ -202,7 +207,8 @@ class Files(Case):
             for one in held:
                 self.check_value(one, kind[0], where)
         elif kind is float:
-            self.assertTrue(isinstance(held, (int, float)) and not isinstance(held, bool) and math.isfinite(held), where)
+            number = isinstance(held, (int, float)) and not isinstance(held, bool)
+            self.assertTrue(number and math.isfinite(held), where)
         else:
             self.assertIs(type(held), kind, where)
 
@@ -211,8 +217,9 @@ class Files(Case):
         timed = {"op": str, "stage": int, "microbatch": int, "start_us": float, "end_us": float}
         self.check_fields(plan, {
             "format": str, "model": str, "placement": str, "pipeline_degree": int, "data_degree": int, "waves": int,
-            "microbatches": int, "microbatch_size": int, "split_backward": bool, "skip_routing": str, "recomputation": str,
-            "spare_sends": int, "stages": [{"index": int, "device": int, "first_layer": int, "last_layer": int}], "schedule": [[timed]],
+            "microbatches": int, "microbatch_size": int, "split_backward": bool, "skip_routing": str,
+            "recomputation": str, "spare_sends": int,
+            "stages": [{"index": int, "device": int, "first_layer": int, "last_layer": int}], "schedule": [[timed]],
             "predicted": {"step_us": float, "lower_bound_us": float, "bubble_ratio": float, "samples_per_s": float,
                           "peak_memory_bytes": [int], "boundary_bytes": int, "skip_bytes": int}}, "plan")
         self.assertEqual((plan["format"], plan["model"], plan["placement"]), ("pulse-plan/1", SMALL, "folded"))
@@ -223,12 +230,14 @@ class Files(Case):
         made = report(self.out)
         self.check_fields(made, {
             "format": str, "ranks": int, "steps": int, "loss": [float], "samples_per_s": float, "step_us": float,
-            "measured_step_us": float, "bubble_ratio": float, "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
+            "measured_step_us": float, "bubble_ratio": float,
+            "bytes_per_step": {"boundary": int, "skip": int, "gradient": int},
             "sequential_relayed_bytes_per_step": int, "encode_seconds": float, "captions_cut": int,
             "planned_peak_bytes": [int], "measured_peak_bytes": [int]}, "report")
         self.assertEqual((made["format"], made["ranks"], made["steps"]), ("pulse-report/1", 2, self.steps))
         self.assertEqual(len(made["loss"]), self.steps)
-        self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["measured_step_us"], delta=1e-6 * made["samples_per_s"])
+        self.assertAlmostEqual(made["samples_per_s"], 8e6 / made["measured_step_us"],
+                               delta=1e-6 * made["samples_per_s"])
         self.assertEqual(made["step_us"], read_json(self.out / "plan.json")["predicted"]["step_us"])
         self.assertTrue(0 <= made["bubble_ratio"] < 1)
 
@@ -252,8 +261,9 @@ class Law(Case):
     PIPELINES = [
         "--ranks 2", "--ranks 3", "--ranks 4", "--ranks 8",
         "--ranks 2 --waves 2", "--ranks 3 --waves 2 --split-backward no", "--ranks 2 --split-backward no",
-        "--ranks 2 --recomputation skips", "--ranks 4 --recomputation skips --split-backward no", "--ranks 3 --schedule gpipe",
-        "--ranks 4 --schedule gpipe --waves 2 --recomputation skips", "--ranks 1 --schedule gpipe", "--ranks 1 --waves 4",
+        "--ranks 2 --recomputation skips", "--ranks 4 --recomputation skips --split-backward no",
+        "--ranks 3 --schedule gpipe", "--ranks 4 --schedule gpipe --waves 2 --recomputation skips",
+        "--ranks 1 --schedule gpipe", "--ranks 1 --waves 4",
         "--ranks 2 --placement sequential", "--ranks 3 --placement sequential --routing direct",
         "--ranks 4 --placement sequential --routing relayed", "--ranks 4 --placement sequential --schedule 1f1b",
         "--ranks 2 --placement sequential --schedule 1f1b --split-backward no --recomputation skips",
@@ -312,8 +322,8 @@ class Law(Case):
             seen.append(losses)
 
     def test_objectives_are_functions_of_the_step_and_the_sample(self):
-        usual = {"--steps": 4, "--prediction": "sample", "--noise": "scaled-linear", "--zero-snr": "yes", "--min-snr": 5,
-                 "--noise-offset": 0.1, "--lr-schedule": "cosine"}
+        usual = {"--steps": 4, "--prediction": "sample", "--noise": "scaled-linear", "--zero-snr": "yes",
+                 "--min-snr": 5, "--noise-offset": 0.1, "--lr-schedule": "cosine"}
         words = list(itertools.chain(*usual.items()))
         alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words)
         self.same_training(alone, self.train("--ranks", 4, *words))
@@ -321,7 +331,8 @@ class Law(Case):
         resumed = self.train("--ranks", 3, "--resume", half, *words)
         self.assertEqual(report(resumed)["loss"], report(alone)["loss"][2:])
         self.same_tensors(resumed, alone)
-        for option, value, names in (("--min-snr", 1, ["min_snr 5,", "1"]), ("--noise-offset", 0, ["noise_offset 0.1,", "0"]),
+        for option, value, names in (("--min-snr", 1, ["min_snr 5,", "1"]),
+                                     ("--noise-offset", 0, ["noise_offset 0.1,", "0"]),
                                      ("--zero-snr", "no", ["zero_snr yes,", "no"]),
                                      ("--prediction", "v", ["prediction sample,", "v"]),
                                      ("--steps", 5, ["learning_rate_schedule cosine over 4 steps,", "5"])):
@@ -336,7 +347,8 @@ class Law(Case):
                 self.same_tensors(other, alone)
                 self.assertEqual((other / "samples.png").read_bytes(), (alone / "samples.png").read_bytes())
         for change in (("--flow-shift", 2), ("--flow-times", "uniform")):
-            self.refuses("--resume", self.flow(), "--steps", 2, "--prediction", "flow", *change, names=["--resume", "noise flow of 1000"])
+            self.refuses("--resume", self.flow(), "--steps", 2, "--prediction", "flow", *change,
+                         names=["--resume", "noise flow of 1000"])
 
     def flow(self):
         return self.train("--steps", 1, "--prediction", "flow") / "checkpoints"
@@ -355,7 +367,8 @@ class Resume(Case):
         return ("--steps", steps, "--seed", seed, "--resume", checkpoint or self.checkpoint, *options)
 
     def test_continues_bit_for_bit(self):
-        for options in ("--ranks 2", "--ranks 1", "--ranks 4", "--ranks 3 --placement sequential --recomputation skips"):
+        for options in ("--ranks 2", "--ranks 1", "--ranks 4",
+                        "--ranks 3 --placement sequential --recomputation skips"):
             with self.subTest(options):
                 out = self.train(*self.goes_on(*options.split()))
                 self.assertEqual(report(out)["loss"], report(self.whole)["loss"][3:])
@@ -392,7 +405,8 @@ class Resume(Case):
         self.refuses(*self.goes_on("--lr", "0.0010000001"), names=["learning_rate 0.001,", "0.0010000001"])
         self.refuses(*self.goes_on("--data-changed", "yes"), model="sd_tiny", data="synthetic",
                      names=["model ddpm_fmnist_small,", "sd_tiny"])
-        self.refuses(*self.goes_on(), size=("--microbatch-size", "4", "--microbatches", "4"), names=["microbatch_size 2, "])
+        self.refuses(*self.goes_on(), size=("--microbatch-size", "4", "--microbatches", "4"),
+                     names=["microbatch_size 2, "])
         self.refuses(*self.goes_on(), data=other, names=["--data", "256", "64", "--data-changed"])
         self.refuses(*self.goes_on("--ema", "0.5"), names=["ema 0.999,", "0.5"])
 
@@ -426,7 +440,8 @@ class Resume(Case):
         damaged = fresh()
         flipped = bytearray(whole)
         flipped[len(whole) // 2] ^= 0x10
-        for content in (b"", whole[:5], whole[:10000], whole[:-1], whole + b"x", bytes(flipped), b"{}" + whole[2:], IMAGES):
+        for content in (b"", whole[:5], whole[:10000], whole[:-1], whole + b"x", bytes(flipped), b"{}" + whole[2:],
+                        IMAGES):
             damaged.write_bytes(content)
             self.refuses(*self.goes_on(checkpoint=damaged), names=[str(damaged)])
         self.refuses(*self.goes_on(checkpoint=ROOM / "nowhere"), names=[str(ROOM / "nowhere")])
@@ -447,7 +462,8 @@ class Resume(Case):
 
 
 class Replicas(Case):
-    """Pipelines side by side take the step of one order of replicas, however they are cut and whoever keeps the state."""
+    """Pipelines side by side take the step of one order of replicas, however they are cut and whoever keeps the
+    state."""
 
     HALF = ("--microbatch-size", "2", "--microbatches", "2")
     PARAMETERS = sum(math.prod(shape) for shape in Layout().weights.values())
@@ -472,7 +488,8 @@ class Replicas(Case):
         self.assertEqual(moved["skip"], replicas * plan["predicted"]["skip_bytes"])
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
         predicted = plan["predicted"]["peak_memory_bytes"]
-        by_replica = [made["planned_peak_bytes"][first:first + len(predicted)] for first in range(0, ranks, len(predicted))]
+        by_replica = [made["planned_peak_bytes"][first:first + len(predicted)]
+                      for first in range(0, ranks, len(predicted))]
         if sharded:
             # Shares of a layer differ by one element at most; the last replica has the largest.
             self.assertEqual(by_replica[-1], predicted)
@@ -521,17 +538,21 @@ class Replicas(Case):
         rest = self.replicate("--ranks", 4, *small, "--resume", half / "checkpoints")
         self.same_tensors(one, rest)
         # From AdamW's moments and back: the loss stays near that of a run that goes on with AdamW.
-        wanted = report(self.train("--steps", 7, "--ranks", 2, "--replicas", 2, "--resume", self.whole / "checkpoints", size=self.HALF))["loss"]
+        whole = self.train("--steps", 7, "--ranks", 2, "--replicas", 2, "--resume", self.whole / "checkpoints",
+                           size=self.HALF)
+        wanted = report(whole)["loss"]
         begun, found = self.whole, []
         for steps, options, parts in ((6, small[:2], {"v", "rows", "columns"}), (7, (), {"m", "v"})):
-            begun = self.train("--steps", steps, "--ranks", 2, "--replicas", 2, *options, "--resume", begun / "checkpoints", size=self.HALF)
+            begun = self.train("--steps", steps, "--ranks", 2, "--replicas", 2, *options,
+                               "--resume", begun / "checkpoints", size=self.HALF)
             found += report(begun)["loss"]
             kept = Safetensors(begun / "checkpoint.safetensors").tensors
             self.assertEqual({name.split(".")[1] for name in kept if name.startswith("optimizer.")}, parts)
         self.assertEqual(found[0], wanted[0])
         for loss, near in zip(found, wanted, strict=True):
             self.assertAlmostEqual(loss, near, delta=0.1 * near)
-        self.refuses("--ranks", 4, "--replicas", 2, "--optimizer", "adafactor", "--shard-optimizer", names=["--shard-optimizer", "adafactor"])
+        self.refuses("--ranks", 4, "--replicas", 2, "--optimizer", "adafactor", "--shard-optimizer",
+                     names=["--shard-optimizer", "adafactor"])
 
     def test_three_and_four_replicas(self):
         size = ("--microbatch-size", "1", "--microbatches", "1")
@@ -615,9 +636,11 @@ class Planning(Case):
 
     def test_plan_only_leaves_the_plan_and_what_was_measured(self):
         self.assertEqual({path.name for path in self.measured.iterdir()}, {"plan.json", "profile.json", "cluster.json"})
-        self.assertRegex(self.said, r"(?m)^plan: P\d D\d .*\nstep .*, lower bound .* \(gap \d+\.\d\d %\), bubble .*samples/s$")
+        self.assertRegex(self.said,
+                         r"(?m)^plan: P\d D\d .*\nstep .*, lower bound .* \(gap \d+\.\d\d %\), bubble .*samples/s$")
         profile, cluster = read_json(self.profile), read_json(self.cluster)
-        self.assertEqual((profile["format"], profile["model"], profile["microbatch_size"]), ("pulse-profile/1", SMALL, 2))
+        self.assertEqual((profile["format"], profile["model"], profile["microbatch_size"]),
+                         ("pulse-profile/1", SMALL, 2))
         self.assertTrue(all(layer["forward_us"] > 0 for layer in profile["layers"]))
         self.assertEqual((cluster["format"], cluster["nodes"], cluster["devices_per_node"]), ("pulse-cluster/1", 1, 4))
         self.assertGreater(cluster["intra_node"]["bandwidth_gb_per_s"], 0)
@@ -625,7 +648,8 @@ class Planning(Case):
     def test_the_planner_makes_the_same_plan(self):
         """Without a search, whose time is limited, planning is a function of profile, cluster and request."""
         for ranks, options in ((4, ""), (4, "--placement folded --waves 2"), (2, "--pipeline 2 --recomputation stages"),
-                               (4, "--microbatch-size 1"), (4, "--schedule list"), (4, "--schedule gpipe --split-backward no"),
+                               (4, "--microbatch-size 1"), (4, "--schedule list"),
+                               (4, "--schedule gpipe --split-backward no"),
                                (4, "--schedule 1f1b --pipeline 2"), (4, "--pipeline 4 --memory-limit 20000000")):
             with self.subTest(ranks=ranks, options=options):
                 ours, theirs = fresh(), fresh()
@@ -643,8 +667,8 @@ class Planning(Case):
 
     def test_the_planner_makes_the_plan_of_what_was_measured(self):
         out = fresh()
-        self.invoke([self.PLANNER, "--profile", self.profile, "--cluster", self.cluster, "--devices", 4, "--global-batch", 16,
-                     "--time-limit", 0, "--out", out], 0)
+        self.invoke([self.PLANNER, "--profile", self.profile, "--cluster", self.cluster, "--devices", 4,
+                     "--global-batch", 16, "--time-limit", 0, "--out", out], 0)
         self.assertEqual((self.measured / "plan.json").read_text(), out.read_text())
 
     def test_sizes_that_are_not_given_are_tuned(self):
@@ -709,7 +733,8 @@ class PlanFile(Case):
     def test_plans_of_another_hand(self):
         last = len(Layout().layers) - 1
         for placement, devices, waves, cuts in (("sequential", 3, 1, [4, 19]), ("sequential", 2, 1, [0]),
-                                                ("interleaved", 2, 2, [3, 11, 20]), ("interleaved", 3, 2, [1, 2, 9, 22, 27]),
+                                                ("interleaved", 2, 2, [3, 11, 20]),
+                                                ("interleaved", 3, 2, [1, 2, 9, 22, 27]),
                                                 ("folded", 1, 1, [17]), ("sequential", 1, 1, [])):
             plan = serial_plan(SMALL, placement, devices, waves, cuts + [last], 4, 2)
             for routing in ("direct", "relayed"):
@@ -753,9 +778,9 @@ class PlanFile(Case):
         plan = self.out / "plan.json"
         for option, value in (("--ranks", 3), ("--waves", 1), ("--microbatch-size", 2), ("--microbatches", 4),
                               ("--placement", "folded"), ("--routing", "direct"), ("--recomputation", "none"),
-                              ("--schedule", "list"), ("--split-backward", "yes"), ("--slack", 0.1), ("--global-batch", 8),
-                              ("--pipeline", 3), ("--replicas", 1), ("--memory-limit", 1), ("--plan-time", 1),
-                              ("--profile", plan), ("--cluster", CLUSTER), ("--cluster-out", plan)):
+                              ("--schedule", "list"), ("--split-backward", "yes"), ("--slack", 0.1),
+                              ("--global-batch", 8), ("--pipeline", 3), ("--replicas", 1), ("--memory-limit", 1),
+                              ("--plan-time", 1), ("--profile", plan), ("--cluster", CLUSTER), ("--cluster-out", plan)):
             self.refuses("--plan", plan, option, value, size=(), names=[option, "--plan"])
 
 
@@ -766,8 +791,8 @@ class Families(Case):
     # Weights that see nothing but what is known of a sample.
     READERS = {"sd_tiny": ("attn2.to_k.",), "sdxl_tiny": ("attn2.to_k.", "add_embedding.linear_1.weight"),
                "uvit_tiny": ("label_emb.weight",),
-               "hunyuan_tiny": ("attn2.to_k.weight", "pooler.v_proj.weight", "text_embedder.linear_1.weight", "style_embedder.weight",
-                                "text_embedding_padding", "extra_embedder.linear_1.weight")}
+               "hunyuan_tiny": ("attn2.to_k.weight", "pooler.v_proj.weight", "text_embedder.linear_1.weight",
+                                "style_embedder.weight", "text_embedding_padding", "extra_embedder.linear_1.weight")}
 
     def test_every_pipeline_trains_alike(self):
         for model, readers in self.READERS.items():
@@ -784,7 +809,8 @@ class Families(Case):
             self.assertEqual(report(spread)["loss"], report(alone)["loss"][:1], model)
             moments = Safetensors(alone / "checkpoint.safetensors").tensors
             for reader in readers:
-                found = [content for name, content in moments.items() if name.startswith("optimizer.m.") and reader in name]
+                found = [content for name, content in moments.items()
+                         if name.startswith("optimizer.m.") and reader in name]
                 self.assertGreater(len(found), 0, reader)
                 for content in found:
                     self.assertGreater(max(map(abs, struct.unpack(f"<{len(content) // 4}f", content))), 0, reader)
@@ -802,7 +828,8 @@ class Families(Case):
 
     def test_made_up_images_are_not_others(self):
         half = self.train("--steps", 1, data="synthetic")
-        self.refuses("--steps", 2, "--resume", half / "checkpoint.safetensors", names=["synthetic 512", "256", "--data-changed yes"])
+        self.refuses("--steps", 2, "--resume", half / "checkpoint.safetensors",
+                     names=["synthetic 512", "256", "--data-changed yes"])
 
 
 class Errors(Case):
@@ -852,7 +879,8 @@ class Errors(Case):
 
     def test_flow_and_edm_have_no_betas(self):
         for objective in ("flow", "edm"):
-            for option, value in (("--noise", "linear"), ("--zero-snr", "yes"), ("--min-snr", 5), ("--sampler", "dpm++")):
+            for option, value in (("--noise", "linear"), ("--zero-snr", "yes"), ("--min-snr", 5),
+                                  ("--sampler", "dpm++")):
                 self.refuses("--prediction", objective, option, value, names=[option, "flow and EDM"])
         for option, value in (("--flow-shift", 3), ("--flow-times", "uniform")):
             self.refuses("--prediction", "edm", option, value, names=[option, "--prediction flow"])
@@ -870,20 +898,23 @@ class Errors(Case):
         self.refuses("--ranks", 4, "--memory-limit", 1000, names=["memory"])
 
     def test_arguments(self):
-        wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"], "--microbatch-size": ["0", "1e3"],
-                 "--microbatches": ["0", "99999999999"], "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
-                 "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""], "--split-backward": ["maybe", "2"],
-                 "--checkpoint-every": ["-1"], "--log-every": ["0"], "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
-                 "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"], "--routing": ["post"],
-                 "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"], "--model": ["resnet"], "--noise": ["pink"],
-                 "--zero-snr": ["2"], "--min-snr": ["-1", "nan"], "--noise-offset": ["-1", "inf"], "--cascade-noise": ["-1", "x"], "--cascade-with": ["none"], "--lr-schedule": ["step"],
-                 "--optimizer": ["sgd"], "--weights": ["bf16"],
-                 "--sampler": ["euler"],
-                 "--sigma-data": ["0", "nan"], "--flow-shift": ["0", "-1", "x", "2x", "inf"], "--flow-times": ["normal"],
-                 "--validate-every": ["-1"], "--validate-times": ["0", "65"], "--keep-best": ["2"],
-                 "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"], "--precision": ["fp8"],
-                 "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"], "--pipeline": ["0", "65"], "--replicas": ["0"],
-                 "--plan-time": ["-1", "nan"], "--memory-limit": ["0", "1e9"], "--shard-optimizer": ["maybe"]}
+        wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"],
+                 "--microbatch-size": ["0", "1e3"], "--microbatches": ["0", "99999999999"],
+                 "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
+                 "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""],
+                 "--split-backward": ["maybe", "2"], "--checkpoint-every": ["-1"], "--log-every": ["0"],
+                 "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],
+                 "--time-limit": ["-1", "nan"], "--schedule": ["best"], "--recomputation": ["gone"],
+                 "--routing": ["post"], "--slack": ["nan"], "--threads": ["0"], "--warmup": ["-1"],
+                 "--model": ["resnet"], "--noise": ["pink"], "--zero-snr": ["2"], "--min-snr": ["-1", "nan"],
+                 "--noise-offset": ["-1", "inf"], "--cascade-noise": ["-1", "x"], "--cascade-with": ["none"],
+                 "--lr-schedule": ["step"], "--optimizer": ["sgd"], "--weights": ["bf16"], "--sampler": ["euler"],
+                 "--sigma-data": ["0", "nan"], "--flow-shift": ["0", "-1", "x", "2x", "inf"],
+                 "--flow-times": ["normal"], "--validate-every": ["-1"], "--validate-times": ["0", "65"],
+                 "--keep-best": ["2"], "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"],
+                 "--precision": ["fp8"], "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"],
+                 "--pipeline": ["0", "65"], "--replicas": ["0"], "--plan-time": ["-1", "nan"],
+                 "--memory-limit": ["0", "1e9"], "--shard-optimizer": ["maybe"]}
         for option, values in wrong.items():
             for value in values:
                 with self.subTest(option=option, value=value):
@@ -896,7 +927,8 @@ class Errors(Case):
     def test_a_run_that_diverges_says_so(self):
         done = self.invoke(command("--steps", 50, "--lr", "1e30", out=fresh()), 1)
         self.assertRegex(done.stderr, r"\Apulse_train: step \d+: the (loss|gradient) of [^\n]* is not finite[^\n]*; "
-                                      r"the [^\n]*(output|gradient|conditioning)[^\n]* \(stage \d, microbatch \d\) is the first that is not finite\n\Z")
+                                      r"the [^\n]*(output|gradient|conditioning)[^\n]* \(stage \d, microbatch \d\) "
+                                      r"is the first that is not finite\n\Z")
 
 
 class Interrupt(Case):
@@ -993,7 +1025,8 @@ class Interrupt(Case):
             # Complete by another hand's reading, and by pulse_train's.
             steps = Checkpoint(last_checkpoint(folder)).manifest["state"]["step"]
             self.assertEqual(steps % every, 0)
-            self.assertEqual({path.name for path in out.iterdir()}, {folder.name, "plan.json", "metrics.jsonl", "tensorboard"})
+            self.assertEqual({path.name for path in out.iterdir()},
+                             {folder.name, "plan.json", "metrics.jsonl", "tensorboard"})
             rest = self.train("--steps", steps + 1, "--resume", folder)
             whole = self.whole(steps + 1)
             self.assertEqual(report(rest)["loss"], report(whole)["loss"][-1:])
@@ -1033,7 +1066,8 @@ class Output(Case):
                 self.assertLess(max(map(len, drawn)), columns)
                 if columns >= 80:
                     for bar in drawn:
-                        self.assertRegex(bar, r"^\[#*\.*\] step \d+/30  loss \d\.\d+  \d+\.\d samples/s  \d+:\d\d left$")
+                        self.assertRegex(bar,
+                                         r"^\[#*\.*\] step \d+/30  loss \d\.\d+  \d+\.\d samples/s  \d+:\d\d left$")
                     self.assertRegex(drawn[-1], r"^\[#+\] step 30/30 ")
                     self.assertEqual(sorted(drawn, key=lambda bar: bar.count("#")), drawn)
                 # The summary begins on a line of its own.

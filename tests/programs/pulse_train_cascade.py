@@ -1,6 +1,8 @@
-"""pulse_train with two backbones, the second of which enlarges what the first draws: the same bits on any ranks, and folders of both.
+"""pulse_train with two backbones, the second of which enlarges what the first draws: the same bits on any ranks, and
+folders of both.
 
-Usage: pulse_train_cascade.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their number and the program.
+Usage: pulse_train_cascade.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their number
+and the program.
 """
 
 import functools
@@ -32,7 +34,8 @@ class MadeUp(Case):
         options = (*BOTH, "--steps", 6, "--lr", 3e-3, "--validate", 0.02, "--validate-times", 2)
         alone = self.train(*options, "--ranks", 1, sample=2, **MADE_UP)
         self.assertLess(report(alone)["validation"][-1]["loss"], report(alone)["validation"][0]["loss"])
-        for how in ("--ranks 2", "--ranks 3 --split-backward no", "--ranks 2 --recomputation stages", "--ranks 2 --recomputation skips"):
+        for how in ("--ranks 2", "--ranks 3 --split-backward no", "--ranks 2 --recomputation stages",
+                    "--ranks 2 --recomputation skips"):
             with self.subTest(how):
                 out = self.train(*options, *how.split(), sample=2, **MADE_UP)
                 self.same_run(alone, out, drawn=("samples.png", "samples_first.png"))
@@ -41,8 +44,8 @@ class MadeUp(Case):
             self.assertEqual(small["planned_peak_bytes"], small["measured_peak_bytes"])
         half = self.train("--steps", 3, *BOTH, *options[4:], "--ranks", 2, **MADE_UP)
         self.same_tensors(alone, self.train(*options, "--ranks", 3, "--resume", half / "checkpoints", **MADE_UP))
-        again = self.train("--steps", 6, *BOTH, *options[4:], "--plan", half / "plan.json", "--resume", half / "checkpoint.safetensors",
-                           size=(), **MADE_UP)
+        again = self.train("--steps", 6, *BOTH, *options[4:], "--plan", half / "plan.json",
+                           "--resume", half / "checkpoint.safetensors", size=(), **MADE_UP)
         self.same_tensors(alone, again)
 
     def test_both_are_in_the_report_the_metrics_and_the_checkpoint(self):
@@ -78,11 +81,13 @@ class MadeUp(Case):
             self.refuses("--steps", 1, *options, names=names, **{**MADE_UP, **more})
 
         refused("--cascade-noise", 0.2, names=["--cascade-noise", "--cascade-with"], model="sd_tiny")
-        refused("--cascade-with", SECOND, names=["--cascade-with", "sd_tiny", "PULSE_TRAIN_HOST=sd_tiny+"], model="sd_tiny")
+        refused("--cascade-with", SECOND, names=["--cascade-with", "sd_tiny", "PULSE_TRAIN_HOST=sd_tiny+"],
+                model="sd_tiny")
         refused("--cascade-with", "sd_none", names=["--cascade-with", "sd_none"])
         refused(*BOTH, "--replicas", 2, names=["--replicas", "one pipeline"])
         refused(*BOTH, "--placement", "sequential", names=["placement", "folded"])
-        self.refuses(names=["--plan-time", "cascade"], raw=[PROGRAM, "--model", FIRST, *BOTH, "--data", "synthetic", "--plan-time", 3])
+        self.refuses(names=["--plan-time", "cascade"],
+                     raw=[PROGRAM, "--model", FIRST, *BOTH, "--data", "synthetic", "--plan-time", 3])
         refused(*BOTH, "--shard-optimizer", names=["--shard-optimizer", "no replicas"])
         refused(*BOTH, "--size", 16, names=["--size", "--cascade-with"])
         refused(*BOTH, "--self-conditioning", names=["--self-conditioning", "--cascade-with"])
@@ -109,8 +114,8 @@ class Pictures(Case):
         cls.folder, cls.data = tiny_pipeline.write_captioned(ROOM, run)
 
     def learn(self, *options, steps=3, **more):
-        return self.train("--from", self.folder, "--cascade-from", self.second, *BOTH, "--steps", steps, *options, model=FIRST,
-                          data=self.data, **more)
+        return self.train("--from", self.folder, "--cascade-from", self.second, *BOTH, "--steps", steps, *options,
+                          model=FIRST, data=self.data, **more)
 
     def test_both_train_alike_however_pictures_are_encoded(self):
         before = self.learn("--ranks", 1, "--flip", "yes")
@@ -131,20 +136,23 @@ class Pictures(Case):
         self.assertEqual(report(one)["validation"], report(two)["validation"])
         self.assertTrue((one / "best").is_dir())
         for name in ("samples.png", "samples_first.png"):
-            self.assertEqual((one / "drawn/step-00000002" / name).read_bytes(), (two / "drawn/step-00000002" / name).read_bytes())
+            self.assertEqual((one / "drawn/step-00000002" / name).read_bytes(),
+                             (two / "drawn/step-00000002" / name).read_bytes())
 
     def test_one_draws_after_the_other_and_both_are_exported(self):
         draw = ("--prompt", "a red cat", "--prompt", "cat")
         folders = fresh(), fresh()
-        out = self.learn(*draw, "--ranks", 2, "--lr", 0.01, "--export", folders[0], "--cascade-export", folders[1], sample=3)
+        out = self.learn(*draw, "--ranks", 2, "--lr", 0.01, "--export", folders[0], "--cascade-export", folders[1],
+                         sample=3)
         self.assertEqual(png_size(out / "pictures/0002.png"), (16, 16))
         for folder, channels in zip(folders, (3, 6)):
             self.assertEqual(json.loads((folder / "unet/config.json").read_text())["in_channels"], channels)
-        again = self.train("--from", folders[0], "--cascade-from", folders[1], *BOTH, "--steps", 0, *draw, model=FIRST, data=self.data,
-                           sample=3, size=())
+        again = self.train("--from", folders[0], "--cascade-from", folders[1], *BOTH, "--steps", 0, *draw, model=FIRST,
+                           data=self.data, sample=3, size=())
         alone = fresh()
         begun = self.learn(*draw, "--cascade-export", alone, "--export-type", "fp16", steps=0, sample=3, size=())
-        sizes = [(folder / "unet/diffusion_pytorch_model.safetensors").stat().st_size for folder in (alone, self.second)]
+        sizes = [(folder / "unet/diffusion_pytorch_model.safetensors").stat().st_size
+                 for folder in (alone, self.second)]
         self.assertLess(sizes[0], 0.7 * sizes[1])
         for name in ("samples_first.png", "pictures/0000.png", "pictures/0002.png"):
             self.assertEqual((again / name).read_bytes(), (out / name).read_bytes())
@@ -153,20 +161,25 @@ class Pictures(Case):
     def test_wrong_use_is_refused(self):
         both = ("--from", self.folder, "--cascade-from", self.second, *BOTH)
         for options, names in (((*both, "--encode", "bubbles"), ["--encode", "cascade"]),
-                               (("--from", self.second, "--cascade-from", self.folder, *BOTH), ["--from: ", "in_channels"]),
-                               (("--from", self.folder, "--cascade-from", self.folder, *BOTH), ["--cascade-from: ", "in_channels"]),
+                               (("--from", self.second, "--cascade-from", self.folder, *BOTH),
+                                ["--from: ", "in_channels"]),
+                               (("--from", self.folder, "--cascade-from", self.folder, *BOTH),
+                                ["--cascade-from: ", "in_channels"]),
                                ((*both, "--cascade-export", ROOM), ["--cascade-export: "]),
-                               ((*both, "--export", ROOM / "x", "--cascade-export", ROOM / "x"), ["--cascade-export", "--export"])):
+                               ((*both, "--export", ROOM / "x", "--cascade-export", ROOM / "x"),
+                                ["--cascade-export", "--export"])):
             self.refuses("--steps", 1, *options, names=names, model=FIRST, data=self.data)
         other = fresh()
         shutil.copytree(self.second, other)
         config = other / "scheduler/scheduler_config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "prediction_type": "epsilon"}))
-        self.refuses("--steps", 1, "--from", self.folder, "--cascade-from", other, *BOTH, names=["--cascade-from: ", "scheduler"], model=FIRST,
-                     data=self.data)
+        self.refuses("--steps", 1, "--from", self.folder, "--cascade-from", other, *BOTH,
+                     names=["--cascade-from: ", "scheduler"], model=FIRST, data=self.data)
         small = fresh()
-        self.refuses(names=["--cascade-export: "], raw=[PROGRAM, "--model", FIRST, *BOTH, "--init", "--steps", 0, "--tokenizer",
-                                                         ROOM / "tokenizer", "--export", small, "--cascade-export", ROOM], out=small)
+        self.refuses(names=["--cascade-export: "],
+                     raw=[PROGRAM, "--model", FIRST, *BOTH, "--init", "--steps", 0,
+                          "--tokenizer", ROOM / "tokenizer", "--export", small, "--cascade-export", ROOM],
+                     out=small)
 
 
 if __name__ == "__main__":

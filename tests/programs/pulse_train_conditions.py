@@ -1,4 +1,5 @@
-"""pulse_train with what backbones read besides one text: pooled texts and sizes, classes, two texts with their masks."""
+"""pulse_train with what backbones read besides one text: pooled texts and sizes, classes, two texts with their
+masks."""
 
 import json
 import unittest
@@ -33,7 +34,8 @@ class Sdxl(Case):
             out = self.train("--from", folder, "--seed", SEED, "--steps", 1, model="sdxl_tiny", data=self.data)
             expected = expected_loss(self.data, CAPTIONS, range(8), pipeline, sdxl_conditions)
             losses.add(report(out)["loss"][0])
-            self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected, f"{word}: {report(out)['loss']} {expected}")
+            self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected,
+                            f"{word}: {report(out)['loss']} {expected}")
         self.assertEqual(len(losses), 3)
 
     def test_every_way_trains_alike(self):
@@ -49,14 +51,15 @@ class Sdxl(Case):
         (folder / "tokenizer_2/merges.txt").write_text((folder / "tokenizer_2/merges.txt").read_text() + "\n")
         line = command("--from", folder, "--seed", SEED, *options, "--encode", "once", "--cache", cache, out=fresh(),
                        model="sdxl_tiny", data=self.data)
-        self.assertIn("encoded 0 pictures and 10 captions", self.invoke(line, 0).stdout)  # all that the second encoder has made
+        # all that the second encoder has made
+        self.assertIn("encoded 0 pictures and 10 captions", self.invoke(line, 0).stdout)
 
 
 class Classes(Case):
     """U-ViT: pictures in folders of classes, which no text encoder reads."""
 
-    CONFIG = {"_class_name": "UViT", "img_size": 8, "patch_size": 2, "in_chans": 4, "embed_dim": 16, "depth": 6, "num_heads": 2,
-              "num_classes": 10}
+    CONFIG = {"_class_name": "UViT", "img_size": 8, "patch_size": 2, "in_chans": 4, "embed_dim": 16, "depth": 6,
+              "num_heads": 2, "num_classes": 10}
 
     @classmethod
     def setUpClass(cls):
@@ -78,7 +81,8 @@ class Classes(Case):
         for more in (("--ranks", 2), ("--ranks", 1, "--encode", "once", "--cache", fresh())):
             with self.subTest(more):
                 self.same_training(alone, self.learn(self.folder, *options, *more), more)
-        trains_alike_scattered(self, alone, "--from", self.folder, "--seed", SEED, "--steps", 3, *options, **self.options)
+        trains_alike_scattered(self, alone, "--from", self.folder, "--seed", SEED, "--steps", 3, *options,
+                               **self.options)
 
     def test_positions_are_resampled_where_that_is_asked(self):
         asked = "--resample-positions"
@@ -95,7 +99,8 @@ class Classes(Case):
         options = (asked, "--buckets", "16:4:8-28", "--flip", "yes")
         alone = self.learn(self.folder, *options, "--ranks", 1, "--encode", "each-step", data=data)
         self.assertGreater(len(report(alone)["extents"]), 1)
-        for more in (("--ranks", 2), ("--ranks", 2, "--encode", "bubbles"), ("--ranks", 1, "--encode", "once", "--cache", fresh())):
+        for more in (("--ranks", 2), ("--ranks", 2, "--encode", "bubbles"),
+                     ("--ranks", 1, "--encode", "once", "--cache", fresh())):
             with self.subTest(more):
                 self.same_training(alone, self.learn(self.folder, *options, *more, data=data), more)
 
@@ -112,8 +117,8 @@ class Classes(Case):
             drawn.append([])
             for folder in (self.folder, self.blind):
                 out = fresh()
-                self.invoke([PROGRAM, "--model", "uvit_tiny", "--from", folder, "--out", out, "--steps", 0, "--sample-steps", 5,
-                             *options], 0)
+                self.invoke([PROGRAM, "--model", "uvit_tiny", "--from", folder, "--out", out, "--steps", 0,
+                             "--sample-steps", 5, *options], 0)
                 self.assertEqual(json.loads((out / "pictures/metadata.jsonl").read_text()),
                                  {"file_name": "0000.png", "class": options[1]})
                 drawn[-1].append((out / "pictures/0000.png").read_bytes())
@@ -122,7 +127,8 @@ class Classes(Case):
         self.assertEqual(drawn[0][1], drawn[2][1])
 
     def test_refusals(self):
-        self.refuses("--from", self.folder, names=["--data", "no folders of classes"], model="uvit_tiny", data=write_pictures())
+        self.refuses("--from", self.folder, names=["--data", "no folders of classes"], model="uvit_tiny",
+                     data=write_pictures())
         self.refuses("--from", self.folder, "--on-missing-caption", "skip", names=["--on-missing-caption", "classes"],
                      **self.options)
         self.refuses("--from", self.folder, names=["--data", "10 folders of classes", "9"], model="uvit_tiny",
@@ -137,9 +143,9 @@ class Hunyuan(Case):
     """BERT's and T5's states with their masks; what the backbone makes of them, no version of diffusers here says."""
 
     CONFIG = {"_class_name": "HunyuanDiT2DModel", "num_attention_heads": 2, "attention_head_dim": 8, "in_channels": 4,
-              "patch_size": 2, "sample_size": 8, "hidden_size": 16, "num_layers": 6, "mlp_ratio": 1.5, "learn_sigma": True,
-              "cross_attention_dim": 12, "cross_attention_dim_t5": 16, "pooled_projection_dim": 12, "text_len": 5,
-              "text_len_t5": 6}
+              "patch_size": 2, "sample_size": 8, "hidden_size": 16, "num_layers": 6, "mlp_ratio": 1.5,
+              "learn_sigma": True, "cross_attention_dim": 12, "cross_attention_dim_t5": 16, "pooled_projection_dim": 12,
+              "text_len": 5, "text_len_t5": 6}
 
     @classmethod
     def setUpClass(cls):
@@ -180,8 +186,8 @@ class Hunyuan(Case):
         drawn = []
         for prompt in ("a red cat", "photo"):
             out = fresh()
-            self.invoke([PROGRAM, "--model", "hunyuan_tiny", "--from", self.folder, "--out", out, "--steps", 0, "--sample-steps", 3,
-                         "--prompt", prompt], 0)
+            self.invoke([PROGRAM, "--model", "hunyuan_tiny", "--from", self.folder, "--out", out, "--steps", 0,
+                         "--sample-steps", 3, "--prompt", prompt], 0)
             drawn.append((out / "pictures/0000.png").read_bytes())
         self.assertNotEqual(*drawn)
 

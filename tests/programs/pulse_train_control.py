@@ -1,7 +1,8 @@
-"""pulse_train with a ControlNet: the same bits on any ranks, hints beside pictures however they are encoded, and diffusers' networks.
+"""pulse_train with a ControlNet: the same bits on any ranks, hints beside pictures however they are encoded, and
+diffusers' networks.
 
-Usage: pulse_train_control.py PROGRAM WHEELS [MPIRUN flags...]: where PyPI's packages are, and the command line that starts processes,
-but for their number and the program.
+Usage: pulse_train_control.py PROGRAM WHEELS [MPIRUN flags...]: where PyPI's packages are, and the command line that
+starts processes, but for their number and the program.
 """
 
 import json
@@ -47,7 +48,8 @@ class Made(Case):
 
     def test_replicas(self):
         options = ("--steps", 3, "--replicas", 2)
-        self.same_training(self.train(*options, "--ranks", 2, **SYNTHETIC), self.train(*options, "--ranks", 4, **SYNTHETIC))
+        self.same_training(self.train(*options, "--ranks", 2, **SYNTHETIC),
+                           self.train(*options, "--ranks", 4, **SYNTHETIC))
 
     @unittest.skipUnless(LAUNCH, "no processes are started here")
     def test_processes(self):
@@ -64,7 +66,8 @@ class Made(Case):
         self.refuses("--steps", 1, "--control-picture", hint, names=["--control-picture", "--prompt"], **SYNTHETIC)
         self.refuses("--steps", 1, "--control-data", ROOM, names=["--control-data", "captioned"], **SYNTHETIC)
         self.refuses("--steps", 1, "--control-from", ROOM / "nowhere", names=["--control-from", "nowhere"], **SYNTHETIC)
-        self.refuses(names=["--init", "ControlNet"], raw=[PROGRAM, "--model", "controlnet_tiny", "--init", "--steps", 0, "--export", fresh()])
+        self.refuses(names=["--init", "ControlNet"],
+                     raw=[PROGRAM, "--model", "controlnet_tiny", "--init", "--steps", 0, "--export", fresh()])
 
 
 class Pictures(Case):
@@ -81,8 +84,8 @@ class Pictures(Case):
 
     def learn(self, *options, data=None, hints=None, steps=3, **more):
         named = ("--control-data", hints or self.hints) if data is None or hints else ()
-        return self.train("--from", self.folder, "--steps", steps, *named, *options, model="controlnet_tiny", data=data or self.data,
-                          **more)
+        return self.train("--from", self.folder, "--steps", steps, *named, *options, model="controlnet_tiny",
+                          data=data or self.data, **more)
 
     def with_metadata(self, field="conditioning_image"):
         data = fresh()
@@ -98,8 +101,8 @@ class Pictures(Case):
     def test_hints_are_the_same_however_pictures_are_encoded(self):
         chance_of = ("--flip", "yes", "--crop", "random")
         before = self.learn("--ranks", 1, "--encode", "each-step", *chance_of)
-        for how in ("--ranks 2 --encode bubbles", "--ranks 3 --placement sequential --encode each-step", "--ranks 2 --encode bubbles "
-                    "--recomputation stages"):
+        for how in ("--ranks 2 --encode bubbles", "--ranks 3 --placement sequential --encode each-step",
+                    "--ranks 2 --encode bubbles --recomputation stages"):
             with self.subTest(how):
                 out = self.learn(*how.split(), *chance_of)
                 self.same_training(before, out)
@@ -117,10 +120,12 @@ class Pictures(Case):
         shutil.copytree(self.data, data)
         (data / "1.png").write_bytes((data / "1.png").read_bytes()[:60])
         losses = []
-        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles", f"--ranks 2 --encode once --cache {fresh()}"):
+        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles",
+                    f"--ranks 2 --encode once --cache {fresh()}"):
             out = fresh()
-            done = self.invoke(command("--from", self.folder, "--control-data", self.hints, "--steps", 3, "--on-bad-picture", "skip",
-                                       *how.split(), out=out, model="controlnet_tiny", data=data), 0)
+            done = self.invoke(command("--from", self.folder, "--control-data", self.hints, "--steps", 3,
+                                       "--on-bad-picture", "skip", *how.split(), out=out, model="controlnet_tiny",
+                                       data=data), 0)
             self.assertIn("1.png", done.stderr)
             losses.append(report(out)["loss"])
         # no sample sees the hint of the picture that is skipped, bad or not
@@ -129,8 +134,9 @@ class Pictures(Case):
         for content in ((self.hints / "2.png").read_bytes(), (self.hints / "1.png").read_bytes()[:-2000]):
             (hints / "1.png").write_bytes(content)
             out = fresh()
-            self.invoke(command("--from", self.folder, "--control-data", hints, "--steps", 3, "--on-bad-picture", "skip", "--ranks", 2,
-                                "--encode", "bubbles", out=out, model="controlnet_tiny", data=data), 0)
+            self.invoke(command("--from", self.folder, "--control-data", hints, "--steps", 3,
+                                "--on-bad-picture", "skip", "--ranks", 2, "--encode", "bubbles", out=out,
+                                model="controlnet_tiny", data=data), 0)
             losses.append(report(out)["loss"])
         self.assertEqual(losses, losses[:1] * 5)
 
@@ -141,18 +147,21 @@ class Pictures(Case):
         shutil.copytree(self.hints, hints)
         cut = hints / f"{self.names[bad]}.png"
         cut.write_bytes(cut.read_bytes()[:-2000])
-        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles", "--ranks 2 --encode bubbles --on-bad-picture skip"):
+        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles",
+                    "--ranks 2 --encode bubbles --on-bad-picture skip"):
             with self.subTest(how):
                 out = fresh()
-                done = self.invoke(command("--from", self.folder, "--control-data", hints, "--steps", 3, *how.split(), out=out,
-                                           model="controlnet_tiny", data=self.data, size=("--microbatch-size", 1, "--microbatches", 2)), 2)
+                done = self.invoke(command("--from", self.folder, "--control-data", hints, "--steps", 3, *how.split(),
+                                           out=out, model="controlnet_tiny", data=self.data,
+                                           size=("--microbatch-size", 1, "--microbatches", 2)), 2)
                 self.assertIn(f"--control-data: '{cut}'", done.stderr)
                 self.assertIn("step 2 cannot be made, --resume goes on from the one before", done.stderr)
                 self.assertTrue((out / "checkpoints/step-00000001").is_dir())
 
     def test_validation_reads_the_hints_of_its_own_metadata(self):
         judged = self.with_metadata()
-        runs = [self.learn("--validate", judged, *how.split()) for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles")]
+        runs = [self.learn("--validate", judged, *how.split())
+                for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles")]
         found = [report(run)["validation"] for run in runs]
         self.assertEqual(found[0], found[1])
         self.refuses("--from", self.folder, "--steps", 1, "--control-data", self.hints, "--validate", self.data,
@@ -168,18 +177,21 @@ class Pictures(Case):
         half = self.learn("--ranks", 1, steps=2)
         self.same_tensors(whole, self.learn("--ranks", 3, "--resume", half / "checkpoints", steps=4))
         other = fresh()
-        self.invoke((PROGRAM, "--model", "sd_tiny", "--init", "--steps", 0, "--seed", 8, "--export", other, "--tokenizer",
-                     ROOM / "tokenizer"), 0)
+        self.invoke((PROGRAM, "--model", "sd_tiny", "--init", "--steps", 0, "--seed", 8, "--export", other,
+                     "--tokenizer", ROOM / "tokenizer"), 0)
         self.refuses("--from", other, "--steps", 4, "--control-data", self.hints, "--resume", half / "checkpoints",
                      names=["--resume", "locked weights (--from)"], model="controlnet_tiny", data=self.data)
-        self.refuses("--from", self.folder, "--steps", 4, "--control-data", write_hints(fresh(), self.names, seed=7), "--resume",
-                     half / "checkpoints", names=["--data has changed", "conditioning image"], model="controlnet_tiny", data=self.data)
-        self.refuses("--from", self.folder, "--steps", 4, "--control-data", self.hints, "--control-from", ROOM, "--resume",
-                     half / "checkpoints", names=["--control-from", "--resume"], model="controlnet_tiny", data=self.data)
+        self.refuses("--from", self.folder, "--steps", 4, "--control-data", write_hints(fresh(), self.names, seed=7),
+                     "--resume", half / "checkpoints", names=["--data has changed", "conditioning image"],
+                     model="controlnet_tiny", data=self.data)
+        self.refuses("--from", self.folder, "--steps", 4, "--control-data", self.hints, "--control-from", ROOM,
+                     "--resume", half / "checkpoints", names=["--control-from", "--resume"], model="controlnet_tiny",
+                     data=self.data)
 
     def test_drawing_begins_as_the_unet_and_follows_the_hint(self):
         draw = ("--prompt", "a red cat")
-        unet = self.train("--from", self.folder, "--steps", 0, *draw, model="sd_tiny", data=self.data, sample=2, size=())
+        unet = self.train("--from", self.folder, "--steps", 0, *draw, model="sd_tiny", data=self.data,
+                          sample=2, size=())
         hint = self.hints / f"{self.names[0]}.png"
         begun, trained = fresh(), fresh()
         untrained = self.learn(*draw, "--control-picture", hint, "--export", begun, steps=0, sample=2, size=())
@@ -189,8 +201,8 @@ class Pictures(Case):
         again = self.learn(*draw, "--control-picture", hint, "--control-from", trained, steps=0, sample=2, size=())
         self.assertNotEqual((again / "pictures/0000.png").read_bytes(), (unet / "pictures/0000.png").read_bytes())
         second = self.hints / f"{self.names[1]}.png"
-        other = self.learn(*draw, "--control-picture", second, "--control-picture", hint, "--control-from", trained, steps=0, sample=2,
-                           size=())
+        other = self.learn(*draw, "--control-picture", second, "--control-picture", hint, "--control-from", trained,
+                           steps=0, sample=2, size=())
         self.assertNotEqual((again / "pictures/0000.png").read_bytes(), (other / "pictures/0000.png").read_bytes())
         self.assertEqual((again / "pictures/0001.png").read_bytes(), (other / "pictures/0001.png").read_bytes())
         self.assertTrue((out / "pictures/0001.png").exists())
@@ -203,7 +215,8 @@ class Pictures(Case):
 
     def test_wrong_use_is_refused(self):
         def refused(*options, names, sample=0):
-            self.refuses("--from", self.folder, "--steps", 1, *options, names=names, model="controlnet_tiny", data=self.data, sample=sample)
+            self.refuses("--from", self.folder, "--steps", 1, *options, names=names, model="controlnet_tiny",
+                         data=self.data, sample=sample)
 
         few = fresh()
         shutil.copytree(self.hints, few)
@@ -214,12 +227,14 @@ class Pictures(Case):
         refused(*drawing, names=["--control-picture"], sample=1)
         refused(*drawing, "--control-picture", self.hints / "0.png", "--control-picture", self.hints / "1.png",
                 names=["--control-picture", "2"], sample=1)
-        refused(*drawing, "--control-picture", ROOM / "nowhere.png", names=["--control-picture", "nowhere.png"], sample=1)
+        refused(*drawing, "--control-picture", ROOM / "nowhere.png", names=["--control-picture", "nowhere.png"],
+                sample=1)
         (few / "2.png").write_bytes(b"no picture")
         refused("--control-data", few, names=["--control-data", "2.png"])
         write_png(few / "2.png", HINT, bytes(3 * HINT * 2 * HINT))
         refused("--control-data", few, names=["2.png", "64 x 128"])
-        refused("--control-data", self.hints, "--control-from", self.folder / "unet", names=["--control-from", "ControlNetModel"])
+        refused("--control-data", self.hints, "--control-from", self.folder / "unet",
+                names=["--control-from", "ControlNetModel"])
 
 
 @unittest.skipUnless(WHEELS, "no packages")
@@ -258,21 +273,24 @@ class Diffusers(Case):
         branch.save_pretrained(folder)
         hints = write_hints(fresh(), ["a", "b"])
         files = [hints / "a.png", hints / "b.png"]
-        start = torch.tensor(numpy.concatenate([chance.normals(7, chance.SAMPLE_START, 256 * i, 256) for i in range(2)]))
+        start = torch.tensor(numpy.concatenate([chance.normals(7, chance.SAMPLE_START, 256 * i, 256)
+                                                for i in range(2)]))
         start = start.view(2, 8, 8, 4).permute(0, 3, 1, 2)
         steps = DDIMScheduler.from_config(self.pipeline.scheduler.config, timestep_spacing="leading")
-        drawing = StableDiffusionControlNetPipeline(**{**self.pipeline.components, "scheduler": steps}, controlnet=branch,
-                                                    requires_safety_checker=False)
+        drawing = StableDiffusionControlNetPipeline(**{**self.pipeline.components, "scheduler": steps},
+                                                    controlnet=branch, requires_safety_checker=False)
         drawing.set_progress_bar_config(disable=True)
         images = [torch.tensor(numpy.asarray(Image.open(file))).permute(2, 0, 1)[None] / 255 for file in files]
         for guidance in (1, 4):
-            # the pipeline makes pictures of the hint's size; here the autoencoder halves, where that of the hint is an eighth
+            # the pipeline makes pictures of the hint's size; here the autoencoder halves, where that of the hint is an
+            # eighth
             expected = drawing.vae.decode(self.denoise(drawing, start, torch.cat(images), guidance) / 0.18215).sample
             expected = (expected / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).detach().numpy()
             out = fresh()
-            self.invoke([PROGRAM, "--model", "controlnet_tiny", "--from", self.folder, "--control-from", folder, "--out", out, "--steps", 0,
-                         "--sample-steps", 5, "--seed", 7, "--prompt", "a red cat", "--prompt", "photo of a car", "--control-picture",
-                         files[0], "--control-picture", files[1], "--guidance", guidance], 0)
+            self.invoke([PROGRAM, "--model", "controlnet_tiny", "--from", self.folder, "--control-from", folder,
+                         "--out", out, "--steps", 0, "--sample-steps", 5, "--seed", 7, "--prompt", "a red cat",
+                         "--prompt", "photo of a car", "--control-picture", files[0], "--control-picture", files[1],
+                         "--guidance", guidance], 0)
             found = [numpy.asarray(Image.open(out / f"pictures/{k:04}.png")) for k in range(2)]
             error = numpy.mean((numpy.stack(found) / 255 - expected) ** 2)
             self.assertLess(error, 1e-5, f"guidance {guidance}")
@@ -310,13 +328,15 @@ class Diffusers(Case):
             (data / f"{index}.txt").write_text("a red cat")
         hints = write_hints(fresh(), range(4))
         out, folder = fresh(), fresh()
-        self.train("--from", self.folder, "--control-data", hints, "--steps", 2, "--export", folder, "--ranks", 2, out=out,
-                   model="controlnet_tiny", data=data)
+        self.train("--from", self.folder, "--control-data", hints, "--steps", 2, "--export", folder, "--ranks", 2,
+                   out=out, model="controlnet_tiny", data=data)
         read = ControlNetModel.from_pretrained(folder)
         made = ControlNetModel.from_unet(self.pipeline.unet)
-        moved = [name for (name, one), (_, two) in zip(read.named_parameters(), made.named_parameters()) if not torch.equal(one, two)]
+        moved = [name for (name, one), (_, two) in zip(read.named_parameters(), made.named_parameters())
+                 if not torch.equal(one, two)]
         self.assertIn("controlnet_mid_block.weight", moved)
-        self.train("--from", self.folder, "--control-from", folder, "--control-data", hints, "--steps", 1, model="controlnet_tiny", data=data)
+        self.train("--from", self.folder, "--control-from", folder, "--control-data", hints, "--steps", 1,
+                   model="controlnet_tiny", data=data)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,20 @@
 
 Usage: pulse_train_cuda.py PROGRAM MODEL PRECISIONS [unittest arguments]        (PRECISIONS: bf16,fp32)
 
-Exits 77 where there is no CUDA device, or fails there when PULSE_REQUIRE_GPU is 1. Half precision has its resuming tested alone:
-it leaves steps out until its loss scale fits.
+Exits 77 where there is no CUDA device, or fails there when PULSE_REQUIRE_GPU is 1. Half precision has its resuming
+tested alone: it leaves steps out until its loss scale fits.
 
-How far a device may be from the host. Storing in a precision rounds by u, relative, in the mean of squares: 2^-9 in bf16, 2^-12
-in fp16 and in the factors of tf32, 2^-24 (more than that) in fp32. Between a weight and its gradient lie up to R = 12 roundings a layer,
-some six tensors forward and their gradients back, which add up like a random walk to sqrt(R) u, and sums over up to K terms
-in floats, which add sqrt(R K) 2^-24. With a factor of 2 for what layers amplify: e = 2 (sqrt(R) u + sqrt(R K) 2^-24).
+How far a device may be from the host. Storing in a precision rounds by u, relative, in the mean of squares: 2^-9 in
+bf16, 2^-12 in fp16 and in the factors of tf32, 2^-24 (more than that) in fp32. Between a weight and its gradient lie up
+to R = 12 roundings a layer, some six tensors forward and their gradients back, which add up like a random walk to
+sqrt(R) u, and sums over up to K terms in floats, which add sqrt(R K) 2^-24. With a factor of 2 for what layers amplify:
+e = 2 (sqrt(R) u + sqrt(R K) 2^-24).
 
-Half of R lie before the answer, whose elements are then off by a = e / sqrt(2) (sqrt(L) + 1), where targets are of size 1 and L is
-the mean squared error. Over N elements L is off by three deviations of the mean of 2 sqrt(L) a, and by a^2. AdamW turns an
-error d of a gradient g into one of a weight of at most 2 lr d / g a step, as long as it moves weights by up to lr a step, so that
-the loss of step t is off by up to 2 lr t sum |d| more, sum |d| being what the first gradients differ by, which is checked against e.
+Half of R lie before the answer, whose elements are then off by a = e / sqrt(2) (sqrt(L) + 1), where targets are of size
+1 and L is the mean squared error. Over N elements L is off by three deviations of the mean of 2 sqrt(L) a, and by a^2.
+AdamW turns an error d of a gradient g into one of a weight of at most 2 lr d / g a step, as long as it moves weights by
+up to lr a step, so that the loss of step t is off by up to 2 lr t sum |d| more, sum |d| being what the first gradients
+differ by, which is checked against e.
 """
 
 import atexit
@@ -75,7 +77,8 @@ def profile_with_frozen(model, folder, data, where, *more):
 
 
 def command(*options, out, steps=STEPS, sample=0, data="synthetic", model=MODEL):
-    planning = () if "--plan" in options else ("--microbatch-size", 1, "--microbatches", 2, "--placement", "folded", "--plan-time", 0)
+    usual = ("--microbatch-size", 1, "--microbatches", 2, "--placement", "folded", "--plan-time", 0)
+    planning = () if "--plan" in options else usual
     planning += measured_once(options)
     return [str(word) for word in (
         PROGRAM, "--data", data, "--model", model, "--sample", sample, "--sample-steps", 2, "--warmup", 0, "--lr", RATE,
@@ -181,8 +184,8 @@ class Cuda(unittest.TestCase):
         self.assertEqual(len({tuple(report(folder)["loss"]) for folder in self.whole.values()}), len(PRECISIONS))
 
     def test_weights_and_averages_are_the_hosts(self):
-        """To within what AdamW may move them: in t steps m / sqrt(v) is at most sqrt(t sum w^2), w the weights of the gradients
-        in m, which is below 1.1 for t up to 10."""
+        """To within what AdamW may move them: in t steps m / sqrt(v) is at most sqrt(t sum w^2), w the weights of the
+        gradients in m, which is below 1.1 for t up to 10."""
         wanted = Safetensors(checkpoint(self.host)).tensors
         for precision in FOLLOWING:
             found = Safetensors(checkpoint(self.whole[precision])).tensors
@@ -223,8 +226,9 @@ class Cuda(unittest.TestCase):
                         self.assertLess(abs(found[0]["at"][time] - want), self.bounds.loss(precision, 0, want, 0))
 
     def test_other_forms_of_the_optimizer(self):
-        """Each has the bits of one rank on any pipeline, goes on from another, and takes the memory that is planned, less the less it
-        keeps. In so few steps losses are near those of master weights: to within the roundings of the weights."""
+        """Each has the bits of one rank on any pipeline, goes on from another, and takes the memory that is planned,
+        less the less it keeps. In so few steps losses are near those of master weights: to within the roundings of the
+        weights."""
         if "bf16" not in PRECISIONS:
             self.skipTest("they are for bf16")
         precision = on("bf16")
@@ -236,7 +240,8 @@ class Cuda(unittest.TestCase):
             with self.subTest(form):
                 one = trained("--ranks", 1, *form, *precision, steps=steps)
                 half = trained("--ranks", 2, "--gpus", "0,0", *form, *precision, steps=steps // 2)
-                rest = trained("--ranks", 2, "--gpus", "0,0", "--resume", checkpoint(half), *form, *precision, steps=steps)
+                rest = trained("--ranks", 2, "--gpus", "0,0", "--resume", checkpoint(half), *form, *precision,
+                               steps=steps)
                 self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(one)["loss"])
                 self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(one)).tensors)
                 self.check_report(half)
@@ -259,8 +264,8 @@ class Cuda(unittest.TestCase):
         self.assertEqual(len(report(converted)["loss"]), 1)
 
     def test_adafactor(self):
-        """Each form of the weights has the bits of one rank on any pipeline and the memory that is planned, and the host's losses, also
-        where it goes on from AdamW's moments."""
+        """Each form of the weights has the bits of one rank on any pipeline and the memory that is planned, and the
+        host's losses, also where it goes on from AdamW's moments."""
         if "bf16" not in PRECISIONS:
             self.skipTest("they are for bf16")
         precision = on("bf16")
@@ -279,8 +284,9 @@ class Cuda(unittest.TestCase):
                 self.follows(report(one)["loss"], wanted, "bf16")
                 taken.append(report(one)["measured_peak_bytes"][0])
         self.assertEqual(sorted(set(taken), reverse=True), taken)
-        host, device = (report(trained("--ranks", 1, "--resume", checkpoint(begun), *adafactor, *where, steps=STEPS + 2))["loss"]
-                        for begun, where in ((self.host, ()), (self.whole["bf16"], precision)))
+        going_on = (trained("--ranks", 1, "--resume", checkpoint(begun), *adafactor, *where, steps=STEPS + 2)
+                    for begun, where in ((self.host, ()), (self.whole["bf16"], precision)))
+        host, device = (report(out)["loss"] for out in going_on)
         self.follows(device, host, "bf16", STEPS)
 
     def check_report(self, half):
@@ -291,7 +297,8 @@ class Cuda(unittest.TestCase):
         self.assertGreater(moved["boundary"], 0)
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
         seen = [(e["cat"], e["args"]["stage"], e["args"]["microbatch"], e["pid"])
-                for e in json.loads((half / "trace.json").read_text())["traceEvents"] if e["ph"] == "X" and e["cat"] in "FBW"]
+                for e in json.loads((half / "trace.json").read_text())["traceEvents"]
+                if e["ph"] == "X" and e["cat"] in "FBW"]
         listed = [(p["op"], p["stage"], p["microbatch"], device)
                   for device, passes in enumerate(plan["schedule"]) for p in passes]
         self.assertEqual(sorted(seen), sorted(listed))
@@ -328,8 +335,8 @@ class Cuda(unittest.TestCase):
 
 
 class Encoded(unittest.TestCase):
-    """Captioned pictures, which frozen networks encode on the device, and pictures by prompt. To the roundings of the backbone come
-    those of the layers that a picture and its caption go through."""
+    """Captioned pictures, which frozen networks encode on the device, and pictures by prompt. To the roundings of the
+    backbone come those of the layers that a picture and its caption go through."""
 
     OPTIONS = ("--flip", "yes", "--caption-dropout", 0.3)
 
@@ -344,8 +351,8 @@ class Encoded(unittest.TestCase):
 
     @staticmethod
     def run_quietly(*options):
-        done = subprocess.run([str(word) for word in (PROGRAM, "--model", MODEL, *options)], capture_output=True, text=True,
-                              timeout=PATIENCE)
+        done = subprocess.run([str(word) for word in (PROGRAM, "--model", MODEL, *options)], capture_output=True,
+                              text=True, timeout=PATIENCE)
         if done.returncode != 0:
             raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
 
@@ -399,7 +406,8 @@ class Encoded(unittest.TestCase):
                 plan = ROOM / "scattered.json"
                 made = self.learn("--ranks", 2, "--gpus", "0,0", "--encode", "bubbles", *on(precision))
                 layers = [len(part["layers"]) for part in json.loads(self.profile(on(precision)).read_text())["frozen"]]
-                plan.write_text(json.dumps(scattered(random.Random(1), json.loads((made / "plan.json").read_text()), layers)))
+                known = json.loads((made / "plan.json").read_text())
+                plan.write_text(json.dumps(scattered(random.Random(1), known, layers)))
                 runs.append(("--plan", plan, "--gpus", "0,0"))
             for options in runs:
                 with self.subTest(precision, options=options):
@@ -411,14 +419,16 @@ class Encoded(unittest.TestCase):
     def test_validation_reads_what_was_encoded_once(self):
         options = ("--validate", 0.25, "--validate-times", 2)
         each, ahead = (self.learn(*how, *options, *on(PRECISIONS[0]))
-                       for how in (("--ranks", 1, "--encode", "each-step"), ("--ranks", 2, "--gpus", "0,0", "--encode", "bubbles")))
+                       for how in (("--ranks", 1, "--encode", "each-step"),
+                                   ("--ranks", 2, "--gpus", "0,0", "--encode", "bubbles")))
         self.assertEqual([one["step"] for one in report(each)["validation"]], [0, 1])
         self.assertEqual(report(ahead)["validation"], report(each)["validation"])
         self.assertEqual(report(ahead)["loss"], report(each)["loss"])
         self.assertEqual(report(ahead)["planned_peak_bytes"], report(ahead)["measured_peak_bytes"])
 
     def test_steps_of_three_sizes(self):
-        """The first is the host's; all are the bits of one rank, on any pipeline, resumed, in the memory that is planned."""
+        """The first is the host's; all are the bits of one rank, on any pipeline, resumed, in the memory that is
+        planned."""
         data = ROOM / "shapes"
         shutil.copytree(self.data, data)
         tiny_pipeline.add_shapes(data)
@@ -448,14 +458,15 @@ class Encoded(unittest.TestCase):
         drawn = []
         for where in ((), *map(on, FOLLOWING)):
             out = ROOM / f"drawn{next(serial)}"
-            self.run_quietly("--from", self.folder, "--out", out, "--steps", 0, "--sample-steps", 2, "--prompt", "a red cat",
-                             "--prompt", "photo", *where)
+            self.run_quietly("--from", self.folder, "--out", out, "--steps", 0, "--sample-steps", 2,
+                             "--prompt", "a red cat", "--prompt", "photo", *where)
             drawn.append([png_bytes(out / "pictures" / f"000{i}.png") for i in (0, 1)])
         self.assertNotEqual(drawn[0][0], drawn[0][1])
         for precision, found in zip(FOLLOWING, drawn[1:]):
             for one, wanted in zip(found, drawn[0]):
                 error = math.sqrt(sum((a - b) ** 2 for a, b in zip(one, wanted, strict=True)) / len(wanted))
-                # what rounding to whole numbers may add, and what roundings of two steps and the decoder do to values of size 1
+                # what rounding to whole numbers may add, and what roundings of two steps and the decoder do to values
+                # of size 1
                 self.assertLess(error, 0.5 + 255 / 2 * 3 * self.bounds.gradient(precision), precision)
 
     def test_training_ends_with_pictures(self):
@@ -488,7 +499,8 @@ class Controlled(unittest.TestCase):
 
     @staticmethod
     def make_folder(*options):
-        subprocess.run([str(word) for word in (PROGRAM, "--model", "sd_tiny", *options)], check=True, capture_output=True, timeout=PATIENCE)
+        subprocess.run([str(word) for word in (PROGRAM, "--model", "sd_tiny", *options)], check=True,
+                       capture_output=True, timeout=PATIENCE)
 
     @classmethod
     def learn(cls, *options, steps=2, sample=0, where=on("bf16")):
@@ -508,8 +520,9 @@ class Controlled(unittest.TestCase):
         self.assertEqual(report(half)["loss"], report(alone)["loss"][:1])
         self.assertEqual(report(half)["planned_peak_bytes"], report(half)["measured_peak_bytes"])
         hint = next(iter(sorted(self.hints.iterdir())))
-        rest = self.learn(*pipeline, "--encode", "once", "--cache", ROOM / "controlled_cache", "--resume", half / "checkpoints", "--prompt",
-                          "a cat", "--control-picture", hint, "--export", ROOM / "controlled_export", sample=1)
+        rest = self.learn(*pipeline, "--encode", "once", "--cache", ROOM / "controlled_cache",
+                          "--resume", half / "checkpoints", "--prompt", "a cat", "--control-picture", hint,
+                          "--export", ROOM / "controlled_export", sample=1)
         self.assertEqual(report(rest)["loss"], report(alone)["loss"][1:])
         self.assertEqual(Safetensors(checkpoint(rest)).tensors, Safetensors(checkpoint(alone)).tensors)
         self.assertTrue((rest / "pictures/0000.png").exists())

@@ -15,7 +15,8 @@ import chance
 import tiny_pipeline
 from diffusers_folder import (
     CAPTIONS, FROM, MODEL, PIPELINE, SDXL, SDXL_PIPELINE, SEED, UNET, changed, expected_loss, files_of,
-    first_weights, hunyuan_conditions, long_conditions, sd_conditions, sdxl_conditions, with_weights, write_classes, write_pictures)
+    first_weights, hunyuan_conditions, long_conditions, sd_conditions, sdxl_conditions, with_weights, write_classes,
+    write_pictures)
 from files import Safetensors
 from pulse_train import PROGRAM, ROOM, Case, command, fresh, report
 
@@ -27,7 +28,8 @@ class Quickstart(Case):
     def setUpClass(cls):
         script = pathlib.Path(__file__).parents[2] / "examples/fashion_mnist.py"
         cls.folder = ROOM / "fashion-mnist"
-        done = subprocess.run([sys.executable, "-B", script, "write", cls.folder, "--count", "30"], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-B", script, "write", cls.folder, "--count", "30"],
+                              capture_output=True, text=True)
         if done.returncode != 0:
             raise unittest.SkipTest(done.stderr)
 
@@ -40,8 +42,8 @@ class Quickstart(Case):
         from transformers import CLIPTextModel, CLIPTokenizer
 
         exported = fresh()
-        options = ("--from", self.folder / "start", "--init", "--seed", SEED, "--lr", 1e-30, "--export", exported, "--prompts",
-                   self.folder / "prompts.txt", "--steps", 2)
+        options = ("--from", self.folder / "start", "--init", "--seed", SEED, "--lr", 1e-30, "--export", exported,
+                   "--prompts", self.folder / "prompts.txt", "--steps", 2)
         what = {"model": "sd_fmnist", "data": self.folder / "pictures"}
         with tarfile.open(self.folder / "pictures/fashion-mnist.tar") as shard:
             members = {member.name: shard.extractfile(member).read() for member in shard}
@@ -51,7 +53,8 @@ class Quickstart(Case):
         self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
         lines = [json.loads(line) for line in (out / "pictures/metadata.jsonl").read_text().splitlines()]
         self.assertEqual([line["text"] for line in lines], 2 * (self.folder / "prompts.txt").read_text().splitlines())
-        for name, size in (("pictures/0003.png", (28, 28)), ("samples.png", (2 + 10 * 58, 2 + 2 * 58))):  # a column for each prompt
+        # a column for each prompt
+        for name, size in (("pictures/0003.png", (28, 28)), ("samples.png", (2 + 10 * 58, 2 + 2 * 58))):
             with Image.open(out / name) as picture:
                 self.assertEqual(picture.size, size)
 
@@ -84,7 +87,8 @@ class Damaged(Case):
         refused = 0
         for number in range(30):
             folder, pictures = changed(), changed(data)
-            file = draw.choice([path for place in (folder, pictures) for path in sorted(place.rglob("*")) if path.is_file()])
+            file = draw.choice([path for place in (folder, pictures) for path in sorted(place.rglob("*"))
+                                if path.is_file()])
             content = bytearray(file.read_bytes())
             at = draw.randrange(min(len(content), 1000))  # where headers are
             how = draw.randrange(4)
@@ -98,7 +102,8 @@ class Damaged(Case):
                 del content[at:at + draw.randrange(1, 9)]
             file.write_bytes(content)
             with self.subTest(number=number, file=file.name, how=how, at=at):
-                line = command("--from", folder, "--steps", 1, "--ranks", 2, out=fresh(), model="sd_tiny", data=pictures)
+                line = command("--from", folder, "--steps", 1, "--ranks", 2, out=fresh(), model="sd_tiny",
+                               data=pictures)
                 done = self.ended(line)
                 if done.returncode == 0:
                     continue
@@ -134,7 +139,8 @@ class Folders(Case):
         self.train("--from", FROM, "--steps", 0, "--export", copy, out=out, **MODEL)
         self.assertEqual(files_of(copy), files_of(FROM))
         self.assertEqual(list(out.iterdir()), [])  # nothing was planned or trained
-        self.train("--from", FROM, "--steps", 0, "--export", copy, "--export-shard", 40000, "--export-type", "fp16", **MODEL)
+        self.train("--from", FROM, "--steps", 0, "--export", copy, "--export-shard", 40000, "--export-type", "fp16",
+                   **MODEL)
         shards = sorted(path.name for path in (copy / "unet").glob("*.safetensors"))
         self.assertGreater(len(shards), 2)
         import torch
@@ -152,8 +158,8 @@ class Folders(Case):
 
         for ranks, part in ((1, "averages"), (3, "averages"), (2, "weights")):
             exported = fresh()
-            self.train("--from", FROM, "--steps", 2, "--ranks", ranks, "--lr", 1e-30, "--export", exported, "--export-of", part,
-                       **MODEL)
+            self.train("--from", FROM, "--steps", 2, "--ranks", ranks, "--lr", 1e-30, "--export", exported,
+                       "--export-of", part, **MODEL)
             written = Safetensors(exported / UNET).tensors
             for name, content in Safetensors(FROM / UNET).tensors.items():
                 expected, found = (numpy.frombuffer(data, "<f4") for data in (content, written[name]))
@@ -162,7 +168,8 @@ class Folders(Case):
     def test_a_run_from_its_own_first_weights_is_the_same_run(self):
         start = self.train("--steps", 0, "--seed", 5, **MODEL) / "checkpoint.safetensors"
         first = Safetensors(start)
-        weights = {name: content for name, content in first.tensors.items() if not name.startswith(("optimizer.", "ema."))}
+        weights = {name: content for name, content in first.tensors.items()
+                   if not name.startswith(("optimizer.", "ema."))}
         folder = with_weights(weights, first.shapes)
         for ranks in (1, 2):
             options = ("--steps", 3, "--seed", 5, "--ranks", ranks)
@@ -241,7 +248,8 @@ class Folders(Case):
         for file in (UNET, "vae/config.json", "tokenizer/tokenizer_config.json", "scheduler/scheduler_config.json",
                      "model_index.json"):
             folder = changed()
-            (folder / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "5" * 64 + "\nsize 9\n")
+            pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "5" * 64 + "\nsize 9\n"
+            (folder / file).write_text(pointer)
             refused(folder, str(folder / file), "git lfs pull")
 
     def test_what_the_model_does_not_have_is_counted_and_left_out(self):
@@ -257,7 +265,8 @@ class Folders(Case):
         names = "(ema.0, ema.1, ema.2, ema.3, ema.4, ...)"
         said = "7 tensors that the model does not have are not read " + names
         self.assertEqual(sorted(self.invoke(line, 0).stderr.splitlines()), [
-            f"pulse_train: '{folder}/text_encoder': {said}", f"pulse_train: '{folder}/unet': {said}; --export is without them"])
+            f"pulse_train: '{folder}/text_encoder': {said}",
+            f"pulse_train: '{folder}/unet': {said}; --export is without them"])
         self.same_training(out, self.train("--from", FROM, "--steps", 1, "--ranks", 2, "--export", alone, **what))
         self.assertEqual({**files_of(exported), "text_encoder/model.safetensors": b""},
                          {**files_of(alone), "text_encoder/model.safetensors": b""})
@@ -265,8 +274,8 @@ class Folders(Case):
                          files_of(folder)["text_encoder/model.safetensors"])
         # the names that a CLIP has which began without a folder
         file = "text_encoder/model.safetensors"
-        save_file({name.removeprefix("text_model."): value for name, value in load_file(FROM / file).items()}, folder / file,
-                  {"format": "pt"})
+        save_file({name.removeprefix("text_model."): value for name, value in load_file(FROM / file).items()},
+                  folder / file, {"format": "pt"})
         shutil.copy(FROM / UNET, folder / UNET)
         self.same_training(out, self.train("--from", folder, "--steps", 1, "--ranks", 2, out=copy, **what))
 
@@ -276,9 +285,11 @@ class Folders(Case):
 
         what = {"model": "sd_tiny", "data": write_pictures()}
         folder, whole = changed(), changed()
-        for component, stem in (("unet", "diffusion_pytorch_model"), ("vae", "diffusion_pytorch_model"), ("text_encoder", "model")):
+        for component, stem in (("unet", "diffusion_pytorch_model"), ("vae", "diffusion_pytorch_model"),
+                                ("text_encoder", "model")):
             file = f"{component}/{stem}.safetensors"
-            tensors = {name: value.half() if value.is_floating_point() else value for name, value in load_file(FROM / file).items()}
+            tensors = {name: value.half() if value.is_floating_point() else value
+                       for name, value in load_file(FROM / file).items()}
             save_file(tensors, whole / file, {"format": "pt"})
             (folder / file).unlink()
             names, shards = sorted(tensors), {}
@@ -296,7 +307,8 @@ class Folders(Case):
         usual = self.train("--from", FROM, "--steps", 1, **what)
         folder = changed()
         betas = {"trained_betas": [float(beta) for beta in PIPELINE.scheduler.betas], "prediction_type": "v_prediction"}
-        for name, options in (("EulerAncestralDiscrete", {}), ("UniPCMultistep", {"solver_order": 3, "use_karras_sigmas": True})):
+        for name, options in (("EulerAncestralDiscrete", {}),
+                              ("UniPCMultistep", {"solver_order": 3, "use_karras_sigmas": True})):
             shutil.rmtree(folder / "scheduler")
             getattr(diffusers, f"{name}Scheduler")(beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction",
                                                    **options).save_pretrained(folder / "scheduler")
@@ -304,8 +316,10 @@ class Folders(Case):
             self.same_training(usual, self.train("--from", folder, "--steps", 1, "--export", exported, **what))
             file = "scheduler/scheduler_config.json"
             self.assertEqual((exported / file).read_bytes(), (folder / file).read_bytes())
-        line = [PROGRAM, "--model", "sd_tiny", "--from", folder, "--out", fresh(), "--steps", 0, "--sample-steps", 1, "--prompt", "a"]
-        said = "drawing by --sampler ddim, where the folder's scheduler asks for UniPCMultistepScheduler, use_karras_sigmas true\n"
+        line = [PROGRAM, "--model", "sd_tiny", "--from", folder, "--out", fresh(), "--steps", 0, "--sample-steps", 1,
+                "--prompt", "a"]
+        said = ("drawing by --sampler ddim, where the folder's scheduler asks for UniPCMultistepScheduler, "
+                "use_karras_sigmas true\n")
         self.assertEqual(self.invoke(line, 0).stdout.count(said), 1)
         line[line.index(folder)] = FROM
         self.assertNotIn("asks for", self.invoke(line, 0).stdout)
@@ -351,7 +365,8 @@ class SingleFiles(Case):
         self.assertGreaterEqual(len(weights), 3)
         for name in weights:
             self.assertEqual(Safetensors(one / name).tensors, Safetensors(other / name).tensors, name)
-        self.assertEqual(*({name: content for name, content in files_of(folder).items() if not name.endswith(".safetensors")}
+        self.assertEqual(*({name: content for name, content in files_of(folder).items()
+                            if not name.endswith(".safetensors")}
                            for folder in (one, other)))
 
     def test_it_begins_and_ends_a_run_as_the_folder_does(self):
@@ -374,7 +389,8 @@ class SingleFiles(Case):
             self.same_training(usual, once)
             self.assertEqual(files_of(usual / "pictures"), files_of(once / "pictures"))
             unpacked = fresh()
-            self.train("--from", ending, "--config-of", folder, "--steps", 0, "--export", unpacked, model=model, data="synthetic")
+            self.train("--from", ending, "--config-of", folder, "--steps", 0, "--export", unpacked, model=model,
+                       data="synthetic")
             self.same_weights(before, unpacked)
             half = learn("--from", folder, steps=1)
             self.same_tensors(usual, learn(*whole, "--resume", half / "checkpoint.safetensors"))
@@ -402,7 +418,8 @@ class SingleFiles(Case):
         shutil.copy(file, inside)
         self.train("--from", inside, "--steps", 0, "--export", inside, **MODEL)
         self.assertEqual(inside.read_bytes(), file.read_bytes())
-        out = self.train("--from", inside, "--steps", 1, "--lr", 1e-3, "--export", inside, "--export-type", "fp16", **MODEL)
+        out = self.train("--from", inside, "--steps", 1, "--lr", 1e-3, "--export", inside,
+                         "--export-type", "fp16", **MODEL)
         import torch
         from safetensors.torch import load_file
         first, last = load_file(file), load_file(inside)
@@ -428,15 +445,19 @@ class SingleFiles(Case):
         refused("--from", file, "--config-of", self.data, names=["--config-of", str(self.data), "model_index.json"])
         refused("--from", "gone.safetensors", "--config-of", configs, names=["--from", "gone.safetensors", "not there"])
         refused("--from", file, "--config-of", SDXL, names=["compiled model sd_tiny", "unet/config.json"])
-        refused("--from", file, "--config-of", configs, "--export", configs, names=["--export", str(configs), "not replaced"])
-        refused("--from", FROM, "--export", fresh().with_suffix(".safetensors"), "--export-shard", 5, names=["--export-shard"])
+        refused("--from", file, "--config-of", configs, "--export", configs,
+                names=["--export", str(configs), "not replaced"])
+        refused("--from", FROM, "--export", fresh().with_suffix(".safetensors"), "--export-shard", 5,
+                names=["--export-shard"])
         out, own = fresh(), configs / "unet/diffusion_pytorch_model.safetensors"
         refused("--from", FROM, "--export", out / "checkpoint.safetensors", out=out, names=["--export", "goes on"])
-        refused("--from", file, "--config-of", configs, "--export", own, names=["--export", str(own), "inside a component"])
+        refused("--from", file, "--config-of", configs, "--export", own,
+                names=["--export", str(own), "inside a component"])
         folder = fresh().with_suffix(".safetensors")
         folder.mkdir()
         refused("--from", FROM, "--export", folder, names=["--export", "is a folder"])
-        self.refuses("--init", "--steps", 0, "--export", fresh().with_suffix(".safetensors"), names=["--export", "--init"], **MODEL)
+        self.refuses("--init", "--steps", 0, "--export", fresh().with_suffix(".safetensors"),
+                     names=["--export", "--init"], **MODEL)
         cut = fresh().with_suffix(".safetensors")
         cut.write_bytes(file.read_bytes()[:-10])
         refused("--from", cut, "--config-of", configs, names=["--from", str(cut)])
@@ -467,7 +488,8 @@ class Losses(Case):
             self.assertLess(abs(loss - expected), 1e-5 * expected, f"{loss} {expected}")
         self.assertEqual(report(out)["captions_cut"], 0)
         self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
-        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles", f"--ranks 2 --encode once --cache {fresh()}"):
+        for how in ("--ranks 1 --encode each-step", "--ranks 2 --encode bubbles",
+                    f"--ranks 2 --encode once --cache {fresh()}"):
             with self.subTest(how):
                 self.same_training(self.train(*options, *how.split(), model="sd_long_tiny", data=data), out)
 
@@ -475,7 +497,8 @@ class Losses(Case):
         """Errors count by the area mean of alpha, as in kohya's sd-scripts; so do those of validation."""
         data, judged = write_pictures(widths=(16, 24, 19), alpha=True), write_pictures(CAPTIONS[:7], alpha=True)
         options = ("--from", FROM, "--seed", SEED, "--steps", 2, "--lr", 1e-30)
-        out = self.train(*options, "--masked-loss", "yes", "--validate", judged, "--validate-times", 2, model="sd_tiny", data=data)
+        out = self.train(*options, "--masked-loss", "yes", "--validate", judged, "--validate-times", 2, model="sd_tiny",
+                         data=data)
         self.compare(out, data, PIPELINE, sd_conditions, masked=True)
         for time, loss in report(out)["validation"][0]["at"].items():
             expected = expected_loss(judged, CAPTIONS[:7], range(7), seed=0, at=int(time), masked=True)
@@ -512,12 +535,14 @@ class Losses(Case):
         for folder, model, pipeline, conditions in ((FROM, "sd_tiny", PIPELINE, sd_conditions),
                                                     (SDXL, "sdxl_tiny", SDXL_PIPELINE, sdxl_conditions)):
             with self.subTest(model):
-                out = self.train("--from", folder, "--seed", SEED, "--steps", 10, "--lr", 1e-30, "--buckets", "16:4:8-28", model=model,
-                                 data=data, size=("--microbatch-size", 2, "--microbatches", 2))
+                out = self.train("--from", folder, "--seed", SEED, "--steps", 10, "--lr", 1e-30,
+                                 "--buckets", "16:4:8-28", model=model, data=data,
+                                 size=("--microbatch-size", 2, "--microbatches", 2))
                 made = report(out)
                 self.assertEqual([(one["height"], one["width"]) for one in made["extents"]], [(4, 14), (8, 8), (10, 6)])
                 for step, loss in enumerate(made["loss"]):
-                    expected = expected_loss(data, CAPTIONS, range(4 * step, 4 * step + 4), pipeline, conditions, seen_at)
+                    expected = expected_loss(data, CAPTIONS, range(4 * step, 4 * step + 4), pipeline, conditions,
+                                             seen_at)
                     self.assertLess(abs(loss - expected), 1e-5 * expected, f"step {step}: {loss} {expected}")
                 counts = [sum(seen_at(4 * step)[0] == size for step in range(10)) for size in sizes]
                 self.assertEqual([one["steps"] for one in made["extents"]], counts)
@@ -527,8 +552,8 @@ class Losses(Case):
         for folder, model, pipeline, conditions in ((FROM, "sd_tiny", PIPELINE, sd_conditions),
                                                     (SDXL, "sdxl_tiny", SDXL_PIPELINE, sdxl_conditions)):
             with self.subTest(model):
-                out = self.train("--from", folder, "--seed", SEED, "--steps", 1, "--validate", judged, "--validate-times", 3,
-                                 model=model, data=data)
+                out = self.train("--from", folder, "--seed", SEED, "--steps", 1, "--validate", judged,
+                                 "--validate-times", 3, model=model, data=data)
                 found = report(out)["validation"][0]["at"]
                 self.assertEqual(list(found), ["166", "500", "833"])
                 for time, loss in found.items():
@@ -554,8 +579,8 @@ class Losses(Case):
             with self.subTest(scheduler):
                 folder = changed()
                 (folder / "scheduler/scheduler_config.json").write_text(json.dumps(scheduler))
-                out = self.train("--from", folder, "--seed", SEED, "--steps", 2, "--validate", judged, "--validate-times", 3, "--prompt",
-                                 "a cat", model="sd_tiny", data=data, sample=1)
+                out = self.train("--from", folder, "--seed", SEED, "--steps", 2, "--validate", judged,
+                                 "--validate-times", 3, "--prompt", "a cat", model="sd_tiny", data=data, sample=1)
                 for time, loss in report(out)["validation"][0]["at"].items():
                     expected = expected_loss(judged, CAPTIONS[:5], range(5), seed=0, at=int(time), level=level)
                     self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
@@ -600,7 +625,8 @@ class Prompts(Case):
         from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
 
         prompts = ["a red cat", "photo of a car", "a red cat"]
-        start = torch.tensor(numpy.concatenate([chance.normals(SEED, chance.SAMPLE_START, 256 * i, 256) for i in range(3)]))
+        start = torch.tensor(numpy.concatenate([chance.normals(SEED, chance.SAMPLE_START, 256 * i, 256)
+                                                for i in range(3)]))
         start = start.view(3, 8, 8, 4).permute(0, 3, 1, 2)
         for sampler, scheduler in (("ddim", DDIMScheduler), ("dpm++", DPMSolverMultistepScheduler)):
             # said though it is the folder's: what a config has by default, another class replaces by its own default
@@ -608,8 +634,8 @@ class Prompts(Case):
             drawing = type(pipeline)(**{**pipeline.components, "scheduler": steps}, **settings)
             drawing.set_progress_bar_config(disable=True)
             for guidance, negative in ((1, "photo"), *((4, text) for text in negatives)):
-                expected = drawing(prompts, height=16, width=16, num_inference_steps=5, guidance_scale=guidance, latents=start,
-                                   negative_prompt=negative and [negative] * 3, output_type="np").images
+                expected = drawing(prompts, height=16, width=16, num_inference_steps=5, guidance_scale=guidance,
+                                   latents=start, negative_prompt=negative and [negative] * 3, output_type="np").images
                 out = self.draw(folder, "--sampler", sampler, "--guidance", guidance,
                                 *(("--negative", negative) if negative else ()),
                                 *(word for prompt in prompts for word in ("--prompt", prompt)), model=model)
@@ -626,11 +652,13 @@ class Prompts(Case):
         prompts = ROOM / "prompts.txt"
         prompts.write_bytes(b"\xef\xbb\xbfa red cat\n\n \t\r\nphoto\r\n")
         drawn = ("--prompts", prompts, "--sample", 5)
-        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", FROM, "--data", write_pictures(), "--out", out, "--export", exported,
-                     *self.DRAW, "--steps", 2, "--ranks", 2, "--microbatch-size", 2, "--microbatches", 2, "--plan-time", 0, *drawn], 0)
+        self.invoke([PROGRAM, "--model", "sd_tiny", "--from", FROM, "--data", write_pictures(), "--out", out,
+                     "--export", exported, *self.DRAW, "--steps", 2, "--ranks", 2, "--microbatch-size", 2,
+                     "--microbatches", 2, "--plan-time", 0, *drawn], 0)
         again = self.draw(exported, *drawn)
         self.assertEqual(files_of(out / "pictures"), files_of(again / "pictures"))
-        self.assertEqual([text for text, _ in self.pictures(out)], ["a red cat", "photo", "a red cat", "photo", "a red cat"])
+        self.assertEqual([text for text, _ in self.pictures(out)],
+                         ["a red cat", "photo", "a red cat", "photo", "a red cat"])
         self.assertEqual((out / "samples.png").read_bytes(), (again / "samples.png").read_bytes())
 
     def test_pictures_while_training(self):
@@ -667,7 +695,8 @@ class Prompts(Case):
             self.refuses("--from", FROM, "--prompts", file, names=["--prompts", str(file)], **MODEL)
         binary = ROOM / "binary.txt"
         binary.write_bytes(b"a cat\na \xff cat\n")
-        self.refuses("--from", FROM, "--prompts", binary, names=["--prompts", str(binary), "line 2", "UTF-8"], sample=1, **MODEL)
+        self.refuses("--from", FROM, "--prompts", binary, names=["--prompts", str(binary), "line 2", "UTF-8"], sample=1,
+                     **MODEL)
         folder = changed()
         (folder / "vae/diffusion_pytorch_model.safetensors").unlink()
         self.refuses("--from", folder, "--prompt", "a", names=["--prompt", "vae"], sample=1, **MODEL)
@@ -742,7 +771,8 @@ class NewFolders(Case):
         folder = self.folders["hunyuan_tiny"]
         for name, network, tokenizer in (("", BertModel, BertTokenizer), ("_2", T5EncoderModel, T5Tokenizer)):
             complete(network, folder / f"text_encoder{name}")
-            self.assertGreater(len(tokenizer.from_pretrained(folder / f"tokenizer{name}", legacy=True)("red").input_ids), 1)
+            read = tokenizer.from_pretrained(folder / f"tokenizer{name}", legacy=True)
+            self.assertGreater(len(read("red").input_ids), 1)
         self.assertEqual(words, [])
 
     def test_runs_begin_from_them(self):
@@ -750,7 +780,8 @@ class NewFolders(Case):
         options = ("--steps", 2, "--seed", SEED)
         for model, folder in self.folders.items():
             with self.subTest(model):
-                begun, whole = (self.train(*begin, *options, model=model, data="synthetic") for begin in (("--from", folder), ()))
+                begun, whole = (self.train(*begin, *options, model=model, data="synthetic")
+                                for begin in (("--from", folder), ()))
                 self.same_training(begun, whole)
         data = {"uvit_tiny": write_classes(2)}
         for model, folder in self.folders.items():
@@ -761,18 +792,20 @@ class NewFolders(Case):
         import diffusers
 
         for objective, name in (("flow", "FlowMatchEulerDiscrete"), ("edm", "EDMEuler")):
-            folder = self.make("sd_tiny", "--prediction", objective, *(("--flow-shift", 3) if objective == "flow" else ()))
+            folder = self.make("sd_tiny", "--prediction", objective,
+                               *(("--flow-shift", 3) if objective == "flow" else ()))
             known = getattr(diffusers, f"{name}Scheduler", None) # which versions before 0.29 do not have
             if known:
                 read = known.from_pretrained(folder / "scheduler").config
-                self.assertEqual(read.shift if objective == "flow" else read.sigma_data, 3 if objective == "flow" else 0.5)
+                self.assertEqual(read.shift if objective == "flow" else read.sigma_data,
+                                 3 if objective == "flow" else 0.5)
             index = json.loads((folder / "model_index.json").read_text())
             self.assertEqual(index["scheduler"], ["diffusers", f"{name}Scheduler"])
             self.train("--from", folder, "--steps", 1, model="sd_tiny", data=write_pictures())
 
     def test_types_shards_and_noise(self):
-        folder = self.make("sd_tiny", "--export-type", "fp16", "--export-shard", 20000, "--noise", "scaled-linear", "--prediction",
-                           "epsilon")
+        folder = self.make("sd_tiny", "--export-type", "fp16", "--export-shard", 20000, "--noise", "scaled-linear",
+                           "--prediction", "epsilon")
         for name in ("unet", "vae", "text_encoder"):
             self.assertGreater(len(list((folder / name).glob("*.safetensors"))), 1, name)
         settings = json.loads((folder / "scheduler/scheduler_config.json").read_text())
@@ -806,7 +839,8 @@ class NewFolders(Case):
         words = json.loads((large / "vocab.json").read_text())
         (large / "vocab.json").write_text(json.dumps({**words, **{f"more{i}": 523 + i for i in range(200)}}))
         refused("--tokenizer", large, names=["--tokenizer", str(large), "640"])
-        self.refuses("--init", "--steps", 3, "--export", fresh(), names=["--init", "--from", "--steps 0"], model="sd_tiny")
+        self.refuses("--init", "--steps", 3, "--export", fresh(), names=["--init", "--from", "--steps 0"],
+                     model="sd_tiny")
         self.refuses("--from", FROM, "--tokenizer", FROM, names=["--tokenizer", "--from"], model="sd_tiny")
         full = fresh()
         full.mkdir()
@@ -859,11 +893,12 @@ class RoundTrips(Case):
                 pipeline = kind.from_pretrained(base, low_cpu_mem_usage=False)
                 pipeline.save_pretrained(new)
                 self.says_its_types(new, len([name for name in pipeline.components if name.startswith("text_encoder")]))
-                out = self.train("--from", new, "--steps", 1, "--seed", SEED, "--export", exported, "--export-of", "weights",
-                                 model=None, data=data)
+                out = self.train("--from", new, "--steps", 1, "--seed", SEED, "--export", exported,
+                                 "--export-of", "weights", model=None, data=data)
                 self.assertEqual(json.loads((out / "plan.json").read_text())["model"], model)
                 expected = expected_loss(data, CAPTIONS, range(8), pipeline, conditions)
-                self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected, f"{report(out)['loss']} {expected}")
+                self.assertLess(abs(report(out)["loss"][0] - expected), 1e-5 * expected,
+                                f"{report(out)['loss']} {expected}")
                 read = kind.from_pretrained(exported, low_cpu_mem_usage=False)
                 kept = Safetensors(out / "checkpoint.safetensors").tensors
                 component = "unet" if hasattr(read, "unet") else "transformer"

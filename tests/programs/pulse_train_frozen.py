@@ -1,7 +1,8 @@
-"""pulse_train with frozen networks in the bubbles: the bits of encoding before each step, on any plan, on processes, after any kill.
+"""pulse_train with frozen networks in the bubbles: the bits of encoding before each step, on any plan, on processes,
+after any kill.
 
-Usage: pulse_train_frozen.py PROGRAM CASE [MPIRUN flags...]: the command line that starts processes, but for their number and the
-program.
+Usage: pulse_train_frozen.py PROGRAM CASE [MPIRUN flags...]: the command line that starts processes, but for their
+number and the program.
 
 PULSE_TEST_PLANS: plans that are drawn; PULSE_TEST_KILLS: runs that are killed; PULSE_TEST_SEED: which.
 """
@@ -28,8 +29,8 @@ BUBBLES = ("--encode", "bubbles")
 
 def write_data():
     def run(*options):
-        subprocess.run([str(word) for word in (PROGRAM, "--model", "sd_tiny", *options)], check=True, capture_output=True,
-                       timeout=PATIENCE)
+        subprocess.run([str(word) for word in (PROGRAM, "--model", "sd_tiny", *options)], check=True,
+                       capture_output=True, timeout=PATIENCE)
 
     return tiny_pipeline.write_captioned(ROOM, run)
 
@@ -58,8 +59,8 @@ class Encoded(Case):
     def line(self, *options, out):
         """The plan does not wait for what it needs to know of the machine."""
         known = ("--profile", self.profile) if self.profile.exists() else ()
-        line = command("--from", self.folder, "--flip", "yes", "--caption-dropout", 0.4, *known, *options, out=out, model="sd_tiny",
-                       data=self.data)
+        line = command("--from", self.folder, "--flip", "yes", "--caption-dropout", 0.4, *known, *options, out=out,
+                       model="sd_tiny", data=self.data)
         return [str(word) for word in line]
 
     def learn(self, *options):
@@ -75,8 +76,8 @@ class Encoded(Case):
     def each_step(self, replicas, steps):
         """Steps on one rank a replica."""
         if (replicas, steps) not in self.trained:
-            self.trained[replicas, steps] = self.learn("--steps", steps, "--ranks", replicas, "--replicas", replicas, "--encode",
-                                                       "each-step")
+            self.trained[replicas, steps] = self.learn("--steps", steps, "--ranks", replicas, "--replicas", replicas,
+                                                       "--encode", "each-step")
         return self.trained[replicas, steps]
 
     def begun(self, steps, replicas, *encode):
@@ -117,9 +118,11 @@ class Encoded(Case):
                 time.sleep(DRAW.uniform(0, 0.3))
                 os.kill(DRAW.choice(processes_of(child, PROGRAM)) if processes else child.pid, signal.SIGKILL)
                 child.communicate(timeout=PATIENCE)
-                done = max(json.loads(path.read_text())["state"]["step"] for path in out.glob("checkpoints/step-*/manifest.json"))
+                done = max(json.loads(path.read_text())["state"]["step"]
+                           for path in out.glob("checkpoints/step-*/manifest.json"))
                 self.assertLess(done, steps, "the runs to be killed are too fast for so few steps")
-                rest = self.learn("--steps", steps, "--ranks", DRAW.choice([1, 2]), "--resume", out / "checkpoints", *encode)
+                rest = self.learn("--steps", steps, "--ranks", DRAW.choice([1, 2]), "--resume", out / "checkpoints",
+                                  *encode)
                 self.assertEqual(len(report(rest)["loss"]), steps - done)
                 self.same_steps(rest, whole, done)
                 shutil.rmtree(out)
@@ -143,7 +146,8 @@ class Plans(Encoded):
 
 class Processes(Encoded):
     def test_the_bits_of_threads(self):
-        for ranks, replicas, options in ((2, 1, ()), (3, 1, ("--placement", "sequential")), (4, 2, ("--recomputation", "stages"))):
+        for ranks, replicas, options in ((2, 1, ()), (3, 1, ("--placement", "sequential")),
+                                         (4, 2, ("--recomputation", "stages"))):
             with self.subTest(ranks=ranks, options=options):
                 out = fresh()
                 child = self.start_processes(ranks, "--steps", 3, "--replicas", replicas, *options, *BUBBLES, out=out)
@@ -176,7 +180,8 @@ class Processes(Encoded):
 
 
 class Buckets(Encoded):
-    """Steps of several sizes: the bits of one rank, in the memory that is planned, on any plan, on processes, after any kill."""
+    """Steps of several sizes: the bits of one rank, in the memory that is planned, on any plan, on processes, after any
+    kill."""
 
     @classmethod
     def prepare(cls):
@@ -188,7 +193,8 @@ class Buckets(Encoded):
     def same_memory(self, made, options):
         if all(one["steps"] > 0 for one in made["extents"]):
             return super().same_memory(made, options)
-        for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"]):  # of all buckets, and of those that came
+        # of all buckets, and of those that came
+        for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"]):
             self.assertGreaterEqual(planned, measured, options)
 
     def test_drawn_plans(self):
@@ -197,7 +203,8 @@ class Buckets(Encoded):
             replicas = DRAW.choice([1, 1, 2])
             options = drawn_plan(replicas)
             with self.subTest(number=number, options=options):
-                resumed = self.begun(DRAW.choice([0, 0, 1, 4, 7]), replicas, *DRAW.choice([BUBBLES, ("--encode", "each-step")]))
+                resumed = self.begun(DRAW.choice([0, 0, 1, 4, 7]), replicas,
+                                     *DRAW.choice([BUBBLES, ("--encode", "each-step")]))
                 encode = (BUBBLES, ("--encode", "once", "--cache", fresh()), BUBBLES, ())[number % 4]
                 out = self.learn("--steps", steps, *options, *resumed, *encode)
                 self.same_steps(out, self.each_step(replicas, steps), options)
@@ -225,9 +232,9 @@ class Buckets(Encoded):
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
         # the same plan again, and drawn at a size of its own
         again = fresh()
-        line = command("--from", self.folder, "--buckets", "16:4:8-32", "--flip", "yes", "--caption-dropout", 0.4, "--steps", 14, "--plan",
-                       out / "plan.json", "--prompt", "a cat", "--size", "8x20", out=again, model="sd_tiny", data=self.data, size=(),
-                       sample=1)
+        line = command("--from", self.folder, "--buckets", "16:4:8-32", "--flip", "yes", "--caption-dropout", 0.4,
+                       "--steps", 14, "--plan", out / "plan.json", "--prompt", "a cat", "--size", "8x20", out=again,
+                       model="sd_tiny", data=self.data, size=(), sample=1)
         done = self.invoke(line, 0)
         for words in ("  8 x 28 ", " 16 x 16 ", "an epoch has ", "samples fill the last steps of buckets"):
             self.assertIn(words, done.stdout)
@@ -242,21 +249,22 @@ class Buckets(Encoded):
                 self.assertIn(name, done.stderr)
 
         for file, buckets in ((again / "other.json", ("--buckets", "16:4:8-32")), (out / "plan.json", ())):
-            line = command("--from", self.folder, *buckets, "--steps", 1, "--plan", file, out=fresh(), model="sd_tiny", data=self.data,
-                           size=())
+            line = command("--from", self.folder, *buckets, "--steps", 1, "--plan", file, out=fresh(), model="sd_tiny",
+                           data=self.data, size=())
             self.assertIn("extents", self.invoke(line, 2).stderr)
 
         refused("--profile-out", fresh(), names=["--profile-out", "--buckets"])
         refused("--buckets", "16:5", names=["--buckets"])  # given twice
-        wrong = {"16:6": "height is a multiple of", "16:4:9-32": "multiples of 4", "16:4:32-8": "in that order", "16:": "AREA[:STEP",
-                 "16:4:8": "AREA[:STEP", "16x:4": "AREA[:STEP", "16:4:20-32": "none of 20 to 32"}
+        wrong = {"16:6": "height is a multiple of", "16:4:9-32": "multiples of 4", "16:4:32-8": "in that order",
+                 "16:": "AREA[:STEP", "16:4:8": "AREA[:STEP", "16x:4": "AREA[:STEP", "16:4:20-32": "none of 20 to 32"}
         for value, name in wrong.items():
             line = self.line(out=fresh())
             line[line.index("16:4:8-32")] = value
             self.assertIn(name, self.invoke(line, 2).stderr)
 
     def test_processes(self):
-        for ranks, replicas, options in ((2, 1, BUBBLES), (4, 1, ("--placement", "sequential", "--encode", "each-step")),
+        for ranks, replicas, options in ((2, 1, BUBBLES),
+                                         (4, 1, ("--placement", "sequential", "--encode", "each-step")),
                                          (4, 2, ("--recomputation", "stages", *BUBBLES))):
             with self.subTest(ranks=ranks, options=options):
                 out = fresh()

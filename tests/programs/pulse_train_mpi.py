@@ -1,6 +1,8 @@
-"""pulse_train on ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever happens.
+"""pulse_train on ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever
+happens.
 
-Usage: pulse_train_mpi.py PROGRAM RANKS MPIRUN [flags...]: the command line that starts RANKS processes, but for the program.
+Usage: pulse_train_mpi.py PROGRAM RANKS MPIRUN [flags...]: the command line that starts RANKS processes, but for the
+program.
 """
 
 import atexit
@@ -64,14 +66,15 @@ def options(*more, out, steps=STEPS):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
     size = () if "--plan" in more else ("--microbatch-size", 1)
     size += () if "--plan" in more or "--microbatches" in more else ("--microbatches", 4)
-    return [str(word) for word in ("--model", "ddpm_fmnist_small", "--data", DATA, "--warmup", 0, "--steps", steps, "--sample", 0,
-                                   "--out", out, *size, *planning(*more), *more)]
+    return [str(word) for word in ("--model", "ddpm_fmnist_small", "--data", DATA, "--warmup", 0, "--steps", steps,
+                                   "--sample", 0, "--out", out, *size, *planning(*more), *more)]
 
 
 def on_threads(*more, ranks=RANKS, out=None, steps=STEPS):
     out = out or fresh()
     degree = () if "--plan" in more else ("--ranks", ranks)
-    subprocess.run([PROGRAM, *options(*degree, *more, out=out, steps=steps)], check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run([PROGRAM, *options(*degree, *more, out=out, steps=steps)], check=True, capture_output=True,
+                   timeout=PATIENCE)
     return out
 
 
@@ -94,7 +97,8 @@ def start_with_another(*more, out, program=PROGRAM, data=DATA):
     assert int(first) == RANKS
     one = ["--transport", "mpi", *options(out=out, steps=1)]
     other = [str(data) if word == str(DATA) else word for word in one] + [str(word) for word in more]
-    return subprocess.Popen([*LAUNCH[:-2], count, str(RANKS - 1), PROGRAM, *one, ":", count, "1", program, *other], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen([*LAUNCH[:-2], count, str(RANKS - 1), PROGRAM, *one, ":", count, "1", program, *other],
+                            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def rebuilt():
@@ -179,7 +183,8 @@ class Training(Case):
         self.assertGreater(made["bytes_per_step"]["gradient"], 0)
         # Some sum over the replicas begins before its rank's last pass has ended.
         events = [e for e in json.loads((processes / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
-        last = {rank: max(e["ts"] + e["dur"] for e in events if e["pid"] == rank and e["cat"] in "FBW") for rank in range(RANKS)}
+        last = {rank: max(e["ts"] + e["dur"] for e in events if e["pid"] == rank and e["cat"] in "FBW")
+                for rank in range(RANKS)}
         self.assertTrue(any(e["cat"] == "A" and e["ts"] < last[e["pid"]] for e in events))
 
     def test_processes_plan_from_links_that_they_measure(self):
@@ -192,7 +197,8 @@ class Training(Case):
         self.assertGreater(found["intra_node"]["latency_us"], 0)
         # Of unlike devices, which rank 0 alone reads of.
         memory = found.pop("memory_bytes")
-        found["devices"] = [{"device": "x", "memory_bytes": memory, "relative_speed": 1 if rank == 0 else 0.1} for rank in range(RANKS)]
+        found["devices"] = [{"device": "x", "memory_bytes": memory, "relative_speed": 1 if rank == 0 else 0.1}
+                            for rank in range(RANKS)]
         cluster.write_text(json.dumps(found))
         unlike = self.trained("--plan-time", 0, "--pipeline", RANKS, "--cluster", cluster)
         self.same(unlike, on_threads("--plan", unlike / "plan.json"))
@@ -206,7 +212,8 @@ class Training(Case):
         plan = self.whole() / "plan.json"
         out = self.trained("--plan", plan, steps=1)
         wanted = json.loads(plan.read_text())["predicted"]
-        self.assertEqual(json.loads((out / "report.json").read_text())["bytes_per_step"]["boundary"], wanted["boundary_bytes"])
+        self.assertEqual(json.loads((out / "report.json").read_text())["bytes_per_step"]["boundary"],
+                         wanted["boundary_bytes"])
 
     def test_continues_what_the_other_began(self):
         whole = whole_on_threads()
@@ -214,7 +221,8 @@ class Training(Case):
         for begun, go_on in ((on_threads(ranks=2, steps=1) / "checkpoints", self.trained), (by_processes, on_threads)):
             rest = go_on("--resume", begun)
             self.assertEqual(loss(rest), loss(whole)[1:])
-            self.assertEqual((rest / "checkpoint.safetensors").read_bytes(), (whole / "checkpoint.safetensors").read_bytes())
+            self.assertEqual((rest / "checkpoint.safetensors").read_bytes(),
+                             (whole / "checkpoint.safetensors").read_bytes())
 
 
 class Ends(Case):
@@ -239,7 +247,9 @@ class Ends(Case):
         data = write_images(fresh(), idx_bytes(seed=2))
         digits = "[0-9a-f]{16}"
         for name, wanted, child in (
-                ("build", rf"build: rank 3 has {digits} \([^\n]*\), rank 0 has {digits} \([^\n]*\); --seed: rank 3 has 7, rank 0 has 1\n",
+                ("build",
+                 rf"build: rank 3 has {digits} \([^\n]*\), rank 0 has {digits} \([^\n]*\); "
+                 r"--seed: rank 3 has 7, rank 0 has 1\n",
                  start_with_another("--seed", 7, out=ROOM / "none", program=rebuilt())),
                 ("images", rf"images: rank 3 has 256 \({digits}\), rank 0 has 256 \({digits}\)\n",
                  start_with_another(out=ROOM / "none", data=data))):
@@ -253,13 +263,15 @@ class Ends(Case):
         """Processes that do not know of each other write the same files."""
         out = fresh()
         for more in ((), ("--transport", "threads")):
-            child = subprocess.run([*LAUNCH, PROGRAM, *options(*more, out=out)], capture_output=True, text=True, timeout=PATIENCE)
+            child = subprocess.run([*LAUNCH, PROGRAM, *options(*more, out=out)], capture_output=True, text=True,
+                                   timeout=PATIENCE)
             self.assertEqual(child.returncode, 2, child.stderr)
             self.assertRegex(child.stderr, rf"pulse_train: --transport: [^\n]* {RANKS} processes [^\n]*--transport mpi")
         self.assertFalse(out.exists())
         # MPI knows nothing of torchrun's processes
         alone = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}
-        child = subprocess.run([PROGRAM, "--transport", "mpi", *options(out=out)], env=alone, capture_output=True, text=True, timeout=PATIENCE)
+        child = subprocess.run([PROGRAM, "--transport", "mpi", *options(out=out)], env=alone, capture_output=True,
+                               text=True, timeout=PATIENCE)
         self.assertEqual(child.returncode, 2, child.stderr)
         self.assertIn("torchrun has started 2 processes", child.stderr)
         self.assertFalse(out.exists())
@@ -313,7 +325,8 @@ class Kills(Case):
                 output = self.ends(child, any_code=alone)
                 self.assertLess(time.monotonic() - killed, TIMEOUT)
                 if alone:
-                    said = rf"pulse_train: rank (\d): another rank has failed: [^\n]*process {victim}\) was killed or has exited"
+                    said = (rf"pulse_train: rank (\d): another rank has failed: [^\n]*process {victim}\) "
+                            "was killed or has exited")
                     self.assertEqual(len(set(re.findall(said, output))), RANKS - 1, output)
                     # Whom MPI_Abort of the first of them meets does not come to say its status.
                     self.assertLessEqual(set(re.findall(r"status (\d+)", output)), {"1", "137"}, output)

@@ -1,9 +1,10 @@
-"""pulse_train on NCCL ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever happens.
+"""pulse_train on NCCL ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever
+happens.
 
 Usage: pulse_train_nccl.py PROGRAM MODEL PRECISION gpu|emulated [unittest arguments]
 
-All ranks are on one device: a GPU, or one that is emulated, as NCCL is. Exits 77 where there is no CUDA device, or fails there
-when PULSE_REQUIRE_GPU is 1.
+All ranks are on one device: a GPU, or one that is emulated, as NCCL is. Exits 77 where there is no CUDA device, or
+fails there when PULSE_REQUIRE_GPU is 1.
 """
 
 import atexit
@@ -40,8 +41,8 @@ CLUSTER = write_cluster(ROOM / "cluster.json")
 atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
 # What a launcher of the tests themselves may have set.
-LAUNCHERS = re.compile(r"(PULSE_(RANK|WORLD|LOCAL|NODE|STORE|RUN)|OMPI_|PMIX?_|MPI_LOCAL|SLURM_|MASTER_|TORCHELASTIC_|GROUP_RANK$|"
-                       r"(LOCAL_)?RANK$|(LOCAL_)?WORLD_SIZE$)")
+LAUNCHERS = re.compile(r"(PULSE_(RANK|WORLD|LOCAL|NODE|STORE|RUN)|OMPI_|PMIX?_|MPI_LOCAL|SLURM_|MASTER_|TORCHELASTIC_|"
+                       r"GROUP_RANK$|(LOCAL_)?RANK$|(LOCAL_)?WORLD_SIZE$)")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
 if EMULATED:
     ENVIRONMENT["PULSE_EMULATED_NCCL"] = str(ROOM)
@@ -117,13 +118,14 @@ def by_hand(r, n, place):
 
 
 def by_torchrun(r, n, place):
-    return {"RANK": r, "WORLD_SIZE": n, "LOCAL_RANK": r, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": place - 1, "TORCHELASTIC_RUN_ID": place, "TORCHELASTIC_RESTART_COUNT": 0}
+    return {"RANK": r, "WORLD_SIZE": n, "LOCAL_RANK": r, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": place - 1, "TORCHELASTIC_RUN_ID": place,
+            "TORCHELASTIC_RESTART_COUNT": 0}
 
 
 def by_mpirun(r, n, place):
-    return {"OMPI_COMM_WORLD_RANK": r, "OMPI_COMM_WORLD_SIZE": n, "OMPI_COMM_WORLD_LOCAL_RANK": r, "OMPI_COMM_WORLD_LOCAL_SIZE": n,
-            "PMIX_NAMESPACE": place}
+    return {"OMPI_COMM_WORLD_RANK": r, "OMPI_COMM_WORLD_SIZE": n, "OMPI_COMM_WORLD_LOCAL_RANK": r,
+            "OMPI_COMM_WORLD_LOCAL_SIZE": n, "PMIX_NAMESPACE": place}
 
 
 def by_srun(r, n, place):
@@ -139,8 +141,10 @@ def start(*more, out, ranks=4, steps=STEPS, launcher=by_hand, arguments=None, gp
     for r in range(ranks - missing):
         said = {name: str(value) for name, value in launcher(r, ranks, place).items()} if launcher else {}
         words = [str(word) for word in (arguments(r, ranks) if arguments else ())]
-        children.append(subprocess.Popen([PROGRAM, "--transport", "nccl", *gpus, *words, *options(*more, out=out, steps=steps)],
-                                         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT | said))
+        children.append(subprocess.Popen([PROGRAM, "--transport", "nccl", *gpus, *words,
+                                          *options(*more, out=out, steps=steps)],
+                                         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                         env=ENVIRONMENT | said))
     return children
 
 
@@ -194,7 +198,8 @@ class Training(Case):
         self.same(processes, threads)
         made, plan = (json.loads((processes / name).read_text()) for name in ("report.json", "plan.json"))
         self.assertEqual(made["ranks"], 4)
-        self.assertEqual((made["bytes_per_step"]["boundary"], made["bytes_per_step"]["skip"]), (plan["predicted"]["boundary_bytes"], 0))
+        self.assertEqual((made["bytes_per_step"]["boundary"], made["bytes_per_step"]["skip"]),
+                         (plan["predicted"]["boundary_bytes"], 0))
         shards = sorted(path.name for path in next((processes / "checkpoints").glob("step-*")).iterdir())
         self.assertEqual(shards, ["manifest.json"] + [f"rank-000{r}.safetensors" for r in range(4)])
 
@@ -214,7 +219,8 @@ class Training(Case):
         cards = ["a card", "another card"]
         launcher = lambda r, n, place: by_hand(r, n, place) | {"PULSE_EMULATED_DEVICE": cards[r]}
         measured, given = fresh("measured"), fresh("given")
-        self.trained("--plan-time", 0, "--placement", "folded", "--cluster-out", measured, ranks=2, steps=1, launcher=launcher)
+        self.trained("--plan-time", 0, "--placement", "folded", "--cluster-out", measured, ranks=2, steps=1,
+                     launcher=launcher)
         cluster = json.loads(measured.read_text())
         first, second = cluster["devices"]
         self.assertEqual([first["device"], second["device"]], cards)
@@ -233,7 +239,8 @@ class Training(Case):
     @functools.cache
     def captioned():
         return tiny_pipeline.write_captioned(fresh("captioned"), lambda *words: subprocess.run(
-            [PROGRAM, "--model", MODEL, *map(str, words)], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT))
+            [PROGRAM, "--model", MODEL, *map(str, words)], check=True, capture_output=True, timeout=PATIENCE,
+            env=ENVIRONMENT))
 
     @unittest.skipUnless(MODEL == "sd_tiny", "one model with text is enough")
     def test_steps_of_three_sizes(self):
@@ -286,7 +293,8 @@ class Ends(Case):
         if EMULATED:
             self.refused(ranks=2, gpus="", words="ranks 0 and 1 have one CUDA device")
         self.refused(ranks=2, gpus="0", words=r"2 ranks on host [^\n]*, but --gpus names 1")
-        self.refused("--replicas", 2, ranks=3, launcher=by_srun, words="--replicas: 2 pipelines cannot share 3 processes")
+        self.refused("--replicas", 2, ranks=3, launcher=by_srun,
+                     words="--replicas: 2 pipelines cannot share 3 processes")
         self.refused(ranks=2, gpus="0,1023", words="there is no CUDA device 1023")
         self.refused("--ranks", 2, ranks=1, words="--ranks: with --transport nccl")
         self.refused("--rank", 0, ranks=1, launcher=None, words="argument rank is given, but the world size is not")
@@ -326,19 +334,21 @@ class Ends(Case):
             self.assertLess(time.monotonic() - killed, TIMEOUT)
             self.assertEqual(codes, [1] * 3, outputs)
             for output in outputs:
-                self.assertRegex(output, rf"pulse_train: rank \d: another rank has failed: rank \d \(host [^,]*, process {victim.pid}\) "
-                                         "was killed or has exited")
+                self.assertRegex(output, r"pulse_train: rank \d: another rank has failed: "
+                                         rf"rank \d \(host [^,]*, process {victim.pid}\) was killed or has exited")
             victim.communicate()
             self.go_on(out)
 
     def go_on(self, out):
-        last = max((json.loads(path.read_text()) for path in out.glob("checkpoints/step-*/manifest.json")), key=lambda m: m["sequence"])
+        last = max((json.loads(path.read_text()) for path in out.glob("checkpoints/step-*/manifest.json")),
+                   key=lambda m: m["sequence"])
         steps = last["state"]["step"] + 1
         self.same_end(on_threads("--resume", out / "checkpoints", steps=steps), on_threads(steps=steps))
 
     def same_end(self, rest, whole):
         self.assertEqual(loss(rest), loss(whole)[-1:])
-        self.assertEqual((rest / "checkpoint.safetensors").read_bytes(), (whole / "checkpoint.safetensors").read_bytes())
+        self.assertEqual((rest / "checkpoint.safetensors").read_bytes(),
+                         (whole / "checkpoint.safetensors").read_bytes())
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ class Pictures(Case):
         self.assertEqual(len(lines), 2)
         for line in lines:
             small = line.replace("--steps 1000", "--steps 2")
-            done = subprocess.run(["bash", "-c", 'PATH="$PWD:$PATH"\n' + small], cwd=room, capture_output=True, text=True)
+            done = subprocess.run(["bash", "-c", 'PATH="$PWD:$PATH"\n' + small], cwd=room, capture_output=True,
+                                  text=True)
             self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         UNet2DConditionModel.from_pretrained(room / "tuned", subfolder="unet", local_files_only=True)
         self.assertNotEqual((room / "tuned" / UNET).read_bytes(), (FROM / UNET).read_bytes())
@@ -105,16 +106,18 @@ class Pictures(Case):
             self.same_training(fixed, learn("--ranks", ranks, "--encode", "once", "--cache", cache))
         plain = self.learn("--steps", 3, "--flip", "yes", "--ranks", 1, data=data)
         self.assertLess(report(fixed)["loss"][0], report(plain)["loss"][0])
-        half = self.learn("--steps", 2, "--flip", "yes", "--masked-loss", "yes", "--ranks", 2, data=data) / "checkpoint.safetensors"
+        half = self.learn("--steps", 2, "--flip", "yes", "--masked-loss", "yes", "--ranks", 2, data=data)
+        half /= "checkpoint.safetensors"
         self.same_tensors(fixed, learn("--ranks", 1, "--resume", half))
-        self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--resume", half, names=["--resume", "masked loss"],
-                     model="sd_tiny", data=data)
+        self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--resume", half,
+                     names=["--resume", "masked loss"], model="sd_tiny", data=data)
         # what is opaque counts wholly
         runs = [self.learn("--steps", 2, "--ranks", 2, "--masked-loss", masked) for masked in ("yes", "no")]
         self.assertEqual(*(report(run)["loss"] for run in runs))
 
     def test_pictures_of_any_size(self):
-        """At rectangles: the bits of one rank however they are encoded, in the memory that is planned; and as they are drawn."""
+        """At rectangles: the bits of one rank however they are encoded, in the memory that is planned; and as they are
+        drawn."""
         from PIL import Image
 
         for size, shape in (("8x20", (8, 20)), ("24", (24, 24))):
@@ -130,9 +133,10 @@ class Pictures(Case):
                     self.same_training(before, out)
                     self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
             half = self.learn("--steps", 1, *options, "--ranks", 2)
-            self.same_tensors(before, self.learn("--steps", 3, *options, "--ranks", 1, "--resume", half / "checkpoint.safetensors"))
-            self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--caption-dropout", 0.4, "--resume",
-                         half / "checkpoint.safetensors", names=["--resume", "images"], **self.options)
+            rest = self.learn("--steps", 3, *options, "--ranks", 1, "--resume", half / "checkpoint.safetensors")
+            self.same_tensors(before, rest)
+            self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--caption-dropout", 0.4,
+                         "--resume", half / "checkpoint.safetensors", names=["--resume", "images"], **self.options)
         # a folder's own size: that of its UNet, in latents
         folder = changed()
         config = json.loads((folder / "unet/config.json").read_text())
@@ -146,40 +150,46 @@ class Pictures(Case):
         self.refuses("--from", folder, names=["--from", "10 x 10", "(8 or 12)"], **self.options)
 
     def test_drawn_plans_encode_alike(self):
-        """Whoever runs which layers on which sample, and where a run goes on: the bits and the memory that is planned."""
+        """Whoever runs which layers on which sample, and where a run goes on: the bits and the memory that is
+        planned."""
         options = ("--flip", "yes", "--caption-dropout", 0.4)
         profile = fresh()
-        before = {d: self.learn("--steps", 3, *options, "--ranks", d, "--replicas", d, "--encode", "each-step") for d in (1, 2)}
+        before = {d: self.learn("--steps", 3, *options, "--ranks", d, "--replicas", d, "--encode", "each-step")
+                  for d in (1, 2)}
         self.learn("--plan-only", "--ranks", 1, "--profile-out", profile)
         self.assertGreater(len(json.loads(profile.read_text())["frozen"][0]["layers"]), 5)
         draw = random.Random(17)
         for number in range(int(os.environ.get("PULSE_TEST_PLANS", 4))):
             replicas = draw.choice([1, 1, 2])
-            plan = (*options, "--profile", profile, "--encode", "bubbles", *drawn(draw, draw.choice([1, 2, 3, 4]), replicas))
+            plan = (*options, "--profile", profile, "--encode", "bubbles",
+                    *drawn(draw, draw.choice([1, 2, 3, 4]), replicas))
             with self.subTest(number=number, plan=plan):
                 out = self.learn("--steps", 3, *plan)
                 self.same_training(before[replicas], out)
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
                 self.assertEqual(report(out)["captions_cut"], report(before[replicas])["captions_cut"])
                 half = self.learn("--steps", 1, *plan)
-                self.same_tensors(before[replicas], self.learn("--steps", 3, *plan, "--resume", half / "checkpoint.safetensors"))
+                self.same_tensors(before[replicas],
+                                  self.learn("--steps", 3, *plan, "--resume", half / "checkpoint.safetensors"))
 
     def test_the_planner_makes_the_same_plan_of_frozen_networks(self):
         """From profile, cluster and request; what it makes runs to the same bits, and a profile of others does not."""
         planner = pathlib.Path(PROGRAM).with_name("pulse_plan")
         if not planner.exists():
             self.skipTest("no pulse_plan")
-        whole = self.learn("--steps", 2, "--ranks", 1, "--encode", "each-step", "--microbatch-size", 2, "--microbatches", 8, size=())
+        whole = self.learn("--steps", 2, "--ranks", 1, "--encode", "each-step", "--microbatch-size", 2,
+                           "--microbatches", 8, size=())
         profile = fresh()
         known = ("--profile", profile, "--global-batch", 16)
-        self.learn("--plan-only", "--ranks", 3, "--microbatch-size", 2, "--global-batch", 16, "--profile-out", profile, size=())
+        self.learn("--plan-only", "--ranks", 3, "--microbatch-size", 2, "--global-batch", 16, "--profile-out", profile,
+                   size=())
         measured = json.loads(profile.read_text())
         self.assertEqual([part["feeds"] for part in measured["frozen"]], ["input", "context"])
         for options in ("", "--placement sequential", "--placement folded --schedule gpipe --routing relayed"):
             with self.subTest(options):
                 theirs = fresh()
-                self.invoke([planner, "--devices", 3, "--cluster", CLUSTER, "--time-limit", 0, "--frozen", "bubbles", "--out", theirs,
-                             *known, *options.split()], 0)
+                self.invoke([planner, "--devices", 3, "--cluster", CLUSTER, "--time-limit", 0, "--frozen", "bubbles",
+                             "--out", theirs, *known, *options.split()], 0)
                 ours = self.learn("--ranks", 3, "--steps", 2, *known, *options.split(), size=())
                 made = [plan_of(ours), json.loads(theirs.read_text())]
                 for plan in made:
@@ -196,7 +206,8 @@ class Pictures(Case):
         self.assertNotIn("frozen_tasks", plan_of(self.learn("--steps", 1, "--plan", theirs, size=())))
         out = fresh()
         self.refuses(names=["frozen_tasks", "--encode"], out=out,
-                     raw=command("--from", FROM, "--encode", "bubbles", "--plan", theirs, out=out, size=(), **self.options))
+                     raw=command("--from", FROM, "--encode", "bubbles", "--plan", theirs, out=out, size=(),
+                                 **self.options))
         measured["frozen"][0]["layers"][-1]["parameter_bytes"] += 4
         profile.write_text(json.dumps(measured))
         last = len(measured["frozen"][0]["layers"]) - 1
@@ -215,7 +226,8 @@ class Pictures(Case):
         data = fresh()
         shutil.copytree(self.data, data)
         half = self.learn("--steps", 2, data=data)
-        lines = (data / "metadata.jsonl").read_text().replace("a cat", "a dog").replace("caterpillar", "cater").splitlines()
+        text = (data / "metadata.jsonl").read_text()
+        lines = text.replace("a cat", "a dog").replace("caterpillar", "cater").splitlines()
         shutil.copy(data / "1.png", data / "new.png")
         (data / "0.png").unlink()
         lines[0] = json.dumps({"file_name": "new.png", "text": "photo"})
@@ -224,13 +236,15 @@ class Pictures(Case):
         for place in ("checkpoints", "checkpoints/step-00000002", "checkpoint.safetensors"):
             self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / place,
                          names=[what, "--data-changed yes"], model="sd_tiny", data=data)
-        on = ("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / "checkpoint.safetensors", "--data-changed", "yes")
+        on = ("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / "checkpoint.safetensors",
+              "--data-changed", "yes")
         once, again = fresh(), fresh()
         done = self.invoke(command(*on, out=once, model="sd_tiny", data=data), 0)
         self.assertIn(what, done.stdout)
         next(half.glob("data-*.txt")).unlink()
         done = self.invoke(command(*on, out=again, model="sd_tiny", data=data), 0)
-        self.assertRegex(done.stdout, r"--data has changed since .*: it was 10 pictures \(\w+\), now it is 10 pictures \(\w+\)\n")
+        self.assertRegex(done.stdout,
+                         r"--data has changed since .*: it was 10 pictures \(\w+\), now it is 10 pictures \(\w+\)\n")
         self.same_training(once, again)
         # from there on it is a run on these pictures
         whole = self.learn("--steps", 3, data=data)
@@ -240,7 +254,8 @@ class Pictures(Case):
         self.refuses("--from", FROM, "--data-changed", "yes", names=["--data-changed", "--resume"], **self.options)
 
     def test_what_cannot_be_read_ends_a_run_behind_a_whole_step(self):
-        """A picture that is first seen in the third step: the steps before are kept, and a run that goes on has its bits."""
+        """A picture that is first seen in the third step: the steps before are kept, and a run that goes on has its
+        bits."""
         data = write_pictures([f"{text} {number}" for number in range(2) for text in CAPTIONS])
         bad = data / f"{chance.index_at(SEED, 19, 20)}.png"
         content = bad.read_bytes()
@@ -250,14 +265,16 @@ class Pictures(Case):
             with self.subTest(options):
                 bad.write_bytes(content[:-30])
                 out = fresh()
-                line = command("--from", FROM, "--seed", SEED, "--steps", 4, *options.split(), out=out, model="sd_tiny", data=data)
+                line = command("--from", FROM, "--seed", SEED, "--steps", 4, *options.split(), out=out, model="sd_tiny",
+                               data=data)
                 done = self.invoke(line, 2)
                 self.assertRegex(done.stderr, r"\Apulse_train: [^\n]+\n\Z")
                 for name in ("--data", bad.name, "--on-bad-picture skip", "step 3", "--resume"):
                     self.assertIn(name, done.stderr)
                 self.assertEqual([path.name for path in (out / "checkpoints").iterdir()], ["step-00000002"])
                 on = ("--steps", 4, "--resume", out / "checkpoints", *options.split())
-                line = command("--from", FROM, "--seed", SEED, *on, "--on-bad-picture", "skip", out=fresh(), model="sd_tiny", data=data)
+                line = command("--from", FROM, "--seed", SEED, *on, "--on-bad-picture", "skip", out=fresh(),
+                               model="sd_tiny", data=data)
                 done = self.invoke(line, 0)
                 self.assertIn(bad.name, done.stderr)
                 bad.write_bytes(content)
@@ -297,7 +314,8 @@ class Pictures(Case):
                      model="sd_tiny", data=data)
         out = fresh()
         skipped = self.invoke(command(*options, "--on-bad-picture", "skip", out=out, model="sd_tiny", data=data), 0)
-        self.assertRegex(skipped.stderr, rf"\Apulse_train: {several} cannot be read and are skipped; the first: [^\n]*2\.png")
+        self.assertRegex(skipped.stderr,
+                         rf"\Apulse_train: {several} cannot be read and are skipped; the first: [^\n]*2\.png")
         self.assertRegex(skipped.stdout, rf"(?m)^pictures: {len(CAPTIONS) - 2} of 16x16; {len(CAPTIONS) - 2} PNG$")
         for file in data.glob("*.png"):
             file.write_bytes(b"no picture")
@@ -315,7 +333,8 @@ class Pictures(Case):
             (data / name).write_bytes(whole[:scan + 100] + b"\xff\xd9")
         for options in ((), ("--encode", "once", "--cache", fresh())):
             with self.subTest(options):
-                line = command("--from", FROM, "--steps", 2, "--ranks", 2, *options, out=fresh(), model="sd_tiny", data=data)
+                line = command("--from", FROM, "--steps", 2, "--ranks", 2, *options, out=fresh(), model="sd_tiny",
+                               data=data)
                 done = self.invoke(line, 0)
                 self.assertRegex(done.stderr, r"\Apulse_train: damaged inside[^\n]*[01]\.png[^\n]*\n"
                                               r"pulse_train: damaged: 2 pictures were read with damage inside\n\Z")
@@ -323,10 +342,12 @@ class Pictures(Case):
     def test_refusals(self):
         self.refuses(names=["--data", "--from"], **self.options)
         self.refuses("--from", FROM, names=["--data", "nowhere"], model="sd_tiny", data=ROOM / "nowhere")
-        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--masked-loss", "yes"), ("--caption-dropout", 0.1),
-                              ("--on-bad-picture", "skip"), ("--encode", "each-step"), ("--shuffle-tags", 1)):
+        for option, value in (("--flip", "yes"), ("--crop", "random"), ("--masked-loss", "yes"),
+                              ("--caption-dropout", 0.1), ("--on-bad-picture", "skip"), ("--encode", "each-step"),
+                              ("--shuffle-tags", 1)):
             self.refuses("--from", FROM, option, value, names=[option, "captioned pictures"], **MODEL)
-        for file, key, value in (("text_encoder/config.json", "hidden_act", "gelu"), ("vae/config.json", "layers_per_block", 2)):
+        for file, key, value in (("text_encoder/config.json", "hidden_act", "gelu"),
+                                 ("vae/config.json", "layers_per_block", 2)):
             folder = changed()
             config = json.loads((folder / file).read_text())
             (folder / file).write_text(json.dumps({**config, key: value}))
@@ -335,7 +356,8 @@ class Pictures(Case):
                            ("vae/diffusion_pytorch_model", "quant_conv.weight")):
             folder = changed()
             tensors = Safetensors(folder / f"{file}.safetensors")
-            write_tensors(folder / f"{file}.safetensors", {key: value for key, value in tensors.tensors.items() if key != name},
+            write_tensors(folder / f"{file}.safetensors",
+                          {key: value for key, value in tensors.tensors.items() if key != name},
                           tensors.shapes)
             self.refuses("--from", folder, names=["--from", file.split("/")[0], name], **self.options)
         folder = changed()
@@ -361,7 +383,8 @@ class Layouts(Case):
             if kind == "text":
                 (folder / name).with_suffix((".txt", ".TXT", ".caption")[index % 3]).write_text(text)
             if kind == "json":
-                (folder / name).with_suffix(".json").write_text(json.dumps({"url": index, "blip": text, "text": "not this"}))
+                fields = {"url": index, "blip": text, "text": "not this"}
+                (folder / name).with_suffix(".json").write_text(json.dumps(fields))
         if kind == "csv":
             with open(folder / "metadata.csv", "w", newline="", encoding="utf-8-sig") as table:
                 csv.writer(table, quoting=csv.QUOTE_ALL).writerows([("file_name", "prompt"), *rows])
@@ -372,8 +395,8 @@ class Layouts(Case):
 
     def learn(self, data, *options, code=0):
         out = fresh()
-        done = self.invoke(command("--from", FROM, "--seed", SEED, "--steps", 2, "--ranks", 1, *options, out=out, model="sd_tiny",
-                                   data=data), code)
+        done = self.invoke(command("--from", FROM, "--seed", SEED, "--steps", 2, "--ranks", 1, *options, out=out,
+                                   model="sd_tiny", data=data), code)
         return report(out)["loss"] if code == 0 else None, done.stdout, done.stderr
 
     def test_every_layout_trains_alike_and_says_what_it_is(self):
@@ -382,7 +405,8 @@ class Layouts(Case):
         tokens = (f"captions: tokenizer: {sum(lengths) / len(lengths):.1f} tokens on average, {max(lengths)} at most, "
                   f"{sum(length > 7 for length in lengths)} cut at 7\n")
         self.assertIn("data: 10 pictures, captions of metadata\n" + tokens, said)
-        for kind, words in (("csv", "of metadata"), ("jsonl", "of metadata"), ("text", "beside them"), ("json", "beside them")):
+        for kind, words in (("csv", "of metadata"), ("jsonl", "of metadata"), ("text", "beside them"),
+                            ("json", "beside them")):
             with self.subTest(kind):
                 data = fresh()
                 self.lay_out(kind, data / "train")
@@ -391,18 +415,19 @@ class Layouts(Case):
                 options = ("--caption-column", "blip") if kind == "json" else ()
                 again, said, _ = self.learn(data, *options)
                 self.assertEqual(again, losses)
-                self.assertIn(f"data: 10 pictures, captions {words}\nleft out: 1 .heic, the split test (10)\n" + tokens, said)
+                self.assertIn(f"data: 10 pictures, captions {words}\nleft out: 1 .heic, the split test (10)\n" + tokens,
+                              said)
 
     def test_names_of_folders_are_captions_only_where_they_are_asked_for(self):
         data = fresh()
         self.lay_out("none", data / "10_red cat")
         self.lay_out("none", data / "car")
         _, _, refusal = self.learn(data, code=2)
-        self.assertRegex(refusal, r"\Apulse_train: --data: [^\n]*10_red cat/0.png' has no caption[^\n]*--captions class[^\n]*"
-                                  r"--on-missing-caption[^\n]*\n\Z")
+        self.assertRegex(refusal, r"\Apulse_train: --data: [^\n]*10_red cat/0.png' has no caption[^\n]*"
+                                  r"--captions class[^\n]*--on-missing-caption[^\n]*\n\Z")
         named, said, _ = self.learn(data, "--captions", "class")
-        self.assertIn("data: 20 pictures, captions by the names of 2 folders; repeated by name: 10_red cat 10 times, so that an "
-                      "epoch has 110\n", said)
+        self.assertIn("data: 20 pictures, captions by the names of 2 folders; repeated by name: "
+                      "10_red cat 10 times, so that an epoch has 110\n", said)
         for path in data.rglob("*.png"):
             path.with_suffix(".txt").write_text(path.parent.name.removeprefix("10_"))
         self.assertEqual(self.learn(data)[0], named)
@@ -427,13 +452,15 @@ class Layouts(Case):
         data = self.lay_out("csv", fresh())
         for options, names in ((("--caption-column", "nothing"), ("nothing", "'prompt'", "--caption-column NAME")),
                                (("--captions", "class"), ("metadata.csv",)),
-                               (("--captions", "class", "--caption-column", "a"), ("--caption-column", "--captions class"))):
+                               (("--captions", "class", "--caption-column", "a"),
+                                ("--caption-column", "--captions class"))):
             self.refuses("--from", FROM, *options, names=names, model="sd_tiny", data=data)
         (data / "metadata.csv").rename(data / "metadata.parquet")
         self.refuses("--from", FROM, names=["--data", "metadata.parquet", "convert it"], model="sd_tiny", data=data)
         text = self.lay_out("text", fresh())
         (text / "3.txt").write_bytes(b"\xff")
-        self.refuses("--from", FROM, "--encode", "once", "--cache", fresh(), names=["--data", "3.txt"], model="sd_tiny", data=text)
+        self.refuses("--from", FROM, "--encode", "once", "--cache", fresh(), names=["--data", "3.txt"],
+                     model="sd_tiny", data=text)
 
 
 class Once(Case):
@@ -467,8 +494,8 @@ class Once(Case):
                 once, said, skipped = self.learn(caches[-1], *options.split())
                 self.same_training(alone, once, options)
                 self.assertEqual(set(skipped.splitlines()), set(named.splitlines()))
-                self.assertRegex(said, r"(?m)^encoded 20 pictures and 10 captions, \d+\.\d MiB, in \d+\.\d s; before each step "
-                                       r"it would take \d+\.\d s of this run$")
+                self.assertRegex(said, r"(?m)^encoded 20 pictures and 10 captions, \d+\.\d MiB, in \d+\.\d s; "
+                                       r"before each step it would take \d+\.\d s of this run$")
                 made = report(once)
                 self.assertEqual(made["captions_cut"], report(alone)["captions_cut"])
                 self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
@@ -538,7 +565,8 @@ class Once(Case):
 
         refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())
         self.invoke(command(*once, "--on-bad-picture", "skip", out=fresh(), model="sd_tiny", data=data), 0)
-        refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())  # it is there, as one that is bad
+        # it is there, as one that is bad
+        refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())
         (data / "metadata.jsonl").rename(data / "metadata")
         for number, caption in enumerate(CAPTIONS):
             (data / f"{number}.txt").write_bytes(b"\xff" if number == 3 else caption.encode())
@@ -557,7 +585,8 @@ class Once(Case):
         asked = {"model": "sd_tiny", "data": self.data}
         self.refuses("--from", FROM, "--encode", "once", names=["--encode once", "--cache"], **asked)
         self.refuses("--from", FROM, "--cache", fresh(), names=["--cache", "--encode once"], **asked)
-        self.refuses("--from", FROM, "--encode", "once", "--cache", fresh(), "--crop", "random", names=["--crop random"], **asked)
+        self.refuses("--from", FROM, "--encode", "once", "--cache", fresh(), "--crop", "random",
+                     names=["--crop random"], **asked)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """pulse_train with a model that reads what it has predicted: the same bits on any ranks, with captions and without.
 
-Usage: pulse_train_self_conditioning.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their number and
-the program.
+Usage: pulse_train_self_conditioning.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their
+number and the program.
 """
 
 import json
@@ -27,7 +27,8 @@ class SelfConditioning(Case):
         alone = self.train(*options, "--ranks", 1, sample=2, **MODEL)
         self.assertEqual(self.previews(alone), 2)
         self.assertLess(report(alone)["validation"][-1]["loss"], report(alone)["validation"][0]["loss"])
-        for ranks in ("--ranks 2", "--ranks 4 --placement sequential", "--ranks 2 --recomputation stages", "--ranks 3 --recomputation skips"):
+        for ranks in ("--ranks 2", "--ranks 4 --placement sequential", "--ranks 2 --recomputation stages",
+                      "--ranks 3 --recomputation skips"):
             with self.subTest(ranks):
                 self.same_run(alone, self.train(*options, *ranks.split(), sample=2, **MODEL))
         self.assertGreater(png_size(alone / "samples.png")[0], 8)
@@ -55,7 +56,8 @@ class SelfConditioning(Case):
         for how in ("--ranks 2 --encode bubbles", f"--ranks 3 --placement sequential --encode once --cache {fresh()}"):
             with self.subTest(how):
                 self.same_training(before, self.train(*options, *how.split(), model="sd_self_tiny", data=data))
-        drawn = self.train(*options, "--prompt", "a cat", "--export", fresh(), model="sd_self_tiny", data=data, sample=1)
+        drawn = self.train(*options, "--prompt", "a cat", "--export", fresh(), model="sd_self_tiny", data=data,
+                           sample=1)
         self.assertTrue((drawn / "pictures/0000.png").exists())
 
     @unittest.skipUnless(LAUNCH, "no processes are started here")
@@ -67,13 +69,15 @@ class SelfConditioning(Case):
         self.same_training(threads, out)
 
     def test_wrong_use_is_refused(self):
-        self.refuses("--steps", 1, "--self-conditioning", names=["--self-conditioning", "4 channels and answers with 4"], model="sd_tiny",
-                     data="synthetic")
+        self.refuses("--steps", 1, "--self-conditioning",
+                     names=["--self-conditioning", "4 channels and answers with 4"], model="sd_tiny", data="synthetic")
         self.refuses("--steps", 1, names=["--model", "8 channels and answers with 4", "--self-conditioning"], **MODEL)
-        self.refuses("--steps", 1, *SELF, size=("--microbatch-size", 1, "--microbatches", 3), names=["--self-conditioning", "even"], **MODEL)
+        self.refuses("--steps", 1, *SELF, size=("--microbatch-size", 1, "--microbatches", 3),
+                     names=["--self-conditioning", "even"], **MODEL)
         with_previews = self.train("--steps", 1, *SELF, "--ranks", 2, **MODEL)
         without = self.train("--plan-only", "--ranks", 2, **MODEL)
-        self.refuses("--steps", 1, *SELF, "--plan", without / "plan.json", size=(), names=["plan.json: previews: there are 0"], **MODEL)
+        self.refuses("--steps", 1, *SELF, "--plan", without / "plan.json", size=(),
+                     names=["plan.json: previews: there are 0"], **MODEL)
         self.train("--steps", 1, "--self-conditioning", "--plan", with_previews / "plan.json", size=(), **MODEL)
 
 

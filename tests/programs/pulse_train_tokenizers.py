@@ -1,4 +1,5 @@
-"""pulse_train writes folders with tokenizers that the newest transformers has saved, and the newest diffusers reads them.
+"""pulse_train writes folders with tokenizers that the newest transformers has saved, and the newest diffusers reads
+them.
 
 Usage: pulse_train_tokenizers.py PROGRAM WHEELS [unittest arguments]     (WHEELS: where PyPI's newest packages are)
 Ends with 77 when a package is missing.
@@ -38,13 +39,14 @@ def write_sources():
     tiny_pipeline.write_vocabulary(ROOM / "clip")
     letters = [chr(ord("a") + i) for i in range(26)]
     (ROOM / "bert").mkdir()
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), "red", "photo"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), "red",
+             "photo"]
     (ROOM / "bert/vocab.txt").write_text("\n".join(words) + "\n")
     (ROOM / "t5").mkdir()
     (ROOM / "corpus").write_text("\n".join(TEXTS * 20))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(ROOM / "corpus"), model_prefix=str(ROOM / "t5/spiece"), vocab_size=40, hard_vocab_limit=False, pad_id=0, eos_id=1,
-        unk_id=2, bos_id=-1, minloglevel=2)
+        input=str(ROOM / "corpus"), model_prefix=str(ROOM / "t5/spiece"), vocab_size=40, hard_vocab_limit=False,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
     (ROOM / "t5/tokenizer_config.json").write_text(json.dumps({"extra_ids": 0}))
 
 
@@ -58,7 +60,8 @@ class Tokenizers(Case):
 
     def make(self, model, tokenizer):
         folder = fresh()
-        self.invoke([PROGRAM, "--model", model, "--init", "--steps", 0, "--export", folder, "--tokenizer", tokenizer], 0)
+        self.invoke([PROGRAM, "--model", model, "--init", "--steps", 0, "--export", folder,
+                     "--tokenizer", tokenizer], 0)
         return folder
 
     def same(self, made, given):
@@ -105,7 +108,8 @@ class Tokenizers(Case):
         whole["model"]["dropout"] = 0.1
         (damaged / "tokenizer.json").write_text(json.dumps(whole))
         folder = fresh()
-        self.refuses(raw=[PROGRAM, "--model", "sd_tiny", "--init", "--steps", 0, "--export", folder, "--tokenizer", damaged],
+        self.refuses(raw=[PROGRAM, "--model", "sd_tiny", "--init", "--steps", 0, "--export", folder,
+                          "--tokenizer", damaged],
                      names=["--tokenizer", "tokenizer.json", "model.dropout is 0.1"])
         self.assertFalse(folder.exists())
 

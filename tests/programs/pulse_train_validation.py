@@ -1,4 +1,5 @@
-"""pulse_train judging its weights by what it does not train on: the same numbers on any ranks, and nothing else changes.
+"""pulse_train judging its weights by what it does not train on: the same numbers on any ranks, and nothing else
+changes.
 
 Usage: pulse_train_validation.py PROGRAM [unittest arguments]
 """
@@ -59,7 +60,8 @@ class Losses(Case):
         self.same_training(plain, judged)
         self.assertEqual([one["step"] for one in self.curve(judged)], [0, 2, 4, 5])
         self.assertNotIn("validation", report(plain))
-        self.assertEqual([line for line in lines(judged) if "loss" in line and line["step"] == 5][0]["loss"], report(plain)["loss"][4])
+        self.assertEqual([line for line in lines(judged) if "loss" in line and line["step"] == 5][0]["loss"],
+                         report(plain)["loss"][4])
         # all samples count once, however many a step has
         other = self.train("--steps", 1, "--ranks", 2, "--validate", images, "--validate-times", 1, data=DATA,
                            size=("--microbatch-size", 1, "--microbatches", 5))
@@ -81,7 +83,8 @@ class Losses(Case):
         self.assertEqual([line["step"] for line in lines(out) if "validation_loss" in line], [0, 2, 3, 4, 6])
         self.assertLess(read_json(out / "best.json")["validation_loss"], best["validation_loss"])
         self.refuses("--steps", 7, "--resume", out / "checkpoints", names=["--resume", "held_out 0.03"], **TINY)
-        self.refuses("--steps", 7, "--validate", 0.1, "--resume", out / "checkpoints", names=["--resume", "held_out 0.03"], **TINY)
+        self.refuses("--steps", 7, "--validate", 0.1, "--resume", out / "checkpoints",
+                     names=["--resume", "held_out 0.03"], **TINY)
 
     def test_the_best_checkpoint_stays(self):
         """Of a run whose rate soon ruins it, which another goes on from."""
@@ -108,8 +111,8 @@ class Losses(Case):
         # of a step before, it counts, unless it is of another measure
         for times, found in ((4, 0), (3, best)):
             (again / "best.json").write_text(json.dumps({**unmatched, "step": 0}))
-            self.train("--steps", best, *options, "--validate-times", times, "--resume", again / "checkpoints/step-00000001", out=again,
-                       **TINY)
+            self.train("--steps", best, *options, "--validate-times", times,
+                       "--resume", again / "checkpoints/step-00000001", out=again, **TINY)
             self.assertEqual(read_json(again / "best.json")["step"], found)
 
     def test_the_weights_that_a_run_begins_with_may_be_the_best(self):
@@ -144,12 +147,13 @@ class Pictures(Case):
         cls.folder, cls.data = tiny_pipeline.write_captioned(ROOM, run)
 
     def learn(self, *options, data=None, **more):
-        return self.train("--from", self.folder, "--steps", 3, "--validate-every", 2, *options, model="sd_tiny", data=data or self.data,
-                          **more)
+        return self.train("--from", self.folder, "--steps", 3, "--validate-every", 2, *options, model="sd_tiny",
+                          data=data or self.data, **more)
 
     def test_a_share_is_as_two_folders(self):
         names = sorted(path.stem for path in self.data.glob("*.png"))
-        share = self.learn("--ranks", 2, "--validate", 0.25, "--flip", "yes", "--caption-dropout", 0.4, "--shuffle-tags", 0)
+        share = self.learn("--ranks", 2, "--validate", 0.25, "--flip", "yes", "--caption-dropout", 0.4,
+                           "--shuffle-tags", 0)
         (listing,) = share.glob("data-*.txt")
         trained = {line.split()[-1].split(".")[0] for line in listing.read_text().splitlines()}
         self.assertEqual(len(trained), 3)
@@ -195,17 +199,17 @@ class Pictures(Case):
         best = read_json(run / "best.json")["step"]
         self.assertLess(best, 3)
         folder, out = fresh(), fresh()
-        self.train("--from", self.folder, "--validate-every", 2, *options, "--resume", run / "best", "--steps", 0, "--export", folder,
-                   model="sd_tiny", data=self.data, out=out)
+        self.train("--from", self.folder, "--validate-every", 2, *options, "--resume", run / "best", "--steps", 0,
+                   "--export", folder, model="sd_tiny", data=self.data, out=out)
         self.assertEqual(Safetensors(out / "checkpoint.safetensors").metadata["pulse.step"], str(best))
         self.assertTrue((folder / "unet/diffusion_pytorch_model.safetensors").exists())
         self.assertEqual(read_json(run / "best.json")["step"], best)
 
     def test_wrong_use_is_refused(self):
-        self.refuses("--from", self.folder, "--steps", 3, "--validate", 0.25, "--buckets", 16, model="sd_tiny", data=self.data,
-                     names=["--validate", "--buckets"])
-        self.refuses("--from", self.folder, "--steps", 3, "--validate", ROOM / "nowhere", model="sd_tiny", data=self.data,
-                     names=["--validate", "nowhere"])
+        self.refuses("--from", self.folder, "--steps", 3, "--validate", 0.25, "--buckets", 16, model="sd_tiny",
+                     data=self.data, names=["--validate", "--buckets"])
+        self.refuses("--from", self.folder, "--steps", 3, "--validate", ROOM / "nowhere", model="sd_tiny",
+                     data=self.data, names=["--validate", "nowhere"])
         self.refuses("--from", self.folder, "--steps", 3, "--validate", 0.9, model="sd_tiny", data=self.data,
                      names=["--validate is too great", "none are left"])
 

@@ -21,8 +21,8 @@ def silence(wheels):
 
 
 # CLIP's vocabulary is its 256 bytes, inside a word and at its end, merges, and the two ends of a text.
-MERGES = [("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o</w>"), ("o", "f</w>"), ("r", "e"), ("re", "d</w>"), ("c", "a"),
-          ("ca", "t</w>")]
+MERGES = [("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o</w>"), ("o", "f</w>"), ("r", "e"), ("re", "d</w>"),
+          ("c", "a"), ("ca", "t</w>")]
 
 
 def write_vocabulary(folder):
@@ -37,7 +37,8 @@ def write_vocabulary(folder):
 
 
 def write_captioned(room, run):
-    """A folder of weights that are drawn by run(*options) of pulse_train, and captioned pictures for it, without any package."""
+    """A folder of weights that are drawn by run(*options) of pulse_train, and captioned pictures for it, without any
+    package."""
     tokenizer, folder, data = room / "tokenizer", room / "diffusers", room / "pictures"
     write_vocabulary(tokenizer)
     run("--init", "--steps", 0, "--export", folder, "--tokenizer", tokenizer)
@@ -52,7 +53,8 @@ def write_captioned(room, run):
 def add_shapes(data):
     """Pictures of other shapes beside those of write_captioned."""
     source = random.Random(3)
-    shapes = ((40, 10), (20, 20), (22, 20), (10, 44), (41, 11), (19, 20), (30, 31), (12, 40), (20, 22), (44, 12), (21, 20))
+    shapes = ((40, 10), (20, 20), (22, 20), (10, 44), (41, 11), (19, 20), (30, 31), (12, 40), (20, 22), (44, 12),
+              (21, 20))
     for index, (width, height) in enumerate(shapes):
         write_png(data / f"shape{index}.png", width, source.randbytes(3 * width * height))
         (data / f"shape{index}.txt").write_text(f"a red cat of {index % 3}")
@@ -93,7 +95,8 @@ def autoencoder():
 def text_config(**options):
     from transformers import CLIPTextConfig
 
-    return CLIPTextConfig(vocab_size=640, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=7, **options)
+    return CLIPTextConfig(vocab_size=640, intermediate_size=48, num_hidden_layers=2,
+                          max_position_embeddings=7, **options)
 
 
 def write(folder, seed=14, **scheduling):
@@ -106,8 +109,9 @@ def write(folder, seed=14, **scheduling):
     vae = autoencoder()
     text = CLIPTextModel(text_config(hidden_size=24, num_attention_heads=3))
     pipeline = StableDiffusionPipeline(
-        vae=vae, text_encoder=text, tokenizer=write_tokenizer(folder.parent / (folder.name + ".tokenizer")), unet=unet(),
-        scheduler=scheduler(**scheduling), safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+        vae=vae, text_encoder=text, tokenizer=write_tokenizer(folder.parent / (folder.name + ".tokenizer")),
+        unet=unet(), scheduler=scheduler(**scheduling), safety_checker=None, feature_extractor=None,
+        requires_safety_checker=False)
     pipeline.save_pretrained(folder)
     return pipeline
 
@@ -122,13 +126,14 @@ def write_sdxl(folder, seed=15, **scheduling):
     backbone = UNet2DConditionModel(
         sample_size=8, in_channels=4, out_channels=4, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        transformer_layers_per_block=(1, 2), cross_attention_dim=24, attention_head_dim=(1, 2), use_linear_projection=True,
-        addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=12 + 6 * 8)
+        transformer_layers_per_block=(1, 2), cross_attention_dim=24, attention_head_dim=(1, 2),
+        use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=12 + 6 * 8)
     tokenizers = [write_tokenizer(folder.parent / (folder.name + name), **options)
                   for name, options in ((".tokenizer", {}), (".tokenizer_2", {"pad_token": "!"}))]
     pipeline = StableDiffusionXLPipeline(
-        vae=autoencoder(), unet=backbone, scheduler=scheduler(**scheduling), tokenizer=tokenizers[0], tokenizer_2=tokenizers[1],
-        text_encoder=CLIPTextModel(text_config(hidden_size=8, num_attention_heads=2)),
+        vae=autoencoder(), unet=backbone, scheduler=scheduler(**scheduling), tokenizer=tokenizers[0],
+        tokenizer_2=tokenizers[1], text_encoder=CLIPTextModel(text_config(hidden_size=8, num_attention_heads=2)),
         text_encoder_2=CLIPTextModelWithProjection(
             text_config(hidden_size=16, num_attention_heads=2, projection_dim=12, eos_token_id=2)),
         add_watermarker=False)
@@ -146,16 +151,17 @@ def write_hunyuan_texts(folder, corpus, seed=16):
     files = folder.parent / (folder.name + ".vocabularies")
     (files / "t5").mkdir(parents=True)
     letters = [chr(ord("a") + i) for i in range(26)]
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), "red", "photo"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), "red",
+             "photo"]
     (files / "vocab.txt").write_text("\n".join(words) + "\n")
     (files / "corpus").write_text("\n".join(corpus))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(files / "corpus"), model_prefix=str(files / "t5/spiece"), vocab_size=40, hard_vocab_limit=False, pad_id=0, eos_id=1,
-        unk_id=2, bos_id=-1, minloglevel=2)
+        input=str(files / "corpus"), model_prefix=str(files / "t5/spiece"), vocab_size=40, hard_vocab_limit=False,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
     texts = [
         (BertTokenizer(str(files / "vocab.txt"), model_max_length=5),
-         BertModel(BertConfig(vocab_size=64, hidden_size=12, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-                              max_position_embeddings=8)).eval()),
+         BertModel(BertConfig(vocab_size=64, hidden_size=12, intermediate_size=24, num_hidden_layers=2,
+                              num_attention_heads=2, max_position_embeddings=8)).eval()),
         (T5Tokenizer.from_pretrained(files / "t5", extra_ids=0, legacy=True, model_max_length=6),
          T5EncoderModel(T5Config(vocab_size=128, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2,
                                  feed_forward_proj="gated-gelu")).eval())]

@@ -136,8 +136,8 @@ def compared(jobs):
         left = [stage.submod.skips for stage in made.stages]
         rows.append((failed, sum(len(one.tensors) + len(one.gradients) for one in left), reports.sent(made)))
         if dist.get_rank() == 0:
-            print(f"{name}, {precision}, {plan.pipeline_degree} x {plan.data_degree}, {plan.microbatches} microbatches, {chosen}: "
-                  f"{said[0]}", file=sys.stderr, flush=True)
+            print(f"{name}, {precision}, {plan.pipeline_degree} x {plan.data_degree}, "
+                  f"{plan.microbatches} microbatches, {chosen}: {said[0]}", file=sys.stderr, flush=True)
     return rows
 
 

@@ -1,4 +1,5 @@
-"""The example that trains on a folder of pictures leaves what pulse_train leaves: on threads, and on processes of MPI or of NCCL.
+"""The example that trains on a folder of pictures leaves what pulse_train leaves: on threads, and on processes of MPI
+or of NCCL.
 
 Usage: train_on_pictures.py PULSE_TRAIN MODEL PROGRAM [MPIRUN flags... | nccl | buckets]
 """
@@ -38,14 +39,15 @@ if IN_BUCKETS:
 def example(*arguments):
     """Exit status and output of all ranks, and what they say of errors."""
     def started(launcher, **environment):
-        return subprocess.Popen([str(word) for word in (*launcher, PROGRAM, *arguments)], text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env=os.environ | environment)
+        return subprocess.Popen([str(word) for word in (*launcher, PROGRAM, *arguments)], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | environment)
 
     if ON_NCCL: # which is emulated
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             store = f"127.0.0.1:{probe.getsockname()[1]}"
-        ranks = [started((), PULSE_RANK=str(rank), PULSE_WORLD_SIZE="2", PULSE_STORE=store, PULSE_EMULATED_NCCL=str(ROOM))
+        ranks = [started((), PULSE_RANK=str(rank), PULSE_WORLD_SIZE="2", PULSE_STORE=store,
+                         PULSE_EMULATED_NCCL=str(ROOM))
                  for rank in range(2)]
     else:
         ranks = [started(() if IN_BUCKETS else LAUNCH)]
@@ -63,12 +65,14 @@ class TrainOnPictures(unittest.TestCase):
         self.assertEqual(len(list((out / "checkpoints").iterdir())), 1)
         if not LAUNCH: # the others encode before each step, or into a cache
             self.assertRegex(said, r"device .* frozen .* peak")
-        pipeline, replicas, microbatches, size = re.search(r"plan: P(\d+) D(\d+) [^,]+, (\d+) x (\d+) samples", said).groups()
+        planned = re.search(r"plan: P(\d+) D(\d+) [^,]+, (\d+) x (\d+) samples", said)
+        pipeline, replicas, microbatches, size = planned.groups()
         run = ROOM / "run"
         buckets = ("--buckets", "28:4") if IN_BUCKETS else ()
         pulse_train("--from", FOLDER, "--data", DATA, *buckets, "--steps", steps, "--ranks", 2, "--replicas", replicas,
                     "--microbatches", microbatches, "--microbatch-size", size, "--caption-dropout", 0.1, "--lr", 1e-4,
-                    "--warmup", 0, "--encode", "each-step", "--out", run, "--export", ROOM / "exported", "--export-of", "weights")
+                    "--warmup", 0, "--encode", "each-step", "--out", run, "--export", ROOM / "exported",
+                    "--export-of", "weights")
         losses = json.loads((run / "report.json").read_text())["loss"]
         made = [float(loss) for loss in re.findall(r"step \d+  loss (.+)", said)]
         weights = pathlib.Path("unet", "diffusion_pytorch_model.safetensors")
@@ -91,8 +95,10 @@ class TrainOnPictures(unittest.TestCase):
         (full / "model").mkdir(parents=True)
         (full / "model" / "letter").write_text("from a friend")
         room = f"{ROOM / 'refused'}/" # as a shell completes it
-        for culprit, *arguments in (("networks: ", ROOM / "tokenizer", DATA, 1, room), ("data: ", FOLDER, ROOM / "none", 1, room),
-                                    ("STEPS", FOLDER, DATA, "none", room), (str(full / "model"), FOLDER, DATA, 1, full)):
+        for culprit, *arguments in (("networks: ", ROOM / "tokenizer", DATA, 1, room),
+                                    ("data: ", FOLDER, ROOM / "none", 1, room),
+                                    ("STEPS", FOLDER, DATA, "none", room),
+                                    (str(full / "model"), FOLDER, DATA, 1, full)):
             with self.subTest(culprit=culprit):
                 code, _, errors = example(*arguments)
                 if not LAUNCH or ON_NCCL or IN_BUCKETS: # mpirun has a status of its own

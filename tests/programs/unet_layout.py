@@ -8,7 +8,8 @@ FLOAT = 4
 
 
 class Layout:
-    """`layers`: names in order; `outputs`: floats of a sample after each; `skips`: (from, to, floats); `weights`: shapes."""
+    """`layers`: names in order; `outputs`: floats of a sample after each; `skips`: (from, to, floats); `weights`:
+    shapes."""
 
     def __init__(self):
         self.layers, self.outputs, self.skips, self.weights = [], [], [], {}

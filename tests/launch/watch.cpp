@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -36,8 +35,6 @@ std::string hear(const watch& seen, std::chrono::milliseconds most) {
     return *seen.failure() + " | " + std::to_string(seen.failed_rank());
 }
 
-const std::string closed_after = "closed after ";
-
 /// Ranks that are processes under a watch. `act` is what one of them does; the others hear.
 std::vector<std::string> watched(
     int ranks, int bad, const std::function<void(watch&)>& act, deadline::duration timeout,
@@ -57,10 +54,7 @@ std::vector<std::string> watched(
             act(seen);
             return "acted";
         }
-        const std::string heard = hear(seen, 15s);
-        const auto start = std::chrono::steady_clock::now();
-        seen.close();
-        return closed_after + std::to_string(seconds_since(start)) + " s: " + heard;
+        return hear(seen, 15s);
     });
     char one{};
     if (launch::detail::wait_ready(ready[0], POLLIN, deadline{15s}) && ::read(ready[0], &one, 1) == 1) {
@@ -111,14 +105,6 @@ TEST_CASE("a rank that is stopped is reported within the timeout, whichever it i
         check_survivors(said, bad, "has given no sign of life for ");
         CHECK(heard > 1.0);
         CHECK(heard < 10.0);
-        // whoever hears nothing of a rank does not wait a second for its goodbye
-        if (bad != 0) { continue; }
-        double least = 10.0;
-        for (const std::string& one : {said[1], said[2]}) {
-            REQUIRE(one.starts_with(closed_after));
-            least = std::min(least, std::stod(one.substr(closed_after.size())));
-        }
-        CHECK(least < 0.9);
     }
 }
 

@@ -2,7 +2,7 @@
 //
 // error-1: pulse: a conditioning module needs 'static constexpr pulse::label name', not empty
 // error-2: pulse: a conditioning module needs 'using output = pulse::shape<...>'
-// error-3: pulse: a conditioning module needs 'static constexpr auto parameters()' giving std::array<pulse::parameter
+// error-3: conditioning module needs 'static constexpr auto parameters()' giving std::array<pulse::parameter, K>
 // error-4: pulse: a conditioning module needs 'static constexpr double forward_flops()', not negative
 // error-5: pulse: a conditioning module needs 'static constexpr std::int64_t saved_elements', not negative
 // error-6: pulse: a conditioning module needs 'static constexpr std::int64_t workspace_elements', not negative

@@ -295,7 +295,7 @@ class Ends(Case):
 
     def test_a_silent_rank_ends_all(self):
         out = fresh()
-        child = start("--checkpoint-every", 1, "--timeout", 6, out=out, steps=1000000)
+        child = start("--checkpoint-every", 1, "--timeout", 12, out=out, steps=1000000)
         self.first_checkpoint(child, out)
         victim = max(processes_of(child, PROGRAM))
         os.kill(victim, signal.SIGSTOP)

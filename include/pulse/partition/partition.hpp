@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -56,11 +55,6 @@ struct stage_recomputation {
     constexpr stage_recomputation(recomputation of = recomputation::none) : kind{of} {}
     constexpr explicit stage_recomputation(std::vector<char> of) :
         kind{recomputation::selective}, stages{std::move(of)} {}
-    /// Of the stages whose flag is set; none, where no flag is.
-    [[nodiscard]] static constexpr stage_recomputation of(std::vector<char> flags) {
-        const bool some = std::find(flags.begin(), flags.end(), 1) != flags.end();
-        return some ? stage_recomputation{std::move(flags)} : stage_recomputation{};
-    }
 
     /// Whether stage s runs its forward again right before its backward.
     [[nodiscard]] constexpr bool is_whole(int s) const noexcept {

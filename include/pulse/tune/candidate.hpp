@@ -111,10 +111,11 @@ struct candidate_options {
         text += c.split_backward ? ", split" : ", unsplit";
         if (c.kind != placement::folded) { text += c.routing == skip_routing::relayed ? ", relayed" : ", direct"; }
     }
-    if (c.recompute != recomputation::none) { text += ", recompute " + std::string{name_of(c.recompute.kind)}; }
-    if (const auto& flags = c.recompute.stages; !flags.empty()) {
-        const auto whole = std::count_if(flags.begin(), flags.end(), [](char flag) { return flag != 0; });
-        text += " (" + std::to_string(whole) + " of " + std::to_string(flags.size()) + " stages)";
+    const auto& flags = c.recompute.stages;
+    const auto whole = std::count_if(flags.begin(), flags.end(), [](char flag) { return flag != 0; });
+    if (c.recompute != recomputation::none && (flags.empty() || whole > 0)) {
+        text += ", recompute " + std::string{name_of(c.recompute.kind)};
+        if (whole > 0) { text += " (" + std::to_string(whole) + " of " + std::to_string(flags.size()) + " stages)"; }
     }
     if (c.pipeline_degree > 1 && c.data_degree > 1) { text += ", " + std::string{name_of(c.layout)}; }
     if (c.sharded_optimizer) { text += ", sharded optimizer"; }

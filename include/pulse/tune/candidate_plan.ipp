@@ -195,7 +195,7 @@ template <class OrderOf>
                                                                const list_options& list) {
     const std::size_t stages = prepared.cut.stages.size();
     const auto evaluate = [&](const std::vector<char>& flags, int attempts = 9) {
-        c.recompute = stage_recomputation::of(flags);
+        c.recompute = stage_recomputation{flags};
         return evaluate_chosen(costs, c, recomputing(costs, c, prepared), list, attempts);
     };
     evaluated_candidate none{};

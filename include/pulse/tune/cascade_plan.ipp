@@ -143,7 +143,7 @@ inline void require_cascade(const tune_candidate& c) {
                                                     const candidate_options& options) {
     const auto stages = static_cast<std::size_t>(4 * c.pipeline_degree);
     const auto with = [&](const std::vector<char>& flags, const schedule* order = nullptr) {
-        c.recompute = stage_recomputation::of(flags);
+        c.recompute = stage_recomputation{flags};
         return plan_cascade_in(world, first, second, c, machine, options, order);
     };
     try {

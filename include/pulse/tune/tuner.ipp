@@ -207,7 +207,8 @@ private:
             needs_[i] = peak_of(found);
             if (found.room_bytes.empty()) { unlimited_[i] = 1; }
             if (c.recompute != found.planned.recompute) {
-                if (found.planned.recompute == recomputation::none && without_recomputation(c)) {
+                const auto& flags = found.planned.recompute.stages;
+                if (std::count(flags.begin(), flags.end(), 0) == std::ssize(flags) && without_recomputation(c)) {
                     row.verdict = tune_verdict::same;
                     row.reason = "same: recomputing no stage is the fastest";
                     return;

@@ -134,9 +134,9 @@ struct convolution {
                 windows(at, [&](std::int64_t ky, std::int64_t kx, std::int64_t iy, std::int64_t ix) {
                     const double* factor = weights.data() + (ky * w.dims[3] + kx) * w.dims[1] * channels;
                     const double* from = from_x.data() + x.offset({at[0], 0, iy, ix});
-                    for (std::int64_t c = 0; c != w.dims[1]; ++c, from += x.strides[1], factor += channels) {
-                        const double value = *from;
-                        for (std::int64_t k = 0; k != channels; ++k) { sum[k] += value * factor[k]; }
+                    for (std::int64_t c = 0; c != w.dims[1]; ++c) {
+                        const double value = from[c * x.strides[1]];
+                        for (std::int64_t k = 0; k != channels; ++k) { sum[k] += value * factor[c * channels + k]; }
                     }
                 });
                 for (std::int64_t k = 0; k != channels; ++k) {
@@ -154,9 +154,7 @@ struct convolution {
                     const std::int64_t w_at = w.offset({at[1], 0, ky, kx});
                     double* sum = sums.data() + (to_x ? x_at : w_at);
                     const double* factor = to_x ? from_w.data() + w_at : from_x.data() + x_at;
-                    for (std::int64_t c = 0; c != w.dims[1]; ++c, sum += to_step, factor += step) {
-                        *sum += dy * *factor;
-                    }
+                    for (std::int64_t c = 0; c != w.dims[1]; ++c) { sum[c * to_step] += dy * factor[c * step]; }
                 });
             });
         }

@@ -1,7 +1,7 @@
-"""Has clang read what only g++ compiles in a build, with its warnings as errors. clang_sources.py CLANG COMPILE_COMMANDS
+"""Has clang read what only g++ compiles in a build, warnings as errors: clang_sources.py CLANG COMPILE_COMMANDS
 
-These are the programs of examples. Models are left out but for those of the host, for they are the same templates, and so
-is what is CUDA's: clang 14 has no std::source_location.
+These are the programs of examples. Models are left out but for those of the host, for they are the same templates, and
+so is what is CUDA's: clang 14 has no std::source_location.
 """
 
 import json

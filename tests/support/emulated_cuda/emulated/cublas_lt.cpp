@@ -20,6 +20,7 @@ namespace {
 std::array<std::int64_t, 2> executions{};
 std::int64_t calls = 0;
 bool bias_gradients = true;
+bool batches = true;
 std::uint32_t bias_alignment = 0;
 
 constexpr std::uint64_t algorithm_mark = 0x656d756c61746564U;
@@ -30,8 +31,22 @@ struct matrix {
     std::int64_t rows{};
     std::int64_t columns{};
     std::int64_t stride{};
+    std::int32_t batch{1};
+    std::int64_t batch_stride{}; ///< elements
 
-    [[nodiscard]] std::int64_t bytes() const { return rows * columns * (type == CUDA_R_32F ? 4 : 2); }
+    [[nodiscard]] std::int64_t element_bytes() const { return type == CUDA_R_32F ? 4 : 2; }
+    /// Of a batch; a matrix that all of it share counts once.
+    [[nodiscard]] std::int64_t bytes() const {
+        return (batch_stride == 0 ? 1 : batch) * rows * columns * element_bytes();
+    }
+    /// Whether all of a batch are aligned to 16 bytes where the first one is.
+    [[nodiscard]] bool keeps_alignment() const { return batch == 1 || batch_stride * element_bytes() % 16 == 0; }
+    /// Whether an element is of two of a batch, one of which would lie in whole columns of the other.
+    [[nodiscard]] bool overlaps() const {
+        const bool one_by_one = batch_stride >= (columns - 1) * stride + rows;
+        const bool interleaved = batch_stride >= rows && (batch - 1) * batch_stride + rows <= stride;
+        return batch > 1 && !one_by_one && !interleaved;
+    }
 };
 struct description {
     cublasComputeType_t compute{};
@@ -69,6 +84,12 @@ cublasStatus_t judge(const description& op, const matrix& a, const matrix& b, co
         (turn_b ? b.columns : b.rows) != depth || c.rows != d.rows || c.columns != d.columns || c.stride != d.stride) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    if (a.batch != d.batch || b.batch != d.batch || c.batch != d.batch || c.batch_stride != d.batch_stride ||
+        d.overlaps()) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    // whose vectors would need distances, too
+    if (d.batch > 1 && (!batches || op.epilogue != CUBLASLT_EPILOGUE_DEFAULT)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
     if (op.epilogue == CUBLASLT_EPILOGUE_BIAS) {
         if (op.has_bias_type && op.bias_type != a.type && op.bias_type != d.type) {
             return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -123,6 +144,11 @@ void multiply(const description& op, double alpha, const void* a, const matrix& 
     }
 }
 
+/// Matrix i of a batch that begins at `first`.
+const void* place(const matrix& of, const void* first, std::int32_t i) {
+    return static_cast<const std::byte*>(first) + i * of.batch_stride * of.element_bytes();
+}
+
 template <class T>
 bool take(T& into, const void* from, std::size_t bytes) {
     if (bytes != sizeof(T)) { return false; }
@@ -135,6 +161,7 @@ bool take(T& into, const void* from, std::size_t bytes) {
 std::int64_t executed(int algorithm) { return executions.at(static_cast<std::size_t>(algorithm)); }
 std::int64_t heuristic_calls() { return calls; }
 void set_bias_gradients_supported(bool supported) { bias_gradients = supported; }
+void set_batches_supported(bool supported) { batches = supported; }
 void set_bias_alignment(int bytes) { bias_alignment = static_cast<std::uint32_t>(bytes); }
 
 } // namespace emulated_cuda::cublas_lt
@@ -173,6 +200,23 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     delete reinterpret_cast<matrix*>(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t name,
+                                                const void* from, std::size_t bytes) {
+    auto& one = *reinterpret_cast<matrix*>(layout);
+    matrix set = one;
+    bool taken = false;
+    switch (name) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: taken = take(set.batch, from, bytes) && set.batch > 0; break;
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        taken = take(set.batch_stride, from, bytes) && set.batch_stride >= 0;
+        break;
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (!taken) { return CUBLAS_STATUS_INVALID_VALUE; }
+    one = set;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -243,7 +287,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (of(d).epilogue == CUBLASLT_EPILOGUE_BIAS && w.alignment[3] < bias_alignment) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    bool aligned = true;
+    bool aligned = of(a).keeps_alignment() && of(b).keeps_alignment() && of(to).keeps_alignment();
     for (const std::uint32_t bytes : w.alignment) { aligned = aligned && bytes >= 16; }
     // the one with a workspace comes first where it may, so that workspaces are tried
     for (const std::uint64_t algorithm : {std::uint64_t{1}, std::uint64_t{0}}) {
@@ -287,6 +331,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
         for (const void* pointer : {a, b, c, static_cast<const void*>(to)}) {
             if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) { return CUBLAS_STATUS_NOT_SUPPORTED; }
         }
+        if (!of(la).keeps_alignment() || !of(lb).keeps_alignment() || !of(ld).keeps_alignment()) {
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+        }
         if (bytes < workspace_of_algorithm_1 || workspace == nullptr) { return CUBLAS_STATUS_INVALID_VALUE; }
     }
     const auto scale = static_cast<double>(*static_cast<const float*>(alpha));
@@ -297,13 +344,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
                 static_cast<float*>(workspace)[i] = std::numeric_limits<float>::quiet_NaN();
             }
         }
-        multiply(op, scale, a, ma, b, mb, keep, c, to, md);
+        for (std::int32_t i = 0; i != md.batch; ++i) {
+            multiply(op, scale, place(ma, a, i), ma, place(mb, b, i), mb, keep, place(md, c, i),
+                     const_cast<void*>(place(md, to, i)), md);
+        }
         ++executions[works ? 1 : 0];
     };
     const std::int64_t depth = op.transpose_a == CUBLAS_OP_T ? of(la).rows : of(la).columns;
     const emulated_cuda::work what{.call = "product",
                                    .bytes = of(la).bytes() + of(lb).bytes() + (keep == 0.0 ? 1 : 2) * of(ld).bytes(),
-                                   .flops = 2 * of(ld).rows * of(ld).columns * depth};
+                                   .flops = 2 * of(ld).batch * of(ld).rows * of(ld).columns * depth};
     const cudaError_t put = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, stream, body, what);
     return put == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

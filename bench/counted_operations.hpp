@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/linear_batch.hpp>
 
 #include "counted_work.hpp"
 #include "device_operations.cuh"
@@ -122,6 +123,28 @@ public:
                   flops(s, rows), {1, scalars(rows * s.in_features + y + weights(s))});
         if (dbias != nullptr) { torch(work_kind::column_sums, 1.5, scalars(y)); }
         device_operations::linear_backward_weight(s, rows, x, dy, dw, dbias);
+    }
+
+    /// torch makes each product on its own.
+    void linear_batch(const pulse::linear_batch_shape& s, i64 rows, const T* x, const T* w, T* y, into how) {
+        const i64 in_size = rows * s.each.in_features;
+        const i64 out_size = rows * s.each.out_features;
+        const int times = how == into::add ? 2 : 1;
+        const auto here = begin(work_kind::product_forward,
+                                {in(x, in_size), in(w, s.count * weights(s.each)), out(y, s.count * out_size, how)},
+                                s.count * flops(s.each, rows),
+                                {double(s.count), s.count * scalars(in_size + weights(s.each) + times * out_size)});
+        device_operations::linear_batch(s, rows, x, w, y, how);
+    }
+    void linear_batch_backward_weight(const pulse::linear_batch_shape& s, i64 rows, const T* x, const T* dy,
+                                      float* dw) {
+        const i64 in_size = rows * s.each.in_features;
+        const i64 out_size = rows * s.each.out_features;
+        const auto here = begin(work_kind::product_wgrad,
+                                {in(x, in_size), in(dy, s.count * out_size), gradient(dw, s.count * weights(s.each))},
+                                s.count * flops(s.each, rows),
+                                {double(s.count), s.count * scalars(in_size + out_size + weights(s.each))});
+        device_operations::linear_batch_backward_weight(s, rows, x, dy, dw);
     }
 
     void group_norm(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
@@ -324,6 +347,6 @@ private:
     work_counter& counter_;
     bool backward_{};
 };
-static_assert(pulse::backend<counted_operations>);
+static_assert(pulse::batches_linear<counted_operations>);
 
 } // namespace pulse_bench

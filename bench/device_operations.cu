@@ -60,6 +60,14 @@ void device_operations::linear_backward_weight(const pulse::linear_shape& s, std
                                                float* dweight, float* dbias) {
     math_->linear_backward_weight(s, rows, x, dy, dweight, dbias);
 }
+void device_operations::linear_batch(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x, const T* weight,
+                                     T* y, into how) {
+    math_->linear_batch(s, rows, x, weight, y, how);
+}
+void device_operations::linear_batch_backward_weight(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x,
+                                                     const T* dy, float* dweight) {
+    math_->linear_batch_backward_weight(s, rows, x, dy, dweight);
+}
 void device_operations::group_norm(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb,
                                    const T* gamma, const T* beta, T* y, float* statistics) {
     math_->group_norm(s, batch, xa, xb, gamma, beta, y, statistics);

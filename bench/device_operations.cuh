@@ -9,6 +9,7 @@
 
 #include <pulse/cuda/memory_space.cuh>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/linear_batch.hpp>
 
 namespace pulse_bench {
 
@@ -65,6 +66,10 @@ public:
                                into how);
     void linear_backward_weight(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* dy,
                                 float* dweight, float* dbias);
+    void linear_batch(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x, const T* weight, T* y,
+                      into how);
+    void linear_batch_backward_weight(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x, const T* dy,
+                                      float* dweight);
     void group_norm(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                     const T* beta, T* y, float* statistics);
     void group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
@@ -120,6 +125,6 @@ private:
     struct kernels;
     std::unique_ptr<kernels> math_;
 };
-static_assert(pulse::backend<device_operations>);
+static_assert(pulse::backend<device_operations> && pulse::batches_linear<device_operations>);
 
 } // namespace pulse_bench

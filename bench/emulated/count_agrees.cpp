@@ -111,6 +111,30 @@ void check_convolution() {
           2 * all + 10 * static_cast<double>(w_size));
 }
 
+void check_projections() {
+    constexpr std::int64_t rows = 96;
+    constexpr pulse::linear_batch_shape s{{64, 32}, 3, 64 * 32, rows * 32};
+    const auto book = book_of([&](auto& math) {
+        const memory<scalar> x(rows * 64), w(3 * 64 * 32);
+        memory<scalar> y(3 * rows * 32);
+        memory<float> dw(3 * 64 * 32);
+        math.linear_batch(s, rows, x.data(), w.data(), y.data(), pulse::into::write);
+        math.linear_batch_backward_weight(s, rows, x.data(), y.data(), dw.data());
+    });
+    // the input once; gradients in float, read and written
+    constexpr double scalars = rows * 64 + 3 * rows * 32;
+    constexpr double weights = 3 * 64 * 32;
+    check("projections of an input", bytes_of(book, work_kind::product_forward), 2 * (scalars + weights));
+    check("projections wgrad", bytes_of(book, work_kind::product_wgrad), 2 * scalars + 8 * weights);
+    for (const work_kind kind : {work_kind::product_forward, work_kind::product_wgrad}) {
+        check("kernels of three", book.of(party::pulse, kind).kernels, 1);
+        check("at least", book.of(party::least, kind).kernels, 1);
+        check("in torch", book.of(party::torch, kind).kernels, 3);
+        check("FLOP of three", book.of(party::pulse, kind).flops, 3 * 2.0 * rows * 64 * 32);
+        check("in torch", book.of(party::torch, kind).flops, 3 * 2.0 * rows * 64 * 32);
+    }
+}
+
 } // namespace
 
 int main() {
@@ -123,5 +147,6 @@ int main() {
     check_norm();
     check_attention();
     check_convolution();
+    check_projections();
     return failed == 0 && run > 0 ? 0 : 1;
 }

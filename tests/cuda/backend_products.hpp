@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/nn/linear_batch.hpp>
+
 #include <backend_trial.hpp>
 #include <drawn_shapes.hpp>
 
@@ -138,6 +140,52 @@ void check_products(unsigned seed, int rounds, const cuda::engine_options& optio
     }
 }
 
+/// Linear layers of one input, whose weights have `gap` elements between them.
+template <class P>
+void check_batches(unsigned seed, int rounds, const cuda::engine_options& options = {}) {
+    using T = typename P::scalar;
+    backend_trial<P> trial{seed, options};
+    source& draw = trial.draw;
+    for (int round = 0; round != rounds; ++round) {
+        const bool odd = round % 3 == 2; // else distances are multiples of 16 bytes
+        const int step = odd ? 1 : 8;
+        const linear_shape s{step * draw.between(1, 5), step * draw.between(1, 5)};
+        const std::int64_t rows = draw.between(1, 50);
+        const std::int64_t gap = step * draw.between(0, 2);
+        const int count = draw.between(2, 3);
+        const int offset = draw.between(0, 3);
+        CAPTURE(s.in_features);
+        CAPTURE(s.out_features);
+        CAPTURE(rows);
+        CAPTURE(gap);
+        CAPTURE(count);
+        CAPTURE(offset);
+        const std::int64_t weights = std::int64_t{s.in_features} * s.out_features + gap;
+        const std::int64_t results = rows * s.out_features;
+        const auto x = draw.normal<T>(rows * s.in_features);
+        const auto w = draw.normal<T>(3 * weights);
+        const auto dy = draw.normal<T>(3 * results);
+        trial.template check_sums<T>(
+            {x, w}, count * results, false, sum_error<P>(s.in_features + 2), offset,
+            [&](auto& on, const auto& in, auto* y) {
+                if (count == 2) {
+                    return pulse::nn::linear_batch(on, s, rows, in[0], {{in[1], y}, {in[1] + weights, y + results}});
+                }
+                pulse::nn::linear_batch(
+                    on, s, rows, in[0],
+                    {{in[1], y}, {in[1] + weights, y + results}, {in[1] + 2 * weights, y + 2 * results}});
+            });
+        trial.template check_sums<float>(
+            {x, dy}, 3 * weights, true, sum_error<P>(rows + 1), offset, [&](auto& on, const auto& in, auto* dw) {
+                for (int twice = 0; twice != 2; ++twice) {
+                    pulse::nn::linear_batch_backward_weight(
+                        on, s, rows, in[0],
+                        {{dw, in[1]}, {dw + weights, in[1] + results}, {dw + 2 * weights, in[1] + 2 * results}});
+                }
+            });
+    }
+}
+
 /// Gradients of 27 rows of a weight, added to so many of its channels from one on.
 template <class T>
 void check_gradient(source& draw, int all, int first, int channels, int offset) {
@@ -189,6 +237,13 @@ TEST_CASE("backend: linear layers of every kind are what the reference means") {
     check_products<cuda::fp32>(24, 12);
 }
 
+TEST_CASE("backend: linear layers of one input are at once what the reference makes of each") {
+    check_batches<cuda::bf16>(41, 9);
+    check_batches<cuda::fp16>(42, 6);
+    check_batches<cuda::tf32>(43, 6);
+    check_batches<cuda::fp32>(44, 9);
+}
+
 TEST_CASE("backend: what is chosen by timing computes the same") {
     cuda::engine_options options;
     options.store = cuda::engine_store{};
@@ -196,4 +251,5 @@ TEST_CASE("backend: what is chosen by timing computes the same") {
     check_convolutions<cuda::bf16>(timed_bf16_convolutions, options);
     check_convolutions<cuda::fp32>(timed_fp32_convolutions, options);
     check_products<cuda::bf16>(33, 2, options);
+    check_batches<cuda::bf16>(34, 3, options);
 }

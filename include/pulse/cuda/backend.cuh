@@ -35,11 +35,13 @@
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
+#include <pulse/cuda/shape_checks.cuh>
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/wide_attention.cuh>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/linear_batch.hpp>
 #include <pulse/runtime/picture_backend.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
@@ -95,52 +97,61 @@ public:
     void synchronize() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
 
     void conv2d(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
-        check_convolution("conv2d", s, batch);
+        detail::check_convolution("conv2d", s, batch);
         convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, how);
     }
     void conv2d_backward_input(const conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how) {
-        check_convolution("conv2d_backward_input", s, batch);
+        detail::check_convolution("conv2d_backward_input", s, batch);
         convolve_back(s, {0, s.in_channels}, batch, dy, weight, dx, how);
     }
     void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy, float* dweight,
                                 float* dbias) {
-        check_convolution("conv2d_backward_weight", s, batch);
+        detail::check_convolution("conv2d_backward_weight", s, batch);
         convolve_weight(s, {0, s.in_channels}, batch, x, dy, dweight, dbias);
     }
 
     void conv2d_pair(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb, const T* weight,
                      const T* bias, T* y, into how) {
-        check_pair("conv2d_pair", s, second, batch);
+        detail::check_pair("conv2d_pair", s, second, batch);
         convolve(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, weight, bias, y, how);
         if (second != 0) { convolve(part(s, second), rest(s, second), batch, xb, weight, nullptr, y, into::add); }
     }
     /// `how` holds for both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch, const T* dy, const T* weight, T* dxa,
                                     T* dxb, into how) {
-        check_pair("conv2d_pair_backward_input", s, second, batch);
+        detail::check_pair("conv2d_pair_backward_input", s, second, batch);
         convolve_back(part(s, s.in_channels - second), {0, s.in_channels}, batch, dy, weight, dxa, how);
         if (second != 0) { convolve_back(part(s, second), rest(s, second), batch, dy, weight, dxb, how); }
     }
     void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
                                      const T* dy, float* dweight, float* dbias) {
-        check_pair("conv2d_pair_backward_weight", s, second, batch);
+        detail::check_pair("conv2d_pair_backward_weight", s, second, batch);
         convolve_weight(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, dy, dweight, dbias);
         if (second != 0) { convolve_weight(part(s, second), rest(s, second), batch, xb, dy, dweight, nullptr); }
     }
 
     void linear(const linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
-        check_linear("linear", s, rows);
+        detail::check_linear("linear", s, rows);
         products_.forward(on_, scratch_, s, s.in_features, rows, x, weight, bias, y, how);
     }
     void linear_backward_input(const linear_shape& s, std::int64_t rows, const T* dy, const T* weight, T* dx,
                                into how) {
-        check_linear("linear_backward_input", s, rows);
+        detail::check_linear("linear_backward_input", s, rows);
         products_.backward_input(on_, scratch_, s, s.in_features, rows, dy, weight, dx, how);
     }
     void linear_backward_weight(const linear_shape& s, std::int64_t rows, const T* x, const T* dy, float* dweight,
                                 float* dbias) {
-        check_linear("linear_backward_weight", s, rows);
+        detail::check_linear("linear_backward_weight", s, rows);
         products_.backward_weight(on_, scratch_, s, s.in_features, rows, x, dy, dweight, dbias);
+    }
+    void linear_batch(const linear_batch_shape& s, std::int64_t rows, const T* x, const T* weight, T* y, into how) {
+        detail::check_linear("linear_batch", s, rows);
+        products_.forward(on_, scratch_, s, rows, x, weight, y, how);
+    }
+    void linear_batch_backward_weight(const linear_batch_shape& s, std::int64_t rows, const T* x, const T* dy,
+                                      float* dweight) {
+        detail::check_linear("linear_batch_backward_weight", s, rows);
+        products_.backward_weight(on_, scratch_, s, rows, x, dy, dweight);
     }
 
     void group_norm(const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma, const T* beta, T* y,
@@ -298,33 +309,6 @@ private:
         products_{options, Precision::tensor_float}, convolutions_{options, Precision::tensor_float, on_.stream},
         attentions_{attention, options}, wide_attention_{on_.stream} {}
 
-    static void require(bool holds, const char* operation, const std::string& what) {
-        if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
-    }
-    static void check_convolution(const char* operation, const conv2d_shape& s, int batch) {
-        const bool sound = batch > 0 && s.in_channels > 0 && s.out_channels > 0 && s.kernel > 0 && s.stride > 0 &&
-                           s.pad_before >= 0 && s.pad_after >= 0 && s.in_height > 0 && s.in_width > 0 &&
-                           s.in_height + s.pad_before + s.pad_after >= s.kernel &&
-                           s.in_width + s.pad_before + s.pad_after >= s.kernel;
-        if (sound) { return; }
-        require(false, operation,
-                "no such convolution: batch " + std::to_string(batch) + ", " + std::to_string(s.in_channels) + " to " +
-                    std::to_string(s.out_channels) + " channels of " + std::to_string(s.in_height) + "x" +
-                    std::to_string(s.in_width) + ", kernel " + std::to_string(s.kernel) + ", stride " +
-                    std::to_string(s.stride) + ", padding " + std::to_string(s.pad_before) + " and " +
-                    std::to_string(s.pad_after));
-    }
-    static void check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
-        check_convolution(operation, s, batch);
-        require(second >= 0 && second < s.in_channels, operation,
-                "second source has " + std::to_string(second) + " of " + std::to_string(s.in_channels) + " channels");
-    }
-    static void check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
-        require(rows > 0 && s.in_features > 0 && s.out_features > 0, operation,
-                std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
-                    std::to_string(s.out_features) + " features");
-    }
-
     [[nodiscard]] static conv2d_shape part(conv2d_shape s, int channels) noexcept {
         s.in_channels = channels;
         return s;
@@ -380,6 +364,9 @@ private:
 static_assert(picture_backend<backend<bf16>> && picture_backend<backend<fp16>> && picture_backend<backend<tf32>> &&
                   picture_backend<backend<fp32>>,
               "pulse: cuda::backend has every operation of a picture_backend");
+static_assert(batches_linear<backend<bf16>> && batches_linear<backend<fp16>> && batches_linear<backend<tf32>> &&
+                  batches_linear<backend<fp32>>,
+              "pulse: cuda::backend makes several products of one input at once");
 static_assert(text_backend<backend<bf16>> && text_backend<backend<fp16>> && text_backend<backend<tf32>> &&
                   text_backend<backend<fp32>>,
               "pulse: cuda::backend has every operation of a text_backend");

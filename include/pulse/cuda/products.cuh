@@ -21,6 +21,7 @@
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/linear_batch.hpp>
 
 namespace pulse::cuda {
 
@@ -42,12 +43,7 @@ public:
     /// the product where cuBLASLt can, else from a kernel that reads and writes y once more.
     void forward(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                  std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
-        cublas::product p = begin(s.out_features, rows, s.in_features, how);
-        p.transpose_a = true;
-        p.stride_a = weight_stride;
-        p.stride_b = s.in_features;
-        p.stride_d = s.out_features;
-        align(p, weight, x, y);
+        cublas::product p = forward_of(s, weight_stride, rows, x, weight, y, how);
         if (bias == nullptr) { return run(on, scratch, p, weight, x, y, nullptr); }
         p.beside = cublas::extra::bias;
         const entry& chosen = find(on.stream, p);
@@ -83,13 +79,7 @@ public:
     /// from a kernel that reads dy once more.
     void backward_weight(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                          std::int64_t rows, const T* x, const T* dy, float* dweight, float* dbias) {
-        cublas::product p = begin(s.in_features, s.out_features, rows, into::add);
-        p.type_d = CUDA_R_32F;
-        p.transpose_b = true;
-        p.stride_a = s.in_features;
-        p.stride_b = s.out_features;
-        p.stride_d = weight_stride;
-        align(p, x, dy, dweight);
+        cublas::product p = backward_weight_of(s, weight_stride, rows, x, dy, dweight);
         if (dbias == nullptr) { return run(on, scratch, p, x, dy, dweight, nullptr); }
         p.beside = cublas::extra::bias_gradient;
         if (const entry& chosen = find(on.stream, p); chosen.how) {
@@ -108,6 +98,38 @@ public:
         queue with = on;
         with.scratch = scratch.reserve(add_bias_gradient_scratch_bytes(rows, s.out_features));
         add_bias_gradient(with, rows, s.out_features, dy, dbias);
+    }
+
+    /// y[i] = x weight[i]^T for all of a batch, or y[i] += it: one product where cuBLASLt can and distances are
+    /// multiples of 16 bytes, else one for each.
+    void forward(const queue& on, scratch_arena& scratch, const linear_batch_shape& s, std::int64_t rows, const T* x,
+                 const T* weight, T* y, into how) {
+        cublas::product p = forward_of(s.each, s.each.in_features, rows, x, weight, y, how);
+        p.batch = s.count;
+        p.batch_a = s.weight_stride;
+        p.batch_d = s.result_stride;
+        if (is_whole<T>(s.weight_stride) && is_whole<T>(s.result_stride) && has_algorithm(on.stream, p)) {
+            return run(on, scratch, p, weight, x, y, nullptr);
+        }
+        for (int i = 0; i != s.count; ++i) {
+            forward(on, scratch, s.each, s.each.in_features, rows, x, weight + i * s.weight_stride, nullptr,
+                    y + i * s.result_stride, how);
+        }
+    }
+    /// dweight[i] += dy[i]^T x for all of a batch, likewise.
+    void backward_weight(const queue& on, scratch_arena& scratch, const linear_batch_shape& s, std::int64_t rows,
+                         const T* x, const T* dy, float* dweight) {
+        cublas::product p = backward_weight_of(s.each, s.each.in_features, rows, x, dy, dweight);
+        p.batch = s.count;
+        p.batch_b = s.result_stride;
+        p.batch_d = s.weight_stride;
+        if (is_whole<T>(s.result_stride) && is_whole<float>(s.weight_stride) && has_algorithm(on.stream, p)) {
+            return run(on, scratch, p, x, dy, dweight, nullptr);
+        }
+        for (int i = 0; i != s.count; ++i) {
+            backward_weight(on, scratch, s.each, s.each.in_features, rows, x, dy + i * s.result_stride,
+                            dweight + i * s.weight_stride, nullptr);
+        }
     }
 
     /// to[row][key] = the product of q[row] and k[key], in float: what one head of an attention begins with. Rows
@@ -145,9 +167,9 @@ private:
     struct before {
         bool operator()(const cublas::product& a, const cublas::product& b) const { return key(a) < key(b); }
         static auto key(const cublas::product& p) {
-            return std::tuple{p.rows,     p.columns,     p.depth,       p.transpose_a, p.transpose_b,
-                              p.stride_a, p.stride_b,    p.stride_d,    p.type_d,      p.adds,
-                              p.beside,   p.alignment_a, p.alignment_b, p.alignment_d};
+            return std::tuple{p.rows,        p.columns,     p.depth,  p.transpose_a, p.transpose_b, p.stride_a,
+                              p.stride_b,    p.stride_d,    p.type_d, p.adds,        p.beside,      p.alignment_a,
+                              p.alignment_b, p.alignment_d, p.batch,  p.batch_a,     p.batch_b,     p.batch_d};
         }
     };
 
@@ -160,6 +182,36 @@ private:
         p.adds = how == into::add;
         p.tensor_float = tensor_float_;
         return p;
+    }
+    [[nodiscard]] cublas::product forward_of(const linear_shape& s, std::int64_t weight_stride, std::int64_t rows,
+                                             const T* x, const T* weight, const T* y, into how) const {
+        cublas::product p = begin(s.out_features, rows, s.in_features, how);
+        p.transpose_a = true;
+        p.stride_a = weight_stride;
+        p.stride_b = s.in_features;
+        p.stride_d = s.out_features;
+        align(p, weight, x, y);
+        return p;
+    }
+    [[nodiscard]] cublas::product backward_weight_of(const linear_shape& s, std::int64_t weight_stride,
+                                                     std::int64_t rows, const T* x, const T* dy,
+                                                     const float* dweight) const {
+        cublas::product p = begin(s.in_features, s.out_features, rows, into::add);
+        p.type_d = CUDA_R_32F;
+        p.transpose_b = true;
+        p.stride_a = s.in_features;
+        p.stride_b = s.out_features;
+        p.stride_d = weight_stride;
+        align(p, x, dy, dweight);
+        return p;
+    }
+    /// So far apart, all of a batch are aligned as the first one is.
+    template <class Each>
+    [[nodiscard]] static bool is_whole(std::int64_t elements) {
+        return elements * static_cast<std::int64_t>(sizeof(Each)) % 16 == 0;
+    }
+    [[nodiscard]] bool has_algorithm(cudaStream_t stream, const cublas::product& p) {
+        return find(stream, p).how.has_value();
     }
     static void align(cublas::product& p, const void* a, const void* b, const void* d) {
         p.alignment_a = cublas::alignment_of(a);
@@ -174,7 +226,7 @@ private:
     }
 
     /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but
-    /// for products with something beside, which can do without.
+    /// for products with something beside and batches, which can do without.
     const entry& find(cudaStream_t stream, const cublas::product& p) {
         if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
         require_not_captured(stream, "an algorithm has to be chosen");
@@ -189,7 +241,7 @@ private:
             if (!all.empty()) {
                 made.how = all[options_.times() ? fastest_of(stream, *made.prepared, all) : 0];
                 options_.store.keep(key, made.how->text());
-            } else if (p.beside == cublas::extra::none) {
+            } else if (p.beside == cublas::extra::none && p.batch == 1) {
                 throw pulse::error("cuBLASLt has no algorithm for " + p.text());
             }
         }
@@ -208,9 +260,10 @@ private:
             return made;
         };
         const auto size = [](cudaDataType_t type) { return type == CUDA_R_32F ? std::int64_t{4} : std::int64_t{2}; };
-        const auto a = zeros(size(p.type) * p.stride_a * (p.transpose_a ? p.rows : p.depth));
-        const auto b = zeros(size(p.type) * p.stride_b * (p.transpose_b ? p.depth : p.columns));
-        const auto d = zeros(size(p.type_d) * p.stride_d * p.columns);
+        const std::int64_t more = p.batch - 1;
+        const auto a = zeros(size(p.type) * (more * p.batch_a + p.stride_a * (p.transpose_a ? p.rows : p.depth)));
+        const auto b = zeros(size(p.type) * (more * p.batch_b + p.stride_b * (p.transpose_b ? p.depth : p.columns)));
+        const auto d = zeros(size(p.type_d) * (more * p.batch_d + p.stride_d * p.columns));
         const auto beside = zeros(4 * std::max(p.rows, p.columns));
         const auto room = zeros(workspace);
         const std::size_t best = fastest(stream, all.size(), [&](std::size_t i) {

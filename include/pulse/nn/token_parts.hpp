@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <pulse/nn/description.hpp>
+#include <pulse/nn/linear_batch.hpp>
 #include <pulse/nn/pointwise.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -44,7 +45,8 @@ struct token_attention {
     struct pieces {
         weight_piece norm;
         weights to;
-        saved_piece normal, q, k, v, mixed; ///< mixed: the heads' output
+        saved_piece normal, mixed; ///< mixed: the heads' output
+        saved_piece q, k, v;       ///< one behind the other, as their weights are: one product makes them
         statistics_piece statistics, log_sums;
         deferred_piece dq, dk, dv;
         workspace_piece inner;  ///< a gradient
@@ -55,12 +57,16 @@ struct token_attention {
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens;
-        const auto* const read = reads_text() ? f.context : f[p.normal];
-        const linear_shape of_keys = key_projection().matrix();
+        const linear_shape matrix = projection().matrix();
         on.layer_norm(norm(), all, f.input, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
-        on.linear(projection().matrix(), all, f[p.normal], f[p.to.to_q], nullptr, f[p.q], into::write);
-        on.linear(of_keys, key_rows(f.batch), read, f[p.to.to_k], nullptr, f[p.k], into::write);
-        on.linear(of_keys, key_rows(f.batch), read, f[p.to.to_v], nullptr, f[p.v], into::write);
+        if (reads_text()) {
+            on.linear(matrix, all, f[p.normal], f[p.to.to_q], nullptr, f[p.q], into::write);
+            linear_batch(on, key_projection().matrix(), key_rows(f.batch), f.context,
+                         {{f[p.to.to_k], f[p.k]}, {f[p.to.to_v], f[p.v]}});
+        } else {
+            linear_batch(on, matrix, all, f[p.normal],
+                         {{f[p.to.to_q], f[p.q]}, {f[p.to.to_k], f[p.k]}, {f[p.to.to_v], f[p.v]}});
+        }
         on.attention(shape(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums]);
         projection().apply(on, all, f[p.mixed], f[p.to.to_out], f.output);
         on.add(f.batch * states(), f.input, f.output);
@@ -88,11 +94,16 @@ struct token_attention {
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens;
-        const auto* const read = reads_text() ? f.context : f[p.normal];
-        const linear_shape of_keys = key_projection().matrix();
-        on.linear_backward_weight(projection().matrix(), all, f[p.normal], f[p.dq], f.gradient(p.to.to_q), nullptr);
-        on.linear_backward_weight(of_keys, key_rows(f.batch), read, f[p.dk], f.gradient(p.to.to_k), nullptr);
-        on.linear_backward_weight(of_keys, key_rows(f.batch), read, f[p.dv], f.gradient(p.to.to_v), nullptr);
+        const linear_shape matrix = projection().matrix();
+        if (reads_text()) {
+            on.linear_backward_weight(matrix, all, f[p.normal], f[p.dq], f.gradient(p.to.to_q), nullptr);
+            linear_batch_backward_weight(on, key_projection().matrix(), key_rows(f.batch), f.context,
+                                         {{f.gradient(p.to.to_k), f[p.dk]}, {f.gradient(p.to.to_v), f[p.dv]}});
+        } else {
+            linear_batch_backward_weight(
+                on, matrix, all, f[p.normal],
+                {{f.gradient(p.to.to_q), f[p.dq]}, {f.gradient(p.to.to_k), f[p.dk]}, {f.gradient(p.to.to_v), f[p.dv]}});
+        }
         projection().apply_backward_weight(on, all, f[p.mixed], f.output_gradient, f.gradient(p.to.to_out));
     }
 
@@ -132,7 +143,7 @@ constexpr token_attention::pieces token_attention::describe(description& d) cons
     p.norm = d.norm(norm_name, width);
     p.to = d.part(name, projections{*this});
     d.attention(shape());
-    d.save(states(), p.normal, p.q, p.mixed);
+    d.save(states(), p.normal, p.mixed, p.q);
     d.save(std::int64_t{shape().keys()} * width, p.k, p.v);
     d.statistics(2 * std::int64_t{tokens}, p.statistics);
     d.statistics(std::int64_t{heads} * tokens, p.log_sums);

@@ -133,3 +133,25 @@ TEST_CASE("a product that is counted says what it moves and multiplies") {
     CHECK(on.done ==
           std::vector<counting::seen>{{"product", bytes, flops}, {"product", bytes + 4 * rows * out, flops}});
 }
+
+TEST_CASE("products of one input that are made at once are counted as one, which reads the input once") {
+    counting on;
+    const cuda::stream main;
+    cuda::scratch_arena scratch{main.get()};
+    const cuda::queue queue{main.get(), 132, nullptr};
+    cuda::products<float> products{{}, false};
+    constexpr std::int64_t rows = 1 << 16;
+    constexpr std::int64_t in = 1024;
+    constexpr std::int64_t out = 512;
+    const cuda::device_memory<float> x(rows * in);
+    const cuda::device_memory<float> w(3 * in * out);
+    const cuda::device_memory<float> y(3 * rows * out);
+    const pulse::linear_batch_shape three{{in, out}, 3, in * out, rows * out};
+    products.forward(queue, scratch, three, rows, x.data(), w.data(), y.data(), pulse::into::write);
+    products.backward_weight(queue, scratch, three, rows, x.data(), y.data(), w.data());
+    main.synchronize();
+    const std::int64_t bytes = 4 * (rows * in + 3 * (in * out + rows * out));
+    const std::int64_t flops = 3 * 2 * rows * in * out;
+    CHECK(on.done ==
+          std::vector<counting::seen>{{"product", bytes, flops}, {"product", bytes + 3 * 4 * in * out, flops}});
+}

@@ -94,6 +94,16 @@ void set(const preference& of, cublasLtMatmulPreferenceAttributes_t name, const 
     return layout{made};
 }
 
+/// The layout is of so many matrices, `stride` elements from one to the next; 0: they are the same one.
+inline void set_batch(const layout& of, int count, std::int64_t stride) {
+    const auto matrices = static_cast<std::int32_t>(count);
+    check(cublasLtMatrixLayoutSetAttribute(of.get(), CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &matrices, sizeof matrices),
+          "cublasLtMatrixLayoutSetAttribute");
+    check(
+        cublasLtMatrixLayoutSetAttribute(of.get(), CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
+        "cublasLtMatrixLayoutSetAttribute");
+}
+
 /// cuBLASLt's name of a scalar type.
 template <class T>
 [[nodiscard]] constexpr cudaDataType_t data_type() {

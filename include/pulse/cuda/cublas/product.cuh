@@ -37,6 +37,11 @@ struct product {
     bool adds{};
     extra beside{};
     bool tensor_float{}; ///< floats may be rounded to TF32
+    // A batch of such products: elements from a matrix to the next one's, 0 where all have the same one.
+    int batch{1};
+    std::int64_t batch_a{};
+    std::int64_t batch_b{};
+    std::int64_t batch_d{};
     // Least alignment of the pointers in bytes, at most 16.
     int alignment_a{16};
     int alignment_b{16};
@@ -52,6 +57,12 @@ struct product {
                                      std::int64_t{adds}, static_cast<std::int64_t>(beside), std::int64_t{tensor_float},
                                      std::int64_t{alignment_a}, std::int64_t{alignment_b}, std::int64_t{alignment_d}}) {
             made += " " + std::to_string(n);
+        }
+        if (batch != 1) {
+            made += " batch";
+            for (const std::int64_t n : {std::int64_t{batch}, batch_a, batch_b, batch_d}) {
+                made += " " + std::to_string(n);
+            }
         }
         return made;
     }
@@ -107,6 +118,11 @@ public:
         a_ = make_layout(p.type, p.transpose_a ? p.depth : p.rows, p.transpose_a ? p.rows : p.depth, p.stride_a);
         b_ = make_layout(p.type, p.transpose_b ? p.columns : p.depth, p.transpose_b ? p.depth : p.columns, p.stride_b);
         d_ = make_layout(p.type_d, p.rows, p.columns, p.stride_d);
+        if (p.batch != 1) {
+            set_batch(a_, p.batch, p.batch_a);
+            set_batch(b_, p.batch, p.batch_b);
+            set_batch(d_, p.batch, p.batch_d);
+        }
     }
 
     /// What cuBLASLt's heuristic proposes within a workspace, best first, at most `most` and 16; empty where it
@@ -130,8 +146,9 @@ public:
             cublasLtMatmulAlgoGetHeuristic(lt.get(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                            wanted.get(), std::clamp(most, 1, most_proposals), results.data(), &found);
         if (status == CUBLAS_STATUS_NOT_SUPPORTED) { return {}; }
-        // The manual does not say with which of the two an epilogue is refused; there is a way without it.
-        if (status == CUBLAS_STATUS_INVALID_VALUE && product_.beside != extra::none) { return {}; }
+        // The manual does not say with which of the two an epilogue or a batch is refused; there is a way without it.
+        const bool has_another_way = product_.beside != extra::none || product_.batch != 1;
+        if (status == CUBLAS_STATUS_INVALID_VALUE && has_another_way) { return {}; }
         check(status, "cublasLtMatmulAlgoGetHeuristic");
         std::vector<algorithm> kept;
         for (int i = 0; i != found; ++i) {

@@ -7,6 +7,7 @@
 #include <pulse/encode/text_facts.hpp>
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/nn/linear_batch.hpp>
 #include <pulse/nn/pointwise.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
@@ -211,25 +212,24 @@ struct t5_block {
     void forward(B& on, const frozen_frame<B>& f, const pieces& p) const {
         const std::int64_t rows = std::int64_t{f.batch} * core.tokens;
         const text_facts facts{core.tokens};
-        const auto product = [&](const nn::linear& of, const auto* x, weight_piece weight, auto* y, into how) {
-            on.linear(of.matrix(), rows, x, f[weight], nullptr, y, how);
+        const auto add_product = [&](const nn::linear& of, const auto* x, weight_piece weight) {
+            on.linear(of.matrix(), rows, x, f[weight], nullptr, f.output, into::add);
         };
         on.rms_norm(core.norm(), rows, f.input, f[p.norm1], f[p.normal]);
-        product(core.to_inner(), f[p.normal], p.to_q, f[p.q], into::write);
-        product(core.to_inner(), f[p.normal], p.to_k, f[p.k], into::write);
-        product(core.to_inner(), f[p.normal], p.to_v, f[p.v], into::write);
+        nn::linear_batch(on, core.to_inner().matrix(), rows, f[p.normal],
+                         {{f[p.to_q], f[p.q]}, {f[p.to_k], f[p.k]}, {f[p.to_v], f[p.v]}});
         on.embedding({buckets, core.heads}, distances(), facts.buckets(f), f.shared, f[p.bias]);
         on.masked_attention(core.attention(1.0, false), f.batch, f[p.q], f[p.k], f[p.v], facts.mask(f), f[p.bias],
                             f[p.states]);
         on.copy(f.batch * core.states(), f.input, f.output);
-        product(core.from_inner(), f[p.states], p.to_out, f.output, into::add);
+        add_product(core.from_inner(), f[p.states], p.to_out);
 
         on.rms_norm(core.norm(), rows, f.output, f[p.norm2], f[p.normal]);
-        product(core.widening(), f[p.normal], p.gate, f[p.gates], into::write);
+        nn::linear_batch(on, core.widening().matrix(), rows, f[p.normal],
+                         {{f[p.gate], f[p.gates]}, {f[p.value], f[p.hidden]}});
         on.gelu_tanh(rows * core.hidden, f[p.gates], f[p.gates]);
-        product(core.widening(), f[p.normal], p.value, f[p.hidden], into::write);
         on.gate(rows * core.hidden, f[p.gates], f[p.hidden]);
-        product(core.narrowing(), f[p.hidden], p.narrowing, f.output, into::add);
+        add_product(core.narrowing(), f[p.hidden], p.narrowing);
     }
 
 private:

@@ -1,3 +1,4 @@
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -11,10 +12,12 @@
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
 
+// Named, as all files of tests may be one unit.
+namespace linear_batch_tests {
+namespace {
+
 using namespace pulse;
 using plain = reference::backend<double>;
-
-namespace {
 
 /// The reference backend, which can make several products at once and remembers how many it was asked for.
 struct batching_backend : plain {
@@ -61,8 +64,8 @@ constexpr std::int64_t result = 10;
 
 /// Three products whose weights and results begin at these places.
 struct places {
-    std::int64_t weights[3];
-    std::int64_t results[3];
+    std::array<std::int64_t, 3> weights;
+    std::array<std::int64_t, 3> results;
     std::vector<int> counts;
 };
 
@@ -166,3 +169,5 @@ TEST_CASE("an attention asks at once for what its input is projected to") {
     CHECK(host.seen["linear"] == 4);
     CHECK(host.seen["linear_backward_weight"] == 4);
 }
+
+} // namespace linear_batch_tests

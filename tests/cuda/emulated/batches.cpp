@@ -16,13 +16,15 @@
 #include <compare.hpp>
 #include <emulated/cublas_lt.hpp>
 
+// Named, as all files of tests may be one unit.
+namespace batch_tests {
+namespace {
+
 namespace cuda = pulse::cuda;
+namespace lt = emulated_cuda::cublas_lt;
 using pulse::into;
 using pulse::linear_batch_shape;
 using namespace pulse::test;
-namespace lt = emulated_cuda::cublas_lt;
-
-namespace {
 
 cuda::engine_options keeping_nothing() {
     cuda::engine_options options;
@@ -247,3 +249,5 @@ TEST_CASE("the emulated cuBLASLt refuses batches that overlap, differ in number 
     CHECK_THROWS_AS(cuda::cublas::set_batch(layout, 0, 32), cuda::cublas::cublas_error);
     CHECK_THROWS_AS(cuda::cublas::set_batch(layout, 2, -1), cuda::cublas::cublas_error);
 }
+
+} // namespace batch_tests

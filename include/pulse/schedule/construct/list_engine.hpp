@@ -35,7 +35,8 @@ struct list_limits {
 };
 
 /// Parallel list scheduling: whenever a device is free it starts, of its operations that are ready and allowed by the
-/// memory guard, the one with the smallest `key[instance]`. Microbatches of an operation run in order.
+/// memory guard, the one with the smallest `key[instance]`; of equal keys the first of `index.on_device`, which has the
+/// order of a microbatch that runs alone. Microbatches of an operation run in order.
 ///
 /// `tail[instance]` is a time that must pass after an
 /// instance's end (0 is right), used to give up early. An abandoned run has an infinite makespan.

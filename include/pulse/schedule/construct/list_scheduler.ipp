@@ -46,7 +46,9 @@ public:
         }
     }
 
-    /// Looks until all is tried, the bound is met, or `go_on()` is false, which is asked after every run.
+    /// Looks until all is tried, the bound is met, or `go_on()` is false, which is asked after every run: the rules,
+    /// under memory limits again for each number of microbatches in flight; improvement of the best runs; a walk from
+    /// the best rule's keys. Baselines are always taken.
     template <class GoOn>
     [[nodiscard]] constexpr list_result search(GoOn go_on) {
         const rule_keys keys{index_, bound_.head};

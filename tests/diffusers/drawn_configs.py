@@ -120,8 +120,8 @@ def run(model, file):
             given.append(text["encoder_hidden_states"])
             if config.addition_embed_type:
                 sizes = torch.tensor([[30.0, 40.0, 1.0, 2.0, 16.0, 24.0]])
-                width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
-                pooled = torch.randn(1, width)
+                features = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+                pooled = torch.randn(1, features)
                 text["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": sizes}
                 given += [pooled, sizes]
         answer = model(sample, time, **text).sample.permute(0, 2, 3, 1)

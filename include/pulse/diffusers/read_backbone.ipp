@@ -125,7 +125,8 @@ namespace detail {
     c.text_len = file.count("text_len", 77);
     c.text_len_t5 = file.count("text_len_t5", 256);
     c.use_style_cond_and_image_meta_size = file.flag("use_style_cond_and_image_meta_size", true);
-    c.rotary_span = 64 / c.patch_size; // patches of 512 pixels, whole ones
+    const int patches = 64 / c.patch_size; // whole ones of 512 pixels
+    c.rotary_span = patches;
     return c;
 }
 

@@ -65,8 +65,7 @@ public:
     [[nodiscard]] std::int32_t vocabulary_size() const noexcept { return vocabulary_size_; }
 
 protected:
-    tokenizer(token_frame frame, std::int32_t vocabulary_size) :
-        frame_{frame}, vocabulary_size_{vocabulary_size} {
+    tokenizer(token_frame frame, std::int32_t vocabulary_size) : frame_{frame}, vocabulary_size_{vocabulary_size} {
         if (frame_.length < 3) {
             throw input_error("a tokenizer's length of " + std::to_string(frame_.length) +
                               " leaves no room between begin and end");

@@ -29,7 +29,7 @@ struct loaded_object {
 
 /// The GNU build id among the notes of a segment, in hexadecimal.
 [[nodiscard]] inline std::string build_id_in(std::string_view notes, std::size_t alignment) {
-    constexpr std::string_view owner{"GNU", 4};
+    constexpr std::string_view owner{"GNU\0", 4};
     constexpr std::uint32_t type = 3; // NT_GNU_BUILD_ID
     const auto padded = [&](std::size_t n) { return (n + alignment - 1) / alignment * alignment; };
     ElfW(Nhdr) head{};

@@ -36,7 +36,7 @@ struct buffer_id {
     std::int32_t index{};
     microbatch_id microbatch{};
 
-    [[nodiscard]] constexpr auto operator<=>(const buffer_id&) const = default; // NOLINT(modernize-use-nullptr)
+    [[nodiscard]] constexpr auto operator<=>(const buffer_id&) const = default;
 };
 
 enum class message_kind : std::uint8_t {

@@ -11,10 +11,25 @@
 using nlohmann::json;
 using pulse::parse_plan;
 
+namespace {
+
+/// What is said of a plan's text with `to` in the place of the first `from`.
+std::string refusal_in_text(std::string all, const std::string& from, const char* to) {
+    const std::size_t at = all.find(from);
+    REQUIRE(at != std::string::npos);
+    all.replace(at, from.size(), to);
+    try {
+        (void)parse_plan(all, "plan.json");
+    } catch (const pulse::input_error& e) { return e.what(); }
+    return "accepted";
+}
+
+} // namespace
+
 TEST_CASE("what is wrong is named by its field") {
     // Two devices, two stages, one microbatch, unsplit.
-    const auto text = [](const char* from, const char* to) {
-        std::string all =
+    const auto refusal = [](const char* from, const char* to) {
+        const std::string all =
             R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
 "waves":1,"microbatches":1,"microbatch_size":4,"split_backward":false,
 "stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
@@ -24,15 +39,7 @@ TEST_CASE("what is wrong is named by its field") {
 {"op":"B","stage":1,"microbatch":0,"start_us":3,"end_us":7}]],
 "predicted":{"step_us":9,"lower_bound_us":9,"bubble_ratio":0.5,"samples_per_s":1,"peak_memory_bytes":[1,2],
 "boundary_bytes":0,"skip_bytes":0}})";
-        const std::size_t at = all.find(from);
-        REQUIRE(at != std::string::npos);
-        return all.replace(at, std::string(from).size(), to);
-    };
-    const auto refusal = [&](const char* from, const char* to) {
-        try {
-            (void)parse_plan(text(from, to), "plan.json");
-        } catch (const pulse::input_error& e) { return std::string(e.what()); }
-        return std::string("accepted");
+        return refusal_in_text(all, from, to);
     };
     CHECK(refusal("0", "0") == "accepted");
     CHECK(refusal("pulse-plan/1", "pulse-plan/2") == "plan.json: format must be pulse-plan/1");
@@ -92,8 +99,8 @@ TEST_CASE("what is wrong is named by its field") {
 
 TEST_CASE("what is wrong with a frozen task is named by its field") {
     // Two devices, unsplit, two samples; component 0 has two layers, component 1 has one and two samples a call.
-    const auto text = [](const char* from, const char* to) {
-        std::string all =
+    const auto refusal = [](const char* from, const char* to) {
+        const std::string all =
             R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,
 "waves":1,"microbatches":1,"microbatch_size":2,"split_backward":false,
 "stages":[{"index":0,"device":0,"first_layer":0,"last_layer":2},{"index":1,"device":1,"first_layer":3,"last_layer":3}],
@@ -109,15 +116,7 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
 "frozen_hosts":[[0,1],[0]],
 "predicted":{"step_us":9,"lower_bound_us":9,"bubble_ratio":0.5,"samples_per_s":1,"peak_memory_bytes":[1,2],
 "boundary_bytes":0,"skip_bytes":0}})";
-        const std::size_t at = all.find(from);
-        REQUIRE(at != std::string::npos);
-        return all.replace(at, std::string(from).size(), to);
-    };
-    const auto refusal = [&](const char* from, const char* to) {
-        try {
-            (void)parse_plan(text(from, to), "plan.json");
-        } catch (const pulse::input_error& e) { return std::string(e.what()); }
-        return std::string("accepted");
+        return refusal_in_text(all, from, to);
     };
     CHECK(refusal("0", "0") == "accepted");
     CHECK(refusal(",[0]]", ",[0],[]]") == "plan.json: frozen_hosts must have one list for each of 2 devices");

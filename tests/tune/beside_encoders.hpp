@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/tune/candidate_cut.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/plan_request.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
@@ -58,5 +61,25 @@ inline plan_request request(frozen_mode mode) {
     asked.seconds = 0;
     return asked;
 }
+
+/// A candidate on the devices of request(), each limited to `limit` bytes: what is always on the fullest, and a room.
+struct limited_candidate {
+    prepared_candidate ready;
+    std::int64_t limit{};
+
+    limited_candidate(const cost_table& costs, const tune_candidate& c, std::int64_t room_bytes) :
+        ready{prepared(costs, c)}, limit{*std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) +
+                                         room_bytes} {
+        ready.limits = limit;
+    }
+
+private:
+    static prepared_candidate prepared(const cost_table& costs, const tune_candidate& c) {
+        candidate_options options{};
+        options.kept = adamw_memory(4);
+        const partition cut = cut_candidate(costs, c, options.kept, 0);
+        return prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
+    }
+};
 
 } // namespace tune_frozen_tests

@@ -179,13 +179,9 @@ TEST_CASE("a component that one device has room for lives there, and its weights
 TEST_CASE("of three placements the one with the shortest step counts, and others only where memory is short") {
     const cost_table costs = beside_encoders(1, 0.4, 1'000'000);
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
-    candidate_options options{};
-    options.kept = adamw_memory(4);
-    const partition cut = cut_candidate(costs, c, options.kept, 0);
-    prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    ready.limits = limit;
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - (d == 2 ? 1'200'000 : 800'000); }
+    limited_candidate limited{costs, c, 3'000'000};
+    prepared_candidate& ready = limited.ready;
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limited.limit - (d == 2 ? 1'200'000 : 800'000); }
     std::vector<std::vector<std::int64_t>> asked{};
     const auto bytes_of = [](const frozen_placement& where) {
         std::vector<std::int64_t> bytes = where.kept_bytes;

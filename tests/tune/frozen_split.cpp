@@ -45,14 +45,10 @@ double least_split_us(const cost_table& costs, const prepared_candidate& ready, 
 TEST_CASE("layers that are split lie side by side within the room of each device, the greatest load is the least") {
     const cost_table costs = beside_encoders(1, 0.4, 1'000'000);
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
-    candidate_options options{};
-    options.kept = adamw_memory(4);
-    const partition cut = cut_candidate(costs, c, options.kept, 0);
-    prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    ready.limits = limit;
+    limited_candidate limited{costs, c, 3'000'000};
+    prepared_candidate& ready = limited.ready;
     constexpr int rooms[]{1, 3, 0, 2}; // of layers of texts
-    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - 100'000 - rooms[d] * 250'000; }
+    for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limited.limit - 100'000 - rooms[d] * 250'000; }
     const detail::host_search search{costs, c, ready};
     const double least_us = least_split_us(costs, ready, [&](const std::vector<int>& owners) {
         for (int d = 0; d != 4; ++d) {
@@ -81,12 +77,8 @@ TEST_CASE("a split leaves room for what waits between its parts, however much le
     costs.frozen.erase(costs.frozen.begin());
     costs.frozen.front().result_bytes = 0; // so that no device keeps any
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
-    candidate_options options{};
-    options.kept = adamw_memory(4);
-    const partition cut = cut_candidate(costs, c, options.kept, 0);
-    prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 1'000;
-    ready.limits = limit;
+    limited_candidate limited{costs, c, 1'000};
+    prepared_candidate& ready = limited.ready;
     std::mt19937 random{11};
     const auto up_to = [&](int most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most + 1)); };
     int split = 0;
@@ -104,7 +96,7 @@ TEST_CASE("a split leaves room for what waits between its parts, however much le
         std::vector<std::int64_t> room(4);
         for (std::size_t d = 0; d != 4; ++d) {
             room[d] = up_to(400);
-            ready.fixed_bytes[d] = limit - room[d];
+            ready.fixed_bytes[d] = limited.limit - room[d];
         }
         const auto taken_by = [&](const std::vector<int>& owners, int d) {
             std::int64_t parameters = 0;
@@ -147,14 +139,10 @@ TEST_CASE("components that have room one by one, but not together, are split") {
     costs.frozen.push_back(costs.frozen.back());
     costs.frozen.back().name = "long texts";
     tune_candidate c{.pipeline_degree = 2, .microbatches = 4};
-    candidate_options options{};
-    options.kept = adamw_memory(4);
-    const partition cut = cut_candidate(costs, c, options.kept, 0);
-    prepared_candidate ready = prepare_candidate(costs, *request(frozen_mode::none).cluster, cut, c, options, 0);
-    const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
-    ready.limits = limit;
+    limited_candidate limited{costs, c, 3'000'000};
+    prepared_candidate& ready = limited.ready;
     for (const std::int64_t room : {1'600'000, 1'400'000}) {
-        for (std::int64_t& fixed : ready.fixed_bytes) { fixed = limit - room; }
+        for (std::int64_t& fixed : ready.fixed_bytes) { fixed = limited.limit - room; }
         const auto found = frozen_placements(costs, c, ready, frozen_mode::bubbles);
         CHECK(found.empty() == (room < 1'500'000));
         for (const frozen_placement& where : found) {

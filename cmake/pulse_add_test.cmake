@@ -1,19 +1,30 @@
-# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>]
-# [SERIAL] [APART] [QUICK])
+# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [COMPARED <files>] [LABELS <labels>]
+# [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART] [QUICK])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
-# and the room's name; cases of TEST_SUITE("constexpr") or "numbers" get that label too. A case that calls
-# pulse::test::skip() is reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails.
+# and the room's name; cases of TEST_SUITE("constexpr") get that label too. A case that calls pulse::test::skip() is
+# reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. COMPARED files ask for
+# what sanitizers find in other cases too, and take them longest: these leave them out, and where the room is
+# PULSE_SANITIZED_ELSEWHERE, only they are built.
 # SERIAL cases run alone. Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS. QUICK cases
 # take less time than it takes to optimise them, so that is not done. If a library does not exist as a target, the
 # room's tests are left out, with a status line.
 include_guard()
 
 function(pulse_add_test room)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART;QUICK" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;DEFINITIONS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART;QUICK" "TIMEOUT"
+                          "SOURCES;COMPARED;LIBRARIES;LABELS;DEFINITIONS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
         message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, "
                             "'${arg_UNPARSED_ARGUMENTS}' is not known")
+    endif()
+    if(room IN_LIST PULSE_SANITIZED_ELSEWHERE)
+        set(arg_SOURCES ${arg_COMPARED})
+    elseif(NOT PULSE_SANITIZED)
+        list(APPEND arg_SOURCES ${arg_COMPARED})
+    endif()
+    if(NOT arg_SOURCES)
+        return()
     endif()
     foreach(library IN LISTS arg_LIBRARIES)
         if(NOT TARGET ${library})

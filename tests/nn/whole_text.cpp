@@ -38,15 +38,13 @@ void check_sampling() {
 
 } // namespace
 
-TEST_CASE("whole UNets with text: every parameter tensor's gradient equals finite differences" *
-          doctest::test_suite("numbers")) {
+TEST_CASE("whole UNets with text: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::small_sd>{1.5e-4}.check(2);
     whole_trial<test::small_projected>{1.5e-4}.check(2);
     whole_trial<test::small_sdxl>{1.5e-4}.check(1);
 }
 
-TEST_CASE("whole Hunyuan-DiTs of both versions: every parameter tensor's gradient equals finite differences" *
-          doctest::test_suite("numbers")) {
+TEST_CASE("whole Hunyuan-DiTs of both versions: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::small_hunyuan_v11>{1.5e-4}.check(1);
     whole_trial<test::small_hunyuan_v12>{1.5e-4}.check(2);
 }

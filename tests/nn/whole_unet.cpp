@@ -13,12 +13,11 @@ using namespace pulse;
 using pulse::test::drawn;
 using pulse::test::whole_trial;
 
-TEST_CASE("whole UNet: every parameter tensor's gradient equals finite differences" * doctest::test_suite("numbers")) {
+TEST_CASE("whole UNet: every parameter tensor's gradient equals finite differences") {
     whole_trial<ddpm_tiny>{}.check(2);
 }
 
-TEST_CASE("whole UNet of unusual structure: every parameter tensor's gradient equals finite differences" *
-          doctest::test_suite("numbers")) {
+TEST_CASE("whole UNet of unusual structure: every parameter tensor's gradient equals finite differences") {
     whole_trial<test::crooked_unet>{}.check(4);
 }
 

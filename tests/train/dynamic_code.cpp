@@ -42,7 +42,7 @@ std::uint8_t code_of(const code_map& map, float value) {
 
 } // namespace
 
-TEST_CASE("the codes of moments are the published ones, and the nearest is found" * doctest::test_suite("numbers")) {
+TEST_CASE("the codes of moments are the published ones, and the nearest is found") {
     std::mt19937 random{7};
     for (const bool with_sign : {true, false}) {
         CAPTURE(with_sign);

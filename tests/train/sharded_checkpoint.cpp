@@ -27,7 +27,6 @@
 #include <pulse/threads/transport.hpp>
 
 #include <io/scratch.hpp>
-#include <support/drawn_cases.hpp>
 #include <support/single_checkpoint.hpp>
 
 #include "checkpoint_world.hpp"
@@ -37,7 +36,7 @@ namespace sharded_test {
 
 TEST_CASE("what one world saved, any other world loads, bit for bit; the merged file is the one of a single save") {
     std::mt19937_64 draw{11};
-    for (int round = 0; round != pulse::test::drawn_cases(60); ++round) {
+    for (int round = 0; round != 60; ++round) {
         CAPTURE(round);
         const pulse::test::scratch folder;
         const auto model = pulse::test::random_parameters(draw, static_cast<int>(1 + draw() % 9));

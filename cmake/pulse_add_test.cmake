@@ -1,18 +1,17 @@
 # pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [COMPARED <files>] [LABELS <labels>]
-# [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [APART] [QUICK])
+# [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [QUICK])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
 # and the room's name; cases of TEST_SUITE("constexpr") get that label too. A case that calls pulse::test::skip() is
 # reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. COMPARED files ask for
 # what sanitizers find in other cases too, and take them longest: these leave them out, and where the room is
-# PULSE_SANITIZED_ELSEWHERE, only they are built.
-# SERIAL cases run alone. Files that give one name two meanings are compiled APART under PULSE_UNITY_TESTS. QUICK cases
-# take less time than it takes to optimise them, so that is not done. If a library does not exist as a target, the
-# room's tests are left out, with a status line.
+# PULSE_SANITIZED_ELSEWHERE, only they are built. SERIAL cases run alone. QUICK cases take less time than it takes to
+# optimise them, so that is not done. If a library does not exist as a target, the room's tests are left out, with a
+# status line.
 include_guard()
 
 function(pulse_add_test room)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;APART;QUICK" "TIMEOUT"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;QUICK" "TIMEOUT"
                           "SOURCES;COMPARED;LIBRARIES;LABELS;DEFINITIONS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
         message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, "
@@ -44,7 +43,7 @@ function(pulse_add_test room)
     target_link_libraries(${target} PRIVATE pulse_test_main ${arg_LIBRARIES} doctest::doctest pulse::developer)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS} PULSE_TEST_SANITIZED=$<BOOL:${PULSE_SANITIZED}>)
-    if(PULSE_UNITY_TESTS AND NOT arg_APART)
+    if(PULSE_UNITY_TESTS)
         set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     endif()
     # Compiling is most of what a test costs; what runs the mathematics fast is tested as its users build it.

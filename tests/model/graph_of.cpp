@@ -6,6 +6,8 @@
 
 #include <pulse/model/graph_of.hpp>
 
+namespace graph_of_test {
+
 namespace {
 
 using pulse::shape;
@@ -91,3 +93,5 @@ TEST_SUITE("constexpr") {
     }
 
 } // TEST_SUITE
+
+} // namespace graph_of_test

@@ -7,6 +7,8 @@
 
 #include <pulse/model/layer.hpp>
 
+namespace layer_test {
+
 // One archetype that is a layer, and one mutant for each rule: what is spoiled is the only difference, and exactly the
 // concept of that rule turns false.
 
@@ -163,3 +165,5 @@ TEST_SUITE("constexpr") {
     }
 
 } // TEST_SUITE
+
+} // namespace layer_test

@@ -8,6 +8,8 @@
 #include <pulse/core/error.hpp>
 #include <pulse/model/model.hpp>
 
+namespace model_test {
+
 namespace {
 
 using pulse::shape;
@@ -80,3 +82,5 @@ TEST_CASE("an unknown name is an input error that names model and layer") {
     CHECK_THROWS_WITH_AS(static_cast<void>(tiny::index_of("out")), "pulse: model tiny has no layer out",
                          pulse::input_error);
 }
+
+} // namespace model_test

@@ -11,6 +11,8 @@
 
 #include <pulse/model/rules.hpp>
 
+namespace rules_test {
+
 // The rules as a function of values, against a second statement of them that shares no code: every rule that is broken
 // is listed by brute force, and what inspect_model names must be one of them.
 
@@ -166,3 +168,5 @@ TEST_CASE("what is found is broken, and what is broken is found") {
     CHECK(seen.size() == 14);
     CHECK(pulse::inspect_model({}, {}, none).broken == model_rule::has_layers);
 }
+
+} // namespace rules_test

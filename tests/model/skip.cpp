@@ -2,6 +2,8 @@
 
 #include <pulse/model/skip.hpp>
 
+namespace skip_test {
+
 namespace {
 
 template <class... T>
@@ -35,3 +37,5 @@ TEST_SUITE("constexpr") {
     }
 
 } // TEST_SUITE
+
+} // namespace skip_test

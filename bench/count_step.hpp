@@ -91,7 +91,7 @@ template <class Model>
             const work_counter::scope here{
                 counter,
                 {.kind = work_kind::optimizer,
-                 .operands = {{owned.gradients().data(), 4.0 * static_cast<double>(parameters), 2, 2},
+                 .operands = {{owned.gradients().data(), 4.0 * static_cast<double>(parameters)},
                               {owned.values().data(), 2.0 * static_cast<double>(parameters)}},
                  .owns_allocations = true}};
             optimizer.step(owned, transport, step, task.loss());

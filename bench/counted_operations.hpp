@@ -56,12 +56,13 @@ public:
             begin(dgrad_of(s), {in(dy, n.y), in(w, n.weights), out(dx, n.x, how)}, n.flops, {1, n.bytes()});
         device_operations::conv2d_backward_input(s, batch, dy, w, dx, how);
     }
-    void conv2d_backward_weight(const conv_shape& s, int batch, const T* x, const T* dy, float* dw, float* dbias) {
+    void conv2d_backward_weight(const conv_shape& s, int batch, const T* x, const T* dy, gradient_place dw,
+                                gradient_place dbias) {
         const convolution_size n{s, batch};
         const auto here =
             begin(wgrad_of(s), {in(x, n.x), in(dy, n.y), gradient(dw, n.weights), gradient(dbias, s.out_channels)},
                   n.flops, {1, n.bytes()});
-        if (dbias != nullptr) { torch(work_kind::column_sums, 1.5, scalars(n.y)); }
+        if (dbias.wanted()) { torch(work_kind::column_sums, 1.5, scalars(n.y)); }
         device_operations::conv2d_backward_weight(s, batch, x, dy, dw, dbias);
     }
     void conv2d_pair(const conv_shape& s, int second, int batch, const T* xa, const T* xb, const T* w, const T* bias,
@@ -86,14 +87,14 @@ public:
         device_operations::conv2d_pair_backward_input(s, second, batch, dy, w, dxa, dxb, how);
     }
     void conv2d_pair_backward_weight(const conv_shape& s, int second, int batch, const T* xa, const T* xb, const T* dy,
-                                     float* dw, float* dbias) {
+                                     gradient_place dw, gradient_place dbias) {
         const convolution_size n{s, batch};
         const auto [xa_size, xb_size] = parts(s, second, n.x);
         const i64 of_second = parts(s, second, n.weights).second;
         const auto here = begin(wgrad_of(s),
                                 // of each part, which is convolved on its own
                                 {in(xa, xa_size), in(xb, xb_size), in(dy, n.y), gradient(dw, n.weights - of_second),
-                                 gradient(dw + s.in_channels - second, of_second), gradient(dbias, s.out_channels)},
+                                 gradient(dw + (s.in_channels - second), of_second), gradient(dbias, s.out_channels)},
                                 n.flops, {1, n.bytes()});
         torch(work_kind::column_sums, 1.5, scalars(n.y));
         device_operations::conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, dw, dbias);
@@ -114,14 +115,14 @@ public:
         if (how == into::add) { torch(work_kind::pointwise, 0.5, scalars(x)); }
         device_operations::linear_backward_input(s, rows, dy, w, dx, how);
     }
-    void linear_backward_weight(const pulse::linear_shape& s, i64 rows, const T* x, const T* dy, float* dw,
-                                float* dbias) {
+    void linear_backward_weight(const pulse::linear_shape& s, i64 rows, const T* x, const T* dy, gradient_place dw,
+                                gradient_place dbias) {
         const i64 y = rows * s.out_features;
         const auto here =
             begin(work_kind::product_wgrad,
                   {in(x, rows * s.in_features), in(dy, y), gradient(dw, weights(s)), gradient(dbias, s.out_features)},
                   flops(s, rows), {1, scalars(rows * s.in_features + y + weights(s))});
-        if (dbias != nullptr) { torch(work_kind::column_sums, 1.5, scalars(y)); }
+        if (dbias.wanted()) { torch(work_kind::column_sums, 1.5, scalars(y)); }
         device_operations::linear_backward_weight(s, rows, x, dy, dw, dbias);
     }
 
@@ -137,7 +138,7 @@ public:
         device_operations::linear_batch(s, rows, x, w, y, how);
     }
     void linear_batch_backward_weight(const pulse::linear_batch_shape& s, i64 rows, const T* x, const T* dy,
-                                      float* dw) {
+                                      gradient_place dw) {
         const i64 in_size = rows * s.each.in_features;
         const i64 out_size = rows * s.each.out_features;
         const auto here = begin(work_kind::product_wgrad,
@@ -155,8 +156,8 @@ public:
         device_operations::group_norm(s, batch, xa, xb, gamma, beta, y, statistics);
     }
     void group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
-                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma,
-                             float* dbeta, into how) {
+                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, gradient_place dgamma,
+                             gradient_place dbeta, into how) {
         const auto [a, b] = halves(s, batch);
         const auto here = begin(work_kind::group_norm_backward,
                                 {in(xa, a), in(xb, b), in(dy, a + b), out(dxa, a, how), out(dxb, b),
@@ -173,7 +174,8 @@ public:
         device_operations::layer_norm(s, rows, x, gamma, beta, y, statistics);
     }
     void layer_norm_backward(const pulse::layer_norm_shape& s, i64 rows, const T* x, const T* gamma,
-                             const float* statistics, const T* dy, T* dx, float* dgamma, float* dbeta, into how) {
+                             const float* statistics, const T* dy, T* dx, gradient_place dgamma, gradient_place dbeta,
+                             into how) {
         const i64 n = rows * s.features;
         const auto here =
             begin(work_kind::layer_norm_backward,
@@ -236,7 +238,7 @@ public:
         const auto here = begin(work_kind::copies, {in(x, rows * n), out(y, rows * n)});
         device_operations::copy_rows(rows, n, x, x_stride, y, y_stride);
     }
-    void sum_rows(i64 rows, i64 features, const T* x, float* sums) {
+    void sum_rows(i64 rows, i64 features, const T* x, gradient_place sums) {
         const auto here = begin(work_kind::column_sums, {in(x, rows * features), gradient(sums, features)});
         device_operations::sum_rows(rows, features, x, sums);
     }
@@ -279,9 +281,9 @@ private:
         return {at, scalars(n), times, times, role::written};
     }
     [[nodiscard]] static operand of_key(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::of_keys}; }
-    /// pulse adds to gradients in float, which the optimizer sets to 0; with one microbatch they could be written.
-    [[nodiscard]] static operand gradient(const float* at, i64 n) {
-        return {at, 4.0 * static_cast<double>(n), 1, 2, role::written};
+    /// In float; what adds to them reads them, too, which the least does without.
+    [[nodiscard]] static operand gradient(const gradient_place& at, i64 n) {
+        return {at.to, 4.0 * static_cast<double>(n), 1, at.adds() ? 2 : 1, role::written};
     }
 
     [[nodiscard]] static bool is_product(const conv_shape& s) { return s.kernel == 1 && s.stride == 1; }

@@ -33,7 +33,7 @@ void device_operations::conv2d_backward_input(const pulse::conv2d_shape& s, int 
     math_->conv2d_backward_input(s, batch, dy, weight, dx, how);
 }
 void device_operations::conv2d_backward_weight(const pulse::conv2d_shape& s, int batch, const T* x, const T* dy,
-                                               float* dweight, float* dbias) {
+                                               gradient_place dweight, gradient_place dbias) {
     math_->conv2d_backward_weight(s, batch, x, dy, dweight, dbias);
 }
 void device_operations::conv2d_pair(const pulse::conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
@@ -45,7 +45,8 @@ void device_operations::conv2d_pair_backward_input(const pulse::conv2d_shape& s,
     math_->conv2d_pair_backward_input(s, second, batch, dy, weight, dxa, dxb, how);
 }
 void device_operations::conv2d_pair_backward_weight(const pulse::conv2d_shape& s, int second, int batch, const T* xa,
-                                                    const T* xb, const T* dy, float* dweight, float* dbias) {
+                                                    const T* xb, const T* dy, gradient_place dweight,
+                                                    gradient_place dbias) {
     math_->conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, dweight, dbias);
 }
 void device_operations::linear(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* weight,
@@ -57,7 +58,7 @@ void device_operations::linear_backward_input(const pulse::linear_shape& s, std:
     math_->linear_backward_input(s, rows, dy, weight, dx, how);
 }
 void device_operations::linear_backward_weight(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* dy,
-                                               float* dweight, float* dbias) {
+                                               gradient_place dweight, gradient_place dbias) {
     math_->linear_backward_weight(s, rows, x, dy, dweight, dbias);
 }
 void device_operations::linear_batch(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x, const T* weight,
@@ -65,7 +66,7 @@ void device_operations::linear_batch(const pulse::linear_batch_shape& s, std::in
     math_->linear_batch(s, rows, x, weight, y, how);
 }
 void device_operations::linear_batch_backward_weight(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x,
-                                                     const T* dy, float* dweight) {
+                                                     const T* dy, gradient_place dweight) {
     math_->linear_batch_backward_weight(s, rows, x, dy, dweight);
 }
 void device_operations::group_norm(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb,
@@ -74,7 +75,7 @@ void device_operations::group_norm(const pulse::group_norm_shape& s, int batch, 
 }
 void device_operations::group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb,
                                             const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa,
-                                            T* dxb, float* dgamma, float* dbeta, into how) {
+                                            T* dxb, gradient_place dgamma, gradient_place dbeta, into how) {
     math_->group_norm_backward(s, batch, xa, xb, gamma, beta, statistics, dy, dxa, dxb, dgamma, dbeta, how);
 }
 void device_operations::attention(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o,
@@ -91,8 +92,8 @@ void device_operations::layer_norm(const pulse::layer_norm_shape& s, std::int64_
     math_->layer_norm(s, rows, x, gamma, beta, y, statistics);
 }
 void device_operations::layer_norm_backward(const pulse::layer_norm_shape& s, std::int64_t rows, const T* x,
-                                            const T* gamma, const float* statistics, const T* dy, T* dx, float* dgamma,
-                                            float* dbeta, into how) {
+                                            const T* gamma, const float* statistics, const T* dy, T* dx,
+                                            gradient_place dgamma, gradient_place dbeta, into how) {
     math_->layer_norm_backward(s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how);
 }
 void device_operations::geglu(std::int64_t rows, int features, const T* x, T* y) { math_->geglu(rows, features, x, y); }
@@ -114,7 +115,7 @@ void device_operations::silu_backward(std::int64_t n, const T* x, const T* dy, T
 void device_operations::add(std::int64_t n, const T* x, T* y) { math_->add(n, x, y); }
 void device_operations::copy(std::int64_t n, const T* x, T* y) { math_->copy(n, x, y); }
 void device_operations::fill(std::int64_t n, float value, T* y) { math_->fill(n, value, y); }
-void device_operations::sum_rows(std::int64_t rows, std::int64_t features, const T* x, float* sums) {
+void device_operations::sum_rows(std::int64_t rows, std::int64_t features, const T* x, gradient_place sums) {
     math_->sum_rows(rows, features, x, sums);
 }
 void device_operations::copy_rows(std::int64_t rows, std::int64_t n, const T* x, std::int64_t x_stride, T* y,

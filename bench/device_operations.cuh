@@ -36,6 +36,7 @@ public:
     using space = operations_space;
     using T = scalar;
     using into = pulse::into;
+    using gradient_place = pulse::gradient_place<float>;
 
     /// In a stream of its own, or in one that is given and lives as long as this.
     device_operations();
@@ -52,36 +53,37 @@ public:
 
     void conv2d(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how);
     void conv2d_backward_input(const pulse::conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how);
-    void conv2d_backward_weight(const pulse::conv2d_shape& s, int batch, const T* x, const T* dy, float* dweight,
-                                float* dbias);
+    void conv2d_backward_weight(const pulse::conv2d_shape& s, int batch, const T* x, const T* dy,
+                                gradient_place dweight, gradient_place dbias);
     void conv2d_pair(const pulse::conv2d_shape& s, int second, int batch, const T* xa, const T* xb, const T* weight,
                      const T* bias, T* y, into how);
     void conv2d_pair_backward_input(const pulse::conv2d_shape& s, int second, int batch, const T* dy, const T* weight,
                                     T* dxa, T* dxb, into how);
     void conv2d_pair_backward_weight(const pulse::conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
-                                     const T* dy, float* dweight, float* dbias);
+                                     const T* dy, gradient_place dweight, gradient_place dbias);
     void linear(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y,
                 into how);
     void linear_backward_input(const pulse::linear_shape& s, std::int64_t rows, const T* dy, const T* weight, T* dx,
                                into how);
     void linear_backward_weight(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* dy,
-                                float* dweight, float* dbias);
+                                gradient_place dweight, gradient_place dbias);
     void linear_batch(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x, const T* weight, T* y,
                       into how);
     void linear_batch_backward_weight(const pulse::linear_batch_shape& s, std::int64_t rows, const T* x, const T* dy,
-                                      float* dweight);
+                                      gradient_place dweight);
     void group_norm(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                     const T* beta, T* y, float* statistics);
     void group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
-                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma,
-                             float* dbeta, into how);
+                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, gradient_place dgamma,
+                             gradient_place dbeta, into how);
     void attention(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse);
     void attention_backward(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, const T* o,
                             const float* lse, const T* dout, T* dq, T* dk, T* dv);
     void layer_norm(const pulse::layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, const T* beta,
                     T* y, float* statistics);
     void layer_norm_backward(const pulse::layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
-                             const float* statistics, const T* dy, T* dx, float* dgamma, float* dbeta, into how);
+                             const float* statistics, const T* dy, T* dx, gradient_place dgamma, gradient_place dbeta,
+                             into how);
     void geglu(std::int64_t rows, int features, const T* x, T* y);
     void geglu_backward(std::int64_t rows, int features, const T* x, const T* dy, T* dx);
     void gelu(std::int64_t n, const T* x, T* y);
@@ -93,7 +95,7 @@ public:
     void add(std::int64_t n, const T* x, T* y);
     void copy(std::int64_t n, const T* x, T* y);
     void fill(std::int64_t n, float value, T* y);
-    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, float* sums);
+    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, gradient_place sums);
     void copy_rows(std::int64_t rows, std::int64_t n, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride);
     void add_per_sample(int batch, int pixels, int channels, const T* t, T* y);
     void sum_pixels(int batch, int pixels, int channels, const T* y, T* t);
@@ -108,17 +110,17 @@ public:
                        const T* scale, const T* shift, T* y, float* statistics);
     void adaptive_norm_backward(const pulse::adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
                                 const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,
-                                float* dgamma, float* dbeta, T* dscale, T* dshift, into how);
+                                gradient_place dgamma, gradient_place dbeta, T* dscale, T* dshift, into how);
     void rotary(const pulse::rotary_shape& s, int batch, const T* x, T* y);
     void rotary_backward(const pulse::rotary_shape& s, int batch, const T* dy, T* dx);
     void add_resampled(const pulse::resample_shape& s, int batch, const T* x, T* y);
-    void resampled_sums(const pulse::resample_shape& s, int batch, const T* dy, float* dx);
+    void resampled_sums(const pulse::resample_shape& s, int batch, const T* dy, gradient_place dx);
     void embedding(const pulse::embedding_shape& s, std::int64_t rows, const float* indices, const T* table, T* y);
     void embedding_backward_weight(const pulse::embedding_shape& s, std::int64_t rows, const float* indices,
-                                   const T* dy, float* dtable);
+                                   const T* dy, gradient_place dtable);
     void replace_padding(int batch, int tokens, int features, const float* mask, const T* padding, T* y);
     void replace_padding_backward(int batch, int tokens, int features, const float* mask, const T* dy, T* dx,
-                                  float* dpadding);
+                                  gradient_place dpadding);
     void scale(std::int64_t n, float factor, const T* x, T* y);
 
 private:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <pulse/model/graph_of.hpp>
+#include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_table.hpp>
 #include <pulse/runtime/parameters.hpp>
 
@@ -46,6 +47,7 @@ public:
         math_.weights_changed(); // as an optimizer would have changed them
         for (int m = 0; m != microbatches; ++m) {
             task.input(m, input_.data());
+            gradients_ = m == 0 ? pulse::into::write : pulse::into::add;
             auto conditioner = condition_frame(task, m);
             conditioner.output = conditioning_.data();
             Model::conditioning::forward(math_, conditioner);
@@ -63,6 +65,7 @@ public:
             }
             auto backward = condition_frame(task, m);
             backward.output_gradient = conditioning_gradient_.data();
+            backward.gradients = gradients_;
             backward.parameter_gradients = parameters_.gradients_of(pulse::conditioning_block).data();
             Model::conditioning::backward_weight(math_, backward);
         }
@@ -98,6 +101,7 @@ private:
         f.input_gradient = l == 0 ? nullptr : gradient_[l - 1].data();
         f.conditioning_gradient = conditioning_gradient_.data();
         f.deferred = deferred_[l].data();
+        f.gradients = gradients_;
         f.parameter_gradients = parameters_.gradients_of(first_part(l)).data();
         f.workspace = workspace_.data();
         for (std::size_t e = 0; e != graph.skips.size(); ++e) {
@@ -110,6 +114,7 @@ private:
 
     B& math_;
     int batch_;
+    pulse::into gradients_{}; ///< what the passes do with those of parameters, all of which write them
     pulse::rank_parameters<scalar, accumulator> parameters_;
     std::vector<std::vector<scalar>> output_, gradient_, saved_, deferred_, skip_gradient_;
     std::vector<std::vector<accumulator>> statistics_;

@@ -16,6 +16,7 @@ struct dense {
     using input = pulse::shape<In>;
     using output = pulse::shape<Out>;
     static constexpr std::int64_t saved_elements = Out, deferred_elements = Out, workspace_elements = 0; // per sample
+    static constexpr bool writes_gradients = true; // each is left by one operation of a pass
     static constexpr pulse::linear_shape matrix{In, Out};
 
     static constexpr auto parameters() {
@@ -39,8 +40,7 @@ struct dense {
     }
     template <pulse::backend B>
     static void backward_weight(B& math, const pulse::backend_frame<B>& f) {
-        auto* const gradients = f.parameter_gradients;
-        math.linear_backward_weight(matrix, f.batch, f.input, f.deferred, gradients, gradients + In * Out);
+        math.linear_backward_weight(matrix, f.batch, f.input, f.deferred, f.gradient(), f.gradient() + In * Out);
     }
 };
 template <pulse::label Name, int In, int Out>

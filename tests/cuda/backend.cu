@@ -1,4 +1,5 @@
 // One translation unit, because these share most kernels, and compiling those is what costs.
+#include <backend_gradients.hpp>
 #include <backend_layers.hpp>
 #include <backend_operations.hpp>
 #include <backend_pictures.hpp>

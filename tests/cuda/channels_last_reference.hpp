@@ -38,8 +38,10 @@ public:
     void conv2d_backward_input(const conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how) {
         plain::conv2d_backward_input(s, batch, dy, there(s, weight).data(), dx, how);
     }
-    void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy, T* dweight, T* dbias) {
-        with_gradient(s, dweight, [&](T* to) { plain::conv2d_backward_weight(s, batch, x, dy, to, dbias); });
+    void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy, gradient_place<T> dweight,
+                                gradient_place<T> dbias) {
+        with_gradient(s, dweight,
+                      [&](gradient_place<T> to) { plain::conv2d_backward_weight(s, batch, x, dy, to, dbias); });
     }
     void conv2d_pair(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb, const T* weight,
                      const T* bias, T* y, into how) {
@@ -50,9 +52,10 @@ public:
         plain::conv2d_pair_backward_input(s, second, batch, dy, there(s, weight).data(), dxa, dxb, how);
     }
     void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
-                                     const T* dy, T* dweight, T* dbias) {
-        with_gradient(s, dweight,
-                      [&](T* to) { plain::conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, to, dbias); });
+                                     const T* dy, gradient_place<T> dweight, gradient_place<T> dbias) {
+        with_gradient(s, dweight, [&](gradient_place<T> to) {
+            plain::conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, to, dbias);
+        });
     }
 
 private:
@@ -60,10 +63,10 @@ private:
         return turned(s, weight, weight_order::channels_last);
     }
     template <class Add>
-    static void with_gradient(const conv2d_shape& s, T* dweight, Add add) {
-        std::vector<T> sum = there(s, dweight);
-        add(sum.data());
-        std::ranges::copy(turned(s, sum.data(), weight_order::checkpoint), dweight);
+    static void with_gradient(const conv2d_shape& s, gradient_place<T> dweight, Add add) {
+        std::vector<T> sum = there(s, dweight.to);
+        add({sum.data(), dweight.how});
+        std::ranges::copy(turned(s, sum.data(), weight_order::checkpoint), dweight.to);
     }
 };
 

@@ -134,7 +134,7 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
         rank.record(static_cast<std::size_t>(steps) * rank.instructions().instructions.size());
         const auto gradients = rank.parameters().gradients();
         for (int s = 0; s != steps; ++s) {
-            cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
+            cuda::fill_bytes_async(gradients.data(), 0xff, gradients.size(), transport.stream()); // NaN
             rank.step(task);
         }
         // What was summed in another stream is there when the backend's has ended.
@@ -192,7 +192,7 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
             const auto poison_area = [&](std::span<std::byte> area) {
                 cuda::fill_bytes_async(area.data(), 0xff, area.size(), transport.stream());
             };
-            cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
+            cuda::fill_bytes_async(gradients.data(), 0xff, gradients.size(), transport.stream()); // NaN
             poison_area(rank.memory().block_bytes());
             poison_area(rank.memory().workspace_bytes());
             for (std::size_t slot = 0; slot != rank.memory().slot_count(); ++slot) {

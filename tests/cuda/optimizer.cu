@@ -148,7 +148,6 @@ TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and ha
             CHECK(left_out.skipped);
             CHECK(left_out.loss_scale == 512);
             CHECK(parameters.read_values(stream.get()) == std::vector<double>(3, 0.5));
-            for (const double g : parameters.read_gradients(stream.get())) { CHECK(g == 0); }
 
             // the next step is Adam's first: every weight moves by the learning rate and its decay
             const train::step_outcome first = step(2, false);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,7 +73,8 @@ void run_plan(mpi::transport& among, const plan& planned, unsigned number, const
         std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
     }
     for (int s = 0; s != 2; ++s) {
-        std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), 0.0F);
+        std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(),
+                  std::numeric_limits<float>::quiet_NaN());
         poison(rank.memory());
         rank.step(task);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -53,7 +54,8 @@ TEST_CASE("replicas on processes add up their gradients in their order, bit for 
                     std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
                 }
                 for (int step = 0; step != 2; ++step) {
-                    std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), 0.0F);
+                    std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(),
+                              std::numeric_limits<float>::quiet_NaN());
                     rank.step(task);
                 }
                 for (const auto& block : rank.parameters().blocks()) {

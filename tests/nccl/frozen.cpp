@@ -110,7 +110,7 @@ encoded_steps run_on_device(Transport& transport, const plan& planned, const cos
         cuda::fill_bytes_async(area.data(), 0xff, area.size(), transport.stream());
     };
     for (task.step = 0; task.step != steps; ++task.step) {
-        cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
+        cuda::fill_bytes_async(gradients.data(), 0xff, gradients.size(), transport.stream()); // NaN
         poison_area(rank.memory().block_bytes());
         poison_area(rank.memory().workspace_bytes());
         for (std::size_t s = 0; s != rank.memory().slot_count(); ++s) { poison_area(rank.memory().slot_bytes(s)); }

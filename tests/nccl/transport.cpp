@@ -94,7 +94,7 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool evalu
         const auto gradients = rank.parameters().gradients();
         for (int s = 0; s != steps; ++s) {
             if (evaluates) { rank.evaluate(task); }
-            cuda::fill_bytes_async(gradients.data(), 0, gradients.size(), transport.stream());
+            cuda::fill_bytes_async(gradients.data(), 0xff, gradients.size(), transport.stream()); // NaN
             rank.step(task);
         }
         transport.synchronize();

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 
 #include <doctest/doctest.h>
@@ -61,9 +62,11 @@ void check_conditioning(std::uint64_t seed) {
     guarded gradients{parameter_elements<C>(), 0.25};
     reference::backend<double> backend;
 
+    into mode = into::add;
     const auto frame = [&](guarded& workspace) {
         layer_frame<double> f;
         f.batch = batch;
+        f.gradients = mode;
         f.timesteps = timesteps.data();
         f.parameters = parameters.data();
         f.output = output.data();
@@ -99,6 +102,18 @@ void check_conditioning(std::uint64_t seed) {
         parameters[i] = value;
         CHECK(std::abs(gradients[i] - 0.25 - expected) <= 1e-8 * (1.0 + std::abs(expected)));
     }
+    const auto summed = [&](into first, double start) {
+        gradients = guarded{parameter_elements<C>(), start};
+        for (int m = 0; m != 2; ++m) {
+            mode = m == 0 ? first : into::add;
+            static_cast<void>(loss());
+            C::backward_weight(backend, frame(workspace));
+        }
+        return gradients;
+    };
+    static_assert(writes_gradients<C>);
+    const guarded written = summed(into::write, std::numeric_limits<double>::quiet_NaN());
+    CHECK(written == summed(into::add, 0.0));
 }
 
 } // namespace

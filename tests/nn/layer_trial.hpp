@@ -95,7 +95,8 @@ struct layer_trial {
     }();
     static constexpr double before = 0.5; ///< what stands in sums that the passes add to
 
-    double step = 1e-3; ///< of the finite differences; norms of few numbers bend much and need less
+    into gradients{into::add}; ///< what passes do with those of parameters
+    double step = 1e-3;        ///< of the finite differences; norms of few numbers bend much and need less
     int batch;
     guarded input, skip, conditioning, context, parameters, output_gradient, timesteps, facts;
     guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, context_gradient, deferred,
@@ -154,6 +155,7 @@ struct layer_trial {
         f.context_gradient = to_context ? context_gradient.data() : nullptr;
         f.deferred = deferred.data();
         f.parameter_gradients = parameter_gradients.data();
+        f.gradients = gradients;
         f.workspace = workspace.data();
         f.timesteps = timesteps.data();
         f.facts = facts.data();
@@ -179,6 +181,25 @@ struct layer_trial {
         L::backward_weight(backend, frame(workspace));
         CHECK(workspace.intact());
         CHECK(unread_input_gradient == input_gradient);
+    }
+
+    /// The gradients of three microbatches, of which the first finds `start` there.
+    [[nodiscard]] guarded summed_gradients(into first, double start) {
+        const guarded drawn = output_gradient;
+        guarded sums{parameter_elements<L>(), start};
+        for (int m = 0; m != 3; ++m) {
+            for (std::size_t i = 0; i != output_gradient.size(); ++i) { output_gradient[i] *= -0.7; }
+            clear();
+            parameter_gradients = sums;
+            forward();
+            gradients = m == 0 ? first : into::add;
+            backward_input();
+            backward_weight();
+            sums = parameter_gradients;
+        }
+        gradients = into::add;
+        output_gradient = drawn;
+        return sums;
     }
 
     [[nodiscard]] double loss() {
@@ -247,6 +268,11 @@ struct layer_trial {
         CHECK(parameter_gradients == after_input);
         backward_weight();
         CHECK(parameter_gradients == dw);
+
+        // Written over whatever was there, they are what they are when added to 0.
+        static_assert(writes_gradients<L>);
+        CHECK(summed_gradients(into::write, std::numeric_limits<double>::quiet_NaN()) ==
+              summed_gradients(into::add, 0.0));
 
         check_gradient("input", input, dx, 0.0);
         check_gradient("skip", skip, dskip, 0.0);

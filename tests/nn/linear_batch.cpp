@@ -40,7 +40,7 @@ struct batching_backend : plain {
         }
     }
     void linear_batch_backward_weight(const linear_batch_shape& s, std::int64_t rows, const double* x, const double* dy,
-                                      double* dw) {
+                                      gradient_place<double> dw) {
         counts.push_back(s.count);
         CHECK(s.sound(rows));
         for (int i = 0; i != s.count; ++i) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <utility>
 #include <vector>
@@ -88,6 +89,16 @@ struct whole_trial {
             const std::vector<double> input_gradient = tape.input_gradient;
             check_some(input, input_gradient, most);
         }
+        // Written over whatever was there, they are what they are when added to 0.
+        const auto added = std::pair{run.gradients, run.conditioning_gradients};
+        const double nobody_wrote = std::numeric_limits<double>::quiet_NaN();
+        for (auto& all : run.gradients) { std::ranges::fill(all, nobody_wrote); }
+        std::ranges::fill(run.conditioning_gradients, nobody_wrote);
+        run.mode = into::write;
+        run.backward_input(tape, weights, true);
+        run.backward_weight(tape);
+        CHECK(run.gradients == added.first);
+        CHECK(run.conditioning_gradients == added.second);
         std::size_t layer = 0;
         for (auto& parameters : run.parameters) {
             CAPTURE(graph.layers[layer].name.view());

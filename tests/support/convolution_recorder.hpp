@@ -39,7 +39,7 @@ struct convolution_recorder {
     void conv2d_backward_input(const conv2d_shape& s, int, auto*, auto*, auto*, into how) {
         note({s, recorded_convolution::pass::backward_input, how == into::add, false});
     }
-    void conv2d_backward_weight(const conv2d_shape& s, int, auto*, auto*, auto*, auto*) {
+    void conv2d_backward_weight(const conv2d_shape& s, int, auto*, auto*, auto, auto) {
         note({s, recorded_convolution::pass::backward_weight, true, false});
     }
     void conv2d_pair(const conv2d_shape& s, int second, int, auto*, auto*, auto*, const auto* bias, auto*, into how) {
@@ -51,7 +51,7 @@ struct convolution_recorder {
             note({part(s, c), recorded_convolution::pass::backward_input, how == into::add, false});
         }
     }
-    void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int, auto*, auto*, auto*, auto*, auto*) {
+    void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int, auto*, auto*, auto*, auto, auto) {
         for (const int c : {s.in_channels - second, second}) {
             note({part(s, c), recorded_convolution::pass::backward_weight, true, false});
         }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -141,7 +142,8 @@ encoded_steps run_encoded_rank(Transport& transport, const plan& planned, const 
         std::copy(drawn.begin(), drawn.end(), rank.parameters().values_of(block.layer).begin());
     }
     for (task.step = 0; task.step != steps; ++task.step) {
-        std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), 0.0F);
+        std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(),
+                  std::numeric_limits<float>::quiet_NaN());
         poison(rank.memory());
         if (task.step == forgets) { rank.forget_results(); }
         rank.step(task);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -179,7 +180,8 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
             std::copy(drawn.begin(), drawn.end(), rank.parameters().frozen_values_of(block.layer).begin());
         }
         for (int s = 0; s != steps; ++s) {
-            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), A{0});
+            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(),
+                      std::numeric_limits<A>::quiet_NaN());
             poison(rank.memory());
             rank.step(task);
         }

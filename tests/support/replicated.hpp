@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -96,7 +97,8 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
             std::copy(drawn.begin(), drawn.end(), rank.parameters().frozen_values_of(block.layer).begin());
         }
         for (int s = 0; s != options.steps; ++s) {
-            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(), A{0});
+            std::fill(rank.parameters().gradients().begin(), rank.parameters().gradients().end(),
+                      std::numeric_limits<A>::quiet_NaN());
             poison(rank.memory());
             rank.step(task);
         }

@@ -69,6 +69,8 @@ struct toy_layer_base {
     using input = shape<in>;
     using output = shape<out>;
     static constexpr std::int64_t saved_elements = out, deferred_elements = out, workspace_elements = out;
+    /// The gradients of the other layers are set to 0 in front of a step's passes.
+    static constexpr bool writes_gradients = I % 2 == 1;
     static constexpr linear_shape main{in, out}, side{skip_in, out}, conditioned{cond_in, out};
 
     static constexpr auto parameters() {
@@ -112,15 +114,13 @@ struct toy_layer_base {
     }
     template <backend B>
     static void backward_weight(B& math, const backend_frame<B>& f) {
-        math.linear_backward_weight(main, f.batch, f.input, f.deferred, f.parameter_gradients,
-                                    f.parameter_gradients + bias);
+        math.linear_backward_weight(main, f.batch, f.input, f.deferred, f.gradient(), f.gradient() + bias);
         if constexpr (skip_in > 0) {
-            math.linear_backward_weight(side, f.batch, f.skip, f.deferred, f.parameter_gradients + skip_weight,
-                                        nullptr);
+            math.linear_backward_weight(side, f.batch, f.skip, f.deferred, f.gradient() + skip_weight, nullptr);
         }
         if constexpr (cond_in > 0) {
-            math.linear_backward_weight(conditioned, f.batch, f.conditioning, f.deferred,
-                                        f.parameter_gradients + cond_weight, nullptr);
+            math.linear_backward_weight(conditioned, f.batch, f.conditioning, f.deferred, f.gradient() + cond_weight,
+                                        nullptr);
         }
     }
 };

@@ -57,6 +57,7 @@ public:
     std::array<Vector<A>, count> gradients;
     Vector<T> conditioning_parameters, frozen_conditioning_parameters;
     Vector<A> conditioning_gradients;
+    into mode{into::add}; ///< what passes do with the gradients of parameters
 
     /// Parameters and gradients are zero.
     explicit unpipelined(B& backend, const extent& to = {}) :
@@ -213,6 +214,7 @@ public:
             frame.statistics = t.conditioning_statistics.data();
             frame.output_gradient = t.conditioning_gradient.data();
             frame.parameter_gradients = conditioning_gradients.data();
+            frame.gradients = mode;
             frame.workspace = workspace.data();
             embedder::backward_weight(*on_, frame);
         }
@@ -295,6 +297,7 @@ private:
         }
         frame.deferred = t.deferred[l].data();
         frame.parameter_gradients = gradients[l].data();
+        frame.gradients = mode;
         frame.workspace = workspace.data();
         if (l == 0) {
             frame.timesteps = t.timesteps.data();

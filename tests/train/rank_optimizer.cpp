@@ -76,7 +76,7 @@ TEST_CASE("an update rule of one's own is told the step, its learning rate, the 
         CHECK(told.average_decay == ema_decay(7, 0.9));
         CHECK(parameters.values()[0] == doctest::Approx(-0.6));
         CHECK(parameters.values()[3] == doctest::Approx(-0.8));
-        for (const float g : parameters.gradients()) { CHECK(g == 0); }
+        CHECK(std::ranges::equal(parameters.gradients(), gradients));
     });
 }
 
@@ -213,7 +213,6 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
             made.loss = last.loss;
             made.state_elements = std::max(made.state_elements, optimizer.average().size());
             made.gradient_bytes += transport.sent().gradient;
-            for (const float g : parameters.gradients()) { REQUIRE(g == 0); }
             std::size_t at = 0;
             for (const auto& [r, number, rows] : optimizer.pieces()) {
                 for (std::size_t i = r.first; i != r.first + r.size; ++i, ++at) {

@@ -104,8 +104,8 @@ public:
         detail::check_convolution("conv2d_backward_input", s, batch);
         convolve_back(s, {0, s.in_channels}, batch, dy, weight, dx, how);
     }
-    void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy, float* dweight,
-                                float* dbias) {
+    void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy,
+                                gradient_place<float> dweight, gradient_place<float> dbias) {
         detail::check_convolution("conv2d_backward_weight", s, batch);
         convolve_weight(s, {0, s.in_channels}, batch, x, dy, dweight, dbias);
     }
@@ -124,7 +124,7 @@ public:
         if (second != 0) { convolve_back(part(s, second), rest(s, second), batch, dy, weight, dxb, how); }
     }
     void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
-                                     const T* dy, float* dweight, float* dbias) {
+                                     const T* dy, gradient_place<float> dweight, gradient_place<float> dbias) {
         detail::check_pair("conv2d_pair_backward_weight", s, second, batch);
         convolve_weight(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, dy, dweight, dbias);
         if (second != 0) { convolve_weight(part(s, second), rest(s, second), batch, xb, dy, dweight, nullptr); }
@@ -139,8 +139,8 @@ public:
         detail::check_linear("linear_backward_input", s, rows);
         products_.backward_input(on_, scratch_, s, s.in_features, rows, dy, weight, dx, how);
     }
-    void linear_backward_weight(const linear_shape& s, std::int64_t rows, const T* x, const T* dy, float* dweight,
-                                float* dbias) {
+    void linear_backward_weight(const linear_shape& s, std::int64_t rows, const T* x, const T* dy,
+                                gradient_place<float> dweight, gradient_place<float> dbias) {
         detail::check_linear("linear_backward_weight", s, rows);
         products_.backward_weight(on_, scratch_, s, s.in_features, rows, x, dy, dweight, dbias);
     }
@@ -149,7 +149,7 @@ public:
         products_.forward(on_, scratch_, s, rows, x, weight, y, how);
     }
     void linear_batch_backward_weight(const linear_batch_shape& s, std::int64_t rows, const T* x, const T* dy,
-                                      float* dweight) {
+                                      gradient_place<float> dweight) {
         detail::check_linear("linear_batch_backward_weight", s, rows);
         products_.backward_weight(on_, scratch_, s, rows, x, dy, dweight);
     }
@@ -169,8 +169,8 @@ public:
         cuda::posterior(on_, pixels, channels, factor, moments, noise, z);
     }
     void group_norm_backward(const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
-                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, float* dgamma,
-                             float* dbeta, into how) {
+                             const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,
+                             gradient_place<float> dgamma, gradient_place<float> dbeta, into how) {
         cuda::group_norm_backward(with(group_norm_backward_scratch_bytes(s, batch)), s, batch, xa, xb, gamma, beta,
                                   statistics, dy, dxa, dxb, dgamma, dbeta, how);
     }
@@ -191,7 +191,8 @@ public:
         cuda::layer_norm(on_, s, rows, x, gamma, beta, y, statistics);
     }
     void layer_norm_backward(const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
-                             const float* statistics, const T* dy, T* dx, float* dgamma, float* dbeta, into how) {
+                             const float* statistics, const T* dy, T* dx, gradient_place<float> dgamma,
+                             gradient_place<float> dbeta, into how) {
         cuda::layer_norm_backward(with(layer_norm_backward_scratch_bytes(s, rows)), s, rows, x, gamma, statistics, dy,
                                   dx, dgamma, dbeta, how);
     }
@@ -211,7 +212,7 @@ public:
     void add(std::int64_t n, const T* x, T* y) { cuda::add(on_, n, x, y); }
     void copy(std::int64_t n, const T* x, T* y) { cuda::copy(on_, n, x, y); }
     void fill(std::int64_t n, float value, T* y) { cuda::fill(on_, n, value, y); }
-    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, float* sums) {
+    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, gradient_place<float> sums) {
         const auto columns = static_cast<int>(features);
         add_bias_gradient(with(add_bias_gradient_scratch_bytes(rows, columns)), rows, columns, x, sums);
     }
@@ -227,7 +228,7 @@ public:
     void add_resampled(const resample_shape& s, int batch, const T* x, T* y) {
         cuda::add_resampled(on_, s, batch, x, y);
     }
-    void resampled_sums(const resample_shape& s, int batch, const T* dy, float* dx) {
+    void resampled_sums(const resample_shape& s, int batch, const T* dy, gradient_place<float> dx) {
         cuda::resampled_sums(on_, s, batch, dy, dx);
     }
     void add_per_sample(int batch, int pixels, int channels, const T* t, T* y) {
@@ -251,8 +252,9 @@ public:
         cuda::adaptive_norm(on_, s, batch, x, gamma, beta, scale, shift, y, statistics);
     }
     void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
-                                const T* scale, const float* statistics, const T* dy, T* dx, float* dgamma,
-                                float* dbeta, T* dscale, T* dshift, into how) {
+                                const T* scale, const float* statistics, const T* dy, T* dx,
+                                gradient_place<float> dgamma, gradient_place<float> dbeta, T* dscale, T* dshift,
+                                into how) {
         cuda::adaptive_norm_backward(with(adaptive_norm_backward_scratch_bytes(s, batch)), s, batch, x, gamma, beta,
                                      scale, statistics, dy, dx, dgamma, dbeta, dscale, dshift, how);
     }
@@ -268,14 +270,14 @@ public:
         cuda::embedding(on_, s, rows, indices, table, y);
     }
     void embedding_backward_weight(const embedding_shape& s, std::int64_t rows, const float* indices, const T* dy,
-                                   float* dtable) {
+                                   gradient_place<float> dtable) {
         cuda::embedding_backward_weight(on_, s, rows, indices, dy, dtable);
     }
     void replace_padding(int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
         cuda::replace_padding(on_, batch, tokens, features, mask, padding, y);
     }
     void replace_padding_backward(int batch, int tokens, int features, const float* mask, const T* dy, T* dx,
-                                  float* dpadding) {
+                                  gradient_place<float> dpadding) {
         cuda::replace_padding_backward(on_, batch, tokens, features, mask, dy, dx, dpadding);
     }
     void scale(std::int64_t n, float factor, const T* x, T* y) { cuda::scale(on_, n, factor, x, y); }
@@ -340,13 +342,13 @@ private:
         convolutions_.backward_input(on_, scratch_, s, block, batch, dy, weight, dx, how);
     }
     void convolve_weight(const conv2d_shape& s, const channel_block& block, int batch, const T* x, const T* dy,
-                         float* dweight, float* dbias) {
+                         gradient_place<float> dweight, gradient_place<float> dbias) {
         if (cudnn::is_product(s)) {
             return products_.backward_weight(on_, scratch_, {s.in_channels, s.out_channels}, block.all,
                                              rows_of(s, batch), x, dy, dweight + block.first, dbias);
         }
         convolutions_.backward_weight(on_, scratch_, s, block, batch, x, dy, dweight);
-        if (dbias != nullptr) {
+        if (dbias.wanted()) {
             sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias);
         }
     }

@@ -38,9 +38,10 @@ struct channel_block {
 /// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
 /// tensors that are not, images of gradients whose padding is uneven (evenly_padded), and blocks of some of a weight's
 /// channels are copied through scratch. Weights and their gradients are in weight_order::channels_last, which is
-/// cuDNN's. A weight gradient is computed in T and added in float, which moves 2 e + 8 bytes per weight and call;
-/// engines add in place where T is float. cuDNN's engines for 16-bit images that write weight gradients in float are
-/// all compiled at run time, and several of 9.19's were wrong on an H200.
+/// cuDNN's. A weight gradient is computed in T and added in float, which moves 2 e + 8 bytes per weight and call, 2 e
+/// + 4 where it is written; engines add in place where T is float, to zeros where it is to be written. cuDNN's engines
+/// for 16-bit images that write weight gradients in float are all compiled at run time, and several of 9.19's were
+/// wrong on an H200.
 template <class T>
 class convolutions {
 public:
@@ -112,11 +113,11 @@ public:
         in.take_back(in_at, dx, on.stream);
     }
 
-    /// Adds the gradient of the block's weights, rounded to T, to dweight [out][ky][kx][all].
+    /// dweight [out][ky][kx][all] = or += the gradient of the block's weights, rounded to T.
     void backward_weight(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
-                         int batch, const T* x, const T* dy, float* dweight) {
+                         int batch, const T* x, const T* dy, gradient_place<float> dweight) {
         using id = cudnn::convolution_graph::id;
-        const moved_rows<float> to = weight_of<float>(dweight, s, block);
+        const moved_rows<float> to = weight_of<float>(dweight.to, s, block);
         const prepared& p = find(on.stream, {cudnn::evenly_padded(s), batch, cudnn::convolution_pass::backward_weight,
                                              cudnn::data_type<T>(), std::is_same_v<T, float> && !to.moves(), false});
         const bool adds = p.form == cudnn::convolution_form::scaled_add;
@@ -132,9 +133,13 @@ public:
         const auto [in_at, out_at, workspace, gradient] = lay(pieces);
         in.bring(in_at, on.stream);
         out.bring(out_at, on.stream);
-        const void* const result = adds ? static_cast<void*>(dweight) : gradient;
+        const void* const result = adds ? static_cast<void*>(dweight.to) : gradient;
         const std::array<cudnn::ready_engine::binding, 3> bindings{
             {{id::x, in_at}, {id::y, out_at}, {id::weight, result}}};
+        // An engine that writes would be another one, with other bits.
+        if (adds && !dweight.adds()) {
+            fill_bytes_async(dweight.to, 0, static_cast<std::size_t>(to.elements()), on.stream);
+        }
         p.engine.run(dnn_.get(), bindings, workspace);
         if (!adds) { add_gradient(on, to.rows, to.row, gradient, dweight + block.first, to.step); }
     }

@@ -75,26 +75,30 @@ public:
         run(on, scratch, p, weight, dy, dx, nullptr);
     }
 
-    /// dweight += dy^T x and dbias += the sums of dy, in float. The sums come with the product where cuBLASLt can, else
-    /// from a kernel that reads dy once more.
+    /// dweight = or += dy^T x and dbias = or += the sums of dy, in float: by one algorithm, which is chosen for what
+    /// adds, so that both have the same bits. The sums come with the product where cuBLASLt can, else from a kernel that
+    /// reads dy once more.
     void backward_weight(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
-                         std::int64_t rows, const T* x, const T* dy, float* dweight, float* dbias) {
-        cublas::product p = backward_weight_of(s, weight_stride, rows, x, dy, dweight);
-        if (dbias == nullptr) { return run(on, scratch, p, x, dy, dweight, nullptr); }
+                         std::int64_t rows, const T* x, const T* dy, gradient_place<float> dweight,
+                         gradient_place<float> dbias) {
+        cublas::product p = backward_weight_of(s, weight_stride, rows, x, dy, dweight.to);
+        if (!dbias.wanted()) { return run(on, scratch, p, x, dy, dweight.to, nullptr, dweight.how); }
         p.beside = cublas::extra::bias_gradient;
         if (const entry& chosen = find(on.stream, p); chosen.how) {
             scratch_pieces sizes;
-            sizes.take<float>(s.out_features);
+            const bool in_place = !dbias.adds() && is_pack_aligned(dbias.to);
+            sizes.take<float>(in_place ? 0 : s.out_features);
             sizes.take<std::byte>(chosen.how->workspace_bytes);
             scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-            float* const sums = pieces.take<float>(s.out_features);
-            chosen.prepared->run(lt_, *chosen.how, x, dy, dweight, sums,
-                                 pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream);
-            add(on, s.out_features, sums, dbias);
-            return;
+            float* const piece = pieces.take<float>(in_place ? 0 : s.out_features);
+            float* const sums = in_place ? dbias.to : piece;
+            chosen.prepared->run(lt_, *chosen.how, x, dy, dweight.to, sums,
+                                 pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream, dweight.adds());
+            if (in_place) { return; }
+            return dbias.adds() ? add(on, s.out_features, sums, dbias.to) : copy(on, s.out_features, sums, dbias.to);
         }
         p.beside = cublas::extra::none;
-        run(on, scratch, p, x, dy, dweight, nullptr);
+        run(on, scratch, p, x, dy, dweight.to, nullptr, dweight.how);
         queue with = on;
         with.scratch = scratch.reserve(add_bias_gradient_scratch_bytes(rows, s.out_features));
         add_bias_gradient(with, rows, s.out_features, dy, dbias);
@@ -116,15 +120,15 @@ public:
                     y + i * s.result_stride, how);
         }
     }
-    /// dweight[i] += dy[i]^T x for all of a batch, likewise.
+    /// dweight[i] = or += dy[i]^T x for all of a batch, likewise.
     void backward_weight(const queue& on, scratch_arena& scratch, const linear_batch_shape& s, std::int64_t rows,
-                         const T* x, const T* dy, float* dweight) {
-        cublas::product p = backward_weight_of(s.each, s.each.in_features, rows, x, dy, dweight);
+                         const T* x, const T* dy, gradient_place<float> dweight) {
+        cublas::product p = backward_weight_of(s.each, s.each.in_features, rows, x, dy, dweight.to);
         p.batch = s.count;
         p.batch_b = s.result_stride;
         p.batch_d = s.weight_stride;
         if (is_whole<T>(s.result_stride) && is_whole<float>(s.weight_stride) && has_algorithm(on.stream, p)) {
-            return run(on, scratch, p, x, dy, dweight, nullptr);
+            return run(on, scratch, p, x, dy, dweight.to, nullptr, dweight.how);
         }
         for (int i = 0; i != s.count; ++i) {
             backward_weight(on, scratch, s.each, s.each.in_features, rows, x, dy + i * s.result_stride,
@@ -218,11 +222,12 @@ private:
         p.alignment_b = cublas::alignment_of(b);
         p.alignment_d = cublas::alignment_of(d);
     }
+    /// Writes where the product is one that adds, and `how` says so.
     void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,
-             const void* beside) {
+             const void* beside, into how = into::add) {
         const entry& chosen = find(on.stream, p);
         std::byte* const workspace = scratch.reserve(static_cast<std::size_t>(chosen.how->workspace_bytes));
-        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, on.stream);
+        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, on.stream, how == into::add);
     }
 
     /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but

@@ -15,6 +15,8 @@ namespace pulse::nn {
 ///
 /// A channels-last image is its own list of tokens: nothing is transposed.
 struct attention {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int height{};
     int width{};

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include <pulse/core/label.hpp>
 #include <pulse/model/condition.hpp>
@@ -201,6 +202,8 @@ template <label Name, auto Math>
 struct described : context_face<layout<Math>.sizes.context> {
     static constexpr label name = Name;
     static constexpr auto math = Math;
+    // nvcc 13 finds no concept true of a plain decltype(Math) here.
+    static constexpr bool writes_gradients = pulse::writes_gradients<std::remove_cvref_t<decltype(Math)>>;
 
     using output = typename shape_of<Math.output()>::type;
 

@@ -125,6 +125,7 @@ struct beside : detail::both_embeddings<Trained>, detail::same_context<Trained> 
         std::max<std::int64_t>(Trained::workspace_elements, unchanged::workspace_elements);
     static constexpr std::int64_t frozen_input_elements = Locked::input::elements;
     static constexpr std::int64_t frozen_output_elements = Locked::output::elements;
+    static constexpr bool writes_gradients = pulse::writes_gradients<Trained>;
 
     [[nodiscard]] static constexpr decltype(auto) parameters() { return Trained::parameters(); }
     [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return Locked::parameters(); }
@@ -200,8 +201,9 @@ struct control {
             on.linear_backward_input(matrix, batch * rows, sum_gradient, weight, gradient, into::write);
         }
     }
-    template <backend B, class T, class A>
-    static void add_backward_weight(B& on, int batch, const T* both, const T* sum_gradient, A* gradient) {
+    template <backend B, class T>
+    static void add_backward_weight(B& on, int batch, const T* both, const T* sum_gradient,
+                                    gradient_place<typename B::accumulator> gradient) {
         on.linear_backward_weight(matrix, batch * rows, both, sum_gradient, gradient, gradient + channels * channels);
     }
 };
@@ -218,6 +220,7 @@ struct join_control {
     using output = Shape;
     static constexpr std::int64_t saved_elements = 0, deferred_elements = 0, workspace_elements = 0;
     static constexpr std::int64_t frozen_input_elements = control::elements, frozen_output_elements = 0;
+    static constexpr bool writes_gradients = true;
 
     [[nodiscard]] static constexpr auto parameters() { return control::parameters_of(name); }
     [[nodiscard]] static constexpr double forward_flops() { return control::flops; }
@@ -232,7 +235,7 @@ struct join_control {
     }
     template <backend B>
     static void backward_weight(B& on, const backend_frame<B>& f) {
-        control::add_backward_weight(on, f.batch, f.input, f.output_gradient, f.parameter_gradients);
+        control::add_backward_weight(on, f.batch, f.input, f.output_gradient, f.gradient());
     }
 };
 
@@ -246,6 +249,7 @@ struct controlled : of_locked<L> {
 
     using skip_input = typename control::wide;
     static constexpr int part_count = 1;
+    static constexpr bool writes_gradients = true;
     static constexpr std::int64_t frozen_skip_elements = control::elements;
     static constexpr std::int64_t sum_in = detail::padded(L::saved_elements);
     static constexpr std::int64_t saved_elements = sum_in + control::elements;
@@ -269,7 +273,7 @@ struct controlled : of_locked<L> {
     }
     template <backend B>
     static void backward_weight(B& on, const backend_frame<B>& f) {
-        control::add_backward_weight(on, f.batch, f.skip, f.deferred, f.parameter_gradients);
+        control::add_backward_weight(on, f.batch, f.skip, f.deferred, f.gradient());
     }
 
 private:

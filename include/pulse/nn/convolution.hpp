@@ -13,6 +13,8 @@ namespace pulse::nn {
 ///
 /// Parameters: weight [out][in + skip][kernel][kernel], bias [out]. Saves nothing.
 struct conv {
+    static constexpr bool writes_gradients = true;
+
     int in_channels{};
     int skip_channels{};
     int out_channels{};
@@ -74,8 +76,9 @@ struct conv {
     void apply(B& on, int batch, const T* x, const T* weight, T* y, into how) const {
         on.conv2d(window(), batch, x, weight, weight + window().weight_elements(), y, how);
     }
-    template <backend B, class T, class A>
-    void apply_backward_weight(B& on, int batch, const T* x, const T* dy, A* dweight) const {
+    template <backend B, class T>
+    void apply_backward_weight(B& on, int batch, const T* x, const T* dy,
+                               gradient_place<typename B::accumulator> dweight) const {
         on.conv2d_backward_weight(window(), batch, x, dy, dweight, dweight + window().weight_elements());
     }
 
@@ -89,13 +92,14 @@ struct conv {
             on.conv2d_pair(window(), skip_channels, batch, x, skip, weight, bias, y, how);
         }
     }
-    template <backend B, class T, class A>
-    void apply_backward_weight(B& on, int batch, const T* x, const T* skip, const T* dy, A* dweight) const {
+    template <backend B, class T>
+    void apply_backward_weight(B& on, int batch, const T* x, const T* skip, const T* dy,
+                               gradient_place<typename B::accumulator> dweight) const {
         if (skip_channels == 0) {
             apply_backward_weight(on, batch, x, dy, dweight);
         } else {
-            A* const dbias = dweight + window().weight_elements();
-            on.conv2d_pair_backward_weight(window(), skip_channels, batch, x, skip, dy, dweight, dbias);
+            on.conv2d_pair_backward_weight(window(), skip_channels, batch, x, skip, dy, dweight,
+                                           dweight + window().weight_elements());
         }
     }
 };
@@ -104,6 +108,8 @@ struct conv {
 ///
 /// `padding` 1 pads all sides; 0 pads one row below and one column right. Parameters conv.weight, conv.bias.
 struct downsample {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int height{};
     int width{};
@@ -144,6 +150,8 @@ struct downsample {
 /// Parameters conv.weight, conv.bias. The doubled image is made again for the weight gradient: copying it costs little,
 /// keeping it four times the input.
 struct upsample {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int height{};
     int width{};

@@ -14,6 +14,8 @@ namespace pulse::nn {
 
 /// Patches of an image become tokens.
 struct patch_embed {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int height{};
     int width{}; ///< of the image
@@ -60,6 +62,8 @@ struct patch_embed {
 /// The end of Hunyuan-DiT: norm_out, scaled and shifted by the conditioning, proj_out, and tokens become an image of
 /// `out_channels`.
 struct dit_head {
+    static constexpr bool writes_gradients = true;
+
     patch_embed embed{};
     int out_channels{};
 

@@ -21,6 +21,8 @@ namespace pulse::nn {
 /// The rotation is a constant that every device makes for itself. The conditioning is silu(temb), see
 /// hunyuan_conditioning.
 struct dit_block {
+    static constexpr bool writes_gradients = true;
+
     int rows{};    ///< of tokens
     int columns{}; ///< of tokens
     int width{};
@@ -79,9 +81,9 @@ protected:
     }
     template <backend B, class T, class A>
     void unnorm_heads(B& on, std::int64_t all, const T* x, const T* weight, const A* statistics, const T* dy, T* dx,
-                      A* dweight) const {
+                      gradient_place<A> dweight) const {
         on.layer_norm_backward(head_norm(), all * heads, x, weight, statistics, dy, dx, dweight,
-                               dweight != nullptr ? dweight + width / heads : nullptr, into::write);
+                               dweight + width / heads, into::write);
     }
 };
 

@@ -21,6 +21,8 @@ namespace pulse::nn {
 /// The hint has 8 times the height and width of the sample and lies behind it, of the whole batch. No gradient is made
 /// of either: this is a model's first layer. So B has nothing to do; W walks back through the embedding.
 struct hinted_conv {
+    static constexpr bool writes_gradients = true;
+
     static constexpr int steps = 8;
 
     conv sample{};

@@ -142,6 +142,8 @@ struct hunyuan_text_embedding {
 /// [all - T5's tokens][width], then T5's [tokens][features]. Facts: whether each token of both is a text's (1) or
 /// padding (0); in version 1.1 also the six sizes of the image and the style, which is 0. The text states are trained.
 struct hunyuan_conditioning {
+    static constexpr bool writes_gradients = true;
+
     hunyuan_time_embedding time{};
     hunyuan_text_embedding text{};
 
@@ -291,7 +293,7 @@ private:
         on.linear_backward_input(matrix, rows, f[p.dv], f[p.to_v], f[p.dstates], into::add);
         on.linear_backward_input(matrix, f.batch, f[p.dq], f[p.to_q], f[p.dmean], into::write);
         on.sum_rows(f.batch, static_cast<int>(all), f[p.dstates], f.gradient(p.positions));
-        on.sum_rows(f.batch, features, f[p.dmean], f.gradient(p.positions));
+        on.sum_rows(f.batch, features, f[p.dmean], f.gradient(p.positions).again());
     }
     template <backend B>
     void add_style_and_sizes(B& on, const backend_frame<B>& f, const time_pieces& p) const {

@@ -15,8 +15,8 @@ namespace pulse::nn {
 /// What one of them has of its own: its weight and its result, or their gradients.
 template <class Weight, class Result>
 struct linear_place {
-    Weight* weight{};
-    Result* result{};
+    Weight weight{};
+    Result result{};
 };
 
 namespace detail {
@@ -47,7 +47,7 @@ void each_run(std::initializer_list<linear_place<Weight, Result>> all, bool join
 /// Each result = x weight^T.
 template <backend B>
 void linear_batch(B& on, const linear_shape& s, std::int64_t rows, const typename B::scalar* x,
-                  std::initializer_list<linear_place<const typename B::scalar, typename B::scalar>> all) {
+                  std::initializer_list<linear_place<const typename B::scalar*, typename B::scalar*>> all) {
     detail::each_run(all, batches_linear<B>,
                      [&](const auto& first, int count, std::int64_t weights, std::int64_t results) {
                          if constexpr (batches_linear<B>) {
@@ -60,11 +60,11 @@ void linear_batch(B& on, const linear_shape& s, std::int64_t rows, const typenam
                      });
 }
 
-/// Each weight's gradient += (the result's gradient)^T x.
+/// Each weight's gradient = or += (the result's gradient)^T x.
 template <backend B>
 void linear_batch_backward_weight(
     B& on, const linear_shape& s, std::int64_t rows, const typename B::scalar* x,
-    std::initializer_list<linear_place<typename B::accumulator, const typename B::scalar>> all) {
+    std::initializer_list<linear_place<gradient_place<typename B::accumulator>, const typename B::scalar*>> all) {
     detail::each_run(all, batches_linear<B>,
                      [&](const auto& first, int count, std::int64_t weights, std::int64_t results) {
                          if constexpr (batches_linear<B>) {

@@ -45,7 +45,7 @@ struct mlp_embedding {
         on.silu(all * hidden, f[p.hidden], f[p.active]);
         second().apply(on, all, f[p.active], f[p.second], y);
     }
-    /// Adds every parameter gradient and leaves the gradient of the first layer's output in `hidden_gradient`
+    /// Makes every parameter gradient and leaves the gradient of the first layer's output in `hidden_gradient`
     /// [batch][rows][hidden].
     template <backend B>
     void apply_backward(B& on, const backend_frame<B>& f, const pieces& p, const typename B::scalar* x,

@@ -14,6 +14,8 @@ namespace pulse::nn {
 ///
 /// The gradients of its parameters are complete after backward_input.
 struct group_norm {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int height{};
     int width{};
@@ -62,6 +64,8 @@ struct group_norm {
 /// GroupNorm, SiLU and a 3x3 convolution: the end of a UNet (diffusers' conv_norm_out, conv_act, conv_out).
 /// The convolution has the layer's name.
 struct norm_conv {
+    static constexpr bool writes_gradients = true;
+
     int in_channels{};
     int out_channels{};
     int height{};

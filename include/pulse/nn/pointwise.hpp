@@ -11,6 +11,8 @@ namespace pulse::nn {
 
 /// y = weight x + bias on one vector per sample. Parameters: weight [out][in], bias [out]. Saves nothing.
 struct linear {
+    static constexpr bool writes_gradients = true;
+
     int in_features{};
     int out_features{};
 
@@ -44,14 +46,17 @@ struct linear {
     void apply(B& on, std::int64_t rows, const T* x, const T* weight, T* y) const {
         on.linear(matrix(), rows, x, weight, weight + weight_elements(), y, into::write);
     }
-    template <backend B, class T, class A>
-    void apply_backward_weight(B& on, std::int64_t rows, const T* x, const T* dy, A* dweight) const {
+    template <backend B, class T>
+    void apply_backward_weight(B& on, std::int64_t rows, const T* x, const T* dy,
+                               gradient_place<typename B::accumulator> dweight) const {
         on.linear_backward_weight(matrix(), rows, x, dy, dweight, dweight + weight_elements());
     }
 };
 
 /// y = x * sigmoid(x). Saves nothing.
 struct silu {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int height{}; ///< 0 for a vector of `channels` features
     int width{};

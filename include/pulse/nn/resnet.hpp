@@ -20,6 +20,8 @@ namespace pulse::nn {
 /// channels change or a skip comes in, else the identity. The concatenation of x and skip is never made: norm1 and the
 /// shortcut read both. The first part ends at h and makes the shortcut.
 struct resnet {
+    static constexpr bool writes_gradients = true;
+
     int in_channels{};
     int skip_channels{};
     int out_channels{};

@@ -89,6 +89,8 @@ struct transformer_out {
 
 /// A whole transformer: norm (GroupNorm), proj_in, `depth` blocks, proj_out, and the identity path around all of them.
 struct spatial_transformer {
+    static constexpr bool writes_gradients = true;
+
     text_attention core{};
     int depth{1};
     bool linear_projection{true};

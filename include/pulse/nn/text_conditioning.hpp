@@ -21,6 +21,8 @@ namespace pulse::nn {
 /// the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient
 /// unless they are projected.
 struct text_conditioning {
+    static constexpr bool writes_gradients = true;
+
     static constexpr int sizes = 6;
 
     time_embedding time{};

@@ -16,6 +16,8 @@ namespace pulse::nn {
 /// That SiLU has no parameters and is the same everywhere, so it is done once here and what travels along the pipeline
 /// is silu(temb): the same function and the same gradients with less work.
 struct time_embedding {
+    static constexpr bool writes_gradients = true;
+
     int features{}; ///< of the sinusoid
     int width{};    ///< of the conditioning
     bool flip_sin_to_cos{true};
@@ -50,7 +52,7 @@ struct time_embedding {
         on.silu(f.batch * std::int64_t{width}, f[p.embedding], f.output);
     }
 
-    /// Adds every parameter gradient; the timesteps have none.
+    /// Makes every parameter gradient; the timesteps have none.
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
         on.silu_backward(f.batch * std::int64_t{width}, f[p.embedding], f.output_gradient, f[p.embedding_gradient],

@@ -20,6 +20,8 @@ namespace pulse::nn {
 /// The class's token comes first. The token of the time is the sinusoid of the timestep, cosines first. Facts: the
 /// class.
 struct vit_embed {
+    static constexpr bool writes_gradients = true;
+
     int channels{};
     int rows{};
     int columns{}; ///< of patches
@@ -129,6 +131,8 @@ private:
 ///
 /// Every token goes through decoder_pred, those that are no patch too.
 struct vit_head {
+    static constexpr bool writes_gradients = true;
+
     vit_embed embed{};
     bool convolves{};
 

@@ -15,6 +15,8 @@ namespace pulse::nn {
 /// mlp(norm2(x)). Each of these is a part of the layer. Queries, keys and values are one projection; the hidden width
 /// is 4 x width. The concatenation is never made: skip_linear reads both.
 struct vit_block {
+    static constexpr bool writes_gradients = true;
+
     int leading{}; ///< tokens before those of patches
     int rows{};
     int columns{}; ///< of patches

@@ -37,8 +37,8 @@ public:
                 into how);
     void conv2d_backward_input(const conv2d_shape& s, int batch, const float* dy, const float* weight, float* dx,
                                into how);
-    void conv2d_backward_weight(const conv2d_shape& s, int batch, const float* x, const float* dy, float* dweight,
-                                float* dbias);
+    void conv2d_backward_weight(const conv2d_shape& s, int batch, const float* x, const float* dy,
+                                gradient_place<float> dweight, gradient_place<float> dbias);
 
     void conv2d_pair(const conv2d_shape& s, int second, int batch, const float* xa, const float* xb,
                      const float* weight, const float* bias, float* y, into how);
@@ -46,20 +46,20 @@ public:
     void conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch, const float* dy, const float* weight,
                                     float* dxa, float* dxb, into how);
     void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const float* xa, const float* xb,
-                                     const float* dy, float* dweight, float* dbias);
+                                     const float* dy, gradient_place<float> dweight, gradient_place<float> dbias);
 
     void linear(const linear_shape& s, std::int64_t rows, const float* x, const float* weight, const float* bias,
                 float* y, into how);
     void linear_backward_input(const linear_shape& s, std::int64_t rows, const float* dy, const float* weight,
                                float* dx, into how);
     void linear_backward_weight(const linear_shape& s, std::int64_t rows, const float* x, const float* dy,
-                                float* dweight, float* dbias);
+                                gradient_place<float> dweight, gradient_place<float> dbias);
 
     void group_norm(const group_norm_shape& s, int batch, const float* xa, const float* xb, const float* gamma,
                     const float* beta, float* y, float* statistics);
     void group_norm_backward(const group_norm_shape& s, int batch, const float* xa, const float* xb, const float* gamma,
                              const float* beta, const float* statistics, const float* dy, float* dxa, float* dxb,
-                             float* dgamma, float* dbeta, into how);
+                             gradient_place<float> dgamma, gradient_place<float> dbeta, into how);
 
     void attention(const attention_shape& s, int batch, const float* q, const float* k, const float* v, float* o,
                    float* lse);
@@ -72,7 +72,7 @@ public:
     void copy(std::int64_t n, const float* x, float* y);
     void fill(std::int64_t n, float value, float* y);
 
-    void sum_rows(std::int64_t rows, std::int64_t features, const float* x, float* y);
+    void sum_rows(std::int64_t rows, std::int64_t features, const float* x, gradient_place<float> y);
 
     void add_per_sample(int batch, int pixels, int channels, const float* t, float* y);
     void sum_pixels(int batch, int pixels, int channels, const float* y, float* t);
@@ -112,7 +112,7 @@ private:
     void convolve_back(const conv2d_shape& s, int weight_channels, int batch, const float* dy, const float* weight,
                        float* dx, into how);
     void convolve_weight(const conv2d_shape& s, int weight_channels, int batch, const float* x, const float* dy,
-                         float* dweight, float* dbias);
+                         gradient_place<float> dweight, gradient_place<float> dbias);
 
     /// `stride` is the distance between rows of the weight.
     void multiply(const linear_shape& s, int stride, std::int64_t rows, const float* x, const float* weight,
@@ -120,7 +120,7 @@ private:
     void multiply_back(const linear_shape& s, int stride, std::int64_t rows, const float* dy, const float* weight,
                        float* dx, into how);
     void multiply_weight(const linear_shape& s, int stride, std::int64_t rows, const float* x, const float* dy,
-                         float* dweight, float* dbias);
+                         gradient_place<float> dweight, gradient_place<float> dbias);
 
     /// Calls f(head, offset of the head in q, offset in k, offset in lse) for each head of each sample.
     template <class F>

@@ -39,7 +39,8 @@ PULSE_HOST_INLINE void backend::conv2d_backward_input(const conv2d_shape& s, int
 }
 
 PULSE_HOST_INLINE void backend::conv2d_backward_weight(const conv2d_shape& s, int batch, const float* x,
-                                                       const float* dy, float* dweight, float* dbias) {
+                                                       const float* dy, gradient_place<float> dweight,
+                                                       gradient_place<float> dbias) {
     check_convolution("conv2d_backward_weight", s, batch);
     convolve_weight(s, s.in_channels, batch, x, dy, dweight, dbias);
 }
@@ -66,7 +67,8 @@ PULSE_HOST_INLINE void backend::conv2d_pair_backward_input(const conv2d_shape& s
 
 PULSE_HOST_INLINE void backend::conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch,
                                                             const float* xa, const float* xb, const float* dy,
-                                                            float* dweight, float* dbias) {
+                                                            gradient_place<float> dweight,
+                                                            gradient_place<float> dbias) {
     check_pair("conv2d_pair_backward_weight", s, second, batch);
     convolve_weight(part(s, s.in_channels - second), s.in_channels, batch, xa, dy, dweight, dbias);
     if (second != 0) {
@@ -87,7 +89,8 @@ PULSE_HOST_INLINE void backend::linear_backward_input(const linear_shape& s, std
 }
 
 PULSE_HOST_INLINE void backend::linear_backward_weight(const linear_shape& s, std::int64_t rows, const float* x,
-                                                       const float* dy, float* dweight, float* dbias) {
+                                                       const float* dy, gradient_place<float> dweight,
+                                                       gradient_place<float> dbias) {
     check_linear("linear_backward_weight", s, rows);
     multiply_weight(s, s.in_features, rows, x, dy, dweight, dbias);
 }
@@ -112,7 +115,8 @@ PULSE_HOST_INLINE void backend::group_norm(const group_norm_shape& s, int batch,
 PULSE_HOST_INLINE void backend::group_norm_backward(const group_norm_shape& s, int batch, const float* xa,
                                                     const float* xb, const float* gamma, const float* beta,
                                                     const float* statistics, const float* dy, float* dxa, float* dxb,
-                                                    float* dgamma, float* dbeta, into how) {
+                                                    gradient_place<float> dgamma, gradient_place<float> dbeta,
+                                                    into how) {
     check_norm("group_norm_backward", s, batch);
     const std::int64_t kept = group_norm_sample::constants(s) + group_norm_sample::gradients(s);
     double* const sums = sums_.reserve(batch * group_norm_sample::sums(s));
@@ -130,8 +134,10 @@ PULSE_HOST_INLINE void backend::group_norm_backward(const group_norm_shape& s, i
                         mine + group_norm_sample::constants(s), dxa + b * elements(s.pixels, s.channels),
                         second_of(s, dxb, b), how);
     });
-    if (dgamma == nullptr) { return; }
+    if (!dgamma.wanted()) { return; }
     const int all = s.all_channels();
+    float* const to_slope = dgamma.begun(all);
+    float* const to_shift = dbeta.begun(all);
     for (int c = 0; c != all; ++c) {
         double shift = 0.0;
         double slope = 0.0;
@@ -139,8 +145,8 @@ PULSE_HOST_INLINE void backend::group_norm_backward(const group_norm_shape& s, i
             shift += sums[std::int64_t{b} * 2 * all + c];
             slope += sums[std::int64_t{b} * 2 * all + all + c];
         }
-        dbeta[c] += static_cast<float>(shift);
-        dgamma[c] += static_cast<float>(slope);
+        to_shift[c] += static_cast<float>(shift);
+        to_slope[c] += static_cast<float>(slope);
     }
 }
 
@@ -173,8 +179,9 @@ PULSE_HOST_INLINE void backend::copy(std::int64_t n, const float* x, float* y) {
 
 PULSE_HOST_INLINE void backend::fill(std::int64_t n, float value, float* y) { std::fill(y, y + n, value); }
 
-PULSE_HOST_INLINE void backend::sum_rows(std::int64_t rows, std::int64_t features, const float* x, float* y) {
-    onednn::sum_rows(rows, static_cast<int>(features), x, y, into::add);
+PULSE_HOST_INLINE void backend::sum_rows(std::int64_t rows, std::int64_t features, const float* x,
+                                         gradient_place<float> y) {
+    onednn::sum_rows(rows, static_cast<int>(features), x, y.to, y.how);
 }
 
 PULSE_HOST_INLINE void backend::add_per_sample(int batch, int pixels, int channels, const float* t, float* y) {
@@ -324,22 +331,22 @@ PULSE_HOST_INLINE void backend::convolve_back(const conv2d_shape& s, int weight_
 }
 
 PULSE_HOST_INLINE void backend::convolve_weight(const conv2d_shape& s, int weight_channels, int batch, const float* x,
-                                                const float* dy, float* dweight, float* dbias) {
+                                                const float* dy, gradient_place<float> dweight,
+                                                gradient_place<float> dbias) {
     if (is_product(s)) {
         return multiply_weight(product_of(s), weight_channels, rows_of(s, batch), x, dy, dweight, dbias);
     }
     if (narrow_convolution::narrows(s) && s.out_channels == 1) { // with more, each output reads x again
         narrow_convolution::backward_weight(threads_, s, weight_channels, batch, x, dy, dweight);
-        if (dbias != nullptr) {
-            onednn::sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias,
-                             into::add);
+        if (dbias.wanted()) {
+            sum_rows(std::int64_t{batch} * s.out_height() * s.out_width(), s.out_channels, dy, dbias);
         }
         return;
     }
     const float* const bias =
-        prepared({s, weight_channels, batch, convolution_pass::backward_weight, false, dbias != nullptr})
-            .backward_weight(engine_, x, dy, dweight, scratch_.data());
-    if (dbias != nullptr) { add(s.out_channels, bias, dbias); }
+        prepared({s, weight_channels, batch, convolution_pass::backward_weight, dweight.adds(), dbias.wanted()})
+            .backward_weight(engine_, x, dy, dweight.to, scratch_.data());
+    if (dbias.wanted()) { add_row(1, s.out_channels, bias, dbias.to, dbias.how); }
 }
 
 PULSE_HOST_INLINE void backend::multiply(const linear_shape& s, int stride, std::int64_t rows, const float* x,
@@ -361,12 +368,13 @@ PULSE_HOST_INLINE void backend::multiply_back(const linear_shape& s, int stride,
 }
 
 PULSE_HOST_INLINE void backend::multiply_weight(const linear_shape& s, int stride, std::int64_t rows, const float* x,
-                                                const float* dy, float* dweight, float* dbias) {
+                                                const float* dy, gradient_place<float> dweight,
+                                                gradient_place<float> dbias) {
     use_threads(threads_);
     onednn::check(dnnl_sgemm('T', 'N', s.out_features, s.in_features, rows, 1.0F, dy, s.out_features, x, s.in_features,
-                             1.0F, dweight, stride),
+                             dweight.adds() ? 1.0F : 0.0F, dweight.to, stride),
                   "linear_backward_weight");
-    if (dbias != nullptr) { onednn::sum_rows(rows, s.out_features, dy, dbias, into::add); }
+    if (dbias.wanted()) { sum_rows(rows, s.out_features, dy, dbias); }
 }
 
 template <class F>

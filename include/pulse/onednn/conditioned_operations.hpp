@@ -20,7 +20,8 @@ public:
                        const float* scale, const float* shift, float* y, float* statistics);
     void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const float* x, const float* gamma,
                                 const float* beta, const float* scale, const float* statistics, const float* dy,
-                                float* dx, float* dgamma, float* dbeta, float* dscale, float* dshift, into how);
+                                float* dx, gradient_place<float> dgamma, gradient_place<float> dbeta, float* dscale,
+                                float* dshift, into how);
 
     void gelu_tanh(std::int64_t n, const float* x, float* y);
     void gelu_tanh_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how);
@@ -30,12 +31,12 @@ public:
 
     void embedding(const embedding_shape& s, std::int64_t rows, const float* indices, const float* table, float* y);
     void embedding_backward_weight(const embedding_shape& s, std::int64_t rows, const float* indices, const float* dy,
-                                   float* dtable);
+                                   gradient_place<float> dtable);
 
     void replace_padding(int batch, int tokens, int features, const float* mask, const float* padding, float* y);
     /// A position's vector is one worker's: its samples are added in their order.
     void replace_padding_backward(int batch, int tokens, int features, const float* mask, const float* dy, float* dx,
-                                  float* dpadding);
+                                  gradient_place<float> dpadding);
 
     void scale(std::int64_t n, float factor, const float* x, float* y);
 

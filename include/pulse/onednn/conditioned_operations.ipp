@@ -32,24 +32,23 @@ PULSE_HOST_INLINE void conditioned_operations::adaptive_norm(const adaptive_norm
     }
 }
 
-PULSE_HOST_INLINE void conditioned_operations::adaptive_norm_backward(const adaptive_norm_shape& s, int batch,
-                                                                      const float* x, const float* gamma,
-                                                                      const float* beta, const float* scale,
-                                                                      const float* statistics, const float* dy,
-                                                                      float* dx, float* dgamma, float* dbeta,
-                                                                      float* dscale, float* dshift, into how) {
+PULSE_HOST_INLINE void conditioned_operations::adaptive_norm_backward(
+    const adaptive_norm_shape& s, int batch, const float* x, const float* gamma, const float* beta, const float* scale,
+    const float* statistics, const float* dy, float* dx, gradient_place<float> dgamma, gradient_place<float> dbeta,
+    float* dscale, float* dshift, into how) {
     check_norm("adaptive_norm_backward", s, batch);
     const std::int64_t n = s.features;
     float* const slope = norm_.reserve(4 * n + layer_norm_rows::workspace(row_of(s), s.tokens));
     float* const offset = slope + n;
     float* const to_slope = offset + n;
     float* const to_offset = to_slope + n;
+    float* const gamma_sums = dgamma.begun(n);
+    float* const beta_sums = dbeta.begun(n);
     for (int b = 0; b != batch; ++b) {
         join(s, b, gamma, beta, scale, slope, offset);
-        std::fill(to_slope, to_slope + 2 * n, 0.0F);
         layer_norm_rows::backward(threads_, row_of(s), s.tokens, x + b * sample(s), slope,
                                   statistics + std::int64_t{2} * b * s.tokens, dy + b * sample(s), dx + b * sample(s),
-                                  to_slope, to_offset, how, to_offset + n);
+                                  {to_slope, into::write}, {to_offset, into::write}, how, to_offset + n);
         for (int c = 0; c != s.features; ++c) {
             const std::int64_t at = b * s.stride + c;
             const float factor = scale != nullptr ? 1.0F + scale[at] : 1.0F;
@@ -57,9 +56,9 @@ PULSE_HOST_INLINE void conditioned_operations::adaptive_norm_backward(const adap
             if (scale != nullptr) {
                 dscale[at] = gamma != nullptr ? to_slope[c] * gamma[c] + to_offset[c] * beta[c] : to_slope[c];
             }
-            if (dgamma != nullptr) {
-                dgamma[c] += to_slope[c] * factor;
-                dbeta[c] += to_offset[c] * factor;
+            if (dgamma.wanted()) {
+                gamma_sums[c] += to_slope[c] * factor;
+                beta_sums[c] += to_offset[c] * factor;
             }
         }
     }
@@ -92,9 +91,10 @@ PULSE_HOST_INLINE void conditioned_operations::embedding(const embedding_shape& 
 
 PULSE_HOST_INLINE void conditioned_operations::embedding_backward_weight(const embedding_shape& s, std::int64_t rows,
                                                                          const float* indices, const float* dy,
-                                                                         float* dtable) {
+                                                                         gradient_place<float> dtable) {
+    float* const to = dtable.begun(std::int64_t{s.entries} * s.features);
     for (std::int64_t r = 0; r != rows; ++r) {
-        add_row(1, s.features, dy + r * s.features, dtable + reference::embedding_row(s, indices[r]) * s.features);
+        add_row(1, s.features, dy + r * s.features, to + reference::embedding_row(s, indices[r]) * s.features);
     }
 }
 
@@ -107,11 +107,12 @@ PULSE_HOST_INLINE void conditioned_operations::replace_padding(int batch, int to
 
 PULSE_HOST_INLINE void conditioned_operations::replace_padding_backward(int batch, int tokens, int features,
                                                                         const float* mask, const float* dy, float* dx,
-                                                                        float* dpadding) {
+                                                                        gradient_place<float> dpadding) {
+    float* const to = dpadding.begun(std::int64_t{tokens} * features);
     parallel_for(threads_, tokens, [=](int, std::int64_t t) {
         for (std::int64_t r = t; r < std::int64_t{batch} * tokens; r += tokens) {
             if (mask[r] == 0.0F) {
-                add_row(1, features, dy + r * features, dpadding + t * features);
+                add_row(1, features, dy + r * features, to + t * features);
                 std::fill_n(dx + r * features, features, 0.0F);
             } else if (dx != dy) {
                 std::copy_n(dy + r * features, features, dx + r * features);

@@ -78,7 +78,7 @@ public:
         const onednn_tensor_view to = is_weight ? plain.get() : blocked;
         dnnl_primitive_desc_t made{};
         check(dnnl_reorder_primitive_desc_create(&made, from, engine.get(), to, engine.get(),
-                                                 make_attributes(is_weight).get()),
+                                                 make_attributes(is_weight && key.adds).get()),
               "weight reorder");
         const onednn_description reorder{made};
         reorder_ = onednn_program{engine, reorder, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, "weight reorder"};
@@ -98,7 +98,8 @@ public:
                         std::int64_t epoch, float* scratch) {
         program_.run(engine, {dx, reordered(engine, weight, epoch, scratch), dy}, scratch);
     }
-    /// Adds to the block of dweight; writes the bias gradient, when there is one, to where the result points.
+    /// Writes the block of dweight or adds to it, as the key says; writes the bias gradient, when there is one, to where
+    /// the result points.
     const float* backward_weight(const onednn_engine& engine, const float* x, const float* dy, float* dweight,
                                  float* scratch) {
         float* const gradient = scratch;

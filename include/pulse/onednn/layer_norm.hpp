@@ -61,10 +61,10 @@ public:
         });
     }
 
-    /// Writes dx (or adds to it) and adds to dgamma and dbeta; `work` is workspace(s, rows).
+    /// Writes dx (or adds to it), dgamma and dbeta; `work` is workspace(s, rows).
     static void backward(int threads, const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma,
-                         const float* statistics, const float* dy, float* dx, float* dgamma, float* dbeta, into how,
-                         float* work) {
+                         const float* statistics, const float* dy, float* dx, gradient_place<float> dgamma,
+                         gradient_place<float> dbeta, into how, float* work) {
         const int n = s.features;
         const bool adds = how == into::add;
         std::fill(work, work + workspace(s, rows), 0.0F);
@@ -92,7 +92,9 @@ public:
                 store<W>(adds ? load<W>(target + c) + d : d, target + c);
             });
         });
-        if (dgamma == nullptr) { return; }
+        if (!dgamma.wanted()) { return; }
+        float* const to_slope = dgamma.begun(n);
+        float* const to_shift = dbeta.begun(n);
         for (int c = 0; c != n; ++c) {
             double slope = 0.0;
             double shift = 0.0;
@@ -100,8 +102,8 @@ public:
                 slope += static_cast<double>(work[b * 2 * n + c]);
                 shift += static_cast<double>(work[b * 2 * n + n + c]);
             }
-            dgamma[c] += static_cast<float>(slope);
-            dbeta[c] += static_cast<float>(shift);
+            to_slope[c] += static_cast<float>(slope);
+            to_shift[c] += static_cast<float>(shift);
         }
     }
 

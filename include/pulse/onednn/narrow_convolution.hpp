@@ -68,9 +68,9 @@ public:
         contract(threads, turned, batch, dy, work, nullptr, dx, how);
     }
 
-    /// Adds to dweight [out][weight_channels][ky][kx] of a shape that narrows; each sample is summed apart.
+    /// Of dweight [out][weight_channels][ky][kx] of a shape that narrows; each sample is summed apart.
     static void backward_weight(int threads, const conv2d_shape& s, int weight_channels, int batch, const float* x,
-                                const float* dy, float* dweight) {
+                                const float* dy, gradient_place<float> dweight) {
         const int taps = s.kernel * s.kernel;
         parallel_for(threads, std::int64_t{s.out_channels} * taps, [&](int, std::int64_t at) {
             const int o = static_cast<int>(at / taps);
@@ -82,7 +82,8 @@ public:
                                           tap / s.kernel - s.pad_before, tap % s.kernel - s.pad_before);
                 }
                 for (int l = 0; l != W; ++l) {
-                    dweight[(std::int64_t{o} * weight_channels + c + l) * taps + tap] += total[l];
+                    float& to = dweight.to[(std::int64_t{o} * weight_channels + c + l) * taps + tap];
+                    to = dweight.adds() ? to + total[l] : total[l];
                 }
             });
         });

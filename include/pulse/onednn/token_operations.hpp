@@ -16,8 +16,8 @@ public:
     void layer_norm(const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma, const float* beta,
                     float* y, float* statistics);
     void layer_norm_backward(const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma,
-                             const float* statistics, const float* dy, float* dx, float* dgamma, float* dbeta,
-                             into how);
+                             const float* statistics, const float* dy, float* dx, gradient_place<float> dgamma,
+                             gradient_place<float> dbeta, into how);
 
     void gelu(std::int64_t n, const float* x, float* y);
     void gelu_backward(std::int64_t n, const float* x, const float* dy, float* dx, into how);
@@ -27,7 +27,7 @@ public:
     void copy_rows(std::int64_t rows, std::int64_t n, const float* x, std::int64_t x_stride, float* y,
                    std::int64_t y_stride);
     void add_resampled(const resample_shape& s, int batch, const float* x, float* y);
-    void resampled_sums(const resample_shape& s, int batch, const float* dy, float* dx);
+    void resampled_sums(const resample_shape& s, int batch, const float* dy, gradient_place<float> dx);
     void patches_to_image(const patch_shape& s, int batch, const float* x, float* y);
     void image_to_patches(const patch_shape& s, int batch, const float* x, float* y);
 

@@ -26,7 +26,8 @@ PULSE_HOST_INLINE void token_operations::layer_norm(const layer_norm_shape& s, s
 PULSE_HOST_INLINE void token_operations::layer_norm_backward(const layer_norm_shape& s, std::int64_t rows,
                                                              const float* x, const float* gamma,
                                                              const float* statistics, const float* dy, float* dx,
-                                                             float* dgamma, float* dbeta, into how) {
+                                                             gradient_place<float> dgamma, gradient_place<float> dbeta,
+                                                             into how) {
     check_rows("layer_norm_backward", rows, s.features);
     float* const work = affine_.reserve(layer_norm_rows::workspace(s, rows));
     layer_norm_rows::backward(threads_, s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, work);
@@ -69,8 +70,9 @@ PULSE_HOST_INLINE void token_operations::add_resampled(const resample_shape& s, 
 }
 
 PULSE_HOST_INLINE void token_operations::resampled_sums(const resample_shape& s, int batch, const float* dy,
-                                                        float* dx) {
+                                                        gradient_place<float> dx) {
     check_grids("resampled_sums", s, batch);
+    float* const sums = dx.begun(std::int64_t{s.from_tokens()} * s.features);
     constexpr int chunk = 128; // of features, which no other thread adds to
     parallel_for(threads_, (s.features + chunk - 1) / chunk, [=](int, std::int64_t part) {
         const int first = static_cast<int>(part) * chunk;
@@ -79,7 +81,7 @@ PULSE_HOST_INLINE void token_operations::resampled_sums(const resample_shape& s,
             for (int to = 0; to != s.tokens(); ++to) {
                 const float* const of = dy + (std::int64_t{b} * s.tokens() + to) * s.features;
                 s.each_tap(to, [=](int from, double weight) {
-                    float* const row = dx + std::int64_t{from} * s.features;
+                    float* const row = sums + std::int64_t{from} * s.features;
                     for (int c = first; c != end; ++c) { row[c] += static_cast<float>(weight) * of[c]; }
                 });
             }

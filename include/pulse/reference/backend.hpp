@@ -32,7 +32,8 @@ public:
     void conv2d_backward_input(const conv2d_shape& shape, int batch, const T* dy, const T* weight, T* dx, into how) {
         convolution<T, A>{shape, 0}.backward_input(batch, dy, weight, dx, nullptr, how);
     }
-    void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy, A* dweight, A* dbias) {
+    void conv2d_backward_weight(const conv2d_shape& shape, int batch, const T* x, const T* dy,
+                                gradient_place<A> dweight, gradient_place<A> dbias) {
         convolution<T, A>{shape, 0}.backward_weight(batch, x, nullptr, dy, dweight, dbias);
     }
 
@@ -46,7 +47,7 @@ public:
         convolution<T, A>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
     }
     void conv2d_pair_backward_weight(const conv2d_shape& shape, int second, int batch, const T* xa, const T* xb,
-                                     const T* dy, A* dweight, A* dbias) {
+                                     const T* dy, gradient_place<A> dweight, gradient_place<A> dbias) {
         convolution<T, A>{shape, second}.backward_weight(batch, xa, xb, dy, dweight, dbias);
     }
 
@@ -76,8 +77,10 @@ public:
             }
         }
     }
-    void linear_backward_weight(const linear_shape& shape, std::int64_t rows, const T* x, const T* dy, A* dweight,
-                                A* dbias) {
+    void linear_backward_weight(const linear_shape& shape, std::int64_t rows, const T* x, const T* dy,
+                                gradient_place<A> weight_gradient, gradient_place<A> bias_gradient) {
+        A* const dweight = weight_gradient.begun(std::int64_t{shape.in_features} * shape.out_features);
+        A* const dbias = bias_gradient.begun(shape.out_features);
         for (std::int64_t r = 0; r != rows; ++r) {
             for (int o = 0; o != shape.out_features; ++o) {
                 const A g = static_cast<A>(dy[r * shape.out_features + o]);
@@ -128,8 +131,10 @@ public:
     /// With u = gamma * xhat + beta and g = dL/du: dx = (gamma g - mean(gamma g) - xhat mean(gamma g xhat)) / sigma,
     /// where the means run over the group.
     void group_norm_backward(const group_norm_shape& shape, int batch, const T* xa, const T* xb, const T* gamma,
-                             const T* beta, const A* statistics, const T* dy, T* dxa, T* dxb, A* dgamma, A* dbeta,
-                             into how) {
+                             const T* beta, const A* statistics, const T* dy, T* dxa, T* dxb,
+                             gradient_place<A> gamma_gradient, gradient_place<A> beta_gradient, into how) {
+        A* const dgamma = gamma_gradient.begun(shape.all_channels());
+        A* const dbeta = beta_gradient.begun(shape.all_channels());
         const int size = shape.all_channels() / shape.groups;
         const A count = static_cast<A>(std::int64_t{size} * shape.pixels);
         for (int b = 0; b != batch; ++b) {
@@ -187,7 +192,8 @@ public:
     void fill(std::int64_t n, A value, T* y) {
         for (std::int64_t i = 0; i != n; ++i) { y[i] = static_cast<T>(value); }
     }
-    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, A* y) {
+    void sum_rows(std::int64_t rows, std::int64_t features, const T* x, gradient_place<A> sums) {
+        A* const y = sums.begun(features);
         for (std::int64_t c = 0; c != features; ++c) {
             A sum{0};
             for (std::int64_t r = 0; r != rows; ++r) { sum += static_cast<A>(x[r * features + c]); }

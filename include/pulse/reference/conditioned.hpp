@@ -40,8 +40,11 @@ public:
     }
     /// With g = gamma (1 + scale) dy: dx = (g - mean(g) - xhat mean(g xhat)) / sigma, where the means run over the row.
     void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
-                                const T* scale, const A* statistics, const T* dy, T* dx, A* dgamma, A* dbeta, T* dscale,
-                                T* dshift, into how) {
+                                const T* scale, const A* statistics, const T* dy, T* dx,
+                                gradient_place<A> gamma_gradient, gradient_place<A> beta_gradient, T* dscale, T* dshift,
+                                into how) {
+        A* const dgamma = gamma_gradient.begun(s.features);
+        A* const dbeta = beta_gradient.begun(s.features);
         const A count = static_cast<A>(s.features);
         for (std::int64_t r = 0; r != std::int64_t{batch} * s.tokens; ++r) {
             const row_of_norm row{s, r, x, gamma, scale, statistics, dy};
@@ -100,7 +103,8 @@ public:
         }
     }
     void embedding_backward_weight(const embedding_shape& s, std::int64_t rows, const A* indices, const T* dy,
-                                   A* dtable) {
+                                   gradient_place<A> table_gradient) {
+        A* const dtable = table_gradient.begun(std::int64_t{s.entries} * s.features);
         for (std::int64_t r = 0; r != rows; ++r) {
             const std::int64_t entry = embedding_row(s, indices[r]);
             for (int c = 0; c != s.features; ++c) {
@@ -115,7 +119,9 @@ public:
             for (int c = 0; c != features; ++c) { y[r * features + c] = padding[r % tokens * features + c]; }
         }
     }
-    void replace_padding_backward(int batch, int tokens, int features, const A* mask, const T* dy, T* dx, A* dpadding) {
+    void replace_padding_backward(int batch, int tokens, int features, const A* mask, const T* dy, T* dx,
+                                  gradient_place<A> padding_gradient) {
+        A* const dpadding = padding_gradient.begun(std::int64_t{tokens} * features);
         for (std::int64_t r = 0; r != std::int64_t{batch} * tokens; ++r) {
             for (int c = 0; c != features; ++c) {
                 const T d = dy[r * features + c];

@@ -66,7 +66,10 @@ struct convolution {
         }
     }
 
-    void backward_weight(int batch, const T* xa, const T* xb, const T* dy, A* dweight, A* dbias) const {
+    void backward_weight(int batch, const T* xa, const T* xb, const T* dy, gradient_place<A> weight_gradient,
+                         gradient_place<A> bias_gradient) const {
+        A* const dweight = weight_gradient.begun(shape.weight_elements());
+        A* const dbias = bias_gradient.begun(shape.out_channels);
         for (int b = 0; b != batch; ++b) {
             for (int oy = 0; oy != shape.out_height(); ++oy) {
                 for (int ox = 0; ox != shape.out_width(); ++ox) {

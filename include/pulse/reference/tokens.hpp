@@ -101,7 +101,10 @@ public:
     }
     /// With g = gamma dy: dx = (g - mean(g) - xhat mean(g xhat)) / sigma, where the means run over the row.
     void layer_norm_backward(const layer_norm_shape& shape, std::int64_t rows, const T* x, const T* gamma,
-                             const A* statistics, const T* dy, T* dx, A* dgamma, A* dbeta, into how) {
+                             const A* statistics, const T* dy, T* dx, gradient_place<A> gamma_gradient,
+                             gradient_place<A> beta_gradient, into how) {
+        A* const dgamma = gamma_gradient.begun(shape.features);
+        A* const dbeta = beta_gradient.begun(shape.features);
         const A count = static_cast<A>(shape.features);
         for (std::int64_t r = 0; r != rows; ++r) {
             const std::int64_t at = r * shape.features;
@@ -180,7 +183,8 @@ public:
             }
         }
     }
-    void resampled_sums(const resample_shape& shape, int batch, const T* dy, A* dx) {
+    void resampled_sums(const resample_shape& shape, int batch, const T* dy, gradient_place<A> sums) {
+        A* const dx = sums.begun(std::int64_t{shape.from_tokens()} * shape.features);
         for (int b = 0; b != batch; ++b) {
             for (int to = 0; to != shape.tokens(); ++to) {
                 const T* const of = dy + (std::int64_t{b} * shape.tokens() + to) * shape.features;

@@ -207,25 +207,55 @@ struct embedding_shape {
 /// Whether an operation writes its result or adds to what is there.
 enum class into : std::uint8_t { write, add };
 
+/// Where an operation leaves the gradient of a parameter, and whether it writes all of it or adds to what is there.
+///
+/// Null where none is wanted. A pointer alone is added to.
+template <class A>
+struct gradient_place {
+    A* to{};
+    into how{into::add};
+
+    constexpr gradient_place() noexcept = default;
+    constexpr gradient_place(A* place, into mode = into::add) noexcept : to{place}, how{mode} {} // NOLINT: it converts
+
+    [[nodiscard]] constexpr bool wanted() const noexcept { return to != nullptr; }
+    [[nodiscard]] constexpr bool adds() const noexcept { return how == into::add; }
+    /// For what follows in the same pass: the place has been written.
+    [[nodiscard]] constexpr gradient_place again() const noexcept { return {to, into::add}; }
+    /// For sums that code on the host adds to one by one: n values that begin as 0 where they are to be written.
+    [[nodiscard]] constexpr A* begun(std::int64_t n) const noexcept {
+        if (wanted() && !adds()) { std::fill_n(to, n, A{}); }
+        return to;
+    }
+    /// Null stays null.
+    friend constexpr gradient_place operator+(const gradient_place& from, std::int64_t elements) noexcept {
+        return {from.wanted() ? from.to + elements : nullptr, from.how};
+    }
+    friend constexpr std::int64_t operator-(const gradient_place& a, const gradient_place& b) noexcept {
+        return a.to - b.to;
+    }
+};
+
 /// The operations that layers are written with, on contiguous channels-last tensors.
 ///
 /// B satisfies backend if, with `using scalar` and `using accumulator`, it has every member below. Activations, the
 /// parameters that operations read and the gradients along the way are scalars, of any type. Statistics (of norms, and
 /// the logarithms of sums of an attention), parameter gradients and timesteps are accumulators: a floating-point type
-/// of 4 bytes, or of as many as the scalar if that has more. `batch` is the microbatch size. Weight gradients always
-/// add to what is there, so that microbatches accumulate in the order in which they run. A null bias or bias gradient
-/// means none. Buffers never alias unless said. Every operation is deterministic: same inputs and same
-/// number of threads, same bits.
+/// of 4 bytes, or of as many as the scalar if that has more. `batch` is the microbatch size. Parameter gradients are
+/// written or added to as their gradient_place says, with the same bits but for the sign of 0 as added to 0: the first
+/// microbatch of a step writes, the others add in the order in which they run. What is written is never read, and all
+/// of it is written. A null bias or bias gradient means none. Buffers never alias unless said. Every operation is
+/// deterministic: same inputs and same number of threads, same bits.
 ///
 /// - conv2d, conv2d_backward_input, conv2d_backward_weight
 /// - linear, linear_backward_input, linear_backward_weight
 /// - group_norm: writes y [batch][pixels][all channels] and statistics [batch][groups][2] (mean, 1/sqrt(var + eps));
-///   group_norm_backward: needs the sources and statistics; adds to dgamma and dbeta; the second source's gradient is
+///   group_norm_backward: needs the sources and statistics; gives dgamma and dbeta; the second source's gradient is
 ///   always written. The input gradient and the affine gradients share their sums, so they are one operation; dgamma
 ///   and dbeta of this and the norms below are both null where the affine is not trained.
 /// - attention: writes o and the logarithm of each row's sum of exponentials, lse [batch][heads][tokens];
 ///   attention_backward: writes dq, dk, dv.
-/// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward adds to dgamma and
+/// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward gives dgamma and
 ///   dbeta, whose sums it needs for the input gradient too.
 /// - gelu: y = x * Phi(x) with the normal distribution Phi, the exact form of Hendrycks and Gimpel 2016 (torch's
 ///   default; gelu_tanh is Hunyuan-DiT's); gelu_backward: dx from x and dy; y may be x, dx may be dy.
@@ -233,20 +263,20 @@ enum class into : std::uint8_t { write, add };
 ///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
 /// - add: y += x; copy: y = x; fill: y = value, which is given as a float or more. Over n elements.
-/// - sum_rows: y[c] += sum over rows of x[row][c], into accumulators: the gradient of a vector that was added to all
-///   rows.
+/// - sum_rows: y[c] = or += the sum over rows of x[row][c], into accumulators: the gradient of a vector that was added
+///   to all rows. Of no rows it is 0.
 /// - copy_rows: `rows` times n elements, from x and to y with a stride for each, in elements.
 /// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it
 ///   writes 0 into the leading tokens.
 /// - add_per_sample: y[b][p][c] += t[b][c]; sum_pixels: t[b][c] = sum over p of y[b][p][c].
 /// - add_resampled: y[b] += x [from_tokens][features] on the other grid, [tokens][features], see resample_shape;
-///   resampled_sums is its transpose: it adds to dx, in accumulators, samples in ascending order.
+///   resampled_sums is its transpose: dx = or += in accumulators, samples in ascending order.
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
 /// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
 ///   its downscale_freq_shift.
 /// - adaptive_norm: y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b] with xhat = (x - mean) / sqrt(var + eps)
 ///   over the features of a row; it writes statistics [batch][tokens][2] (mean, 1/sqrt(var + eps)). Gamma and beta may
-///   both be null (1 and 0), and scale may be (0). adaptive_norm_backward writes dx or adds to it, adds to dgamma and
+///   both be null (1 and 0), and scale may be (0). adaptive_norm_backward writes dx or adds to it, gives dgamma and
 ///   dbeta, and writes dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy, which lie as
 ///   scale and shift do; the gradients of null tensors are null.
 /// - gelu_tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation; gelu_tanh_backward: dx from
@@ -254,19 +284,20 @@ enum class into : std::uint8_t { write, add };
 /// - rotary: the pair (a, b) of each head becomes (a cos - b sin, b cos + a sin) of its angle, see rotary_shape, for x
 ///   and y [batch][tokens][heads * head_size]; rotary_backward turns dy back; y may be x, dx may be dy.
 /// - embedding: y[r] = table[indices[r]], indices being whole numbers that are kept as accumulators;
-///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r. The host's throw input_error on
-///   an index out of range; on a device it is not looked at.
+///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r; where it writes, other rows
+///   become 0. The host's throw input_error on an index out of range; on a device it is not looked at.
 /// - replace_padding: rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the
 ///   others stay; replace_padding_backward: dx = dy where the mask is not 0, else 0 (dx may be dy), and dpadding[token]
-///   += dy of the rows whose mask is 0, samples in ascending order.
+///   = or += dy of the rows whose mask is 0, samples in ascending order.
 /// - scale: y = factor * x over n elements, the factor given as a float or more; y may be x.
 /// - weights_changed(): parameters were written since the last pass; cached reordered weights are stale.
 ///
 /// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.
 template <class B>
 concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
-                           typename B::accumulator* sums, const conv2d_shape& conv, const linear_shape& lin,
-                           const group_norm_shape& norm, const attention_shape& att, const layer_norm_shape& row_norm,
+                           typename B::accumulator* sums, gradient_place<typename B::accumulator> gradient,
+                           const conv2d_shape& conv, const linear_shape& lin, const group_norm_shape& norm,
+                           const attention_shape& att, const layer_norm_shape& row_norm,
                            const adaptive_norm_shape& modulated, const rotary_shape& turn, const embedding_shape& table,
                            const resample_shape& grids, const patch_shape& patches, int batch, std::int64_t rows,
                            std::int64_t n, float value, into how, double shift, bool flip) {
@@ -277,27 +308,27 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     // dy, weight, dx
     b.conv2d_backward_input(conv, batch, x, x, y, how);
     // x, dy, dweight, dbias
-    b.conv2d_backward_weight(conv, batch, x, x, sums, sums);
+    b.conv2d_backward_weight(conv, batch, x, x, gradient, gradient);
     // The same over two inputs that stand for their concatenation along channels: conv.in_channels counts both, the
     // integer after it is how many the second has; weight as of conv2d, with the channels of a before those of b.
     // xa, xb, weight, bias, y / dy, weight, dxa, dxb / xa, xb, dy, dweight, dbias
     b.conv2d_pair(conv, batch, batch, x, x, x, x, y, how);
     b.conv2d_pair_backward_input(conv, batch, batch, x, x, y, y, how);
-    b.conv2d_pair_backward_weight(conv, batch, batch, x, x, x, sums, sums);
+    b.conv2d_pair_backward_weight(conv, batch, batch, x, x, x, gradient, gradient);
     // x, weight, bias, y / dy, weight, dx / x, dy, dweight, dbias
     b.linear(lin, rows, x, x, x, y, how);
     b.linear_backward_input(lin, rows, x, x, y, how);
-    b.linear_backward_weight(lin, rows, x, x, sums, sums);
+    b.linear_backward_weight(lin, rows, x, x, gradient, gradient);
     // xa, xb, gamma, beta, y, statistics
     b.group_norm(norm, batch, x, x, x, x, y, sums);
     // xa, xb, gamma, beta, statistics, dy, dxa (written or added to), dxb, dgamma, dbeta
-    b.group_norm_backward(norm, batch, x, x, x, x, a, x, y, y, sums, sums, how);
+    b.group_norm_backward(norm, batch, x, x, x, x, a, x, y, y, gradient, gradient, how);
     // q, k, v, o, lse / q, k, v, o, lse, do, dq, dk, dv
     b.attention(att, batch, x, x, x, y, sums);
     b.attention_backward(att, batch, x, x, x, x, a, x, y, y, y);
     // x, gamma, beta, y, statistics / x, gamma, statistics, dy, dx (written or added to), dgamma, dbeta
     b.layer_norm(row_norm, rows, x, x, x, y, sums);
-    b.layer_norm_backward(row_norm, rows, x, x, a, x, y, sums, sums, how);
+    b.layer_norm_backward(row_norm, rows, x, x, a, x, y, gradient, gradient, how);
     b.gelu(n, x, y);
     b.gelu_backward(n, x, x, y, how);
     // rows, features of y, x, y / x, dy, dx
@@ -309,7 +340,7 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     b.copy(n, x, y);
     b.fill(n, value, y);
     // rows, features, x, y
-    b.sum_rows(rows, n, x, sums);
+    b.sum_rows(rows, n, x, gradient);
     // rows, elements of each, x and its stride, y and its stride
     b.copy_rows(rows, n, x, n, y, n);
     b.patches_to_image(patches, batch, x, y);
@@ -319,7 +350,7 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     b.sum_pixels(batch, batch, batch, x, y);
     // x, y / dy, dx
     b.add_resampled(grids, batch, x, y);
-    b.resampled_sums(grids, batch, x, sums);
+    b.resampled_sums(grids, batch, x, gradient);
     // height, width, channels
     b.upsample_nearest(batch, batch, batch, batch, x, y);
     b.upsample_nearest_backward(batch, batch, batch, batch, x, y);
@@ -328,17 +359,17 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     // x, gamma, beta, scale, shift, y, statistics
     b.adaptive_norm(modulated, batch, x, x, x, x, x, y, sums);
     // x, gamma, beta, scale, statistics, dy, dx (written or added to), dgamma, dbeta, dscale, dshift
-    b.adaptive_norm_backward(modulated, batch, x, x, x, x, a, x, y, sums, sums, y, y, how);
+    b.adaptive_norm_backward(modulated, batch, x, x, x, x, a, x, y, gradient, gradient, y, y, how);
     b.gelu_tanh(n, x, y);
     b.gelu_tanh_backward(n, x, x, y, how);
     b.rotary(turn, batch, x, y);
     b.rotary_backward(turn, batch, x, y);
     // indices, table, y / indices, dy, dtable
     b.embedding(table, rows, a, x, y);
-    b.embedding_backward_weight(table, rows, a, x, sums);
+    b.embedding_backward_weight(table, rows, a, x, gradient);
     // tokens, features, mask, padding, y / mask, dy, dx, dpadding
     b.replace_padding(batch, batch, batch, a, x, y);
-    b.replace_padding_backward(batch, batch, batch, a, x, y, sums);
+    b.replace_padding_backward(batch, batch, batch, a, x, y, gradient);
     // factor, x, y
     b.scale(n, value, x, y);
     b.weights_changed();

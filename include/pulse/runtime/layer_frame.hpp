@@ -47,8 +47,8 @@ struct layer_extents {
 /// Where one pass of one layer finds and leaves its tensors; all are contiguous, the batch first, channels last.
 ///
 /// forward reads input, skip, conditioning, parameters and writes output and saved. backward_input reads these and
-/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and adds to
-/// the gradients of affine norm parameters, whose sums it needs anyway. backward_weight adds the rest to
+/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and makes
+/// the gradients of affine norm parameters, whose sums it needs anyway. backward_weight makes the rest of
 /// parameter_gradients, reading input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
 /// workspace and leaves nothing in it. What is said of saved holds for statistics too.
 ///
@@ -81,7 +81,8 @@ struct layer_frame {
     T* conditioning_gradient{};
     T* context_gradient{}; ///< null when nobody needs it (nothing that makes the text states is trained)
     T* deferred{};
-    A* parameter_gradients{}; ///< null where the parameters are not trained
+    A* parameter_gradients{};  ///< null where the parameters are not trained
+    into gradients{into::add}; ///< what the pass does with those that it makes, see writes_gradients
     T* workspace{};
     const T* residual{};          ///< what is open around the parts of a layer, for the last
     T* made_residual{};           ///< where the first part of a layer that makes its residual writes that
@@ -96,11 +97,11 @@ struct layer_frame {
     [[nodiscard]] constexpr T* operator[](deferred_piece p) const noexcept { return deferred + batch * p.begin; }
     [[nodiscard]] constexpr T* operator[](workspace_piece p) const noexcept { return workspace + batch * p.begin; }
     [[nodiscard]] constexpr const T* bias(weight_piece p) const noexcept { return parameters + p.bias; }
-    [[nodiscard]] constexpr A* gradient(weight_piece p) const noexcept {
-        return parameter_gradients != nullptr ? parameter_gradients + p.begin : nullptr;
+    [[nodiscard]] constexpr gradient_place<A> gradient(weight_piece p = {}) const noexcept {
+        return gradient_place<A>{parameter_gradients, gradients} + p.begin;
     }
-    [[nodiscard]] constexpr A* bias_gradient(weight_piece p) const noexcept {
-        return parameter_gradients != nullptr ? parameter_gradients + p.bias : nullptr;
+    [[nodiscard]] constexpr gradient_place<A> bias_gradient(weight_piece p) const noexcept {
+        return gradient_place<A>{parameter_gradients, gradients} + p.bias;
     }
 
     /// The frame of a part that lies `by` behind the beginning of the layer, with the inputs, outputs and workspace of
@@ -120,6 +121,16 @@ struct layer_frame {
 /// The frame of a layer on backend B.
 template <class B>
 using backend_frame = layer_frame<typename B::scalar, typename B::accumulator>;
+
+/// L, a layer or a conditioning module, makes the gradient of each of its parameters in one of its passes alone, each
+/// time whole, and leaves it as frame.gradients says: it hands frame.gradient(piece) to one operation of the backend,
+/// and .again() of it to further ones of the pass. Then the first such pass of a step writes, and what was there is
+/// never read. The gradients of other layers are set to 0 in front of the first pass of a step, and frame.gradients
+/// says that all passes add: they may do it in any way, as by hand on the host.
+template <class L>
+concept writes_gradients = requires {
+    requires L::writes_gradients;
+};
 
 /// L reads the timesteps themselves. Only the first layer of a model may: they reach no other device, and a model whose
 /// first layer makes a token of them relays no conditioning. The same holds of reads_facts.

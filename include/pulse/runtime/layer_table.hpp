@@ -20,13 +20,14 @@ struct layer_entry {
     /// This and the next are null where the layer runs forward only.
     pass_function backward_input{};
     pass_function backward_weight{};
+    bool writes_gradients{};
 };
 
 namespace detail {
 
 template <class L, backend B>
 [[nodiscard]] consteval layer_entry<B> entry_of() {
-    layer_entry<B> entry{&L::template forward<B>, nullptr, nullptr};
+    layer_entry<B> entry{&L::template forward<B>, nullptr, nullptr, writes_gradients<L>};
     if constexpr (!is_forward_only<L>()) {
         entry.backward_input = &L::template backward_input<B>;
         entry.backward_weight = &L::template backward_weight<B>;

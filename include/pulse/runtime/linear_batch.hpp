@@ -24,16 +24,16 @@ struct linear_batch_shape {
 /// A backend on which it is of use to ask for several linear layers of one input at once:
 ///
 /// - linear_batch: y[i] = x weight[i]^T, or y[i] += it.
-/// - linear_batch_backward_weight: dweight[i] += dy[i]^T x.
+/// - linear_batch_backward_weight: dweight[i] = or += dy[i]^T x.
 ///
 /// No layer has a bias. A backend without them is asked for each product on its own (nn/linear_batch.hpp).
 template <class B>
 concept batches_linear = backend<B> &&
-    requires(B& b, const typename B::scalar* x, typename B::scalar* y, typename B::accumulator* sums,
+    requires(B& b, const typename B::scalar* x, typename B::scalar* y, gradient_place<typename B::accumulator> gradient,
              const linear_batch_shape& shape, std::int64_t rows, into how) {
     // x, first weight, first y / x, first dy, first dweight
     b.linear_batch(shape, rows, x, x, y, how);
-    b.linear_batch_backward_weight(shape, rows, x, x, sums);
+    b.linear_batch_backward_weight(shape, rows, x, x, gradient);
 };
 
 } // namespace pulse

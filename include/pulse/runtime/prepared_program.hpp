@@ -29,6 +29,10 @@ struct prepared_instruction {
     /// Of a send or receive: its tensors, and the place of each.
     std::vector<message_part> parts{};
     std::vector<int> part_places{};
+    /// Of a backward pass: whether it is the first of its stage in a step that makes gradients of the parameters, those
+    /// of backward_input and those of backward_weight. It is so in every step, as captured work needs.
+    bool first_of_input{};
+    bool first_of_weight{};
 
     /// Throws error when the instruction does not name `buffer`.
     [[nodiscard]] int place_of(buffer_id buffer) const {
@@ -71,6 +75,8 @@ private:
     /// A receive is waited for by the first instruction that touches one of its tensors, a send by the first that
     /// writes or releases one; each of them once.
     void find_waits(const memory_layout& layout);
+
+    void find_first_passes();
 
     program source_;
     std::vector<prepared_instruction> prepared_;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/ids.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/instruction.hpp>
@@ -21,6 +23,7 @@ namespace pulse::detail {
 PULSE_INLINE void prepared_program::prepare(const step_model& model, const memory_layout& layout) {
     for (std::size_t i = 0; i != prepared_.size(); ++i) { resolve(model, layout, i); }
     find_waits(layout);
+    find_first_passes();
 }
 
 PULSE_INLINE int prepared_program::place_at(const memory_layout& layout, buffer_id buffer, std::size_t when) {
@@ -101,6 +104,19 @@ PULSE_INLINE void prepared_program::find_waits(const memory_layout& layout) {
             const auto times = std::count(mine.part_places.begin(), mine.part_places.end(), mine.part_places[part]);
             mine.parts[part].may_exchange =
                 last_use[p] == static_cast<int>(i) && send_count[p] == 1 && times == 1 && layout.places[p].slot >= 0;
+        }
+    }
+}
+
+PULSE_INLINE void prepared_program::find_first_passes() {
+    std::set<stage_id> of_input;
+    std::set<stage_id> of_weight;
+    for (std::size_t i = 0; i != prepared_.size(); ++i) {
+        if (const auto* b = std::get_if<op::backward_input>(&at(i))) {
+            prepared_[i].first_of_input = of_input.insert(b->stage).second;
+            if (b->with_weight) { prepared_[i].first_of_weight = of_weight.insert(b->stage).second; }
+        } else if (const auto* w = std::get_if<op::backward_weight>(&at(i))) {
+            prepared_[i].first_of_weight = of_weight.insert(w->stage).second;
         }
     }
 }

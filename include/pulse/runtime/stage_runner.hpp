@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/ids.hpp>
@@ -149,6 +150,8 @@ public:
             auto frame = frame_of(s, l, m, at, skips);
             bind_gradients(frame, s, l, m, at);
             if (l == first_layer_) { bind_conditions(frame, known); }
+            begin_gradients(entry(l).writes_gradients, l - first_layer_, at.first_of_input);
+            frame.gradients = mode_of(entry(l).writes_gradients, at.first_of_input);
             entry(l).backward_input(math_, frame);
             if (open_elements(l) != 0 && l == model_.first_layer(s) && place(l).part != 0) {
                 math_.copy(open_elements(l), frame.residual_gradient, frame.input_gradient + gradient_elements(l - 1));
@@ -156,6 +159,7 @@ public:
             if (frame.input_gradient != nullptr) {
                 look(value_fault::place::input_gradient, l, frame.input_gradient, gradient_elements(l - 1));
             }
+            frame.gradients = mode_of(entry(l).writes_gradients, at.first_of_weight);
             if (with_weight) { entry(l).backward_weight(math_, frame); }
         }
         if (with_weight && s == first_stage_) { end(m, at, known); }
@@ -172,6 +176,7 @@ public:
             frame.residual_gradient = residual_gradient_of(s, l, m, at);
             frame.deferred = block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).deferred);
             frame.parameter_gradients = parameters_.gradients_of(l - first_layer_).data();
+            frame.gradients = mode_of(entry(l).writes_gradients, at.first_of_weight);
             if (l == first_layer_) { bind_conditions(frame, known); }
             entry(l).backward_weight(math_, frame);
         }
@@ -231,6 +236,19 @@ private:
         frame.statistics = statistics_of(s, l, m, at);
         frame.workspace = reinterpret_cast<scalar*>(memory_.workspace());
         return frame;
+    }
+
+    /// What the passes of a layer, or of the conditioning module, do with their gradients: see writes_gradients.
+    [[nodiscard]] static into mode_of(bool writes, bool first) noexcept {
+        return writes && first ? into::write : into::add;
+    }
+    /// In front of the first pass of a step that makes any.
+    void begin_gradients(bool writes, int layer, bool first) {
+        const std::span<accumulator> all = parameters_.gradients_of(layer);
+        if (writes || !first || all.empty()) { return; }
+        // The sum of no rows is 0.
+        math_.sum_rows(0, static_cast<std::int64_t>(all.size()), static_cast<const scalar*>(nullptr),
+                       gradient_place<accumulator>{all.data(), into::write});
     }
 
     [[nodiscard]] int edge_into(int s, int l) const noexcept {
@@ -301,6 +319,9 @@ private:
                 frame.output_gradient = tensor(at, {buffer_kind::conditioning_gradient, first_stage_, m});
             }
             frame.parameter_gradients = parameters_.gradients_of(conditioning_block).data();
+            constexpr bool writes = writes_gradients<conditioning_module>;
+            begin_gradients(writes, conditioning_block, at.first_of_weight);
+            frame.gradients = mode_of(writes, at.first_of_weight);
             conditioning_module::backward_weight(math_, frame);
         }
     }

@@ -183,9 +183,8 @@ public:
     }
     /// What measure found that is not finite; empty where all is.
     [[nodiscard]] const std::string& not_finite() const noexcept { return not_finite_; }
-    /// Drops the step's gradients. The text of not_finite, with where that began where it is known.
+    /// The text of not_finite, with where that began where it is known.
     [[nodiscard]] std::string drop_step(const std::optional<value_fault>& first) {
-        optimizer_.memory().clear(parameters_.gradients());
         std::string text = std::exchange(not_finite_, {});
         if (first && !text.empty()) {
             constexpr auto graph = graph_of<Model>();

@@ -28,7 +28,7 @@ namespace pulse::train {
 template <class T>
 struct update_arrays {
     std::size_t size{};
-    float* gradients{};
+    const float* gradients{};
     float* weights{}; ///< as training keeps them; null: `compute` is them, with `left_over` where that is kept
     float* first_moment{};
     float* second_moment{};
@@ -74,9 +74,8 @@ public:
         }
         std::copy(losses.begin(), losses.end(), losses_here.begin());
     }
-    /// The gradients are 0 afterwards.
     void update(const optimizer_update& now, const update_arrays<float>& a) const {
-        const std::span<float> gradients{a.gradients, a.size};
+        const std::span<const float> gradients{a.gradients, a.size};
         const std::span<float> weights{a.weights, a.size};
         const std::span<float> average{a.average, a.average == nullptr ? 0 : a.size};
         if (a.factored()) {
@@ -101,7 +100,6 @@ public:
                 a.second_scales[block] = encode_block(second_codes, squares, codes_2);
             });
         }
-        std::fill(gradients.begin(), gradients.end(), 0.0F);
     }
     template <class T>
     void clear(std::span<T> values) const {

@@ -72,7 +72,7 @@ public:
     }
 
     /// Of piece i, with the arrays of the rank's parameters.
-    [[nodiscard]] update_arrays<scalar> arrays(std::size_t i, scalar* values, float* gradients) {
+    [[nodiscard]] update_arrays<scalar> arrays(std::size_t i, scalar* values, const float* gradients) {
         const element_range& r = pieces_[i].range;
         const auto at = [&](auto& array, std::size_t first) {
             return array.size() == 0 ? nullptr : array.data() + first;

@@ -214,7 +214,7 @@ public:
     }
 
     /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
-    /// microbatch of the replica; none on a rank that has no losses. Gradients are zero afterwards. Every rank of the
+    /// microbatch of the replica; none on a rank that has no losses. Every rank of the
     /// transport must call it. Throws input_error, before anything is exchanged or changed, when sizes are not those
     /// that the optimizer was made for; not_finite_error naming what is not finite, where the loss is not scaled.
     template <class Parameters>
@@ -252,8 +252,6 @@ public:
             outcome.gradient_norm = update(parameters, squares, step, learning_rate, scaler_.scale());
             if (options_.replicas.sharded) { updates_.exchange(exchange_, transport); }
         }
-        // Of other shares the replica has its own gradients alone, which nobody reads.
-        if (!finite || options_.replicas.sharded) { updates_.clear(parameters.gradients()); }
         scaler_.update(finite);
         outcome.loss_scale = scaler_.scale();
         return outcome;

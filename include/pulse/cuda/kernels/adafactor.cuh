@@ -139,8 +139,8 @@ __global__ void __launch_bounds__(adafactor_threads)
 }
 
 /// One Adafactor step on a tensor of less than 2^31 elements, as train::adafactor_step, and what adamw_blocks does of
-/// averages and weights; gradients are 0 afterwards. Sums are in an order that the shape gives. `parts` has room for
-/// update_parts. Throws input_error for more elements.
+/// averages and weights. Sums are in an order that the shape gives. `parts` has room for update_parts. Throws
+/// input_error for more elements.
 ///
 /// Reads the gradient of each weight four times and moves else what adamw_blocks does, but for moments.
 template <class T>

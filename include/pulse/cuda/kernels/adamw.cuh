@@ -14,7 +14,7 @@ namespace pulse::cuda {
 /// Arrays of one rank's parameters, n values each, on the device.
 template <class T>
 struct adamw_arrays {
-    float* gradients{};
+    const float* gradients{};
     float* weights{}; ///< master weights
     float* first_moment{};
     float* second_moment{};
@@ -33,13 +33,12 @@ __device__ inline void adamw_value(const train::adamw_factors<float>& f, float g
     weight = fmaf(f.keep, weight, -(f.step_size * first / root));
 }
 
-/// One value of each array; the gradient becomes 0.
+/// One value of each array.
 template <class T>
 __device__ void adamw_one(const train::adamw_factors<float>& f, float follow, const adamw_arrays<T>& a,
                           std::int64_t i) {
     float weight = a.weights[i];
     adamw_value(f, a.gradients[i], weight, a.first_moment[i], a.second_moment[i]);
-    a.gradients[i] = 0.0f;
     a.weights[i] = weight;
     if (a.average != nullptr) { a.average[i] = fmaf(follow, weight - a.average[i], a.average[i]); }
     if (a.compute != nullptr) { a.compute[i] = from_float<T>(weight); }
@@ -54,7 +53,6 @@ __device__ void adamw_four(const train::adamw_factors<float>& f, float follow, c
     pack<float> square = load_pack_streaming(a.second_moment + i);
     pack<float> weight = load_pack_streaming(a.weights + i);
     for (int k = 0; k != 4; ++k) { adamw_value(f, gradient[k], weight[k], mean[k], square[k]); }
-    store_pack_streaming(a.gradients + i, pack<float>{});
     store_pack_streaming(a.first_moment + i, mean);
     store_pack_streaming(a.second_moment + i, square);
     store_pack_streaming(a.weights + i, weight);
@@ -95,11 +93,11 @@ __global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
 }
 
 /// One AdamW step on n weights (Loshchilov and Hutter 2019, algorithm 2), with clipping by `factors.gradient_scale`,
-/// the moving average (weight 1 - average_decay for the new value) and the compute copy; gradients are 0 afterwards.
-/// One launch for all tensors: what is of one rank lies in one array. The result of a weight does not depend on where
-/// it lies.
+/// the moving average (weight 1 - average_decay for the new value) and the compute copy. One
+/// launch for all tensors: what is of one rank lies in one array. The result of a weight does not depend on where it
+/// lies.
 ///
-/// Moves at least n * (32 + 8 with an average + sizeof(T) with a compute copy) bytes.
+/// Moves at least n * (28 + 8 with an average + sizeof(T) with a compute copy) bytes.
 template <class T>
 void adamw(const queue& on, std::int64_t n, const train::adamw_factors<float>& factors, double average_decay,
            const adamw_arrays<T>& arrays) {

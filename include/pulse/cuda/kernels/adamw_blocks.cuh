@@ -46,11 +46,10 @@ __device__ float kept_weight(const train::update_arrays<T>& a, std::int64_t i) {
     return to_float(a.compute[i]) + (a.left_over != nullptr ? to_float(a.left_over[i]) : 0.0f);
 }
 
-/// Keeps the new weight i and its average; the gradient becomes 0.
+/// Keeps the new weight i and its average.
 template <class T>
 __device__ void keep_weight(const train::update_arrays<T>& a, std::int64_t i, float weight, float follow,
                             const random_key& key) {
-    a.gradients[i] = 0.0f;
     if (a.average != nullptr) { a.average[i] = fmaf(follow, weight - a.average[i], a.average[i]); }
     if (a.weights != nullptr) {
         a.weights[i] = weight;
@@ -150,9 +149,9 @@ __global__ void __launch_bounds__(moment_block, adamw_blocks_resident_blocks)
 }
 
 /// One AdamW step on weights whose moments are in codes or which keep something else than a master weight beside the
-/// value that passes read, as train::host_updates does it; gradients are 0 afterwards.
+/// value that passes read, as train::host_updates does it.
 ///
-/// Moves, of each weight, 8 bytes of gradient, 4 of codes or 16 of moments, 8 of an average, 8 of a master weight, and
+/// Moves, of each weight, 4 bytes of gradient, 4 of codes or 16 of moments, 8 of an average, 8 of a master weight, and
 /// twice its value and what rounding left over.
 template <class T>
 void adamw_blocks(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {

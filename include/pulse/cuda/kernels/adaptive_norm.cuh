@@ -64,11 +64,11 @@ struct modulated_affine {
 };
 
 /// From the partial sums of the samples, [batch][splits][2][features] (dy * xhat, dy): dscale, dshift, and what is
-/// added to dgamma and dbeta. A thread has one feature of all samples.
+/// written or added to dgamma and dbeta. A thread has one feature of all samples.
 template <class T>
 __global__ void __launch_bounds__(128)
     adaptive_norm_affine_kernel(int features, int batch, int splits, modulated_affine<T> affine, const float* partial,
-                                float* dgamma, float* dbeta, T* dscale, T* dshift) {
+                                float* dgamma, float* dbeta, into how, T* dscale, T* dshift) {
     const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (c >= features) { return; }
     const float gamma = affine.gamma != nullptr ? to_float(affine.gamma[c]) : 1.0f;
@@ -92,8 +92,9 @@ __global__ void __launch_bounds__(128)
         dshift[at] = from_float<T>(dy);
     }
     if (dgamma != nullptr) {
-        dgamma[c] += all_products;
-        dbeta[c] += all_dy;
+        const bool adds = how == into::add;
+        dgamma[c] = (adds ? dgamma[c] : 0.0f) + all_products;
+        dbeta[c] = (adds ? dbeta[c] : 0.0f) + all_dy;
     }
 }
 
@@ -123,14 +124,14 @@ void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, con
     return sizeof(float) * static_cast<std::size_t>(batch * splits * 2 * s.features);
 }
 
-/// Gradients of adaptive_norm: dx is written or added to, dgamma and dbeta are added to, dscale[b] = sum over t of
-/// dy (xhat gamma + beta) and dshift[b] = sum over t of dy are written, which lie as scale and shift do; those of null
-/// tensors are null. Must move x, dy and dx once: 3 e n bytes (4 e n with into::add); reads x and dy twice. Scratch:
-/// adaptive_norm_backward_scratch_bytes.
+/// Gradients of adaptive_norm: dx is written or added to, dgamma and dbeta are both written or both added to,
+/// dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy are written, which lie as scale
+/// and shift do; those of null tensors are null. Must move x, dy and dx once: 3 e n bytes (4 e n with into::add); reads
+/// x and dy twice. Scratch: adaptive_norm_backward_scratch_bytes.
 template <class T>
 void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
-                            const T* beta, const T* scale, const float* statistics, const T* dy, T* dx, float* dgamma,
-                            float* dbeta, T* dscale, T* dshift, into how) {
+                            const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,
+                            gradient_place<float> dgamma, gradient_place<float> dbeta, T* dscale, T* dshift, into how) {
     check_adaptive_norm(s, batch);
     auto* const partial = reinterpret_cast<float*>(on.scratch);
     const layer_norm_gradient<T> d{s.features, s.tokens, x, nullptr, statistics, dy, dx, how == into::add, partial};
@@ -149,7 +150,7 @@ void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int b
     };
     packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
     launch(adaptive_norm_affine_kernel<T>, dim3(static_cast<unsigned>((s.features + 127) / 128)), dim3(128), 0,
-           on.stream, s.features, batch, t.splits, affine, partial, dgamma, dbeta, dscale, dshift);
+           on.stream, s.features, batch, t.splits, affine, partial, dgamma.to, dbeta.to, dgamma.how, dscale, dshift);
 }
 
 } // namespace pulse::cuda

@@ -8,10 +8,11 @@
 #include <pulse/cuda/kernels/map_items.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
+#include <pulse/runtime/backend.hpp>
 
 namespace pulse::cuda {
 
-template <class T, int N>
+template <class T, int N, bool Adds>
 struct gradient_rows {
     static constexpr int together = std::min(N, pack_size<float>);
 
@@ -32,7 +33,9 @@ struct gradient_rows {
         item made;
         made.x = lanes<T, N>::load(x + std::int64_t{i} * N);
 #pragma unroll
-        for (int k = 0; k < N / together; ++k) { made.y[k] = lanes<float, together>::load(target(i) + k * together); }
+        for (int k = 0; Adds && k < N / together; ++k) {
+            made.y[k] = lanes<float, together>::load(target(i) + k * together);
+        }
         return made;
     }
     __device__ void write(std::uint32_t i, const item& of) const {
@@ -40,20 +43,23 @@ struct gradient_rows {
         for (int k = 0; k < N / together; ++k) {
             float sums[together];
 #pragma unroll
-            for (int n = 0; n < together; ++n) { sums[n] = of.y[k][n] + of.x[k * together + n]; }
+            for (int n = 0; n < together; ++n) { sums[n] = (Adds ? of.y[k][n] : 0.0f) + of.x[k * together + n]; }
             lanes<float, together>::of(sums).store(target(i) + k * together);
         }
     }
 };
 
-/// Adds `rows` times n gradients, which lie one behind the other, to rows of floats y_stride apart. Must move e + 8
-/// bytes each.
+/// `rows` times n gradients, which lie one behind the other, are written or added to rows of floats y_stride apart.
+/// Must move e + 4 bytes each, e + 8 where they are added.
 template <class T>
-void add_gradient(const queue& on, std::int64_t rows, std::int64_t n, const T* x, float* y, std::int64_t y_stride) {
+void add_gradient(const queue& on, std::int64_t rows, std::int64_t n, const T* x, gradient_place<float> y,
+                  std::int64_t y_stride) {
     const auto run = [&]<int N>() {
-        map_items(on, "add_gradient", rows * n / N, gradient_rows<T, N>{x, y, y_stride, divider(n / N)});
+        const auto start = [&](auto map) { map_items(on, "add_gradient", rows * n / N, map); };
+        y.adds() ? start(gradient_rows<T, N, true>{x, y.to, y_stride, divider(n / N)})
+                 : start(gradient_rows<T, N, false>{x, y.to, y_stride, divider(n / N)});
     };
-    const bool packs = is_packable<T>(n, x, y) && y_stride % pack_size<float> == 0;
+    const bool packs = is_packable<T>(n, x, y.to) && y_stride % pack_size<float> == 0;
     packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
 }
 

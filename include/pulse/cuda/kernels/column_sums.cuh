@@ -136,12 +136,12 @@ void column_sums(const queue& on, int sets, std::int64_t rows, int columns, cons
     return splits == 1 ? 0 : sizeof(float) * static_cast<std::size_t>(sets * splits) * columns;
 }
 
-/// dbias[features] += the sums of dy [rows][features] over its rows: the bias gradient of linear layers and
+/// dbias[features] = or += the sums of dy [rows][features] over its rows: the bias gradient of linear layers and
 /// convolutions. Must read dy once: e n bytes. Scratch: add_bias_gradient_scratch_bytes.
 template <class T>
-void add_bias_gradient(const queue& on, std::int64_t rows, int features, const T* dy, float* dbias) {
+void add_bias_gradient(const queue& on, std::int64_t rows, int features, const T* dy, gradient_place<float> dbias) {
     if (rows < 0 || features < 1) { throw input_error("add_bias_gradient: rows >= 0 and features >= 1 are needed"); }
-    column_sums<T, float>(on, 1, rows, features, dy, {dbias, nullptr, features}, into::add,
+    column_sums<T, float>(on, 1, rows, features, dy, {dbias.to, nullptr, features}, dbias.how,
                           reinterpret_cast<float*>(on.scratch));
 }
 [[nodiscard]] inline std::size_t add_bias_gradient_scratch_bytes(std::int64_t rows, int features) {

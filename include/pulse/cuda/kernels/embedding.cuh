@@ -5,6 +5,7 @@
 #include <pulse/cuda/kernels/divider.cuh>
 #include <pulse/cuda/kernels/lanes.cuh>
 #include <pulse/cuda/kernels/map_items.cuh>
+#include <pulse/cuda/memory.cuh>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::cuda {
@@ -68,14 +69,18 @@ void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, con
     };
     is_packable<T>(s.features, table, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
 }
-/// dtable[indices[r]] += dy[r] in ascending order of r. Must read dy once and move the rows of dtable twice; looks at
-/// the indices rows^2 / 2 times, as fits the labels of a batch.
+/// dtable[indices[r]] += dy[r] in ascending order of r, to zeros where it is to be written. Must read dy once and move
+/// the rows of dtable twice; looks at the indices rows^2 / 2 times, as fits the labels of a batch.
 template <class T>
 void embedding_backward_weight(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices,
-                               const T* dy, float* dtable) {
+                               const T* dy, gradient_place<float> dtable) {
     if (s.entries < 1 || s.features < 1) { throw input_error("embedding_backward_weight: sizes are at least 1"); }
+    if (!dtable.adds()) {
+        fill_bytes_async(dtable.to, 0, static_cast<std::size_t>(s.entries) * static_cast<std::size_t>(s.features),
+                         on.stream);
+    }
     map_items(on, "embedding_backward_weight", rows * s.features,
-              embedding_gradient_scalars<T>{indices, dy, dtable, rows, divider(s.features)});
+              embedding_gradient_scalars<T>{indices, dy, dtable.to, rows, divider(s.features)});
 }
 
 /// Rows whose mask is 0 become those of `padding`.
@@ -126,12 +131,12 @@ struct padding_gradient_lanes {
     }
 };
 
-/// dpadding[token] += dy of the rows whose mask is 0, samples in ascending order; a thread has one scalar of dpadding.
+/// dpadding[token] = or += dy of the rows whose mask is 0, samples in ascending order; a thread has one of its scalars.
 template <class T>
 struct padding_sums {
     const float* mask;
     const T* dy;
-    float* dpadding;
+    gradient_place<float> dpadding;
     int batch;
     int tokens;
     divider features;
@@ -139,7 +144,7 @@ struct padding_sums {
     [[nodiscard]] __device__ float read(std::uint32_t i) const {
         const std::int64_t token = features.quotient(i);
         const std::int64_t sample = std::int64_t{tokens} * features.divisor;
-        float sum = dpadding[i];
+        float sum = dpadding.how == into::add ? dpadding.to[i] : 0.0f;
         // Unrolled, the items of a thread spill registers on sm_100.
 #pragma unroll 1
         for (int b = 0; b < batch; ++b) {
@@ -147,7 +152,7 @@ struct padding_sums {
         }
         return sum;
     }
-    __device__ void write(std::uint32_t i, float sum) const { dpadding[i] = sum; }
+    __device__ void write(std::uint32_t i, float sum) const { dpadding.to[i] = sum; }
 };
 
 /// Rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others stay. Must
@@ -162,11 +167,11 @@ void replace_padding(const queue& on, int batch, int tokens, int features, const
     };
     is_packable<T>(features, padding, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
 }
-/// dx = dy where the mask is not 0, else 0 (dx may be dy); dpadding[token] += dy of the rows whose mask is 0. Must move
-/// 2 e n bytes.
+/// dx = dy where the mask is not 0, else 0 (dx may be dy); dpadding[token] = or += dy of the rows whose mask is 0. Must
+/// move 2 e n bytes.
 template <class T>
 void replace_padding_backward(const queue& on, int batch, int tokens, int features, const float* mask, const T* dy,
-                              T* dx, float* dpadding) {
+                              T* dx, gradient_place<float> dpadding) {
     if (batch < 1 || tokens < 1 || features < 1) {
         throw input_error("replace_padding_backward: sizes are at least 1");
     }

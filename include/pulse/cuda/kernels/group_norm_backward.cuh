@@ -285,16 +285,17 @@ __global__ void __launch_bounds__(512, 1)
 }
 
 /// Gradients of group_norm: with u = gamma xhat + beta and du = dL/du,
-/// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma += sum of du xhat, dbeta += sum of du.
+/// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma = or += sum of du xhat, dbeta = or +=
+/// sum of du.
 ///
 /// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, dxb
-/// always written; dgamma and dbeta [all_channels] are added to. Must move at least x, dy and dx once: 3 e n bytes (4 e
-/// n with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy twice. Scratch:
-/// group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
+/// always written; dgamma and dbeta [all_channels] both written or both added to. Must move at least x, dy and dx once:
+/// 3 e n bytes (4 e n with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy
+/// twice. Scratch: group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
 template <class T>
 void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb,
                          const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,
-                         float* dgamma, float* dbeta, into how) {
+                         gradient_place<float> dgamma, gradient_place<float> dbeta, into how) {
     check_group_norm(s, batch);
     const int width = group_norm_width<T>(s, xa, xb, gamma, beta, dy, dxa, dxb);
     const auto t = tile_group_norm(s, batch, width, static_cast<int>(sizeof(T)), 2, on.multiprocessors);
@@ -317,9 +318,9 @@ void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, 
     t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(rows) * 2 * (s.all_channels() + s.groups);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
-    if (dgamma == nullptr) { return; }
-    column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma, dbeta, s.all_channels()}, into::add,
-                              more);
+    if (!dgamma.wanted()) { return; }
+    column_sums<float, float>(on, 1, rows, 2 * s.all_channels(), affine, {dgamma.to, dbeta.to, s.all_channels()},
+                              dgamma.how, more);
 }
 
 } // namespace pulse::cuda

@@ -185,17 +185,17 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
            column_sums_bytes(1, partials, 2 * s.features);
 }
 
-/// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma += sum of dy
-/// xhat, dbeta += sum of dy.
+/// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma = or += sum of
+/// dy xhat, dbeta = or += sum of dy, both alike.
 ///
 /// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to. Must move x, dy and dx once: 3 e n
 /// bytes (4 e n with into::add); rows beyond 160 accesses of 16 bytes are read twice. Scratch:
 /// layer_norm_backward_scratch_bytes.
 template <class T>
 void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
-                         const float* statistics, const T* dy, T* dx, float* dgamma, float* dbeta, into how) {
+                         const float* statistics, const T* dy, T* dx, gradient_place<float> dgamma,
+                         gradient_place<float> dbeta, into how) {
     check_layer_norm(s, rows);
-    if (rows == 0) { return; }
     auto* const affine = reinterpret_cast<float*>(on.scratch);
     const layer_norm_gradient<T> d{s.features, rows, x, gamma, statistics, dy, dx, how == into::add, affine};
     constexpr int N = pack_size<T>;
@@ -205,7 +205,9 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
         return static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block);
     };
     std::int64_t partials = 0;
-    if (packs && reads <= 5) {
+    if (rows == 0) {
+        // Of no rows all sums are 0.
+    } else if (packs && reads <= 5) {
         partials = std::min({layer_norm_most_partials(rows), std::int64_t{2} * on.multiprocessors,
                              std::int64_t{blocks_of(2 * row_warps)}});
         const auto run = [&](auto* kernel) {
@@ -228,8 +230,9 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
     }
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(partials * 2 * s.features);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
-    if (dgamma == nullptr) { return; }
-    column_sums<float, float>(on, 1, partials, 2 * s.features, affine, {dgamma, dbeta, s.features}, into::add, more);
+    if (!dgamma.wanted()) { return; }
+    column_sums<float, float>(on, 1, partials, 2 * s.features, affine, {dgamma.to, dbeta.to, s.features}, dgamma.how,
+                              more);
 }
 
 } // namespace pulse::cuda

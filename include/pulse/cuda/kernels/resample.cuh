@@ -85,13 +85,13 @@ struct resampled_scalars {
 template <class T>
 struct resampled_sum_scalars {
     const T* dy;
-    float* dx;
+    gradient_place<float> dx;
     resampled_grids grids;
 
     [[nodiscard]] __device__ float read(std::uint32_t i) const {
         const divided at = divide(i, grids.features);
         const int token = static_cast<int>(at.quotient) - grids.leading;
-        float sum = dx[i];
+        float sum = dx.how == into::add ? dx.to[i] : 0.0f;
         const auto add = [&](std::int64_t to, float weight) {
             for (int b = 0; b < grids.batch; ++b) {
                 sum += weight * to_float(dy[b * grids.sample + to * grids.features.divisor + at.remainder]);
@@ -112,7 +112,7 @@ struct resampled_sum_scalars {
         }
         return sum;
     }
-    __device__ void write(std::uint32_t i, float sum) const { dx[i] = sum; }
+    __device__ void write(std::uint32_t i, float sum) const { dx.to[i] = sum; }
 };
 
 inline void require_grids(const char* operation, const resample_shape& s, int batch) {
@@ -127,9 +127,10 @@ void add_resampled(const queue& on, const resample_shape& s, int batch, const T*
     const resampled_grids grids(s, batch);
     map_items(on, "add_resampled", grids.sample, resampled_scalars<T>{x, y, grids});
 }
-/// Its transpose: adds to dx [from_tokens][features], samples in ascending order at each place of the other grid.
+/// Its transpose: dx [from_tokens][features] is written or added to, samples in ascending order at each place of the
+/// other grid.
 template <class T>
-void resampled_sums(const queue& on, const resample_shape& s, int batch, const T* dy, float* dx) {
+void resampled_sums(const queue& on, const resample_shape& s, int batch, const T* dy, gradient_place<float> dx) {
     require_grids("resampled_sums", s, batch);
     map_items(on, "resampled_sums", std::int64_t{s.from_tokens()} * s.features,
               resampled_sum_scalars<T>{dy, dx, resampled_grids(s, batch)});

@@ -234,14 +234,14 @@ private:
             made.flops = known->products * now_->flops;
             made.rate_share = own_attention_rate;
         } else if (made.kind == work_kind::convolution_wgrad && is("gradient_rows<")) {
-            made.bytes *= 1.25; // it reads and writes floats, and reads half as many bytes that a library has written
+            // it writes floats, which what adds reads, too, and reads half as many bytes that a library has written
+            made.bytes *= is(", true>") ? 1.25 : 1.5;
         } else if (made.kind == work_kind::convolution_wgrad || made.kind == work_kind::product_wgrad) {
             made.kind = work_kind::column_sums;
         } else if (made.kind == work_kind::convolution_forward || made.kind == work_kind::product_forward) {
             made.kind = work_kind::pointwise; // the bias
         } else if (made.kind == work_kind::optimizer && (is("squares") || is("sum_parts"))) {
             made.kind = work_kind::gradient_norm;
-            made.bytes /= 2; // it reads what the update reads and writes
         }
         // Some kernels go from scratch to scratch: sums of sums are among them.
         const bool may_be_none = is("column_sums_kernel<float") || (known != nullptr && known->moves_scratch_alone());

@@ -189,6 +189,32 @@ TEST_SUITE("host") {
         }
     }
 
+    TEST_CASE("fill: each component has calls of the length that gaps have, whatever another may take at once") {
+        for (const int devices : {4, 8}) {
+            CAPTURE(devices);
+            const int samples = 2 * devices;
+            const auto problem =
+                chain_problem(placed(placement::folded, devices, 1), devices, samples, true, 10, 10, 10, 0);
+            const schedule passes = list_schedule(problem);
+            // Long layers, of which a call costs little, and short ones that are nearly nothing but calls.
+            frozen_component pictures{"pictures", frozen_use::input, 1, 1, 1, {}};
+            for (int l = 0; l != 16; ++l) { pictures.layers.push_back({"layer", 0.01, 5, 0, 1, 1}); }
+            frozen_component texts{"texts", frozen_use::context, 1, 1, samples, {}};
+            for (int l = 0; l != 12; ++l) { texts.layers.push_back({"layer", 2, 0.1, 0, 1, 1}); }
+            const auto filled = [&](int most_pictures) {
+                pictures.max_chunk = most_pictures;
+                return fill_schedule(problem, passes, {{pictures, texts}, samples, {}, {}}, lower_bound_us(problem));
+            };
+            const filled_schedule one = filled(1);
+            const filled_schedule many = filled(samples);
+            CHECK(one.gap() < 0.02);
+            CHECK(many.makespan_us() < one.makespan_us() * 1.002);
+            for (const auto& list : many.tasks) {
+                for (const frozen_task& t : list) { CHECK((t.component == 0 ? t.samples < 4 : t.samples > 4)); }
+            }
+        }
+    }
+
     TEST_CASE("fill: each rule is looked at") {
         const small_case of{};
         const auto passes = list_schedule(of.problem);

@@ -31,6 +31,29 @@ namespace detail {
 /// Shares of its own time by which a task may delay a pass, the likeliest first.
 inline constexpr std::array<double, 6> delay_shares{0.5, 0.35, 0.2, 0.05, 0.7, 1.0};
 
+/// Most samples of a call of a component.
+[[nodiscard]] constexpr int most_of_call(const frozen_work& work, std::size_t component) {
+    return std::min(work.components[component].max_chunk, work.samples);
+}
+[[nodiscard]] constexpr int half_of(int chunk) noexcept { return (chunk + 1) / 2; }
+
+/// Halves the chunks of the components whose longest calls, of one layer, are the longest or more than half as long:
+/// what fits a gap is a matter of time, not of samples. False where all of them are of one sample.
+[[nodiscard]] constexpr bool shorten_calls(const frozen_work& work, std::vector<int>& chunk) {
+    std::vector<double> longest_us(chunk.size(), 0.0);
+    double most_us = -1;
+    for (std::size_t c = 0; c != chunk.size(); ++c) {
+        for (const frozen_layer& l : work.components[c].layers) {
+            longest_us[c] = std::max(longest_us[c], l.duration_us(chunk[c]));
+        }
+        if (chunk[c] > 1) { most_us = std::max(most_us, longest_us[c]); }
+    }
+    for (std::size_t c = 0; c != chunk.size(); ++c) {
+        if (chunk[c] > 1 && 2 * longest_us[c] >= most_us) { chunk[c] = half_of(chunk[c]); }
+    }
+    return most_us >= 0;
+}
+
 /// How a fill is made: pieces of chains, and the rules of the walk.
 struct fill_choice {
     std::vector<int> chunk{};      ///< [component] samples of a call
@@ -242,13 +265,8 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
     }
     detail::filler fill{problem, passes, work, bound, options.placements};
     detail::fill_choice choice = fill.first_choice({});
-    int most = 1;
-    for (const frozen_component& c : work.components) {
-        choice.chunk.push_back(std::min(c.max_chunk, work.samples));
-        most = std::max(most, choice.chunk.back());
-    }
-    for (;; most = (most + 1) / 2) {
-        for (int& k : choice.chunk) { k = std::min(k, most); }
+    for (std::size_t c = 0; c != work.components.size(); ++c) { choice.chunk.push_back(detail::most_of_call(work, c)); }
+    do {
         for (const double delay : detail::delay_shares) {
             choice.delay = delay;
             fill.level(choice);
@@ -261,8 +279,7 @@ PULSE_CONSTEXPR filled_schedule fill_schedule(const schedule_problem& problem, c
             whole.alone = true;
             if (!fill.found()) { fill.level(whole); }
         }
-        if (most == 1) { break; }
-    }
+    } while (detail::shorten_calls(work, choice.chunk));
     if (!fill.found()) { detail::throw_no_room(problem, work); }
     fill.improve();
     if (options.reorder_passes) { fill.reorder(); }

@@ -31,6 +31,20 @@ std::string hosts_text(const pulse::frozen_work& work, std::size_t component) {
     return (count == 1 ? "device " : "devices ") + text + (by_layers ? " by layers" : "");
 }
 
+/// "1", "2 to 8": the samples of a component's calls.
+std::string calls_text(const pulse::plan& of, std::size_t component) {
+    int least = 0;
+    int most = 0;
+    for (const auto& tasks : of.frozen_tasks) {
+        for (const pulse::frozen_task& t : tasks) {
+            if (t.component != static_cast<int>(component)) { continue; }
+            least = least == 0 ? t.samples : std::min(least, t.samples);
+            most = std::max(most, t.samples);
+        }
+    }
+    return std::to_string(least) + (most > least ? " to " + std::to_string(most) : "");
+}
+
 /// "1.18x", of a step of so many microseconds against this one.
 std::string against(const char* what, double other_us, double step_us) {
     return "  against " + pulse::duration_text(other_us) + " " + what + ": " + number_text(other_us / step_us, 3) +
@@ -59,12 +73,13 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
                        pulse::duration_text(even_us) + " of every device, " +
                        percent_text(std::clamp(1 - added_us / even_us, 0.0, 1.0)) + " of it hidden\n";
     pulse::text_table table;
-    table.row({"component", "hosts", "layers", "weights", "ms a sample", "result a sample"});
+    table.row({"component", "hosts", "layers", "weights", "samples a call", "ms a sample", "result a sample"});
     std::int64_t cache_bytes = 0;
     for (std::size_t c = 0; c != work.components.size(); ++c) {
         const pulse::frozen_component& one = work.components[c];
         cache_bytes += one.result_bytes;
         table.row({one.name.str(), hosts_text(work, c), std::to_string(one.layers.size()), bytes(one.parameter_bytes()),
+                   calls_text(found.plan, c),
                    number_text(pulse::least_work_us(one, work.samples) * 1e-3 / work.samples, 3),
                    bytes(one.result_bytes)});
     }

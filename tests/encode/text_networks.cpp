@@ -46,14 +46,24 @@ std::vector<std::int32_t> ids_of(int samples, int tokens, int vocabulary) {
     return ids;
 }
 
-template <class Network>
-void load_seeded(pulse::encode::text_encoder<Network, plain>& encoder) {
+template <class Network, class B>
+void load_seeded(pulse::encode::text_encoder<Network, B>& encoder) {
     std::mt19937 random{8};
     encoder.load([&](const parameter& p, std::span<float> to) {
         std::normal_distribution<float> draw{p.rank == 1 ? 1.0F : 0.0F, 0.3F};
         for (float& value : to) { value = draw(random); }
     });
 }
+
+/// Whose products differ with the number of rows, as those of libraries do that choose an algorithm by it.
+struct counts_rows : plain {
+    void linear(const pulse::linear_shape& s, std::int64_t rows, const double* x, const double* weight,
+                const double* bias, double* y, pulse::into how) {
+        std::vector<double> other(x, x + rows * s.in_features);
+        for (double& value : other) { value *= 1 + 0x1p-20 * static_cast<double>(rows); }
+        plain::linear(s, rows, other.data(), weight, bias, y, how);
+    }
+};
 
 /// Each weight by numbers of its name alone, whichever others are read.
 template <class Network>
@@ -180,6 +190,66 @@ TEST_CASE("a text is encoded the same wherever its chain pauses, and whatever el
     };
     check(static_cast<const clip_text<clip>*>(nullptr));
     check(static_cast<const clip_text<sdxl>*>(nullptr));
+    check(static_cast<const clip_text<bigg>*>(nullptr));
+    check(static_cast<const bert_text<bert>*>(nullptr));
+    check(static_cast<const t5_text<t5>*>(nullptr));
+}
+
+TEST_CASE("a text has the bits of a call of its own in a call of any number, wherever chains pause") {
+    const auto check = []<class Network>(const Network*) {
+        CAPTURE(Network::name.view());
+        using encoder = pulse::encode::text_encoder<Network, counts_rows>;
+        using one_text = typename encoder::batch_of_texts;
+        constexpr int chunks = 2; // of a text, which are multiplied together
+        constexpr int most = 8;
+        counts_rows on;
+        encoder many{on, chunks, {}, most};
+        encoder alone{on, chunks};
+        load_seeded(many);
+        load_seeded(alone);
+        CHECK(many.used_bytes() - 8 * Network::live_parameter_elements ==
+              most * (alone.used_bytes() - 8 * Network::live_parameter_elements));
+        const auto ids = ids_of(most * chunks, Network::tokens, Network::vocabulary);
+        const std::size_t of_text = ids.size() / most;
+        constexpr std::size_t states = chunks * Network::states::elements;
+        constexpr std::size_t pooled = Network::pools ? chunks * Network::pooled::elements : 0;
+        std::vector<std::vector<double>> facts;
+        std::vector<std::vector<double>> wanted;
+        for (std::size_t t = 0; t != most; ++t) {
+            std::vector<std::int32_t> mask(of_text, 1);
+            mask.back() = static_cast<std::int32_t>(t % 2);
+            facts.push_back(pulse::encode::text_facts_of<Network, double>(
+                chunks, std::span{ids}.subspan(t * of_text, of_text), mask));
+            wanted.emplace_back(states + pooled);
+            alone.run(chunks, facts[t].data(), wanted[t].data(), wanted[t].data() + states);
+        }
+        CHECK(wanted[0] != wanted[1]);
+        for (const std::size_t texts : {1, 2, 3, 8}) {
+            for (std::size_t pause = 0; pause <= Network::states_layer; ++pause) {
+                CAPTURE(texts);
+                CAPTURE(pause);
+                const std::size_t first = most - texts;
+                std::vector<std::vector<double>> left(
+                    texts, std::vector<double>(chunks * pulse::encode::text_pieces<Network>[pause].output));
+                std::vector<std::vector<double>> made(texts, std::vector<double>(states + pooled));
+                std::vector<one_text> begun;
+                std::vector<one_text> ended;
+                for (std::size_t t = 0; t != texts; ++t) {
+                    const bool whole = pause == Network::states_layer;
+                    double* const pool = made[t].data() + states;
+                    const double* const known = facts[first + t].data();
+                    begun.push_back({chunks, known, nullptr, whole ? made[t].data() : left[t].data(), pool});
+                    ended.push_back({chunks, known, left[t].data(), made[t].data(), pool});
+                }
+                many.run_pieces(0, pause, begun);
+                if (pause != Network::states_layer) { many.run_pieces(pause + 1, Network::states_layer, ended); }
+                for (std::size_t t = 0; t != texts; ++t) { CHECK(made[t] == wanted[first + t]); }
+            }
+        }
+        std::vector<one_text> more(most + 1, one_text{chunks, facts[0].data(), nullptr, nullptr, nullptr});
+        CHECK_THROWS_AS(many.run_pieces(0, 0, more), pulse::input_error);
+    };
+    check(static_cast<const clip_text<clip>*>(nullptr));
     check(static_cast<const clip_text<bigg>*>(nullptr));
     check(static_cast<const bert_text<bert>*>(nullptr));
     check(static_cast<const t5_text<t5>*>(nullptr));

@@ -53,9 +53,9 @@ def trains_alike_scattered(case, alone, *options, **what):
     profile, file = fresh(), fresh()
     options = ("--encode", "bubbles", *options)
     made = case.train(*options, "--ranks", 3, "--profile-out", profile, **what)
-    layers = [len(part["layers"]) for part in json.loads(profile.read_text())["frozen"]]
+    parts = json.loads(profile.read_text())["frozen"]
     for number in range(2):
-        plan = scattered(random.Random(number), plan_of(made), layers)
+        plan = scattered(random.Random(number), plan_of(made), parts)
         file.write_text(json.dumps(plan))
         out = case.train(*options, "--plan", file, size=(), **what)
         case.assertEqual(plan_of(out)["frozen_tasks"], plan["frozen_tasks"])

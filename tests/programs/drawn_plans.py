@@ -19,25 +19,32 @@ def drawn(draw, pipeline, replicas):
     return options
 
 
-def scattered(draw, plan, layers):
-    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each of the layers[c] layers of
-    component c. Chains pause wherever the device changes, and elsewhere, while those of other samples go on."""
+def scattered(draw, plan, parts):
+    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each layer of the parts, which are a
+    profile's frozen components. Chains pause wherever the device changes, and elsewhere, while those of other samples
+    go on; a call has up to four samples, where its part takes as many, and what follows a pause has others."""
     devices = len(plan["schedule"])
-    hosts = [[draw.randrange(devices) for _ in range(count)] for count in layers]
-    begun = {(sample, component): 0 for sample in range(plan["microbatches"] * plan["microbatch_size"]) for component in
-             range(len(layers))}
+    samples = plan["microbatches"] * plan["microbatch_size"]
+    hosts = [[draw.randrange(devices) for _ in part["layers"]] for part in parts]
+    begun = {(sample, component): 0 for sample in range(samples) for component in range(len(parts))}
     at = max(one["end_us"] for device in plan["schedule"] for one in device)
     tasks = [[] for _ in range(devices)]
     while begun:
         sample, component = draw.choice(list(begun))
-        here, first = hosts[component], begun.pop((sample, component))
+        here, first = hosts[component], begun[sample, component]
+        count = 1
+        while (count < min(4, parts[component]["max_chunk"]) and begun.get((sample + count, component)) == first and
+               draw.random() < 0.7):
+            count += 1
+        for i in range(count):
+            del begun[sample + i, component]
         last = first
         while last + 1 < len(here) and here[last + 1] == here[first] and draw.random() < 0.7:
             last += 1
         tasks[here[first]].append({"component": component, "first_layer": first, "last_layer": last,
-                                   "first_sample": sample, "samples": 1, "start_us": at, "end_us": at + 1})
+                                   "first_sample": sample, "samples": count, "start_us": at, "end_us": at + 1})
         at += 1
         if last + 1 < len(here):
-            begun[sample, component] = last + 1
+            begun |= {(sample + i, component): last + 1 for i in range(count)}
     hosted = [sorted({t["component"] for t in device}) for device in tasks]
     return {**plan, "frozen_tasks": tasks, "frozen_hosts": hosted}

@@ -405,9 +405,9 @@ class Encoded(unittest.TestCase):
                 # any layers of the frozen networks on any rank
                 plan = ROOM / "scattered.json"
                 made = self.learn("--ranks", 2, "--gpus", "0,0", "--encode", "bubbles", *on(precision))
-                layers = [len(part["layers"]) for part in json.loads(self.profile(on(precision)).read_text())["frozen"]]
+                parts = json.loads(self.profile(on(precision)).read_text())["frozen"]
                 known = json.loads((made / "plan.json").read_text())
-                plan.write_text(json.dumps(scattered(random.Random(1), known, layers)))
+                plan.write_text(json.dumps(scattered(random.Random(1), known, parts)))
                 runs.append(("--plan", plan, "--gpus", "0,0"))
             for options in runs:
                 with self.subTest(precision, options=options):

@@ -18,6 +18,7 @@ import time
 import unittest
 
 import tiny_pipeline
+from drawn_plans import scattered
 from files import png_size
 from processes import processes_of
 from pulse_train import PATIENCE, PROGRAM, ROOM, Case, command, drawn, fresh, report
@@ -59,8 +60,11 @@ class Encoded(Case):
     def line(self, *options, out):
         """The plan does not wait for what it needs to know of the machine."""
         known = ("--profile", self.profile) if self.profile.exists() else ()
+        size = {}
+        if "--plan" in options:
+            known, size = (), {"size": ()}  # what the file has
         line = command("--from", self.folder, "--flip", "yes", "--caption-dropout", 0.4, *known, *options, out=out,
-                       model="sd_tiny", data=self.data)
+                       model="sd_tiny", data=self.data, **size)
         return [str(word) for word in line]
 
     def learn(self, *options):
@@ -142,6 +146,20 @@ class Plans(Encoded):
                 self.same_steps(out, self.each_step(replicas, steps), options)
                 self.assertGreater(sum(map(len, json.loads((out / "plan.json").read_text())["frozen_tasks"])), 0)
                 shutil.rmtree(out)
+
+    def test_layers_on_any_rank_in_calls_of_any_number_of_samples(self):
+        parts = json.loads(self.profile.read_text())["frozen"]
+        file = fresh()
+        for options in (("--ranks", 3), ("--ranks", 2, "--placement", "sequential"), ("--ranks", 1)):
+            with self.subTest(options=options):
+                made = self.learn("--steps", 1, *options, *BUBBLES)
+                plan = scattered(DRAW, json.loads((made / "plan.json").read_text()), parts)
+                sizes = {task["samples"] for device in plan["frozen_tasks"] for task in device}
+                self.assertGreater(max(sizes), 1)
+                file.write_text(json.dumps(plan))
+                out = self.learn("--steps", 4, "--plan", file, *BUBBLES)
+                self.assertEqual(json.loads((out / "plan.json").read_text())["frozen_tasks"], plan["frozen_tasks"])
+                self.same_steps(out, self.each_step(1, 4), options)
 
 
 class Processes(Encoded):

@@ -144,6 +144,50 @@ TEST_CASE("hosts that memory has no room for are dropped, and what fits nowhere 
     }
 }
 
+TEST_CASE("calls have as many samples as memory has room for, at least one") {
+    plan_request asked = request(frozen_mode::bubbles);
+    asked.pipeline_degree = 4;
+    asked.microbatch_size = 1;
+    const auto planned_in = [&](int most_samples, std::int64_t limit) {
+        asked.memory_limit_bytes = limit;
+        return plan_for(
+            [&](int samples) {
+                cost_table costs = beside_encoders(samples, 0.4);
+                for (frozen_component& one : costs.frozen) {
+                    one.max_chunk = most_samples;
+                    for (frozen_layer& l : one.layers) {
+                        l.live_bytes = 20'000'000;
+                        l.call_us = l.sample_us *= 0.5;
+                    }
+                }
+                return costs;
+            },
+            asked);
+    };
+    const auto largest_call = [](const tuning& found) {
+        int most = 0;
+        for (const auto& tasks : found.plan.frozen_tasks) {
+            for (const frozen_task& t : tasks) { most = std::max(most, t.samples); }
+        }
+        return most;
+    };
+    const tuning single = planned_in(1, 0);
+    const tuning wide = planned_in(8, 0);
+    CHECK(largest_call(single) == 1);
+    CHECK(largest_call(wide) > 1);
+    CHECK(largest_call(wide) <= 8);
+    CHECK(wide.plan.predicted.step_us < single.plan.predicted.step_us);
+    REQUIRE(peak_of(single) < peak_of(wide));
+    for (int part = 0; part <= 8; ++part) {
+        CAPTURE(part);
+        const std::int64_t limit = peak_of(single) + (peak_of(wide) - peak_of(single)) * part / 8;
+        const tuning found = planned_in(8, limit);
+        check_filled(found);
+        CHECK(peak_of(found) <= limit);
+        CHECK(found.plan.predicted.step_us >= wide.plan.predicted.step_us * (1 - 0.01));
+    }
+}
+
 TEST_CASE("a component that one device has room for lives there, and its weights are counted") {
     const cost_table costs = beside_encoders(1, 0.4, 1'000'000);
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};

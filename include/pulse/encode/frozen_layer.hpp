@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <pulse/core/label.hpp>
@@ -17,15 +18,32 @@ struct frozen_frame : backend_frame<B> {
     const typename B::scalar* shared{}; ///< a parameter of one layer that others read too; null where there is none
 };
 
+/// Mathematics whose forward pass is in steps, each with its share of the weights.
+template <class Math>
+concept runs_in_steps = requires {
+    Math::steps;
+};
+
 /// A layer that is never trained: a name and its mathematics, as nn::block, with the forward pass alone.
 template <label Name, auto Math>
     requires(nn::sound<Math>::value)
 struct frozen_layer : nn::described<Name, Math> {
     static constexpr std::int64_t parameter_elements = nn::layout<Math>.sizes.kept.parameters;
 
-    template <text_backend B>
-    static void forward(B& on, const frozen_frame<B>& frame) {
-        Math.forward(on, frame, nn::layout<Math>.pieces);
+    /// `frame_of(t)` is the frame of text t.
+    ///
+    /// One text after another takes a step, so that the weights of a step are still near for the next one; and each by
+    /// itself, as a backend's products may depend on the number of rows: so no text changes the bits of another.
+    template <text_backend B, class Frames>
+    static void forward(B& on, std::size_t texts, const Frames& frame_of) {
+        constexpr auto& pieces = nn::layout<Math>.pieces;
+        if constexpr (runs_in_steps<decltype(Math)>) {
+            for (int step = 0; step != Math.steps; ++step) {
+                for (std::size_t t = 0; t != texts; ++t) { Math.forward(on, frame_of(t), pieces, step); }
+            }
+        } else {
+            for (std::size_t t = 0; t != texts; ++t) { Math.forward(on, frame_of(t), pieces); }
+        }
     }
 };
 

@@ -50,11 +50,12 @@ inline constexpr auto text_pieces = [] {
 }();
 
 /// A text encoder with its weights on one backend, for batches of up to `batch` texts; Network is a clip_text,
-/// bert_text or t5_text. It runs whole, or some of its pieces, between which others may run on other texts.
+/// bert_text or t5_text. It runs whole, or some of its pieces, between which others may run on other texts; and on
+/// several batches in one call, which reads the weights once: their bits are those of calls of their own.
 ///
-/// A tensor between layers begins at the front of one array or ends at its back, in turns; a layer's workspace lies
-/// between its input and its output. All memory is taken when this is made, in the backend's space: for all pieces, or
-/// for those that will run here.
+/// Each batch has an array: a tensor between layers begins at its front or ends at its back, in turns; a layer's
+/// workspace lies between its input and its output. All memory is taken when this is made, in the backend's space: for
+/// all pieces, or for those that will run here.
 template <class Network, backend B>
 class text_encoder {
     static_assert(text_backend<B>, "pulse: a text encoder runs on a text_backend");
@@ -96,11 +97,14 @@ public:
                                          statistics_.size() * sizeof(accumulator));
     }
 
-    /// With piece p where `pieces` is true at p; with all of them where it is empty. Throws input_error when `batch` is
-    /// less than 1, or `pieces` is of another number of pieces.
-    text_encoder(B& math, int batch, const std::vector<bool>& pieces = {}) : math_{math}, batch_{batch} {
-        if (batch < 1) {
-            throw input_error{"pulse: text_encoder: batch is " + std::to_string(batch) + ", it must be at least 1"};
+    /// For calls of up to `batches` batches, with piece p where `pieces` is true at p; with all of them where it is
+    /// empty. Beside weights each batch has bytes of its own. Throws input_error when `batch` or `batches` is less than
+    /// 1, or `pieces` is of another number of pieces.
+    text_encoder(B& math, int batch, const std::vector<bool>& pieces = {}, int batches = 1) :
+        math_{math}, batch_{batch}, batches_{batches} {
+        if (batch < 1 || batches < 1) {
+            throw input_error{"pulse: text_encoder: batch is " + std::to_string(std::min(batch, batches)) +
+                              ", it must be at least 1"};
         }
         detail::require_one_each("text_encoder", pieces, begins_.size());
         std::int64_t weights = 0;
@@ -113,9 +117,10 @@ public:
             working = std::max(working, text_pieces<Network>[p].working);
         }
         weights_ = scalars(static_cast<std::size_t>(weights));
-        shared_ = scalars(static_cast<std::size_t>(shared_elements));
-        working_ = scalars(static_cast<std::size_t>(batch * working));
-        statistics_ = accumulators(static_cast<std::size_t>(batch * Network::statistics_elements));
+        const std::int64_t samples = std::int64_t{batch} * batches;
+        shared_ = scalars(static_cast<std::size_t>(batches * shared_elements));
+        working_ = scalars(static_cast<std::size_t>(samples * working));
+        statistics_ = accumulators(static_cast<std::size_t>(samples * Network::statistics_elements));
     }
     text_encoder(const text_encoder&) = delete;
     text_encoder& operator=(const text_encoder&) = delete;
@@ -134,7 +139,9 @@ public:
                 at += next->elements();
                 if (!here && !shared) { continue; }
                 const std::vector<scalar> values = detail::scalars_of<scalar>(*next, read);
-                if (shared) { space::template upload<scalar>(values, shared_.data()); }
+                for (int b = 0; b != batches_ && shared; ++b) {
+                    space::template upload<scalar>(values, shared_.data() + b * shared_elements);
+                }
                 if (here) {
                     space::template upload<scalar>(values, to);
                     to += next->elements();
@@ -150,35 +157,57 @@ public:
     ///
     /// Throws input_error unless `samples` is 1 to the encoder's batch.
     void run(int samples, const accumulator* facts, scalar* states, scalar* pooled = nullptr) {
-        run_pieces(0, Network::states_layer, {samples, facts}, nullptr, states, pooled);
+        const batch_of_texts all{samples, facts, nullptr, states, pooled};
+        run_pieces(0, Network::states_layer, {&all, 1});
     }
 
-    /// Texts, and what text_facts_of says of them.
+    /// Texts, what text_facts_of says of them, what the piece before has left, null where there is none, and where what
+    /// the last one leaves belongs, [samples][text_pieces[last].output]; `pooled` as of run(), for the last piece.
     struct batch_of_texts {
         int samples{};
         const accumulator* facts{};
+        const scalar* x{};
+        scalar* y{};
+        scalar* pooled{};
     };
-    /// Pieces `first` to `last`, as run(): reads at x what the piece before has left, null where there is none, and
-    /// writes what the last one leaves to y, [samples][text_pieces[last].output]. The bits are those of run(), wherever
-    /// it is cut; first <= last <= Network::states_layer. Throws error naming a piece that it does not have.
-    void run_pieces(std::size_t first, std::size_t last, const batch_of_texts& of, const scalar* x, scalar* y,
-                    scalar* pooled = nullptr) {
-        require_room(of.samples, last < Network::states_layer || pooled != nullptr);
-        frozen_frame<B> frame;
-        frame.batch = of.samples;
-        frame.facts = of.facts;
-        frame.statistics = statistics_.data();
-        frame.input = x;
-        if constexpr (Network::shared_at >= 0) { frame.shared = shared_.data(); }
+    /// Pieces `first` to `last` of all these batches, as run(). The bits are those of run(), wherever it is cut; first
+    /// <= last <= Network::states_layer. Throws error naming a piece that it does not have, and input_error where there
+    /// are more batches than it was made for.
+    void run_pieces(std::size_t first, std::size_t last, std::span<const batch_of_texts> of) {
+        if (of.size() > static_cast<std::size_t>(batches_)) {
+            throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(of.size()) +
+                              " batches, it was made for " + std::to_string(batches_)};
+        }
+        for (const batch_of_texts& one : of) {
+            require_room(one.samples, last < Network::states_layer || one.pooled != nullptr);
+        }
         Network::for_live_layers([&]<std::size_t I>() {
             constexpr std::size_t piece = std::min(I, Network::states_layer);
             if (std::clamp(piece, first, last) != piece) { return; }
-            place<I>(frame, piece);
-            if (I == last) { frame.output = y; }
-            if (I != Network::states_layer && I + 1 == Network::live_layers) { frame.output = pooled; }
-            Network::template layer_at<I>::forward(math_, frame);
-            frame.input = frame.output;
+            if (begins_[piece] < 0) {
+                throw error{"pulse: " + Network::name.str() + ": piece " + std::to_string(piece) + " is not here"};
+            }
+            Network::template layer_at<I>::forward(math_, of.size(), [&](std::size_t b) {
+                const batch_of_texts& one = of[b];
+                frozen_frame<B> frame = frame_of<I>(b, one.samples);
+                frame.facts = one.facts;
+                if constexpr (I != 0) {
+                    frame.input = I == first      ? one.x
+                                  : I == last + 1 ? one.y // the states, which the pooled text is made of
+                                                  : frame_of<I - 1>(b, one.samples).output;
+                }
+                if (I == last) { frame.output = one.y; }
+                if (I != Network::states_layer && I + 1 == Network::live_layers) { frame.output = one.pooled; }
+                return frame;
+            });
         });
+    }
+    void run_pieces(std::size_t first, std::size_t last, batch_of_texts of, const scalar* x, scalar* y,
+                    scalar* pooled = nullptr) {
+        of.x = x;
+        of.y = y;
+        of.pooled = pooled;
+        run_pieces(first, last, {&of, 1});
     }
 
 private:
@@ -194,14 +223,18 @@ private:
             throw input_error{"pulse: " + Network::name.str() + ": there is no room for the pooled text"};
         }
     }
-    /// Where layer I has its weights, its workspace and its output: even ones at the front, odd ones at the back.
+    /// Of batch b: where layer I has its weights, its workspace and its output: even ones at the front, odd ones at the
+    /// back.
     template <std::size_t I>
-    void place(frozen_frame<B>& frame, std::size_t piece) {
-        if (begins_[piece] < 0) {
-            throw error{"pulse: " + Network::name.str() + ": piece " + std::to_string(piece) + " is not here"};
-        }
+    [[nodiscard]] frozen_frame<B> frame_of(std::size_t b, int samples) {
+        constexpr std::size_t piece = std::min(I, Network::states_layer);
         constexpr std::int64_t output = chain_link::aligned(Network::template layer_at<I>::output::elements);
-        scalar* const begin = working_.data();
+        const std::size_t batches = static_cast<std::size_t>(batches_);
+        scalar* const begin = working_.data() + b * (working_.size() / batches);
+        frozen_frame<B> frame;
+        frame.batch = samples;
+        frame.statistics = statistics_.data() + b * (statistics_.size() / batches);
+        if constexpr (Network::shared_at >= 0) { frame.shared = shared_.data() + b * (shared_.size() / batches); }
         frame.parameters =
             weights_.data() + begins_[piece] + (Network::parameter_offsets[I] - Network::parameter_offsets[piece]);
         if constexpr (I % 2 == 0) {
@@ -209,13 +242,15 @@ private:
             frame.workspace = begin + frame.batch * output;
         } else {
             constexpr std::int64_t input = chain_link::aligned(Network::template layer_at<I - 1>::output::elements);
-            frame.output = begin + working_.size() - frame.batch * output;
+            frame.output = begin + working_.size() / batches - frame.batch * output;
             frame.workspace = begin + frame.batch * input;
         }
+        return frame;
     }
 
     B& math_;
     int batch_;
+    int batches_;
     /// Where the weights of each piece begin; less than 0 for those that are not here.
     std::array<std::int64_t, text_pieces<Network>.size()> begins_{};
     scalars weights_{};

@@ -90,15 +90,19 @@ struct clip_layer {
         d.statistics(std::int64_t{2} * tokens, p.statistics);
         return p;
     }
+    static constexpr int steps = 3;
     template <text_backend B>
-    void forward(B& on, const frozen_frame<B>& f, const pieces& p) const {
+    void forward(B& on, const frozen_frame<B>& f, const pieces& p, int step) const {
         const std::int64_t rows = std::int64_t{f.batch} * core.tokens;
-        on.layer_norm(core.norm(), rows, f.input, f[p.norm1], f.bias(p.norm1), f[p.normal], f[p.statistics]);
-        core.to_inner().apply(on, rows, f[p.normal], f[p.to_q], f[p.q]);
-        core.to_inner().apply(on, rows, f[p.normal], f[p.to_k], f[p.k]);
-        core.to_inner().apply(on, rows, f[p.normal], f[p.to_v], f[p.v]);
-        on.masked_attention(core.attention(core.usual_scale(), true), f.batch, f[p.q], f[p.k], f[p.v], nullptr, nullptr,
-                            f[p.normal]);
+        if (step == 0) {
+            on.layer_norm(core.norm(), rows, f.input, f[p.norm1], f.bias(p.norm1), f[p.normal], f[p.statistics]);
+            core.to_inner().apply(on, rows, f[p.normal], f[p.to_q], f[p.q]);
+            core.to_inner().apply(on, rows, f[p.normal], f[p.to_k], f[p.k]);
+            core.to_inner().apply(on, rows, f[p.normal], f[p.to_v], f[p.v]);
+            return on.masked_attention(core.attention(core.usual_scale(), true), f.batch, f[p.q], f[p.k], f[p.v],
+                                       nullptr, nullptr, f[p.normal]);
+        }
+        if (step == 2) { return add_linear(on, core.narrowing(), rows, f[p.hidden], f[p.fc2], f.output); }
         on.copy(f.batch * core.states(), f.input, f.output);
         add_linear(on, core.from_inner(), rows, f[p.normal], f[p.to_out], f.output);
 
@@ -109,7 +113,6 @@ struct clip_layer {
         } else {
             on.gelu(rows * core.hidden, f[p.hidden], f[p.hidden]);
         }
-        add_linear(on, core.narrowing(), rows, f[p.hidden], f[p.fc2], f.output);
     }
 };
 
@@ -146,24 +149,29 @@ struct bert_layer {
         d.statistics(std::int64_t{2} * tokens, p.statistics);
         return p;
     }
+    static constexpr int steps = 3;
     template <text_backend B>
-    void forward(B& on, const frozen_frame<B>& f, const pieces& p) const {
+    void forward(B& on, const frozen_frame<B>& f, const pieces& p, int step) const {
         const std::int64_t rows = std::int64_t{f.batch} * core.tokens;
         const std::int64_t n = f.batch * core.states();
-        core.to_inner().apply(on, rows, f.input, f[p.to_q], f[p.q]);
-        core.to_inner().apply(on, rows, f.input, f[p.to_k], f[p.k]);
-        core.to_inner().apply(on, rows, f.input, f[p.to_v], f[p.v]);
-        on.masked_attention(core.attention(core.usual_scale(), false), f.batch, f[p.q], f[p.k], f[p.v],
-                            text_facts{core.tokens}.mask(f), nullptr, f[p.states]);
+        if (step == 0) {
+            core.to_inner().apply(on, rows, f.input, f[p.to_q], f[p.q]);
+            core.to_inner().apply(on, rows, f.input, f[p.to_k], f[p.k]);
+            core.to_inner().apply(on, rows, f.input, f[p.to_v], f[p.v]);
+            return on.masked_attention(core.attention(core.usual_scale(), false), f.batch, f[p.q], f[p.k], f[p.v],
+                                       text_facts{core.tokens}.mask(f), nullptr, f[p.states]);
+        }
+        if (step == 2) {
+            on.copy(n, f[p.states], f[p.sum]);
+            add_linear(on, core.narrowing(), rows, f[p.hidden], f[p.narrowing], f[p.sum]);
+            return on.layer_norm(core.norm(), rows, f[p.sum], f[p.norm2], f.bias(p.norm2), f.output, f[p.statistics]);
+        }
         on.copy(n, f.input, f[p.sum]);
         add_linear(on, core.from_inner(), rows, f[p.states], f[p.to_out], f[p.sum]);
         on.layer_norm(core.norm(), rows, f[p.sum], f[p.norm1], f.bias(p.norm1), f[p.states], f[p.statistics]);
 
         core.widening().apply(on, rows, f[p.states], f[p.widening], f[p.hidden]);
         on.gelu(rows * core.hidden, f[p.hidden], f[p.hidden]);
-        on.copy(n, f[p.states], f[p.sum]);
-        add_linear(on, core.narrowing(), rows, f[p.hidden], f[p.narrowing], f[p.sum]);
-        on.layer_norm(core.norm(), rows, f[p.sum], f[p.norm2], f.bias(p.norm2), f.output, f[p.statistics]);
     }
 };
 
@@ -208,28 +216,32 @@ struct t5_block {
         d.work(std::int64_t{tokens} * core.hidden, p.gates, p.hidden);
         return p;
     }
+    static constexpr int steps = 4;
     template <text_backend B>
-    void forward(B& on, const frozen_frame<B>& f, const pieces& p) const {
+    void forward(B& on, const frozen_frame<B>& f, const pieces& p, int step) const {
         const std::int64_t rows = std::int64_t{f.batch} * core.tokens;
         const text_facts facts{core.tokens};
         const auto add_product = [&](const nn::linear& of, const auto* x, weight_piece weight) {
             on.linear(of.matrix(), rows, x, f[weight], nullptr, f.output, into::add);
         };
-        on.rms_norm(core.norm(), rows, f.input, f[p.norm1], f[p.normal]);
-        nn::linear_batch(on, core.to_inner().matrix(), rows, f[p.normal],
-                         {{f[p.to_q], f[p.q]}, {f[p.to_k], f[p.k]}, {f[p.to_v], f[p.v]}});
-        on.embedding({buckets, core.heads}, distances(), facts.buckets(f), f.shared, f[p.bias]);
-        on.masked_attention(core.attention(1.0, false), f.batch, f[p.q], f[p.k], f[p.v], facts.mask(f), f[p.bias],
-                            f[p.states]);
-        on.copy(f.batch * core.states(), f.input, f.output);
-        add_product(core.from_inner(), f[p.states], p.to_out);
-
+        if (step == 0) {
+            on.rms_norm(core.norm(), rows, f.input, f[p.norm1], f[p.normal]);
+            nn::linear_batch(on, core.to_inner().matrix(), rows, f[p.normal],
+                             {{f[p.to_q], f[p.q]}, {f[p.to_k], f[p.k]}, {f[p.to_v], f[p.v]}});
+            on.embedding({buckets, core.heads}, distances(), facts.buckets(f), f.shared, f[p.bias]);
+            return on.masked_attention(core.attention(1.0, false), f.batch, f[p.q], f[p.k], f[p.v], facts.mask(f),
+                                       f[p.bias], f[p.states]);
+        }
+        if (step == 1) {
+            on.copy(f.batch * core.states(), f.input, f.output);
+            return add_product(core.from_inner(), f[p.states], p.to_out);
+        }
+        if (step == 3) { return add_product(core.narrowing(), f[p.hidden], p.narrowing); }
         on.rms_norm(core.norm(), rows, f.output, f[p.norm2], f[p.normal]);
         nn::linear_batch(on, core.widening().matrix(), rows, f[p.normal],
                          {{f[p.gate], f[p.gates]}, {f[p.value], f[p.hidden]}});
         on.gelu_tanh(rows * core.hidden, f[p.gates], f[p.gates]);
         on.gate(rows * core.hidden, f[p.gates], f[p.hidden]);
-        add_product(core.narrowing(), f[p.hidden], p.narrowing);
     }
 
 private:

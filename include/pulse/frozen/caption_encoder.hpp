@@ -75,9 +75,10 @@ public:
     caption_encoder(const diffusers::model_files& from, Math& math) {
         for (std::size_t which = 0; which != count; ++which) { host(which, from, math); }
     }
-    /// Loads network `which`, or some of its layers (folder_text).
-    void host(std::size_t which, const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}) {
-        visit(which, [&](auto& network) { network.emplace(from, math, layers); });
+    /// Loads network `which`, or some of its layers, for calls of up to `texts` texts (folder_text).
+    void host(std::size_t which, const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {},
+              int texts = 1) {
+        visit(which, [&](auto& network) { network.emplace(from, math, layers, texts); });
     }
 
     /// Writes what a text decides of a sample's row; messages call it `what`. Whether a network takes less of it.
@@ -92,10 +93,9 @@ public:
         }
         return cut;
     }
-    /// Layers of network `which` (folder_text).
-    void run_layers(std::size_t which, const layers_of_chain& layers, std::string_view text, std::string_view what,
-                    std::span<float> result) {
-        visit(which, [&](auto& network) { network->run_layers(layers, text, what, result); });
+    /// A call of network `which` (folder_text).
+    void run_layers(std::size_t which, std::span<const text_of_call> all) {
+        visit(which, [&](auto& network) { network->run_layers(all); });
     }
     /// Writes what the result of network `which` decides of a sample's row. Whether it takes less of the text.
     static bool write(std::size_t which, std::span<const float> result, [[maybe_unused]] std::span<float> of_sample) {

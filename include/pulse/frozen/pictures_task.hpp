@@ -129,18 +129,20 @@ public:
         // Behind the last step nobody reads it.
         if (first >= end_) { return; }
         const auto began = std::chrono::steady_clock::now();
-        const bool of_pictures = call.what.component == tasks::of_pictures;
-        for (int i = call.what.first_sample; i != call.what.first_sample + call.what.samples; ++i) {
+        const auto trying = [&](const auto& run) {
             try {
-                if (of_pictures) {
-                    networks_.set_size(from_.sizes()[extent_at(first - first_)]);
-                    networks_.run_picture(first, call, i);
-                } else {
-                    networks_.run_text(first, call, i);
-                }
+                run();
             } catch (const input_error& e) {
                 if (!call.for_next_step) { throw; }
                 fault_ = e.what(); // the step under way does not see it, and the next does not begin
+            }
+        };
+        if (call.what.component != tasks::of_pictures) {
+            trying([&] { networks_.run_texts(first, call); });
+        } else {
+            networks_.set_size(from_.sizes()[extent_at(first - first_)]);
+            for (int i = 0; i != call.what.samples; ++i) {
+                trying([&] { networks_.run_picture(first, call, call.what.first_sample + i); });
             }
         }
         seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

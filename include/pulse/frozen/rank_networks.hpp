@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
 #include <pulse/frozen/picture_extents.hpp>
@@ -16,6 +18,7 @@
 #include <pulse/frozen/pictures_ahead.hpp>
 #include <pulse/frozen/posterior_source.hpp>
 #include <pulse/frozen/tasks.hpp>
+#include <pulse/frozen/text.hpp>
 #include <pulse/profile/frozen_component.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend_on.hpp>
@@ -55,10 +58,12 @@ public:
     void host(const std::vector<frozen_task>& mine, std::uint64_t step_samples) {
         texts_.emplace();
         std::vector<std::vector<bool>> layers(components_.size());
+        std::vector<int> most_samples(components_.size(), 1); // of a call, for which plans count memory
         std::vector<pictures_ahead::seen_sample> seen;
         for (const frozen_task& task : mine) {
             const auto component = static_cast<std::size_t>(task.component);
             layers[component].resize(components_[component].layers.size());
+            most_samples[component] = std::max(most_samples[component], task.samples);
             std::fill_n(layers[component].begin() + task.first_layer, task.last_layer + 1 - task.first_layer, true);
             for (int i = 0; i != task.samples && task.first_layer == 0; ++i) {
                 seen.push_back({static_cast<std::uint64_t>(task.first_sample + i), component == tasks::of_pictures});
@@ -68,7 +73,8 @@ public:
         if (!layers.front().empty()) { host_encoder(layers.front()); }
         for (std::size_t which = 0; which != text_encoders::count; ++which) {
             const std::vector<bool>& of_text = layers[which + tasks::of_texts];
-            if (!of_text.empty()) { texts_->host(which, from_.options().networks, math_, of_text); }
+            if (of_text.empty()) { continue; }
+            texts_->host(which, from_.options().networks, math_, of_text, most_samples[which + tasks::of_texts]);
         }
     }
 
@@ -119,16 +125,22 @@ public:
         posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
         put_values<float>(math_, numbers_, which.to);
     }
-    /// A task's layers of a text encoder on a sample's caption.
-    void run_text(std::uint64_t first, const encoding& call, int sample) {
-        const layers_of_chain which = layers_of(components_, call, sample);
+    /// A task's layers of a text encoder on its samples' captions, in one call.
+    void run_texts(std::uint64_t first, const encoding& call) {
         const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
-        captioned_picture seen;
-        if (which.first == 0) { seen = ahead_->next(first); }
-        numbers_.resize(static_cast<std::size_t>(of.result_bytes) / sizeof(float));
-        texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), which, seen.caption,
-                           seen.name, numbers_);
-        if (which.last + 1 == of.layers.size()) { put_values<float>(math_, numbers_, which.to); }
+        const auto samples = static_cast<std::size_t>(call.what.samples);
+        std::vector<captioned_picture> seen(samples);
+        if (call.what.first_layer == 0) { see_captions(first, seen); }
+        const std::size_t numbers = static_cast<std::size_t>(of.result_bytes) / sizeof(float);
+        numbers_.resize(samples * numbers);
+        std::vector<text_of_call> texts;
+        for (std::size_t i = 0; i != samples; ++i) {
+            texts.push_back({layers_of(components_, call, call.what.first_sample + static_cast<int>(i)),
+                             seen[i].caption, seen[i].name, std::span{numbers_}.subspan(i * numbers, numbers)});
+        }
+        texts_->run_layers(static_cast<std::size_t>(call.what.component - tasks::of_texts), texts);
+        if (texts.front().layers.last + 1 != of.layers.size()) { return; }
+        for (const text_of_call& one : texts) { put_values<float>(math_, one.result, one.layers.to); }
     }
     /// Calls take(i, what the tasks of a component made of sample i) for each sample of the replica.
     template <class Take>
@@ -143,6 +155,18 @@ public:
     }
 
 private:
+    /// Throws input_error naming the first that cannot be read, behind the last: others are seen in their order.
+    void see_captions(std::uint64_t first, std::vector<captioned_picture>& seen) {
+        std::exception_ptr fault;
+        for (captioned_picture& one : seen) {
+            try {
+                one = ahead_->next(first);
+            } catch (const input_error&) {
+                if (!fault) { fault = std::current_exception(); }
+            }
+        }
+        if (fault) { std::rethrow_exception(fault); }
+    }
     /// With room for all sizes.
     void host_encoder(const std::vector<bool>& layers) {
         pictures_.emplace(from_.options().networks, math_, layers, from_.sizes().front().pixels);

@@ -62,7 +62,7 @@ struct tasks {
         }
         const auto latent_bytes =
             static_cast<std::int64_t>(posterior_source<networks>::elements_of(greatest_latents(sizes)) * sizeof(float));
-        // Kernels may depend on the batch: one sample a call gives the bits of encoding before each step.
+        // A call of several would take their memory and gain a hundredth: beside its pictures the network is small.
         std::vector<frozen_component> all{{.name = "pictures",
                                            .feeds = frozen_use::input,
                                            .input_bytes = static_cast<std::int64_t>(most_pixels * sizeof(float)),
@@ -123,7 +123,7 @@ struct tasks {
                 picture.resize(pixels_of(sizes[size]));
                 result.resize(2 * posterior_source<networks>::elements_of(sizes[size].latents));
             },
-            [&](picture_encoder& network, const layers_of_chain& which) {
+            [&](picture_encoder& network, const layers_of_chain& which, int) {
                 network.run_layers(which, picture, result);
             });
         std::size_t next = of_texts;
@@ -133,11 +133,12 @@ struct tasks {
             measure(
                 math, all[next++], {1.0},
                 [&](const std::vector<bool>& layers) {
-                    return text{from, math, layers};
+                    return text{from, math, layers, timed_samples};
                 },
                 [](const text&, std::size_t) {},
-                [&](text& network, const layers_of_chain& which) {
-                    network.run_layers(which, "a caption", "a caption", result);
+                [&](text& network, const layers_of_chain& which, int samples) {
+                    const text_of_call one{which, "a caption", "a caption", result};
+                    network.run_layers(std::vector<text_of_call>(static_cast<std::size_t>(samples), one));
                 });
         });
         return all;
@@ -145,6 +146,7 @@ struct tasks {
 
 private:
     static constexpr std::int64_t fact_bytes = sizeof(picture_facts);
+    static constexpr int timed_samples = 4; ///< of a call that is compared with one on a single sample
     /// Numbers of a picture.
     [[nodiscard]] static std::size_t pixels_of(const picture_extents& sizes) noexcept {
         return static_cast<std::size_t>(sizes.pixels.height) * static_cast<std::size_t>(sizes.pixels.width) *
@@ -162,7 +164,7 @@ private:
 
     /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all:
     /// make(layers) gives such a network, size(network, s) makes it one for the size of share s, and
-    /// run(network, layers_of_chain) runs it.
+    /// run(network, layers_of_chain, k) runs it once on k equal samples, of which each has the same places.
     template <class Make, class Size, class Run>
     static void measure(Math& math, frozen_component& component, const std::vector<double>& shares, const Make& make,
                         const Size& size, const Run& run) {
@@ -175,15 +177,23 @@ private:
             decltype(from) to(static_cast<std::size_t>(layer.output_bytes));
             for (std::size_t s = 0; s != shares.size(); ++s) {
                 size(network, s);
-                double least_us = 0;
-                for (int i = 0; i != 3; ++i) { // the first is a warm-up
-                    const auto began = std::chrono::steady_clock::now();
-                    run(network, layers_of_chain{l, l, from.data(), to.data()});
-                    wait_for(math);
-                    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
-                    least_us = i < 2 ? took.count() : std::min(least_us, took.count());
-                }
-                layer.sample_us += shares[s] * least_us;
+                const auto least_us = [&](int samples) {
+                    double least = 0;
+                    for (int i = 0; i != 3; ++i) { // the first is a warm-up
+                        const auto began = std::chrono::steady_clock::now();
+                        run(network, layers_of_chain{l, l, from.data(), to.data()}, samples);
+                        wait_for(math);
+                        const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+                        least = i < 2 ? took.count() : std::min(least, took.count());
+                    }
+                    return least;
+                };
+                const double one_us = least_us(1);
+                const int more = std::min(component.max_chunk, timed_samples) - 1;
+                const double call_us =
+                    more == 0 ? 0 : std::clamp(one_us - (least_us(more + 1) - one_us) / more, 0.0, one_us);
+                layer.call_us += shares[s] * call_us;
+                layer.sample_us += shares[s] * (one_us - call_us);
             }
             from = std::move(to);
         }

@@ -18,6 +18,7 @@
 #include <pulse/encode/text_chunks.hpp>
 #include <pulse/encode/text_encoder.hpp>
 #include <pulse/encode/text_facts.hpp>
+#include <pulse/encode/text_network.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>
@@ -28,7 +29,15 @@
 
 namespace pulse::frozen {
 
-/// A text encoder of a folder with its tokenizer, one text at a time: what a text gives depends on no other.
+/// A text of a call, and the layers of the network that run on it.
+struct text_of_call {
+    layers_of_chain layers{};  ///< as in all of the call but for its places
+    std::string_view text{};   ///< read where the network begins
+    std::string_view what{};   ///< what messages call it
+    std::span<float> result{}; ///< written where it ends
+};
+
+/// A text encoder of a folder with its tokenizer. What a text gives depends on no other, of the same call or not.
 ///
 /// Its results are the states [tokens][features], the pooled text where there is one, the mask [tokens] and whether the
 /// text was cut, as floats one behind the other. A chain that pauses leaves what the next piece reads (text_pieces),
@@ -61,14 +70,20 @@ private:
     static constexpr std::int64_t count = chunks.chunks; ///< that are encoded at once
     static constexpr auto fact_elements =
         static_cast<std::size_t>(encode::text_facts{network::tokens}.elements(chunks.chunks));
-    static constexpr std::size_t known_elements = fact_elements + static_cast<std::size_t>(tokens) + 1;
+    static constexpr std::size_t said_elements = static_cast<std::size_t>(tokens) + 1; ///< mask, and whether it was cut
+    /// Aligned, so that what lies behind it is: a library may choose what it does by that.
+    static constexpr auto known_elements =
+        static_cast<std::size_t>(encode::chain_link::aligned(static_cast<std::int64_t>(fact_elements + said_elements)));
+    static constexpr std::int64_t state_stride = encode::chain_link::aligned(count * network::states::elements);
+    static constexpr std::int64_t pooled_stride = encode::chain_link::aligned(count * pooled_features);
     /// Of what is known.
     static constexpr auto known_bytes = static_cast<std::int64_t>(known_elements * sizeof(accumulator));
 
 public:
-    static constexpr std::int64_t bytes =
-        encoder::bytes(chunks.chunks) +
-        static_cast<std::int64_t>(sizeof(scalar)) * count * (network::states::elements + pooled_features) + known_bytes;
+    /// For calls of one text.
+    static constexpr std::int64_t bytes = encoder::bytes(chunks.chunks) +
+                                          static_cast<std::int64_t>(sizeof(scalar)) * (state_stride + pooled_stride) +
+                                          known_bytes;
 
     /// The frozen component that it is, without times.
     [[nodiscard]] static frozen_component component() {
@@ -76,7 +91,7 @@ public:
                               .feeds = frozen_use::context,
                               .input_bytes = known_bytes,
                               .result_bytes = static_cast<std::int64_t>(result_elements * sizeof(float)),
-                              .max_chunk = 1,
+                              .max_chunk = encode::most_texts,
                               .layers = {}};
         constexpr auto size = static_cast<std::int64_t>(sizeof(scalar));
         constexpr std::int64_t always =
@@ -90,9 +105,12 @@ public:
         return made;
     }
 
-    /// With some layers alone, or with all where `layers` is empty.
-    folder_text(const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}) :
-        math_{math}, encoder_{math, chunks.chunks, layers} {
+    /// With some layers alone, or with all where `layers` is empty, for calls of up to `texts` texts.
+    folder_text(const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}, int texts = 1) :
+        math_{math}, encoder_{math, chunks.chunks, layers, texts},
+        known_(static_cast<std::size_t>(texts) * known_elements),
+        states_{static_cast<std::size_t>(texts * state_stride)}, pooled_{
+                                                                     static_cast<std::size_t>(texts * pooled_stride)} {
         if (layers.empty() || layers.front()) {
             ids_of_ = text_files<Component>::tokenizer(from.folder);
             if constexpr (network::pools) {
@@ -105,26 +123,35 @@ public:
 
     /// The result of a text; messages call it `what`.
     void run(std::string_view text, std::string_view what, std::span<float> result) {
-        run_layers({0, layer_count - 1}, text, what, result);
+        const text_of_call alone{{0, layer_count - 1}, text, what, result};
+        run_layers({&alone, 1});
     }
-    /// Some layers: the text is read where the network begins, `result` is written where it ends.
-    void run_layers(const layers_of_chain& which, std::string_view text, std::string_view what,
-                    std::span<float> result) {
-        const std::byte* known = reinterpret_cast<const std::byte*>(known_.data());
-        if (which.first == 0) {
-            const std::vector<accumulator> values = known_of(text, what);
-            put_values<accumulator>(math_, values, reinterpret_cast<std::byte*>(known_.data()));
-        } else {
-            known = which.from + known_at(which.first - 1);
-        }
+    /// One call of some layers, of up to as many texts as it was made for. Throws input_error naming a text that it
+    /// cannot read, before anything is written.
+    void run_layers(std::span<const text_of_call> all) {
+        const layers_of_chain& which = all.front().layers;
         const bool ends = which.last + 1 == layer_count;
-        encoder_.run_pieces(which.first, which.last, {chunks.chunks, reinterpret_cast<const accumulator*>(known)},
-                            which.first == 0 ? nullptr : reinterpret_cast<const scalar*>(which.from),
-                            ends ? states_.there() : reinterpret_cast<scalar*>(which.to), pooled_.there());
-        if (ends) {
-            take(known, result);
-        } else {
-            space::copy(math_, known, which.to + known_at(which.last), known_bytes);
+        if (which.first == 0) {
+            std::vector<accumulator> values;
+            for (const text_of_call& one : all) {
+                const std::vector<accumulator> of_text = known_of(one.text, one.what);
+                values.insert(values.end(), of_text.begin(), of_text.end());
+            }
+            put_values<accumulator>(math_, values, reinterpret_cast<std::byte*>(known_.data()));
+        }
+        std::vector<typename encoder::batch_of_texts> texts;
+        for (const text_of_call& one : all) {
+            const auto t = static_cast<std::int64_t>(texts.size());
+            texts.push_back({chunks.chunks, reinterpret_cast<const accumulator*>(known_in(one, t)),
+                             which.first == 0 ? nullptr : reinterpret_cast<const scalar*>(one.layers.from),
+                             ends ? states_.there() + t * state_stride : reinterpret_cast<scalar*>(one.layers.to),
+                             pooled_.there() + t * pooled_stride});
+        }
+        encoder_.run_pieces(which.first, which.last, texts);
+        if (ends) { return take(all); }
+        for (std::size_t t = 0; t != all.size(); ++t) {
+            space::copy(math_, known_in(all[t], static_cast<std::int64_t>(t)), all[t].layers.to + known_at(which.last),
+                        known_bytes);
         }
     }
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
@@ -147,31 +174,42 @@ private:
             is_clip ? std::span<const std::int32_t>{} : std::span<const std::int32_t>{ids.mask}, end_token_);
         for (const std::int32_t one : ids.mask) { all.push_back(static_cast<accumulator>(one)); }
         all.push_back(ids.cut > 0 ? accumulator{1} : accumulator{0});
+        all.resize(known_elements);
         return all;
     }
-    void take(const std::byte* known, std::span<float> result) {
-        if constexpr (count == 1) {
-            states_.get(math_, result.first(state_elements));
-        } else {
-            std::vector<float> of_chunks(count * network::states::elements);
-            states_.get(math_, of_chunks);
-            chunks.join(of_chunks, result.first(state_elements));
+    /// What is known of text t of a call.
+    [[nodiscard]] const std::byte* known_in(const text_of_call& one, std::int64_t t) const noexcept {
+        return one.layers.first == 0 ? reinterpret_cast<const std::byte*>(known_.data()) + t * known_bytes
+                                     : one.layers.from + known_at(one.layers.first - 1);
+    }
+    void take(std::span<const text_of_call> all) {
+        std::vector<float> states(all.size() * static_cast<std::size_t>(state_stride));
+        std::vector<float> pooled(all.size() * static_cast<std::size_t>(pooled_stride));
+        states_.get(math_, states);
+        pooled_.get(math_, pooled);
+        for (std::size_t t = 0; t != all.size(); ++t) {
+            const std::span<float> result = all[t].result;
+            chunks.join(std::span<const float>{states}.subspan(t * static_cast<std::size_t>(state_stride),
+                                                               count * network::states::elements),
+                        result.first(state_elements));
+            // the first chunk's stands for the text
+            std::copy_n(pooled.begin() + static_cast<std::int64_t>(t) * pooled_stride, pooled_features,
+                        result.begin() + state_elements);
+            std::array<accumulator, said_elements> said{};
+            get_values<accumulator>(
+                math_, known_in(all[t], static_cast<std::int64_t>(t)) + fact_elements * sizeof(accumulator), said);
+            std::ranges::transform(said, result.last(said.size()).begin(),
+                                   [](accumulator value) { return static_cast<float>(value); });
         }
-        // the first chunk's stands for the text
-        pooled_.get(math_, result.subspan(state_elements, static_cast<std::size_t>(pooled_features)));
-        std::array<accumulator, known_elements - fact_elements> rest{};
-        get_values<accumulator>(math_, known + fact_elements * sizeof(accumulator), rest);
-        std::ranges::transform(rest, result.last(rest.size()).begin(),
-                               [](accumulator value) { return static_cast<float>(value); });
     }
 
     Math& math_;
     std::unique_ptr<const encode::tokenizer> ids_of_{}; ///< where the first layer is
     std::int32_t end_token_{network::end_token};
     encoder encoder_;
-    typename space::template array<accumulator> known_ = typename space::template array<accumulator>(known_elements);
-    carried<Math> states_{static_cast<std::size_t>(count * network::states::elements)};
-    carried<Math> pooled_{static_cast<std::size_t>(count * pooled_features)};
+    typename space::template array<accumulator> known_; ///< of the texts of a call, where it begins with them
+    carried<Math> states_;
+    carried<Math> pooled_;
 };
 
 } // namespace pulse::frozen

@@ -9,6 +9,7 @@
 
 #include <pulse/encode/text_chunks.hpp>
 #include <pulse/encode/text_facts.hpp>
+#include <pulse/encode/text_network.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic_frozen.hpp>
@@ -66,7 +67,8 @@ template <class Network, int Chunks = 1>
     std::int64_t result =
         Network::states::elements / Network::tokens * encode::text_chunks{Network::tokens, Chunks}.length();
     if constexpr (Network::pools) { result += Network::pooled::elements; }
-    return {Network::name, frozen_use::context, lasting_frozen_layers<Network, Chunks>, result, 16, true};
+    return {Network::name, frozen_use::context, lasting_frozen_layers<Network, Chunks>,
+            result,        encode::most_texts,  true};
 }
 
 /// The encoder of pictures, of which `graph` is at their extent and outlives the result. Latents are drawn from its

@@ -188,6 +188,35 @@ TEST_CASE("calls have as many samples as memory has room for, at least one") {
     }
 }
 
+TEST_CASE("where the largest calls of several components have no room side by side, smaller ones are tried") {
+    cost_table costs = beside_encoders(1, 0.4, 1'000'000);
+    for (frozen_component& one : costs.frozen) {
+        one.max_chunk = 8;
+        for (frozen_layer& l : one.layers) {
+            l.live_bytes = 20'000'000;
+            l.call_us += 0.95 * l.sample_us;
+            l.sample_us *= 0.05;
+        }
+    }
+    const tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
+    limited_candidate limited{costs, c, 300'000'000};
+    const evaluated_candidate alone =
+        evaluate_beside_frozen(costs, c, limited.ready, frozen_mode::bubbles,
+                               [&](const prepared_candidate& one) { return evaluate_candidate(costs, c, one, {}); });
+    const std::vector<std::int64_t>& peaks = alone.planned.predicted.peak_memory_bytes;
+    const std::int64_t one_sample = *std::max_element(peaks.begin(), peaks.end());
+    for (int more = 0; more <= 8; ++more) {
+        CAPTURE(more);
+        const std::int64_t limit = one_sample + more * 10'000'000;
+        limited.ready.limits = limit;
+        evaluated_candidate filled{};
+        REQUIRE_NOTHROW(filled = fill_frozen(costs, alone, limited.ready, frozen_mode::bubbles, 0, 20'000));
+        const std::vector<std::int64_t>& bytes = filled.planned.predicted.peak_memory_bytes;
+        CHECK(*std::max_element(bytes.begin(), bytes.end()) <= limit);
+        CHECK(bytes == peak_bytes(filled.planned, costs, adamw_memory(4)));
+    }
+}
+
 TEST_CASE("a component that one device has room for lives there, and its weights are counted") {
     const cost_table costs = beside_encoders(1, 0.4, 1'000'000);
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};

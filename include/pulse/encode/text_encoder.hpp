@@ -229,7 +229,7 @@ private:
     [[nodiscard]] frozen_frame<B> frame_of(std::size_t b, int samples) {
         constexpr std::size_t piece = std::min(I, Network::states_layer);
         constexpr std::int64_t output = chain_link::aligned(Network::template layer_at<I>::output::elements);
-        const std::size_t batches = static_cast<std::size_t>(batches_);
+        const auto batches = static_cast<std::size_t>(batches_);
         scalar* const begin = working_.data() + b * (working_.size() / batches);
         frozen_frame<B> frame;
         frame.batch = samples;

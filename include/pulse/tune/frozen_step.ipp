@@ -110,17 +110,6 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
     return made;
 }
 
-/// Of calls that may have several samples, half as many. False where there are none.
-[[nodiscard]] inline bool halve_calls(frozen_work& work) {
-    bool any = false;
-    for (frozen_component& one : work.components) {
-        one.max_chunk = std::min(one.max_chunk, work.samples);
-        any = any || one.max_chunk > 1;
-        one.max_chunk = (one.max_chunk + 1) / 2;
-    }
-    return any;
-}
-
 } // namespace detail
 
 PULSE_INLINE double frozen_step_bound_us(const cost_table& costs, const tune_candidate& c, const candidate_step& step,
@@ -190,7 +179,6 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
                                              const prepared_candidate& prepared, frozen_mode mode,
                                              double passes_bound_us, std::int64_t placements) {
     const frozen_placement& where = alone.frozen;
-    frozen_work work = where.work;
     const memory_limits& limits = prepared.limits;
     // What the passes hold at their peak is never there for the tasks: less than could be, and sure.
     schedule_problem problem = prepared.step.problem;
@@ -212,7 +200,7 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
     };
     bool reorder = true; // until passes in another order hold more than there is
     const auto fill = [&] {
-        return with(fill_schedule(problem, alone.planned.order, work, passes_bound_us,
+        return with(fill_schedule(problem, alone.planned.order, where.work, passes_bound_us,
                                   {.placements = placements, .reorder_passes = reorder}));
     };
     for (int attempt = 0;; ++attempt) {
@@ -229,7 +217,7 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
             }
         }
         if (mode != frozen_mode::bubbles) {
-            ways.push_back(with(detail::encode_first(alone.planned.order, work, problem.memory_limit_bytes)));
+            ways.push_back(with(detail::encode_first(alone.planned.order, where.work, problem.memory_limit_bytes)));
         }
         evaluated_candidate& best = *std::min_element(ways.begin(), ways.end(), [&](const auto& a, const auto& b) {
             const bool fits = over(a) < 0;
@@ -237,11 +225,7 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
         });
         const int worst = over(best);
         if (worst < 0) { return std::move(best); }
-        // A layout counts all areas of tasks at once, each for its largest call. So calls become smaller first.
-        if (detail::halve_calls(work)) {
-            --attempt;
-            continue;
-        }
+        // A layout counts all areas of tasks at once.
         const std::vector<std::int64_t>& peaks = best.planned.predicted.peak_memory_bytes;
         if (attempt == 4) {
             throw memory_error(peaks[static_cast<std::size_t>(worst)],

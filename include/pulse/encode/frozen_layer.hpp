@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pulse/core/label.hpp>
 #include <pulse/nn/block.hpp>
@@ -37,7 +38,7 @@ struct frozen_layer : nn::described<Name, Math> {
     template <text_backend B, class Frames>
     static void forward(B& on, std::size_t texts, const Frames& frame_of) {
         constexpr auto& pieces = nn::layout<Math>.pieces;
-        if constexpr (runs_in_steps<decltype(Math)>) {
+        if constexpr (runs_in_steps<std::remove_cvref_t<decltype(Math)>>) {
             for (int step = 0; step != Math.steps; ++step) {
                 for (std::size_t t = 0; t != texts; ++t) { Math.forward(on, frame_of(t), pieces, step); }
             }

@@ -149,6 +149,29 @@ TEST_CASE("a plan that does not say how many spare sends it has gets those of a 
     }
 }
 
+TEST_CASE("a plan keeps how many replicas of a node sum first, and one that does not say it has none that do") {
+    random_plans make{45};
+    pulse::plan p = random_plan(make);
+    for (p.data_degree = 1; p.data_degree != 13; ++p.data_degree) {
+        for (p.node_replicas = -1; p.node_replicas != 14; ++p.node_replicas) {
+            bool good = p.node_replicas == 1;
+            for (const int power : {2, 4, 8}) {
+                good = good || (p.node_replicas == power && power < p.data_degree && p.data_degree % power == 0);
+            }
+            CAPTURE(p.data_degree);
+            CAPTURE(p.node_replicas);
+            if (!good) {
+                CHECK_THROWS_WITH_AS((void)pulse::print_plan(p), doctest::Contains("plan: node_replicas must be 1 or"),
+                                     pulse::input_error);
+                continue;
+            }
+            const std::string text = pulse::print_plan(p);
+            CHECK(parse_plan(text) == p);
+            CHECK((text.find("node_replicas") == std::string::npos) == (p.node_replicas == 1));
+        }
+    }
+}
+
 TEST_CASE(
     "a plan that encodes nothing is written as plans of before, and frozen_tasks and frozen_hosts come together") {
     random_plans make{48};

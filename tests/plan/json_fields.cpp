@@ -75,6 +75,14 @@ TEST_CASE("what is wrong is named by its field") {
           "plan.json: pipeline_degree must be at least 1, not 0");
     CHECK(refusal("\"pipeline_degree\":2", "\"pipeline_degree\":3000000000") ==
           "plan.json: pipeline_degree is out of range");
+    for (const char* wrong : {"0", "-2", "2", "3"}) {
+        const std::string to = "\"node_replicas\":" + std::string{wrong} + ",\"waves\"";
+        CHECK(refusal("\"waves\"", to.c_str()) ==
+              "plan.json: node_replicas must be 1 or a power of two below data_degree (1) that divides it, not " +
+                  std::string{wrong});
+    }
+    CHECK(refusal("\"waves\"", "\"node_replicas\":1,\"waves\"") == "accepted");
+    CHECK(refusal("\"waves\"", "\"node_replicas\":true,\"waves\"") == "plan.json: node_replicas must be an integer");
     CHECK(refusal("\"waves\":1", "\"waves\":2000000000") == "plan.json: waves is too large");
     CHECK(refusal("\"waves\":1", "\"waves\":1.0") == "plan.json: waves must be an integer");
     CHECK(refusal("[1,2]", "[1]") == "plan.json: predicted.peak_memory_bytes must have one entry for each device");

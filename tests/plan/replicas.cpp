@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,11 +25,13 @@ using namespace pulse;
 
 /// The programs of all ranks of the world, where every message of a sum over replicas is sent and received on its own,
 /// in the order in which a transport whose posts wait makes the executor post them.
-std::vector<program> over_replicas(const std::vector<program>& of_pipeline, int replicas, rank_layout layout) {
+std::vector<program> over_replicas(const std::vector<program>& of_pipeline, int replicas, rank_layout layout,
+                                   int node_replicas = 1) {
     const rank_grid grid{layout, static_cast<int>(of_pipeline.size()), replicas};
     std::vector<program> world(static_cast<std::size_t>(grid.size()));
     for (int rank = 0; rank != grid.size(); ++rank) {
-        const replica_place place = place_of(grid, rank);
+        replica_place place = place_of(grid, rank);
+        place.node_replicas = node_replicas;
         program& mine = world[static_cast<std::size_t>(rank)];
         mine.device = rank;
         for (instruction what : of_pipeline[static_cast<std::size_t>(place.device)].instructions) {
@@ -36,21 +40,27 @@ std::vector<program> over_replicas(const std::vector<program>& of_pipeline, int 
             } else if (auto* v = std::get_if<op::recv>(&what)) {
                 v->peer = device_id{place.rank_of_device(index_of(v->peer))};
             } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
+                std::vector<replica_circle> circles = place.circles();
                 for (const message_kind kind : {message_kind::gradient_share, message_kind::gradient_sum}) {
                     const auto message = [&](int from, int to) {
                         return message_id{kind, index_of(a->stage),
                                           microbatch_id{kind == message_kind::gradient_share ? to : from}};
                     };
-                    for_each_round(
-                        place,
-                        [&](int to) {
-                            mine.instructions.push_back(
-                                op::send{message(place.replica, to), device_id{place.rank_of_replica(to)}});
-                        },
-                        [&](int from) {
-                            mine.instructions.push_back(
-                                op::recv{message(from, place.replica), device_id{place.rank_of_replica(from)}});
-                        });
+                    for (const replica_circle& circle : circles) {
+                        for_each_round(
+                            circle,
+                            [&](int number) {
+                                const int to = circle.replica(number);
+                                mine.instructions.push_back(
+                                    op::send{message(place.replica, to), device_id{place.rank_of_replica(to)}});
+                            },
+                            [&](int number) {
+                                const int from = circle.replica(number);
+                                mine.instructions.push_back(
+                                    op::recv{message(from, place.replica), device_id{place.rank_of_replica(from)}});
+                            });
+                    }
+                    std::reverse(circles.begin(), circles.end());
                 }
                 continue;
             }
@@ -67,12 +77,16 @@ TEST_CASE("no sum over replicas deadlocks with the messages of a pipeline, when 
         pulse_test::random_plans draw{77, scattered};
         for (int i = 0; i != 150; ++i) {
             pulse_test::planned_model made = draw();
-            made.planned.data_degree = 2 + i % 3;
+            made.planned.data_degree = 2 + i % 5;
             const step_model model{made.planned, made.costs};
-            const auto world =
-                over_replicas(lower(made.planned, model), made.planned.data_degree, static_cast<rank_layout>(i % 2));
+            const std::vector<program> one = lower(made.planned, model);
             INFO("plan ", i);
-            REQUIRE(!detail::first_deadlock(world));
+            for (made.planned.node_replicas = 1; made.planned.node_replicas != 4; ++made.planned.node_replicas) {
+                if (!made.planned.has_even_groups()) { continue; }
+                const auto world = over_replicas(one, made.planned.data_degree, static_cast<rank_layout>(i % 2),
+                                                 made.planned.node_replicas);
+                REQUIRE(!detail::first_deadlock(world));
+            }
         }
     }
 }
@@ -88,7 +102,7 @@ TEST_CASE("replicas exchange with every other one in rounds, in each with the on
             int received = 0;
             const auto message = [](int to) { return message_id{message_kind::gradient_share, 0, microbatch_id{to}}; };
             for_each_round(
-                place_of(grid, r),
+                place_of(grid, r).circles().front(),
                 [&](int to) {
                     CHECK(to == (r + ++sent) % replicas);
                     CHECK(sent - received <= 1); // no round begins before the one before it
@@ -109,6 +123,56 @@ TEST_CASE("replicas exchange with every other one in rounds, in each with the on
                                   [](const instruction& what) { return std::holds_alternative<op::send>(what); });
         }
         CHECK((replicas == 1) == !detail::first_deadlock(world));
+    }
+}
+
+TEST_CASE(
+    "through the circles every share of every replica comes to its owner once, and as many are sent as directly") {
+    for (int replicas = 2; replicas != 25; ++replicas) {
+        for (plan p{.data_degree = replicas}; p.node_replicas != replicas; ++p.node_replicas) {
+            if (!p.has_even_groups()) { continue; }
+            const auto place = [&](int r) {
+                replica_place one = place_of({rank_layout::pipeline_inside, 1, replicas}, r);
+                one.node_replicas = p.node_replicas;
+                return one;
+            };
+            // By replica and share: whose shares are in what it has.
+            std::vector<std::vector<std::multiset<int>>> has;
+            for (int r = 0; r != replicas; ++r) {
+                has.emplace_back(static_cast<std::size_t>(replicas), std::multiset{r});
+            }
+            std::vector<element_range> layer{{0, static_cast<std::size_t>(replicas)}}; // an element for each share
+            const std::size_t circles = place(0).circles().size();
+            REQUIRE(circles == (p.node_replicas == 1 ? 1U : 2U));
+            std::size_t sent = 0;
+            for (std::size_t k = 0; k != circles; ++k) {
+                const auto before = has;
+                for (int r = 0; r != replicas; ++r) {
+                    const replica_circle mine = place(r).circles()[k];
+                    REQUIRE(mine.replica(mine.here) == r);
+                    for (int i = 0; i != mine.size; ++i) {
+                        const replica_circle theirs = place(mine.replica(i)).circles()[k];
+                        REQUIRE(theirs.here == i);
+                        REQUIRE(theirs.replica(mine.here) == r);
+                        if (i == mine.here) { continue; }
+                        for (const element_range& one :
+                             shares_of(std::span<const element_range>{layer}, replicas, mine, i)) {
+                            REQUIRE(one.size == 1);
+                            auto& to = has[static_cast<std::size_t>(mine.replica(i))][one.first];
+                            const auto& from = before[static_cast<std::size_t>(r)][one.first];
+                            to.insert(from.begin(), from.end());
+                            ++sent;
+                        }
+                    }
+                }
+            }
+            for (int r = 0; r != replicas; ++r) {
+                const auto& own = has[static_cast<std::size_t>(r)][static_cast<std::size_t>(r)];
+                CHECK(own.size() == static_cast<std::size_t>(replicas));
+                CHECK(std::set<int>(own.begin(), own.end()).size() == own.size());
+            }
+            CHECK(sent == static_cast<std::size_t>(replicas * (replicas - 1)));
+        }
     }
 }
 

@@ -261,6 +261,10 @@ TEST_CASE("an executor refuses a plan that is not for it") {
     other = p;
     other.data_degree = 2;
     CHECK(contains(refusal(other, costs, 2), "data_degree"));
+    other = p;
+    other.node_replicas = 2;
+    CHECK(refusal(other, costs, 2) ==
+          "pulse: plan: node_replicas must be 1 or a power of two below data_degree that divides it");
 }
 
 TEST_CASE("an executor refuses costs whose bytes are not the model's, by field") {

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <pulse/plan/rank_grid.hpp>
 #include <pulse/plan/replica_place.hpp>
 #include <pulse/runtime/weight_exchange.hpp>
+#include <pulse/threads/transport.hpp>
 
 #include "replica_grids.hpp"
 
@@ -54,6 +59,48 @@ TEST_CASE("a grid gives every pair of pipeline device and replica a rank, and th
                 }
             }
         }
+    }
+}
+
+TEST_CASE(
+    "every replica ends up with the weights of all, through the circles of any nodes, and as many bytes are sent") {
+    for (const auto& [replicas, together] :
+         {std::pair{2, 1}, {3, 1}, {4, 1}, {4, 2}, {6, 2}, {8, 2}, {8, 4}, {12, 4}, {5, 1}}) {
+        const rank_grid grid{rank_layout::replicas_inside, 1, replicas};
+        std::vector<element_range> layers;
+        std::size_t size = 0;
+        for (const std::size_t n : {7U, 0U, 40U, 1U, 3U, 96U}) {
+            layers.push_back({size, n});
+            size += n;
+        }
+        const std::span<const element_range> all{layers};
+        std::mutex mutex;
+        std::int64_t sent = 0;
+        int wrong = 0;
+        const int members = together; // clang 14 captures no structured binding
+        const int count = replicas;
+        threads::run_ranks(count, {.blocking = count % 2 == 0}, [&](threads::transport& transport) {
+            replica_place place = place_of(grid, transport.rank());
+            place.node_replicas = members;
+            std::vector<int> values(size, -1);
+            const auto each = [&](int r, auto use) {
+                for (const element_range& share : shares_of(all, count, r)) {
+                    for (std::size_t i = share.first; i != share.first + share.size; ++i) { use(values[i]); }
+                }
+            };
+            each(place.replica, [&](int& v) { v = place.replica; });
+            weight_exchange exchange{place, all, std::span{values}};
+            exchange.run(transport);
+            const std::lock_guard lock{mutex};
+            for (int r = 0; r != count; ++r) {
+                each(r, [&](int v) { wrong += v == r ? 0 : 1; });
+            }
+            sent += transport.sent().gradient;
+        });
+        CAPTURE(count);
+        CAPTURE(members);
+        CHECK(wrong == 0);
+        CHECK(sent == static_cast<std::int64_t>((static_cast<std::size_t>(count) - 1) * size * sizeof(int)));
     }
 }
 

@@ -134,6 +134,7 @@ TEST_CASE("a fingerprint of a plan depends on all that ranks do, and on nothing 
         [](plan& p) { p.model = "other"; },
         [](plan& p) { ++p.pipeline_degree; },
         [](plan& p) { ++p.data_degree; },
+        [](plan& p) { ++p.node_replicas; },
         [](plan& p) { ++p.microbatches; },
         [](plan& p) { ++p.microbatch_size; },
         [](plan& p) { p.split_backward = !p.split_backward; },

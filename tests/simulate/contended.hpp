@@ -36,13 +36,17 @@ inline pulse::simulation_options contended(random_plans& make, int ranks) {
     return o;
 }
 
-/// Rounds of their own for every rank, state that replicas may share, and gradients that may be wider than weights.
+/// Rounds of their own for every rank, the first of them of several shares perhaps, state that replicas may share, and gradients that may be wider than weights.
 inline void draw_replicas(random_plans& make, pulse::simulation_options& o, int ranks, int replicas) {
     for (int r = 0; r != ranks && make.between(0, 3) != 0; ++r) {
         o.replica_rounds.emplace_back();
-        for (int j = 1; j < replicas; ++j) {
+        bool several = make.coin();
+        for (int left = replicas - 1; left > 0;) {
+            several = several && left > 1 && make.coin();
+            const int shares = several ? make.between(2, left) : 1;
             o.replica_rounds.back().push_back(
-                {{make.between(0, 9) * 1.3, make.between(1, 50) * 1e-3}, make.between(1, 3), make.coin()});
+                {{make.between(0, 9) * 1.3, make.between(1, 50) * 1e-3}, make.between(1, 3), make.coin(), shares});
+            left -= shares;
         }
         if (r + 1 == ranks) { break; }
     }

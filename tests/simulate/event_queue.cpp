@@ -129,7 +129,7 @@ private:
                         model_.stage_of_layer(l) == pulse::index_of(a->stage) ? model_.layer(l).parameter_bytes : 0;
                 }
                 const int wider = options_.kept.scalar_bytes == 2 ? 2 : 1; // gradients have 4 bytes
-                exchange(r, bytes * wider, options_.kept.sharded ? 1 : 2, now_);
+                exchange(r, bytes * wider, true, !options_.kept.sharded, now_);
             } else if (std::holds_alternative<pulse::op::optimizer_step>(what)) {
                 takes = options_.device_optimizer_us.empty() ? options_.optimizer_us : options_.device_optimizer_us[r];
                 step_us = std::max(step_us, now_ + takes);
@@ -138,7 +138,7 @@ private:
                     const bool own = model_.device_of_stage(model_.stage_of_layer(l)) == static_cast<int>(r);
                     bytes += own ? model_.layer(l).parameter_bytes : 0;
                 }
-                exchange(r, bytes, 1, now_ + takes);
+                exchange(r, bytes, false, true, now_ + takes);
             }
             rank.busy_until = now_ + takes;
             if (pulse::is_compute(what)) { ends[r][rank.at] = rank.busy_until; }
@@ -146,20 +146,24 @@ private:
             events_.insert({rank.busy_until, r});
         }
     }
-    void exchange(std::size_t r, std::int64_t bytes, int ways, double from) {
+    void exchange(std::size_t r, std::int64_t bytes, bool there, bool back, double from) {
         const int d = planned_.data_degree;
         state& rank = ranks_[r];
         if (bytes == 0 || d == 1) { return; }
         if (rank.pieces.empty()) { rank.reduced = std::max(rank.reduced, from); }
-        for (int way = 0; way != ways; ++way) {
-            for (int j = 1; j != d; ++j) {
-                pulse::replica_round round{options_.between_replicas};
-                if (!options_.replica_rounds.empty()) {
-                    round = options_.replica_rounds[r][static_cast<std::size_t>(j - 1)];
-                }
-                const double us = round.line.transfer_us((bytes + d - 1) / d * round.messages);
+        std::vector<pulse::replica_round> rounds(static_cast<std::size_t>(d - 1), {options_.between_replicas});
+        if (!options_.replica_rounds.empty()) { rounds = options_.replica_rounds[r]; }
+        const auto pass = [&](bool single, bool several) {
+            for (const pulse::replica_round& round : rounds) {
+                if (!(round.shares == 1 ? single : several)) { continue; }
+                const double us = round.line.transfer_us((bytes + d - 1) / d * round.messages * round.shares);
                 rank.pieces.push_back({us, round.line.latency_us, round.shared});
             }
+        };
+        if (there) { pass(true, true); }
+        if (back) {
+            pass(true, false); // between nodes
+            pass(false, true); // then inside
         }
     }
     void give_link() {

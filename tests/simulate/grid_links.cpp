@@ -19,14 +19,14 @@ TEST_CASE("a grid on a cluster: the messages of replicas take the links that lie
     const pulse::link inside{1, 100};
     const pulse::link outside{5, 10};
     const auto world = [&](int nodes, int devices, pulse::rank_layout layout, int p, int d,
-                           pulse::replica_exchange how = pulse::replica_exchange::direct) {
+                           pulse::replica_exchange how = pulse::replica_exchange::direct, int together = 1) {
         return pulse::simulated_on({.name = "c",
                                     .nodes = nodes,
                                     .devices_per_node = devices,
                                     .memory_bytes = 0,
                                     .intra_node = inside,
                                     .inter_node = outside},
-                                   pulse::rank_grid{layout, p, d}, how);
+                                   pulse::rank_grid{layout, p, d}, how, together);
     };
     // In one node nothing is shared.
     const auto near = world(1, 8, pulse::rank_layout::pipeline_inside, 2, 4);
@@ -77,6 +77,52 @@ TEST_CASE("a grid on a cluster: the messages of replicas take the links that lie
                     CHECK(counted == leaves);
                     CHECK(made.replica_routes[static_cast<std::size_t>(device)] ==
                           (leaves > 0 ? pulse::link_route{2 * home, 2 * home + 1} : pulse::link_route{}));
+                }
+            }
+        }
+    }
+    // Where those of a node sum first, a node sends one share of each other group instead of one of each replica.
+    for (const auto layout : {pulse::rank_layout::pipeline_inside, pulse::rank_layout::replicas_inside}) {
+        for (const int d : {1, 2, 4, 8, 16}) {
+            const int p = 16 / d;
+            const pulse::rank_grid grid{layout, p, d};
+            const pulse::cluster machine{.name = "c", .nodes = 4, .devices_per_node = 4};
+            const auto node = [&](int device, int r) { return grid.rank_of(device, r) / 4; };
+            std::vector<int> sizes;
+            for (const int size : {2, 4, 8}) {
+                bool fits = size < d && node(0, 0) != node(0, d - 1);
+                for (int r = 0; r != d; ++r) {
+                    for (int device = 0; device != p; ++device) {
+                        fits = fits && node(device, r) == node(device, r / size * size);
+                    }
+                }
+                if (fits) { sizes.push_back(size); }
+            }
+            CAPTURE(d);
+            CHECK(pulse::possible_node_replicas(machine, grid) == sizes);
+            for (const int size : sizes) {
+                const auto made = world(4, 4, layout, p, d, pulse::replica_exchange::direct, size);
+                CHECK(made.node_replicas == size);
+                for (int device = 0; device != p; ++device) {
+                    int leaves = 0;
+                    for (int from = 0; from != d; ++from) {
+                        for (int to = from % size; to < d; to += size) {
+                            leaves +=
+                                node(device, from) == node(device, 0) && node(device, to) != node(device, 0) ? 1 : 0;
+                        }
+                    }
+                    int counted = 0;
+                    int shares = 0;
+                    int number = 0;
+                    for (const auto& round : made.replica_rounds[static_cast<std::size_t>(device)]) {
+                        counted += round.shared ? round.messages * round.shares : 0;
+                        shares += round.shares;
+                        CHECK(round.shares == (++number < size ? d / size : 1));
+                        CHECK((number >= size || round.line == inside));
+                    }
+                    CHECK(counted == leaves);
+                    CHECK(shares == d - 1);
+                    CHECK(number == size - 1 + d / size - 1);
                 }
             }
         }

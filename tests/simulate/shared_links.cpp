@@ -212,6 +212,8 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
             double free = 0;
             double own_end = 0;
             std::int64_t weights = 0;
+            std::vector<pulse::replica_round> rounds(static_cast<std::size_t>(d - 1), {apart.between_replicas});
+            if (!apart.replica_rounds.empty()) { rounds = apart.replica_rounds[r]; }
             for (const auto& p : made.ranks[r]) {
                 own_end = std::max(own_end, p.end_us);
                 const auto next = static_cast<std::size_t>(p.instruction) + 1;
@@ -227,21 +229,21 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
                     weights += bytes;
                     bytes *= apart.kept.scalar_bytes == 2 ? 2 : 1;
                     free = std::max(free, p.end_us);
-                    for (int j = 1; j != d; ++j) {
-                        const auto round = apart.replica_rounds.empty()
-                                               ? pulse::replica_round{apart.between_replicas}
-                                               : apart.replica_rounds[r][static_cast<std::size_t>(j - 1)];
-                        const double once = round.line.transfer_us(round.messages * ((bytes + d - 1) / d));
+                    for (const auto& round : rounds) {
+                        const double once =
+                            round.line.transfer_us(round.messages * round.shares * ((bytes + d - 1) / d));
                         free += apart.kept.sharded ? once : 2 * once;
                     }
                 }
             }
+            // The optimizer waits for what is still being sent.
+            for (const auto& t : made.transfers) {
+                if (t.from == static_cast<int>(r)) { own_end = std::max(own_end, t.left_us); }
+            }
             double end = std::max(own_end, free);
-            for (int j = 1; j != d && apart.kept.sharded; ++j) {
-                const auto round = apart.replica_rounds.empty()
-                                       ? pulse::replica_round{apart.between_replicas}
-                                       : apart.replica_rounds[r][static_cast<std::size_t>(j - 1)];
-                end += round.line.transfer_us(round.messages * ((weights + d - 1) / d));
+            for (const auto& round : rounds) {
+                const std::int64_t share = apart.kept.sharded ? (weights + d - 1) / d : 0;
+                if (share != 0) { end += round.line.transfer_us(round.messages * round.shares * share); }
             }
             last = std::max(last, end);
         }

@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <support/pipelined.hpp>
@@ -114,7 +115,16 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
     return result;
 }
 
-/// What the replicas' gradients add up to, replica 0 first, each of them by a step without a pipeline.
+/// plan::node_replicas of a plan with so many replicas.
+template <class Draw>
+int drawn_node_replicas(const Draw& draw, int replicas) {
+    plan p{.data_degree = replicas};
+    do { p.node_replicas = draw(1, std::max(1, replicas / 2)); } while (!p.has_even_groups());
+    return p.node_replicas;
+}
+
+/// What the replicas' gradients add up to, each of them by a step without a pipeline: neighbours in pairs, then these,
+/// and so on while their number is even, and what is left one after the other.
 template <class Model, class Backend>
 std::map<int, std::vector<typename Backend::accumulator>> added_gradients(const plan& planned, std::uint64_t seed) {
     const auto of_replica = [&](int r) {
@@ -122,14 +132,23 @@ std::map<int, std::vector<typename Backend::accumulator>> added_gradients(const 
                                                seed + static_cast<std::uint64_t>(r), planned.previews)
             .gradients;
     };
-    auto sum = of_replica(0);
-    for (int r = 1; r < planned.data_degree; ++r) {
-        const auto next = of_replica(r);
-        for (auto& [layer, values] : sum) {
-            for (std::size_t i = 0; i != values.size(); ++i) { values[i] = values[i] + next.at(layer)[i]; }
+    const auto add = [](auto& to, const auto& from) {
+        for (auto& [layer, values] : to) {
+            for (std::size_t i = 0; i != values.size(); ++i) { values[i] = values[i] + from.at(layer)[i]; }
         }
+    };
+    std::vector<std::map<int, std::vector<typename Backend::accumulator>>> sums;
+    for (int r = 0; r != planned.data_degree; ++r) { sums.push_back(of_replica(r)); }
+    while (sums.size() % 2 == 0) {
+        for (std::size_t i = 0; i != sums.size() / 2; ++i) {
+            auto one = std::move(sums[2 * i]);
+            add(one, sums[2 * i + 1]);
+            sums[i] = std::move(one);
+        }
+        sums.resize(sums.size() / 2);
     }
-    return sum;
+    for (std::size_t i = 1; i != sums.size(); ++i) { add(sums.front(), sums[i]); }
+    return sums.front();
 }
 
 } // namespace pulse::test

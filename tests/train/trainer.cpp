@@ -43,6 +43,31 @@ TEST_CASE("replicas have samples of their own, and sharing their state changes n
     }
 }
 
+TEST_CASE("replicas of a node that sum first change no bit, in the memory that is planned, and when they are resumed") {
+    const trained want = run(draw(1, 4, 1), 4);
+    const scratch folder;
+    for (unsigned seed = 2; seed != 7; ++seed) {
+        CAPTURE(seed);
+        planned made = draw(seed % 2 == 0 ? 1 : 2, 4, seed, seed % 3 != 0);
+        made.plan.node_replicas = 2;
+        const std::vector<std::int64_t> bytes = peak_bytes(made);
+        CHECK((run(made, 4, [&](auto& rank, int step) {
+                   const replica_place& place = rank.runner().place();
+                   if (step == 1 && place.replica == 3) {
+                       REQUIRE(rank.bytes() == bytes[static_cast<std::size_t>(place.device)]);
+                   }
+                   if (step == 2 && seed == 4) { rank.save(folder.path); }
+               }) == want));
+    }
+    const auto resume = [&](auto& rank, int step) {
+        if (step == 0) { rank.resume(folder.path); }
+    };
+    planned made = draw(2, 4, 8);
+    for (made.plan.node_replicas = 1; made.plan.node_replicas != 3; ++made.plan.node_replicas) {
+        CHECK((run(made, 2, resume).layers == want.layers));
+    }
+}
+
 TEST_CASE("an evaluation gives the loss of the step that would follow, and changes nothing") {
     for (const int replicas : {1, 2}) {
         const trained want = run(draw(1, replicas, 1), 3);

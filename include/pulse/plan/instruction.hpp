@@ -44,9 +44,9 @@ enum class message_kind : std::uint8_t {
     boundary_gradient, ///< from stage `index` + 1 to stage `index`: their gradients
     skip,              ///< skip edge `index`, direct
     skip_gradient,     ///< gradient of skip edge `index`, direct
-    gradient_share,    ///< between replicas: gradients of stage `index` to the replica that sums this share of them
-    gradient_sum,      ///< between replicas: the sums of that share, back
-    weight_share,      ///< between replicas: new weights of a share, from the replica that keeps its optimizer state
+    gradient_share,    ///< between replicas: gradients of stage `index` to the replica that sums these shares of them
+    gradient_sum,      ///< between replicas: the sums of those shares, back
+    weight_share,      ///< between replicas: new weights, from the replica that keeps their optimizer state or has them
     encoding,          ///< from frozen task `index` to task `microbatch` of another rank: `paused`
     encoded,           ///< from frozen task `index` to the rank `microbatch`, which reads its `result` a step later
     prediction,        ///< of a preview, from the last stage to the first one
@@ -67,7 +67,7 @@ enum class message_kind : std::uint8_t {
 struct message_id {
     message_kind kind{};
     std::int32_t index{};
-    /// Of messages between replicas: the number of the share.
+    /// Of messages between replicas: the number of the one that adds the shares, or has added them.
     microbatch_id microbatch{};
 
     [[nodiscard]] constexpr auto operator<=>(const message_id&) const = default;

@@ -105,6 +105,7 @@ template <class Entry, class Print>
                                                          {"interleaved", placement::interleaved}});
     made.pipeline_degree = made.cut.devices = root["pipeline_degree"].small_integer();
     made.data_degree = root["data_degree"].small_integer();
+    if (root.has("node_replicas")) { made.node_replicas = root["node_replicas"].small_integer(); }
     made.cut.waves = root["waves"].small_integer();
     made.microbatches = root["microbatches"].small_integer();
     made.microbatch_size = root["microbatch_size"].small_integer();
@@ -176,8 +177,9 @@ inline void read_step(const io::json_field& from, plan& made) {
     text +=
         print_field("placement", name_of(planned.cut.kind)) + ",\n" +
         print_field("pipeline_degree", planned.pipeline_degree) + ",\n" +
-        print_field("data_degree", planned.data_degree) + ",\n" + print_field("waves", planned.cut.waves) + ",\n" +
-        print_field("microbatches", planned.microbatches) + ",\n" +
+        print_field("data_degree", planned.data_degree) + ",\n" +
+        (planned.node_replicas > 1 ? print_field("node_replicas", planned.node_replicas) + ",\n" : std::string{}) +
+        print_field("waves", planned.cut.waves) + ",\n" + print_field("microbatches", planned.microbatches) + ",\n" +
         print_field("microbatch_size", planned.microbatch_size) + ",\n" +
         print_field("split_backward", planned.split_backward) + ",\n" +
         print_field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
@@ -234,10 +236,10 @@ PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::st
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
     root.only(
-        {"format",         "model",           "placement",      "pipeline_degree",  "data_degree",   "waves",
-         "microbatches",   "microbatch_size", "split_backward", "skip_routing",     "recomputation", "skip_policy",
-         "spare_sends",    "previews",        "stages",         "schedule",         "frozen_tasks",  "frozen_hosts",
-         "further_chains", "predicted",       "extents",        "recomputed_stages"});
+        {"format",         "model",           "placement",      "pipeline_degree",   "data_degree",   "waves",
+         "microbatches",   "microbatch_size", "split_backward", "skip_routing",      "recomputation", "skip_policy",
+         "spare_sends",    "previews",        "stages",         "schedule",          "frozen_tasks",  "frozen_hosts",
+         "further_chains", "predicted",       "extents",        "recomputed_stages", "node_replicas"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     const plan common = detail::read_common(root);
     std::vector<extent_plan> all;

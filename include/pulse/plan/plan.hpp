@@ -31,6 +31,10 @@ struct plan {
     label model{};
     int pipeline_degree{1};
     int data_degree{1};
+    /// How many neighbouring replicas, those of a node, sum their gradients among themselves before such groups do: a
+    /// power of two below data_degree that divides it. 1: every replica exchanges with every other. The sums are the
+    /// same, bit for bit.
+    int node_replicas{1};
     int microbatches{1};
     int microbatch_size{1};
     bool split_backward{true};
@@ -54,6 +58,11 @@ struct plan {
     prediction predicted{};
 
     [[nodiscard]] constexpr bool operator==(const plan&) const = default;
+    /// Whether node_replicas is what it has to be.
+    [[nodiscard]] constexpr bool has_even_groups() const noexcept {
+        return node_replicas == 1 || (node_replicas > 1 && (node_replicas & (node_replicas - 1)) == 0 &&
+                                      node_replicas < data_degree && data_degree % node_replicas == 0);
+    }
 };
 
 } // namespace pulse

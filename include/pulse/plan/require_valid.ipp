@@ -60,6 +60,11 @@ private:
     void counts() const {
         positive("pipeline_degree", plan_.pipeline_degree);
         positive("data_degree", plan_.data_degree);
+        if (!plan_.has_even_groups()) {
+            fail("node_replicas", "must be 1 or a power of two below data_degree (" +
+                                      std::to_string(plan_.data_degree) + ") that divides it, not " +
+                                      std::to_string(plan_.node_replicas));
+        }
         positive("waves", plan_.cut.waves);
         positive("microbatches", plan_.microbatches);
         positive("microbatch_size", plan_.microbatch_size);

@@ -36,11 +36,11 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
     for (const extent_step& other : of) {
         const plan& with = *other.planned;
         if (with.cut != planned.cut || with.pipeline_degree != planned.pipeline_degree ||
-            with.data_degree != planned.data_degree || with.microbatches != planned.microbatches ||
-            with.microbatch_size != planned.microbatch_size || with.previews != planned.previews ||
-            with.model != planned.model || with.split_backward != planned.split_backward ||
-            with.routing != planned.routing || with.recompute != planned.recompute ||
-            with.further_chains != planned.further_chains) {
+            with.data_degree != planned.data_degree || with.node_replicas != planned.node_replicas ||
+            with.microbatches != planned.microbatches || with.microbatch_size != planned.microbatch_size ||
+            with.previews != planned.previews || with.model != planned.model ||
+            with.split_backward != planned.split_backward || with.routing != planned.routing ||
+            with.recompute != planned.recompute || with.further_chains != planned.further_chains) {
             throw input_error{"pulse: the plans of a run's extents differ in more than their order"};
         }
         // Those of one step make what the next reads, of another extent perhaps.
@@ -56,7 +56,12 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
                           std::to_string(planned.data_degree) + " ranks (pipeline_degree x data_degree), there are " +
                           std::to_string(transport.size())};
     }
-    return place_of({layout, planned.pipeline_degree, planned.data_degree}, transport.rank());
+    if (!planned.has_even_groups()) {
+        throw input_error{"pulse: plan: node_replicas must be 1 or a power of two below data_degree that divides it"};
+    }
+    replica_place mine = place_of({layout, planned.pipeline_degree, planned.data_degree}, transport.rank());
+    mine.node_replicas = planned.node_replicas;
+    return mine;
 }
 
 PULSE_INLINE std::string place_of_error(const any_transport& transport, std::size_t i, const instruction& at,

@@ -24,15 +24,16 @@ namespace pulse::detail {
 
 /// Sums the gradients of a rank's stages over the replicas, beside what the rank computes.
 ///
-/// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them in
-/// the order of replicas, 0 first, and sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are
-/// sent, as on a ring, and the bits depend neither on time nor on the transport. The gradients of a rank are its
-/// accumulators.
+/// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them and
+/// sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are sent, as on a ring. Where the plan has
+/// node_replicas, shares come through two circles (replica_place::circles): as many bytes, of which a node sends and
+/// receives fewer. What is added first is the same either way, and the bits depend neither on time nor on the
+/// transport nor on nodes. The gradients of a rank are its accumulators.
 ///
 /// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
-/// messages in one order: the shares of a stage, its sums, the shares of the next. The shares to and from all replicas
-/// are under way at once, each into room of its own, and so are the sums, for which the gradients have room. Sums may
-/// still be on their way when the next stage begins.
+/// messages in one order: the shares of a stage, its sums, the shares of the next. What goes through one circle is under
+/// way at once, shares each into room of its own, and sums into the gradients. The sums that come last may still be on
+/// their way when the next stage begins.
 ///
 /// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica
 /// and reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has
@@ -96,16 +97,16 @@ public:
         while (adding_ != order_.size()) {
             stage_sum& s = of(adding_);
             if (s.now == phase::queued) {
-                post_shares(s);
+                begin(s);
                 moved = true;
             }
-            if (!s.shares.arrived(transport_)) { break; }
-            add_up(s, over);
+            if (!under_way(s).arrived(transport_)) { break; }
+            go_on(s, over);
             moved = true;
         }
         for (std::size_t i = 0; i != adding_; ++i) {
             stage_sum& s = of(i);
-            if (s.now != phase::summed || !s.sums.arrived(transport_)) { continue; }
+            if (s.now != phase::summed || !under_way(s).arrived(transport_)) { continue; }
             settle(s, over);
             moved = true;
         }
@@ -117,8 +118,8 @@ public:
     void finish(Over&& over) {
         while (adding_ != order_.size()) {
             stage_sum& s = of(adding_);
-            if (s.now == phase::queued) { post_shares(s); }
-            add_up(s, over);
+            if (s.now == phase::queued) { begin(s); }
+            go_on(s, over);
         }
         for (std::size_t i = 0; i != order_.size(); ++i) {
             if (of(i).now == phase::summed) { settle(of(i), over); }
@@ -131,22 +132,27 @@ public:
 private:
     enum class phase : std::uint8_t {
         queued, ///< waits for the stage before it
-        shared, ///< shares are on their way
-        summed, ///< sums are on their way
+        shared, ///< shares are on their way, or sums that others follow
+        summed, ///< its last sums are on their way
         over,
+    };
+    struct circle_sum {
+        int here{};
+        std::vector<element_range> own{}; ///< the shares that this replica adds, in the rank's gradients
+        std::size_t own_size{};
+        std::vector<accumulator*> there{};   ///< by number: a replica's values of those shares, one after the other
+        std::vector<accumulator*> sums_of{}; ///< likewise while they are added
+        share_exchange shares{};
+        share_exchange sums{};
     };
     struct stage_sum {
         int stage{};
         phase now{phase::over};
-        std::vector<element_range> own{}; ///< this replica's share, in the rank's gradients
-        std::size_t own_size{};
-        std::vector<accumulator*> there{}; ///< by replica: its values of that share, one after the other
-        share_exchange shares{};
-        share_exchange sums{};
+        std::vector<circle_sum> circles{};
+        std::size_t step{}; ///< shares through all circles, then sums back through them
     };
 
     [[nodiscard]] stage_sum& of(std::size_t started) { return stages_[static_cast<std::size_t>(order_[started])]; }
-    [[nodiscard]] int me() const noexcept { return place_.replica; }
 
     /// Bytes that a share of this stage may take.
     std::int64_t prepare(const step_model& model, backend_parameters<B>& parameters, int stage) {
@@ -162,72 +168,101 @@ private:
         }
         gradients_ = parameters.gradients().data();
         const std::span<const typename backend_parameters<B>::block> all{layers};
-        s.own = shares_of(all, place_.replicas(), me());
-        for (const element_range& r : s.own) { s.own_size += r.size; }
-        s.there.resize(static_cast<std::size_t>(place_.replicas()));
-        share_exchange::messages mine(s.there.size());
-        share_exchange::messages theirs(s.there.size());
-        for (int r = 0; r != place_.replicas(); ++r) {
-            if (r == me()) { continue; }
-            mine[static_cast<std::size_t>(r)] = parts_of(s.own, gradients_);
-            theirs[static_cast<std::size_t>(r)] = parts_of(shares_of(all, place_.replicas(), r), gradients_);
+        for (const replica_circle& circle : place_.circles()) {
+            circle_sum& c = s.circles.emplace_back();
+            c.here = circle.here;
+            c.own = shares_of(all, place_.replicas(), circle, circle.here);
+            for (const element_range& r : c.own) { c.own_size += r.size; }
+            c.there.resize(static_cast<std::size_t>(circle.size));
+            c.sums_of.reserve(c.there.size());
+            share_exchange::messages mine(c.there.size());
+            share_exchange::messages theirs(c.there.size());
+            for (int i = 0; i != circle.size; ++i) {
+                if (i == circle.here) { continue; }
+                mine[static_cast<std::size_t>(i)] = parts_of(c.own, gradients_);
+                theirs[static_cast<std::size_t>(i)] =
+                    parts_of(shares_of(all, place_.replicas(), circle, i), gradients_);
+            }
+            c.shares = {place_, circle, message_kind::gradient_share, stage, theirs, mine};
+            c.sums = {place_, circle, message_kind::gradient_sum, stage, mine, theirs};
         }
-        s.shares = {place_, message_kind::gradient_share, stage, theirs, mine};
-        s.sums = {place_, message_kind::gradient_sum, stage, mine, theirs};
         return replica_share_bytes(elements, model.last_layer(stage) - model.first_layer(stage) + 1, place_.replicas(),
                                    static_cast<int>(sizeof(accumulator)));
     }
+    /// Circles have the same room, one after the other: no more shares arrive through one than there are other replicas.
     void place_scratch(stage_sum& s, std::int64_t slot_bytes) {
-        std::byte* slot = scratch_;
-        for (int r = 0; r != static_cast<int>(s.there.size()); ++r) {
-            if (r == me()) { continue; }
-            s.there[static_cast<std::size_t>(r)] = reinterpret_cast<accumulator*>(slot);
-            std::byte* part = slot;
-            for (message_part& p : s.shares.from(r)) {
-                p.data = part;
-                part += p.bytes;
+        const std::vector<replica_circle> circles = place_.circles();
+        for (std::size_t k = 0; k != s.circles.size(); ++k) {
+            circle_sum& c = s.circles[k];
+            std::byte* slot = scratch_;
+            for (int i = 0; i != circles[k].size; ++i) {
+                if (i == c.here) { continue; }
+                c.there[static_cast<std::size_t>(i)] = reinterpret_cast<accumulator*>(slot);
+                std::byte* part = slot;
+                for (message_part& p : c.shares.from(i)) {
+                    p.data = part;
+                    part += p.bytes;
+                }
+                slot += circles[k].shares * slot_bytes;
             }
-            slot += slot_bytes;
         }
     }
 
-    void post_shares(stage_sum& s) {
-        s.shares.post(transport_);
-        s.now = phase::shared;
+    /// What was posted last.
+    [[nodiscard]] static share_exchange& under_way(stage_sum& s) noexcept {
+        const std::size_t circles = s.circles.size();
+        return s.step < circles ? s.circles[s.step].shares : s.circles[2 * circles - 1 - s.step].sums;
     }
-    /// Waits for the shares of the stage whose turn it is, adds them and sends the sums on their way.
+    void begin(stage_sum& s) {
+        s.step = 0;
+        s.now = phase::shared;
+        under_way(s).post(transport_);
+    }
+    /// Waits for what is under way of the stage whose turn it is, adds it if it is shares, and sends on what follows.
     template <class Over>
-    void add_up(stage_sum& s, Over&& over) {
+    void go_on(stage_sum& s, Over&& over) {
+        const std::size_t circles = s.circles.size();
         // Also for what was sent: sums are going to arrive in its place.
-        s.shares.wait(transport_);
-        add_in_order(s);
-        ++adding_;
-        if (shares_only_) {
+        under_way(s).wait(transport_);
+        if (s.step < circles) { add_in_order(s.circles[s.step]); }
+        ++s.step;
+        if (shares_only_ && s.step == circles) {
+            ++adding_;
             end(s, over);
             return;
         }
-        s.sums.post(transport_);
+        under_way(s).post(transport_);
+        if (s.step + 1 != 2 * circles) { return; }
+        ++adding_;
         s.now = phase::summed;
     }
-    /// ((g0 + g1) + g2) + ...: the replicas before this one among themselves, then its own (a sum of two has the same
-    /// bits either way round), then those after it.
-    void add_in_order(stage_sum& s) {
-        if (s.own.empty()) { return; }
-        const auto to_own = [&](const accumulator* from) {
-            for (const element_range& r : s.own) {
-                adder_.add(static_cast<std::int64_t>(r.size), from, gradients_ + r.first);
-                from += r.size;
+    /// Neighbours in pairs, then pairs, and so on while their number is even; what is left, the first one first. A sum of
+    /// two has the same bits either way round: the one of them that has this replica's is added to, in its place.
+    void add_in_order(circle_sum& c) {
+        if (c.own.empty()) { return; }
+        std::vector<accumulator*>& sums = c.sums_of;
+        sums.assign(c.there.begin(), c.there.end()); // null: in this replica's gradients
+        const auto add = [&](std::size_t to, std::size_t from) {
+            if (sums[to] != nullptr && sums[from] != nullptr) {
+                adder_.add(static_cast<std::int64_t>(c.own_size), sums[from], sums[to]);
+                return;
             }
+            const accumulator* other = sums[to] == nullptr ? sums[from] : sums[to];
+            for (const element_range& r : c.own) {
+                adder_.add(static_cast<std::int64_t>(r.size), other, gradients_ + r.first);
+                other += r.size;
+            }
+            sums[to] = nullptr;
         };
-        for (int r = 1; r < me(); ++r) {
-            adder_.add(static_cast<std::int64_t>(s.own_size), s.there[static_cast<std::size_t>(r)], s.there[0]);
+        std::size_t apart = 1;
+        for (; sums.size() % (2 * apart) == 0; apart *= 2) {
+            for (std::size_t i = 0; i != sums.size(); i += 2 * apart) { add(i, i + apart); }
         }
-        if (me() > 0) { to_own(s.there[0]); }
-        for (int r = me() + 1; r < place_.replicas(); ++r) { to_own(s.there[static_cast<std::size_t>(r)]); }
+        for (std::size_t i = apart; i < sums.size(); i += apart) { add(0, i); }
     }
     template <class Over>
     void settle(stage_sum& s, Over&& over) {
-        s.sums.wait(transport_);
+        under_way(s).wait(transport_);
         end(s, over);
     }
     template <class Over>
@@ -246,7 +281,7 @@ private:
     std::byte* scratch_{};
     std::int64_t scratch_bytes_{};
     std::vector<int> order_{}; ///< stages in the order in which they were started
-    std::size_t adding_{};     ///< the first of them whose shares are not added yet
+    std::size_t adding_{};     ///< the first of them whose last sums are not on their way yet
     std::size_t over_{};       ///< how many are over
 };
 

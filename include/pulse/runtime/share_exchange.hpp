@@ -25,43 +25,45 @@ template <class T>
     return parts;
 }
 
-/// What a rank sends to each of its replicas and receives from each, one message a pair, all side by side: in the
+/// What a rank sends to each replica of a circle and receives from each, one message a pair, all side by side: in the
 /// order of for_each_round, and in as few groups as the transport takes.
 ///
-/// All replicas post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with pairs
+/// All of a circle post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with pairs
 /// in another order behind a cut (scheduleP2pTasksToPlan in enqueue.cc), so that several rounds are a group only where
 /// it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the order of
 /// the parts, and of the parts that are not over the first has both its sides in kernels that run.
 class share_exchange {
 public:
-    /// The parts to or from each replica, by its number; without parts there is no message.
+    /// The parts to or from each replica, by its number in the circle; without parts there is no message.
     using messages = std::vector<std::vector<message_part>>;
 
     share_exchange() = default;
-    /// On every replica alike. Messages are of `kind` and have this index. The memory of their parts must be known when
+    /// On all replicas of the circle alike. Messages are of `kind` and have this index. The memory of their parts must be known when
     /// they are posted; that of parts that are received may be given by from().
-    share_exchange(const replica_place& place, message_kind kind, int index, messages out, messages in) :
-        out_{std::move(out)}, in_{std::move(in)} {
+    share_exchange(const replica_place& place, const replica_circle& circle, message_kind kind, int index, messages out,
+                   messages in) :
+        out_{std::move(out)},
+        in_{std::move(in)} {
         std::size_t calls = 0;
         const std::size_t most_calls = 2 * rounds_at_once();
-        const auto add = [&](bool sends, int peer, int share, messages& all) {
-            const std::span<message_part> parts{all[static_cast<std::size_t>(peer)]};
-            const message_id message{kind, index, microbatch_id{share}};
+        // A share goes to who adds it, all else comes from there.
+        const bool to_owner = kind == message_kind::gradient_share;
+        const auto add = [&](bool sends, int number, messages& all) {
+            const std::span<message_part> parts{all[static_cast<std::size_t>(number)]};
+            const int peer = circle.replica(number);
+            const message_id message{kind, index, microbatch_id{sends == to_owner ? peer : place.replica}};
             if (!parts.empty()) { posts_.push_back({sends, place.rank_of_replica(peer), message, parts}); }
             if (++calls % most_calls == 0) { ends_.push_back(posts_.size()); }
         };
-        // A share goes to its owner, all else comes from it.
-        const bool to_owner = kind == message_kind::gradient_share;
         for_each_round(
-            place, [&](int to) { add(true, to, to_owner ? to : place.replica, out_); },
-            [&](int from) { add(false, from, to_owner ? place.replica : from, in_); });
+            circle, [&](int to) { add(true, to, out_); }, [&](int from) { add(false, from, in_); });
         ends_.push_back(posts_.size());
     }
     share_exchange(share_exchange&&) = default;
     share_exchange& operator=(share_exchange&&) = default;
 
-    /// The parts that are received from a replica.
-    [[nodiscard]] std::span<message_part> from(int replica) noexcept { return in_[static_cast<std::size_t>(replica)]; }
+    /// The parts that are received from a replica, by its number.
+    [[nodiscard]] std::span<message_part> from(int number) noexcept { return in_[static_cast<std::size_t>(number)]; }
 
     void post(const any_transport& transport) {
         std::size_t first = 0;
@@ -90,8 +92,8 @@ public:
     }
 
 private:
-    /// All replicas find the same number, or their groups would wait for each other: each has every share among its
-    /// messages.
+    /// All of a circle find the same number, or their groups would wait for each other: each has every one's shares
+    /// among its messages.
     [[nodiscard]] std::size_t rounds_at_once() const noexcept {
         std::size_t most = 1;
         for (const messages* all : {&out_, &in_}) {

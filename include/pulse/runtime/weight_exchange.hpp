@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -12,34 +13,39 @@
 namespace pulse {
 
 /// Gives every replica the new weights of the shares whose optimizer state the others keep: share_of every layer, from
-/// the replica of that number. Over all replicas D - 1 times the bytes of the weights are sent.
+/// the replica of that number, through replica_place::circles. Over all replicas D - 1 times the bytes of the weights are sent.
 class weight_exchange {
 public:
     weight_exchange() = default;
     /// `layers` have `first` and `size`, of `values`, which must stay where they are.
     template <class Block, class T>
     weight_exchange(const replica_place& place, std::span<const Block> layers, std::span<T> values) {
-        const auto share = [&](int r) {
-            return detail::parts_of(shares_of(layers, place.replicas(), r), values.data());
-        };
-        detail::share_exchange::messages out(static_cast<std::size_t>(place.replicas()));
-        detail::share_exchange::messages in(out.size());
-        for (int r = 0; r != place.replicas(); ++r) {
-            if (r == place.replica) { continue; }
-            out[static_cast<std::size_t>(r)] = share(place.replica);
-            in[static_cast<std::size_t>(r)] = share(r);
+        for (const replica_circle& circle : place.circles()) {
+            const auto shares = [&](int i) {
+                return detail::parts_of(shares_of(layers, place.replicas(), circle, i), values.data());
+            };
+            detail::share_exchange::messages out(static_cast<std::size_t>(circle.size));
+            detail::share_exchange::messages in(out.size());
+            for (int i = 0; i != circle.size; ++i) {
+                if (i == circle.here) { continue; }
+                out[static_cast<std::size_t>(i)] = shares(circle.here);
+                in[static_cast<std::size_t>(i)] = shares(i);
+            }
+            weights_.emplace(weights_.begin(), place, circle, message_kind::weight_share, place.device, std::move(out),
+                             std::move(in));
         }
-        weights_ = {place, message_kind::weight_share, place.device, std::move(out), std::move(in)};
     }
 
     /// All replicas of the stages call it, between steps. On a device, its adder orders it with other work.
     void run(const any_transport& transport) {
-        weights_.post(transport);
-        weights_.wait(transport);
+        for (detail::share_exchange& circle : weights_) {
+            circle.post(transport);
+            circle.wait(transport);
+        }
     }
 
 private:
-    detail::share_exchange weights_{};
+    std::vector<detail::share_exchange> weights_{};
 };
 
 } // namespace pulse

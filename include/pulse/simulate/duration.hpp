@@ -42,12 +42,14 @@ namespace pulse {
     return 0;
 }
 
-/// Time in which the replicas of `rank` exchange messages of `share_bytes` each, round after round, when the links are
+/// Time in which the replicas of `rank` exchange shares of `share_bytes` each, round after round, when the links are
 /// theirs.
 [[nodiscard]] constexpr double exchange_us(const simulation_options& world, std::size_t rank, std::int64_t share_bytes,
                                            int replicas) noexcept {
     double sum = 0;
-    for (int round = 1; round < replicas; ++round) { sum += world.round(rank, round).message_us(share_bytes); }
+    for (int round = 1; round <= world.round_count(rank, replicas); ++round) {
+        sum += world.round(rank, round).message_us(share_bytes);
+    }
     return sum;
 }
 
@@ -55,7 +57,7 @@ namespace pulse {
 [[nodiscard]] constexpr double exchange_occupied_us(const simulation_options& world, std::size_t rank,
                                                     std::int64_t share_bytes, int replicas) noexcept {
     double sum = 0;
-    for (int round = 1; round < replicas && world.shares_links(rank); ++round) {
+    for (int round = 1; round <= world.round_count(rank, replicas) && world.shares_links(rank); ++round) {
         const replica_round& now = world.round(rank, round);
         if (now.shared) { sum += now.message_us(share_bytes) - now.line.latency_us; }
     }

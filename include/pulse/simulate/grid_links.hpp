@@ -11,7 +11,8 @@
 
 namespace pulse {
 
-/// To whom replicas send while a gradient is reduced; either way each sends 2 (D - 1) messages of a D-th part.
+/// To whom replicas send while a gradient is reduced, unless those of a node do so first; either way each sends
+/// 2 (D - 1) D-th parts.
 enum class replica_exchange : std::uint8_t {
     direct, ///< its share to every other one, as replica_sum does
     ring,   ///< to the next one alone, as all-reduce of NCCL and MPI may do
@@ -29,11 +30,16 @@ enum class replica_exchange : std::uint8_t {
 [[nodiscard]] PULSE_CONSTEXPR std::vector<double> pipeline_speeds(const cluster& machine, const rank_grid& grid);
 
 /// The rounds in which the replicas of pipeline device `p` exchange shares: in round j = 1 .. D - 1 each sends to the
-/// one j after it (for_each_round), or on a ring to the next. A round's messages between nodes queue for the link of
+/// one j after it (for_each_round), or on a ring to the next; with plan::node_replicas above 1, in those of each of
+/// replica_place::circles. A round's messages between nodes queue for the link of
 /// the node that has most of them; a round inside nodes is shared with nobody.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine,
                                                                            const rank_grid& grid, int p,
-                                                                           replica_exchange how);
+                                                                           replica_exchange how, int node_replicas = 1);
+
+/// What plan::node_replicas can be for less traffic between nodes: groups whose replicas are in one node, where all are
+/// in several.
+[[nodiscard]] PULSE_CONSTEXPR std::vector<int> possible_node_replicas(const cluster& machine, const rank_grid& grid);
 
 /// Links, routes and speeds of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter
 /// at once; the routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas
@@ -42,7 +48,8 @@ enum class replica_exchange : std::uint8_t {
 /// Between nodes, a rank's replicas take what leaves its node and what enters it: on every node of theirs the same
 /// happens. Throws input_error for a grid without ranks or with more than the cluster has devices.
 [[nodiscard]] PULSE_CONSTEXPR simulation_options simulated_on(const cluster& where, const rank_grid& grid,
-                                                              replica_exchange how = replica_exchange::direct);
+                                                              replica_exchange how = replica_exchange::direct,
+                                                              int node_replicas = 1);
 
 } // namespace pulse
 

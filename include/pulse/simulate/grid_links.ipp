@@ -11,6 +11,7 @@
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/plan/replica_place.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/simulate/simulation_options.hpp>
 
@@ -82,52 +83,83 @@ PULSE_CONSTEXPR std::vector<double> pipeline_speeds(const cluster& machine, cons
     return grid.least_of_replicas([&](int device) { return machine.speed_of(device); });
 }
 
+namespace detail {
+
+/// The round in which replica r of pipeline device `p` sends `shares` shares to replica to(r).
+template <class To>
+[[nodiscard]] constexpr replica_round round_between(const cluster& machine, const rank_grid& grid, int p, int shares,
+                                                    const To& to) {
+    const auto node = [&](int r) { return static_cast<std::size_t>(machine.node_of(grid.rank_of(p, r))); };
+    std::vector<int> out(static_cast<std::size_t>(machine.nodes), 0);
+    std::vector<int> in(out.size(), 0);
+    int most = 0;
+    bool some_stay = false;
+    for (int r = 0; r != grid.data; ++r) {
+        if (node(r) == node(to(r))) {
+            some_stay = true;
+        } else {
+            most = std::max({most, ++out[node(r)], ++in[node(to(r))]});
+        }
+    }
+    if (most == 0) { return {machine.intra_node, 1, false, shares}; }
+    const link queued = shared_by(machine.inter_node, most);
+    const link slowest = some_stay ? slower(queued, machine.intra_node) : queued;
+    // As long as the slowest takes, with what the nodes' links carry.
+    return {{slowest.latency_us, slowest.bandwidth_gb_per_s * most}, most, true, shares};
+}
+
+} // namespace detail
+
 PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid, int p,
-                                                             replica_exchange how) {
-    const auto node = [&](int r) { return static_cast<std::size_t>(machine.node_of(grid.rank_of(p, r % grid.data))); };
+                                                             replica_exchange how, int node_replicas) {
+    const auto circles_of = [&](int r) { return replica_place{grid, p, r, node_replicas}.circles(); };
+    const bool ring = node_replicas == 1 && how == replica_exchange::ring;
     std::vector<replica_round> rounds{};
-    for (int j = 1; j < grid.data; ++j) {
-        if (how == replica_exchange::ring && j > 1) {
-            rounds.push_back(rounds.front());
-            continue;
+    const std::vector<replica_circle> circles = circles_of(0);
+    for (std::size_t k = 0; k != circles.size(); ++k) {
+        for (int j = 1; j < circles[k].size; ++j) {
+            const int ahead = ring ? 1 : j;
+            rounds.push_back(detail::round_between(machine, grid, p, circles[k].shares, [&](int r) {
+                const replica_circle circle = circles_of(r)[k];
+                return circle.replica((circle.here + ahead) % circle.size);
+            }));
         }
-        std::vector<int> out(static_cast<std::size_t>(machine.nodes), 0);
-        std::vector<int> in(out.size(), 0);
-        int most = 0;
-        bool some_stay = false;
-        for (int r = 0; r != grid.data; ++r) {
-            if (node(r) == node(r + j)) {
-                some_stay = true;
-            } else {
-                most = std::max({most, ++out[node(r)], ++in[node(r + j)]});
-            }
-        }
-        if (most == 0) {
-            rounds.push_back({machine.intra_node, 1, false});
-            continue;
-        }
-        const link queued = detail::shared_by(machine.inter_node, most);
-        const link slowest = some_stay ? detail::slower(queued, machine.intra_node) : queued;
-        // As long as the slowest takes, with what the nodes' links carry.
-        rounds.push_back({{slowest.latency_us, slowest.bandwidth_gb_per_s * most}, most, true});
     }
     return rounds;
 }
 
-PULSE_CONSTEXPR simulation_options simulated_on(const cluster& where, const rank_grid& grid, replica_exchange how) {
+PULSE_CONSTEXPR std::vector<int> possible_node_replicas(const cluster& machine, const rank_grid& grid) {
+    const auto node = [&](int p, int r) { return machine.node_of(grid.rank_of(p, r)); };
+    bool several = false;
+    for (int p = 0; p != grid.pipeline; ++p) { several = several || node(p, 0) != node(p, grid.data - 1); }
+    std::vector<int> sizes{};
+    for (int size = 2; several && size < grid.data && grid.data % size == 0; size *= 2) {
+        bool inside = true;
+        for (int p = 0; p != grid.pipeline && inside; ++p) {
+            // Ranks of more replicas are in higher nodes.
+            for (int r = 0; r < grid.data; r += size) { inside = inside && node(p, r) == node(p, r + size - 1); }
+        }
+        if (inside) { sizes.push_back(size); }
+    }
+    return sizes;
+}
+
+PULSE_CONSTEXPR simulation_options simulated_on(const cluster& where, const rank_grid& grid, replica_exchange how,
+                                                int node_replicas) {
     detail::require_grid(where, grid);
     const int seen = detail::widest_replica(where, grid);
     const auto node = [&](int p) { return where.node_of(grid.rank_of(p, seen)); };
     simulation_options made{};
     made.links = pipeline_links(where, grid);
     made.device_speed = pipeline_speeds(where, grid);
+    made.node_replicas = node_replicas;
     for (int a = 0; a != grid.pipeline; ++a) {
         for (int b = 0; b != grid.pipeline; ++b) {
             made.routes.push_back(node(a) == node(b) ? link_route{} : link_route{2 * node(a), 2 * node(b) + 1});
         }
     }
     for (int p = 0; p != grid.pipeline; ++p) {
-        made.replica_rounds.push_back(replica_rounds_of(where, grid, p, how));
+        made.replica_rounds.push_back(replica_rounds_of(where, grid, p, how, node_replicas));
         const std::vector<replica_round>& rounds = made.replica_rounds.back();
         const bool leaves = std::any_of(rounds.begin(), rounds.end(), [](const replica_round& r) { return r.shared; });
         made.replica_routes.push_back(leaves ? link_route{2 * node(p), 2 * node(p) + 1} : link_route{});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,16 +33,19 @@ constexpr void for_each_link(const link_route& route, F f) {
 
 } // namespace detail
 
-/// One of the D - 1 rounds in which the replicas of a rank exchange shares: each sends one message, all at once.
+/// One of the rounds in which the replicas of a rank exchange shares: each sends one message, all at once.
 struct replica_round {
     link line{};
     /// How many messages of the round one link carries, one behind the other.
     int messages{1};
     /// Whether the round takes the links of simulation_options::replica_routes.
     bool shared{true};
+    /// How many shares a message is, each of which stands for those of as many replicas.
+    int shares{1};
 
+    /// Time of the round where a share has these bytes.
     [[nodiscard]] constexpr double message_us(std::int64_t bytes) const noexcept {
-        return line.transfer_us(messages * bytes);
+        return line.transfer_us(messages * shares * bytes);
     }
     [[nodiscard]] constexpr bool operator==(const replica_round&) const = default;
 };
@@ -54,8 +58,10 @@ struct simulation_options {
     std::vector<link> links{};
     /// Between the data-parallel replicas of a rank, unless `replica_rounds` are given.
     link between_replicas{};
-    /// Per rank: the rounds of an exchange between its replicas, D - 1 of them; empty: `between_replicas` in each.
+    /// Per rank: the rounds of an exchange between its replicas, of D - 1 shares; empty: D - 1 of `between_replicas`.
     std::vector<std::vector<replica_round>> replica_rounds{};
+    /// plan::node_replicas of the plan whose rounds these are.
+    int node_replicas{1};
     /// Time of the optimizer step of each rank, unless `device_optimizer_us` is given.
     double optimizer_us{};
     /// Per rank; empty means `optimizer_us` everywhere.
@@ -65,7 +71,7 @@ struct simulation_options {
     /// time.
     std::vector<link_route> routes{};
     /// Per rank: what its data-parallel replicas share with messages and with other ranks' replicas; empty: nothing. A
-    /// reduction is its 2 (D - 1) rounds, one after the other, and on a shared link each takes its turn like any
+    /// reduction is its rounds, there and back, one after the other, and on a shared link each takes its turn like any
     /// message.
     std::vector<link_route> replica_routes{};
     /// How many times faster than the cost table each rank computes; empty: all as the table says.
@@ -74,10 +80,21 @@ struct simulation_options {
     /// weights are after the optimizer step.
     parameter_memory kept{};
 
-    /// Round 1 .. D - 1 of the replicas of `rank`.
+    /// How many rounds the replicas of `rank` take, of which there are `replicas`.
+    [[nodiscard]] constexpr int round_count(std::size_t rank, int replicas) const noexcept {
+        return replica_rounds.empty() ? replicas - 1 : static_cast<int>(replica_rounds[rank].size());
+    }
+    /// Their round of this number, from 1 on.
     [[nodiscard]] constexpr replica_round round(std::size_t rank, int number) const noexcept {
         return replica_rounds.empty() ? replica_round{between_replicas}
                                       : replica_rounds[rank][static_cast<std::size_t>(number - 1)];
+    }
+    /// Likewise on the way back from the owners of shares: those of several shares are the last.
+    [[nodiscard]] constexpr replica_round round_back(std::size_t rank, int number) const noexcept {
+        if (replica_rounds.empty()) { return round(rank, number); }
+        const std::vector<replica_round>& all = replica_rounds[rank];
+        const auto several = std::count_if(all.begin(), all.end(), [](const replica_round& r) { return r.shares > 1; });
+        return round(rank, (number - 1 + static_cast<int>(several)) % static_cast<int>(all.size()) + 1);
     }
     [[nodiscard]] constexpr link_route replica_route(std::size_t rank) const noexcept {
         return replica_routes.empty() ? link_route{} : replica_routes[rank];

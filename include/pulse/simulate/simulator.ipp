@@ -216,14 +216,14 @@ private:
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
             const int stage = index_of(a->stage);
             const std::int64_t bytes = gradient_bytes_of(parameter_bytes_of(*model_, stage), options_->kept);
-            queue_.post_exchange(r, share_bytes_of(bytes, replicas_), gradient_ways(options_->kept), rank.clock_us);
+            queue_.post_exchange(r, share_bytes_of(bytes, replicas_), true, !options_->kept.sharded, rank.clock_us);
             made_.gradient_bytes[r] += reduce_bytes(bytes, replicas_, options_->kept);
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
             rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)) + options_->optimizer_us_of(r);
             rank.busy_us += options_->optimizer_us_of(r);
             const std::int64_t share =
                 weight_share_bytes(parameter_bytes_on(*model_, static_cast<int>(r)), replicas_, options_->kept);
-            queue_.post_exchange(r, share, 1, rank.clock_us);
+            queue_.post_exchange(r, share, false, true, rank.clock_us);
             made_.gradient_bytes[r] += (replicas_ - 1) * share;
         }
     }

@@ -39,8 +39,11 @@ public:
             throw input_error("pulse: simulate: replica_rounds must have one entry for each rank");
         }
         for (const std::vector<replica_round>& of_rank : options.replica_rounds) {
-            if (of_rank.size() + 1 != static_cast<std::size_t>(replicas)) {
-                throw input_error("pulse: simulate: replica_rounds must be one less than replicas for each rank");
+            int shares = 1;
+            for (const replica_round& round : of_rank) { shares += round.shares; }
+            if (shares != replicas) {
+                throw input_error("pulse: simulate: replica_rounds must be of one share less than replicas for each "
+                                  "rank");
             }
         }
         const int most =
@@ -73,11 +76,14 @@ public:
     }
     [[nodiscard]] constexpr bool idle() const noexcept { return waiting_.empty(); }
 
-    /// The rank has shares of `share_bytes` bytes ready for its replicas, to be exchanged `ways` times.
-    constexpr void post_exchange(std::size_t rank, std::int64_t share_bytes, int ways, double time_us) {
+    /// The rank has shares of `share_bytes` bytes ready for its replicas, which go to their owners, and back, or one of
+    /// these ways.
+    constexpr void post_exchange(std::size_t rank, std::int64_t share_bytes, bool there, bool back, double time_us) {
         if (replicas_ < 2 || share_bytes == 0) { return; }
         ring& r = rings_[rank];
-        exchange posted{time_us, ways * (replicas_ - 1), 0.0, share_bytes};
+        const int rounds = options_->round_count(rank, replicas_);
+        const int ways = (there ? 1 : 0) + (back ? 1 : 0);
+        exchange posted{time_us, ways * rounds, there ? rounds : 0, 0.0, share_bytes};
         if (!options_->shares_links(rank)) {
             // Nobody else sees the single messages.
             posted.whole_us = ways * exchange_us(*options_, rank, share_bytes, replicas_);
@@ -130,10 +136,10 @@ public:
         for (std::size_t rank = 0; rank != ranks_; ++rank) {
             for (const exchange& e : rings_[rank].posted) {
                 for (int piece = 0; piece != e.pieces && options_->shares_links(rank); ++piece) {
-                    const replica_round round = round_of(rank, piece);
+                    const replica_round round = round_of(rank, e, piece);
                     if (!round.shared) { continue; }
                     for_each_link(ring_route(rank), [&](std::size_t shared) {
-                        made.shared_links[shared].gradient_bytes += round.messages * e.share_bytes;
+                        made.shared_links[shared].gradient_bytes += round.messages * round.shares * e.share_bytes;
                         made.shared_links[shared].occupied_us +=
                             round.message_us(e.share_bytes) - round.line.latency_us;
                     });
@@ -157,6 +163,7 @@ private:
     struct exchange {
         double time_us{};
         int pieces{};      ///< rounds, or 1 where the rank shares no link
+        int there{};       ///< how many of the rounds go to the owners
         double whole_us{}; ///< then: all of it
         std::int64_t share_bytes{};
     };
@@ -190,8 +197,8 @@ private:
     [[nodiscard]] constexpr link_route ring_route(std::size_t rank) const noexcept {
         return options_->replica_route(rank);
     }
-    [[nodiscard]] constexpr replica_round round_of(std::size_t rank, int piece) const noexcept {
-        return options_->round(rank, piece % (replicas_ - 1) + 1);
+    [[nodiscard]] constexpr replica_round round_of(std::size_t rank, const exchange& of, int piece) const noexcept {
+        return piece < of.there ? options_->round(rank, piece + 1) : options_->round_back(rank, piece - of.there + 1);
     }
     [[nodiscard]] static constexpr int last_link(const std::vector<link_route>& routes, const char* name) {
         int most = -1;
@@ -208,7 +215,8 @@ private:
         link_route route{};
         if (at >= wires_.size()) {
             const ring& r = rings_[at - wires_.size()];
-            if (round_of(at - wires_.size(), r.pieces).shared) { route = ring_route(at - wires_.size()); }
+            const std::size_t rank = at - wires_.size();
+            if (round_of(rank, r.posted[r.next], r.pieces).shared) { route = ring_route(rank); }
             made.ready_us = std::max(r.posted[r.next].time_us, r.arrived_us);
         } else {
             const wire& w = wires_[at];
@@ -226,7 +234,7 @@ private:
         ring& r = rings_[rank];
         const exchange& now = r.posted[r.next];
         if (options_->shares_links(rank)) {
-            const replica_round round = round_of(rank, r.pieces);
+            const replica_round round = round_of(rank, now, r.pieces);
             r.arrived_us = start_us + round.message_us(now.share_bytes);
             const double left_us = std::max(start_us, r.arrived_us - round.line.latency_us);
             if (round.shared) {

@@ -124,7 +124,7 @@ PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const 
 
 PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                        const prepared_candidate& prepared, schedule order, bool tight) {
-    evaluated_candidate made{unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews), {}, {}};
+    evaluated_candidate made{unordered_plan(costs, prepared.cut, c, prepared.step), {}, {}};
     made.planned.order = std::move(order);
     predict_plan(made.planned, costs, prepared, prepared.limits.less(prepared.frozen_bytes), tight);
     for (std::size_t d = 0; d != prepared.frozen_bytes.size(); ++d) {
@@ -221,7 +221,7 @@ template <class OrderOf>
     // An order with the stages that it makes necessary, which fits, but for what other times do to it; and the order
     // that they have by themselves.
     const auto keep_if_faster_in = [&](const schedule& order) {
-        plan ordered = unordered_plan(costs, prepared.cut, c, prepared.step.plain.previews);
+        plan ordered = unordered_plan(costs, prepared.cut, c, prepared.step);
         ordered.order = order;
         const std::vector<char> flags = choose_recomputed_stages(std::move(ordered), costs, prepared.step.world.kept,
                                                                  prepared.limits.less(prepared.frozen_bytes));

@@ -106,7 +106,7 @@ inline void require_cascade(const tune_candidate& c) {
     ask.recompute = c.recompute;
     step.problem = make_cascade_problem(first, cut.first, second, cut.second, ask);
 
-    plan made = unordered_plan(costs, ready.cut, c, 0);
+    plan made = unordered_plan(costs, ready.cut, c, step);
     made.further_chains = step.problem.further_chains;
 
     // A device steps its parameters behind its last pass.

@@ -38,7 +38,7 @@ namespace detail {
     const prepared_candidate ready = prepare_candidate(costs, machine, mean.cut, c, space, limits);
     const double passes_bound_us = lower_bound_us(ready.step.plain);
     if (!mean.frozen_tasks.empty()) {
-        plan same = unordered_plan(costs, mean.cut, c, mean.previews);
+        plan same = unordered_plan(costs, mean.cut, c, ready.step);
         same.order = mean.order;
         same.frozen_tasks = mean.frozen_tasks;
         same.frozen_hosts = mean.frozen_hosts;

@@ -145,8 +145,12 @@ namespace detail {
     std::string text =
         "bytes across devices in one step of one pipeline: boundaries " + size_text(planned.predicted.boundary_bytes) +
         ", skips " + size_text(planned.predicted.skip_bytes) + "; " +
-        (planned.data_degree > 1 ? "gradients to the other replicas " + size_text(row.gradient_bytes) + "\n"
-                                 : std::string{"no replicas\n"});
+        (planned.data_degree > 1
+             ? "gradients to the other replicas " + size_text(row.gradient_bytes) +
+                   (planned.node_replicas > 1
+                        ? ", summed by " + std::to_string(planned.node_replicas) + " replicas of a node first\n"
+                        : "\n")
+             : std::string{"no replicas\n"});
     if (planned.pipeline_degree < 2 || !planned.further_chains.empty()) { return text; }
     const std::int64_t own = planned.predicted.boundary_bytes + planned.predicted.skip_bytes;
     for (const auto& [name, once] : other_placements(costs, planned.pipeline_degree)) {

@@ -36,7 +36,7 @@ namespace detail {
 
 /// The plan of a cut before its passes are ordered, with the bytes of a step predicted.
 [[nodiscard]] PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c,
-                                                  int previews);
+                                                  const candidate_step& step);
 
 /// A prepared candidate with the recomputation of `c`.
 [[nodiscard]] PULSE_CONSTEXPR prepared_candidate recomputing(const cost_table& costs, const tune_candidate& c,

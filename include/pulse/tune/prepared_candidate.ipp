@@ -30,11 +30,14 @@ namespace pulse {
 
 namespace detail {
 
-PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c, int previews) {
+PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c,
+                                    const candidate_step& step) {
+    const int previews = step.plain.previews;
     plan made{};
     made.model = costs.model;
     made.pipeline_degree = cut.devices;
     made.data_degree = c.data_degree;
+    made.node_replicas = step.world.node_replicas;
     made.microbatches = c.microbatches;
     made.microbatch_size = costs.microbatch_size;
     made.split_backward = c.split_backward;
@@ -63,6 +66,47 @@ PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, cons
     return ask;
 }
 
+/// How long each exchange between replicas lasts that a step of these buckets has, and for how long it takes the links
+/// that it shares with others.
+[[nodiscard]] constexpr std::vector<double> exchange_times(const simulation_options& world, const rank_grid& grid,
+                                                           const std::vector<gradient_bucket>& buckets) {
+    std::vector<double> times{};
+    std::vector<std::int64_t> parameters(static_cast<std::size_t>(grid.pipeline), 0);
+    const auto add = [&](std::size_t device, std::int64_t share_bytes) {
+        times.push_back(exchange_us(world, device, share_bytes, grid.data));
+        times.push_back(exchange_occupied_us(world, device, share_bytes, grid.data));
+    };
+    for (const gradient_bucket& b : buckets) {
+        const auto device = static_cast<std::size_t>(b.device);
+        add(device, share_bytes_of(gradient_bytes_of(b.bytes, world.kept), grid.data));
+        parameters[device] += b.bytes;
+    }
+    for (std::size_t d = 0; d != parameters.size(); ++d) {
+        if (world.kept.sharded) { add(d, weight_share_bytes(parameters[d], grid.data, world.kept)); }
+    }
+    return times;
+}
+
+/// The world of a grid where replicas sum inside nodes first if some exchange is shorter for it, and none longer.
+[[nodiscard]] constexpr simulation_options cheapest_world(const cluster& machine, const rank_grid& grid,
+                                                          replica_exchange how, const parameter_memory& kept,
+                                                          const std::vector<gradient_bucket>& buckets) {
+    simulation_options best = simulated_on(machine, grid, how);
+    best.kept = kept;
+    std::vector<double> least = exchange_times(best, grid, buckets);
+    for (const int size : possible_node_replicas(machine, grid)) {
+        simulation_options other = simulated_on(machine, grid, how, size);
+        other.kept = kept;
+        std::vector<double> times = exchange_times(other, grid, buckets);
+        bool longer = false;
+        for (std::size_t e = 0; e != times.size(); ++e) { longer = longer || times[e] > least[e]; }
+        if (longer || times == least) { continue; }
+        best = std::move(other);
+        least = std::move(times);
+    }
+    return best;
+}
+
 PULSE_CONSTEXPR prepared_candidate recomputing(const cost_table& costs, const tune_candidate& c,
                                                prepared_candidate prepared) {
     candidate_step& step = prepared.step;
@@ -80,10 +124,10 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
     made.limits = limits;
     const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
     candidate_step& step = made.step;
-    step.world = simulated_on(machine, grid, options.exchange);
-    const parameter_memory& kept = step.world.kept = parameter_memory_of(options, c);
     step.replicas = c.data_degree;
     step.buckets = gradient_buckets(costs, made.cut, c.split_backward);
+    step.world = detail::cheapest_world(machine, grid, options.exchange, parameter_memory_of(options, c), step.buckets);
+    const parameter_memory& kept = step.world.kept;
     for (gradient_bucket& b : step.buckets) {
         b.before_end_us /= detail::speed_of(step.world.device_speed, b.device);
         made.gradient_bytes += reduce_bytes(gradient_bytes_of(b.bytes, kept), c.data_degree, kept);
@@ -94,7 +138,7 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
     ask.recompute = recomputation::none;
     step.plain = make_problem(costs, made.cut, ask);
 
-    const step_model model{detail::unordered_plan(costs, made.cut, c, ask.previews), costs};
+    const step_model model{detail::unordered_plan(costs, made.cut, c, step), costs};
     for (int d = 0; d != c.pipeline_degree; ++d) {
         const std::int64_t one = parameter_bytes_on(model, d);
         const std::int64_t stepped = kept.sharded ? share_bytes_of(one, c.data_degree) : one;

@@ -36,7 +36,8 @@ inline pulse::simulation_options contended(random_plans& make, int ranks) {
     return o;
 }
 
-/// Rounds of their own for every rank, the first of them of several shares perhaps, state that replicas may share, and gradients that may be wider than weights.
+/// Rounds of their own for every rank, the first of them of several shares perhaps, state that replicas may share, and
+/// gradients that may be wider than weights.
 inline void draw_replicas(random_plans& make, pulse::simulation_options& o, int ranks, int replicas) {
     for (int r = 0; r != ranks && make.between(0, 3) != 0; ++r) {
         o.replica_rounds.emplace_back();

@@ -31,9 +31,9 @@ namespace pulse::detail {
 /// transport nor on nodes. The gradients of a rank are its accumulators.
 ///
 /// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
-/// messages in one order: the shares of a stage, its sums, the shares of the next. What goes through one circle is under
-/// way at once, shares each into room of its own, and sums into the gradients. The sums that come last may still be on
-/// their way when the next stage begins.
+/// messages in one order: the shares of a stage, its sums, the shares of the next. What goes through one circle is
+/// under way at once, shares each into room of its own, and sums into the gradients. The sums that come last may still
+/// be on their way when the next stage begins.
 ///
 /// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica
 /// and reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has
@@ -189,7 +189,7 @@ private:
         return replica_share_bytes(elements, model.last_layer(stage) - model.first_layer(stage) + 1, place_.replicas(),
                                    static_cast<int>(sizeof(accumulator)));
     }
-    /// Circles have the same room, one after the other: no more shares arrive through one than there are other replicas.
+    /// Circles have the same room, one after the other: through none arrive more shares than there are other replicas.
     void place_scratch(stage_sum& s, std::int64_t slot_bytes) {
         const std::vector<replica_circle> circles = place_.circles();
         for (std::size_t k = 0; k != s.circles.size(); ++k) {
@@ -236,8 +236,8 @@ private:
         ++adding_;
         s.now = phase::summed;
     }
-    /// Neighbours in pairs, then pairs, and so on while their number is even; what is left, the first one first. A sum of
-    /// two has the same bits either way round: the one of them that has this replica's is added to, in its place.
+    /// Neighbours in pairs, then pairs, and so on while their number is even; what is left, the first one first. A sum
+    /// of two has the same bits either way round: the one of them that has this replica's is added to, in its place.
     void add_in_order(circle_sum& c) {
         if (c.own.empty()) { return; }
         std::vector<accumulator*>& sums = c.sums_of;

@@ -28,9 +28,9 @@ template <class T>
 /// What a rank sends to each replica of a circle and receives from each, one message a pair, all side by side: in the
 /// order of for_each_round, and in as few groups as the transport takes.
 ///
-/// All of a circle post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with pairs
-/// in another order behind a cut (scheduleP2pTasksToPlan in enqueue.cc), so that several rounds are a group only where
-/// it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the order of
+/// All of a circle post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with
+/// pairs in another order behind a cut (scheduleP2pTasksToPlan in enqueue.cc), so that several rounds are a group only
+/// where it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the order of
 /// the parts, and of the parts that are not over the first has both its sides in kernels that run.
 class share_exchange {
 public:
@@ -38,8 +38,8 @@ public:
     using messages = std::vector<std::vector<message_part>>;
 
     share_exchange() = default;
-    /// On all replicas of the circle alike. Messages are of `kind` and have this index. The memory of their parts must be known when
-    /// they are posted; that of parts that are received may be given by from().
+    /// On all replicas of the circle alike. Messages are of `kind` and have this index. The memory of their parts must
+    /// be known when they are posted; that of parts that are received may be given by from().
     share_exchange(const replica_place& place, const replica_circle& circle, message_kind kind, int index, messages out,
                    messages in) :
         out_{std::move(out)},

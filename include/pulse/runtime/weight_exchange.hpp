@@ -13,7 +13,8 @@
 namespace pulse {
 
 /// Gives every replica the new weights of the shares whose optimizer state the others keep: share_of every layer, from
-/// the replica of that number, through replica_place::circles. Over all replicas D - 1 times the bytes of the weights are sent.
+/// the replica of that number, through replica_place::circles. Over all replicas D - 1 times the bytes of the weights
+/// are sent.
 class weight_exchange {
 public:
     weight_exchange() = default;

@@ -114,7 +114,7 @@ private:
 
     B& math_;
     int batch_;
-    pulse::into gradients_{}; ///< what the passes do with those of parameters, all of which write them
+    pulse::into gradients_{}; ///< what the passes do with gradients of parameters
     pulse::rank_parameters<scalar, accumulator> parameters_;
     std::vector<std::vector<scalar>> output_, gradient_, saved_, deferred_, skip_gradient_;
     std::vector<std::vector<accumulator>> statistics_;

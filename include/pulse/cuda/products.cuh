@@ -76,8 +76,8 @@ public:
     }
 
     /// dweight = or += dy^T x and dbias = or += the sums of dy, in float: by one algorithm, which is chosen for what
-    /// adds, so that both have the same bits. The sums come with the product where cuBLASLt can, else from a kernel that
-    /// reads dy once more.
+    /// adds, so that both have the same bits. The sums come with the product where cuBLASLt can, else from a kernel
+    /// that reads dy once more.
     void backward_weight(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                          std::int64_t rows, const T* x, const T* dy, gradient_place<float> dweight,
                          gradient_place<float> dbias) {
@@ -222,7 +222,7 @@ private:
         p.alignment_b = cublas::alignment_of(b);
         p.alignment_d = cublas::alignment_of(d);
     }
-    /// Writes where the product is one that adds, and `how` says so.
+    /// A product that adds writes instead where `how` says so.
     void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,
              const void* beside, into how = into::add) {
         const entry& chosen = find(on.stream, p);

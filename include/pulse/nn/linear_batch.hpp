@@ -21,8 +21,17 @@ struct linear_place {
 
 namespace detail {
 
-/// Calls use(place, count, weight stride, result stride) with the first of each run of equal, positive distances; all
-/// runs are of one where they are not `joined`.
+template <class T>
+[[nodiscard]] constexpr bool of_one_mode(const T* /*a*/, const T* /*b*/) noexcept {
+    return true;
+}
+template <class A>
+[[nodiscard]] constexpr bool of_one_mode(const gradient_place<A>& a, const gradient_place<A>& b) noexcept {
+    return a.how == b.how;
+}
+
+/// Calls use(place, count, weight stride, result stride) with the first of each run of equal, positive distances and
+/// of gradients that are all written or all added to; all runs are of one where they are not `joined`.
 template <class Weight, class Result, class Use>
 void each_run(std::initializer_list<linear_place<Weight, Result>> all, bool joined, const Use& use) {
     for (const auto* at = all.begin(); at != all.end();) {
@@ -33,7 +42,8 @@ void each_run(std::initializer_list<linear_place<Weight, Result>> all, bool join
             weights = end->weight - at->weight;
             results = end->result - at->result;
             const auto follows = [&] {
-                return end->weight - end[-1].weight == weights && end->result - end[-1].result == results;
+                return of_one_mode(end->weight, at->weight) && end->weight - end[-1].weight == weights &&
+                       end->result - end[-1].result == results;
             };
             while (weights > 0 && results > 0 && end != all.end() && follows()) { ++end; }
         }

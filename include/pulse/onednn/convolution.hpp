@@ -98,8 +98,8 @@ public:
                         std::int64_t epoch, float* scratch) {
         program_.run(engine, {dx, reordered(engine, weight, epoch, scratch), dy}, scratch);
     }
-    /// Writes the block of dweight or adds to it, as the key says; writes the bias gradient, when there is one, to where
-    /// the result points.
+    /// Writes the block of dweight or adds to it, as the key says; writes the bias gradient, when there is one, to
+    /// where the result points.
     const float* backward_weight(const onednn_engine& engine, const float* x, const float* dy, float* dweight,
                                  float* scratch) {
         float* const gradient = scratch;

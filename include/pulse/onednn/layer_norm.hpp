@@ -61,7 +61,7 @@ public:
         });
     }
 
-    /// Writes dx (or adds to it), dgamma and dbeta; `work` is workspace(s, rows).
+    /// Writes or adds to dx, dgamma and dbeta; `work` is workspace(s, rows).
     static void backward(int threads, const layer_norm_shape& s, std::int64_t rows, const float* x, const float* gamma,
                          const float* statistics, const float* dy, float* dx, gradient_place<float> dgamma,
                          gradient_place<float> dbeta, into how, float* work) {

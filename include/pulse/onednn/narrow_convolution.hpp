@@ -68,7 +68,7 @@ public:
         contract(threads, turned, batch, dy, work, nullptr, dx, how);
     }
 
-    /// Of dweight [out][weight_channels][ky][kx] of a shape that narrows; each sample is summed apart.
+    /// Makes dweight [out][weight_channels][ky][kx] of a shape that narrows; each sample is summed apart.
     static void backward_weight(int threads, const conv2d_shape& s, int weight_channels, int batch, const float* x,
                                 const float* dy, gradient_place<float> dweight) {
         const int taps = s.kernel * s.kernel;

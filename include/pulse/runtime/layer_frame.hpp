@@ -122,11 +122,12 @@ struct layer_frame {
 template <class B>
 using backend_frame = layer_frame<typename B::scalar, typename B::accumulator>;
 
-/// L, a layer or a conditioning module, makes the gradient of each of its parameters in one of its passes alone, each
-/// time whole, and leaves it as frame.gradients says: it hands frame.gradient(piece) to one operation of the backend,
-/// and .again() of it to further ones of the pass. Then the first such pass of a step writes, and what was there is
-/// never read. The gradients of other layers are set to 0 in front of the first pass of a step, and frame.gradients
-/// says that all passes add: they may do it in any way, as by hand on the host.
+/// L, a layer or a conditioning module, leaves the gradients of its parameters as frame.gradients says.
+///
+/// One of its passes makes the gradient of a parameter, each time whole: it hands frame.gradient(piece) to one
+/// operation of the backend, and .again() of it to further ones. The first such pass of a step writes, and what was
+/// there is never read. The gradients of other layers are set to 0 in front of the first pass of a step, and
+/// frame.gradients says that all passes add: they may do it in any way, as by hand on the host.
 template <class L>
 concept writes_gradients = requires {
     requires L::writes_gradients;

@@ -30,8 +30,8 @@ template <class T>
 ///
 /// All of a circle post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with
 /// pairs in another order behind a cut (scheduleP2pTasksToPlan in enqueue.cc), so that several rounds are a group only
-/// where it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the order of
-/// the parts, and of the parts that are not over the first has both its sides in kernels that run.
+/// where it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the
+/// order of the parts, and of the parts that are not over the first has both its sides in kernels that run.
 class share_exchange {
 public:
     /// The parts to or from each replica, by its number in the circle; without parts there is no message.

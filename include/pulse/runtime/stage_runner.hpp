@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -246,9 +247,13 @@ private:
     void begin_gradients(bool writes, int layer, bool first) {
         const std::span<accumulator> all = parameters_.gradients_of(layer);
         if (writes || !first || all.empty()) { return; }
-        // The sum of no rows is 0.
-        math_.sum_rows(0, static_cast<std::int64_t>(all.size()), static_cast<const scalar*>(nullptr),
-                       gradient_place<accumulator>{all.data(), into::write});
+        // The sum of no rows is 0; backends count features as int.
+        constexpr std::size_t most = std::size_t{1} << 30U;
+        for (std::size_t at = 0; at < all.size(); at += most) {
+            const std::span<accumulator> some = all.subspan(at, std::min(most, all.size() - at));
+            math_.sum_rows(0, static_cast<std::int64_t>(some.size()), static_cast<const scalar*>(nullptr),
+                           gradient_place<accumulator>{some.data(), into::write});
+        }
     }
 
     [[nodiscard]] int edge_into(int s, int l) const noexcept {

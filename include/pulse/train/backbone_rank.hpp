@@ -183,8 +183,8 @@ public:
     }
     /// What measure found that is not finite; empty where all is.
     [[nodiscard]] const std::string& not_finite() const noexcept { return not_finite_; }
-    /// The text of not_finite, with where that began where it is known.
-    [[nodiscard]] std::string drop_step(const std::optional<value_fault>& first) {
+    /// Takes the text of not_finite, which says where those values began if that is known.
+    [[nodiscard]] std::string take_fault(const std::optional<value_fault>& first) {
         std::string text = std::exchange(not_finite_, {});
         if (first && !text.empty()) {
             constexpr auto graph = graph_of<Model>();

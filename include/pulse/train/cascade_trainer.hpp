@@ -128,8 +128,8 @@ private:
         const int second_stage = executor_.model().further_chains().front();
         const bool in_second = fault && fault->stage >= second_stage;
         if (in_second && fault->layer >= 0) { fault->layer -= executor_.model().first_layer(second_stage); }
-        const std::string first = first_.drop_step(in_second ? std::nullopt : fault);
-        const std::string second = second_.drop_step(in_second ? fault : std::nullopt);
+        const std::string first = first_.take_fault(in_second ? std::nullopt : fault);
+        const std::string second = second_.take_fault(in_second ? fault : std::nullopt);
         std::string text = "step " + std::to_string(this->steps() + 1) + ": ";
         if (!first.empty()) { text += "first backbone '" + First::name.str() + "': " + first; }
         if (!first.empty() && !second.empty()) { text += "; "; }

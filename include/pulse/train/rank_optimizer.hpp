@@ -214,9 +214,9 @@ public:
     }
 
     /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
-    /// microbatch of the replica; none on a rank that has no losses. Every rank of the
-    /// transport must call it. Throws input_error, before anything is exchanged or changed, when sizes are not those
-    /// that the optimizer was made for; not_finite_error naming what is not finite, where the loss is not scaled.
+    /// microbatch of the replica; none on a rank that has no losses. Every rank of the transport must call it. Throws
+    /// input_error, before anything is exchanged or changed, when sizes are not those that the optimizer was made for;
+    /// not_finite_error naming what is not finite, where the loss is not scaled.
     template <class Parameters>
     step_outcome step(Parameters& parameters, const any_transport& transport, std::int64_t step, double learning_rate,
                       std::span<const double> losses, bool stop) {

@@ -55,7 +55,7 @@ public:
         };
         run();
         if (!backbone_.not_finite().empty()) {
-            const std::string where = backbone_.drop_step(this->find_fault(run));
+            const std::string where = backbone_.take_fault(this->find_fault(run));
             throw train::not_finite_error{"step " + std::to_string(this->steps() + 1) + ": " + where};
         }
         this->count_step();

@@ -181,7 +181,7 @@ public:
     }
 
     /// Puts the product into a stream. `beside` is the bias, or where its gradient goes, aligned to 16 bytes. A product
-    /// that adds writes without `adds`, and does not read d.
+    /// that adds writes instead where `adds` is false, and does not read d.
     void run(const library& lt, const algorithm& how, const void* a, const void* b, void* d, const void* beside,
              void* workspace, cudaStream_t stream, bool adds = true) const {
         if (product_.beside != extra::none) { set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside); }

@@ -93,9 +93,8 @@ __global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
 }
 
 /// One AdamW step on n weights (Loshchilov and Hutter 2019, algorithm 2), with clipping by `factors.gradient_scale`,
-/// the moving average (weight 1 - average_decay for the new value) and the compute copy. One
-/// launch for all tensors: what is of one rank lies in one array. The result of a weight does not depend on where it
-/// lies.
+/// the moving average (weight 1 - average_decay for the new value) and the compute copy. One launch for
+/// all tensors: what is of one rank lies in one array. The result of a weight does not depend on where it lies.
 ///
 /// Moves at least n * (28 + 8 with an average + sizeof(T) with a compute copy) bytes.
 template <class T>

@@ -32,6 +32,8 @@ TEST_CASE("replicas on processes add up their gradients in their order, bit for 
         plan p;
         p.pipeline_degree = world_size() % 3 == 0 ? 3 : 1 + repeat % 2;
         p.data_degree = world_size() / p.pipeline_degree;
+        p.node_replicas = repeat % 4 >= 2 ? 2 : 1;
+        if (!p.has_even_groups()) { p.node_replicas = 1; }
         p.microbatches = 1 + repeat % 3;
         p.split_backward = repeat % 2 == 0;
         const cost_table costs = blank_costs(graph_of<small>().view(), 1, sizeof(float));

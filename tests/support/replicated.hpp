@@ -118,7 +118,8 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
 /// plan::node_replicas of a plan with so many replicas.
 template <class Draw>
 int drawn_node_replicas(const Draw& draw, int replicas) {
-    plan p{.data_degree = replicas};
+    plan p;
+    p.data_degree = replicas;
     do { p.node_replicas = draw(1, std::max(1, replicas / 2)); } while (!p.has_even_groups());
     return p.node_replicas;
 }

@@ -17,7 +17,8 @@ struct replica_circle {
     int step{1};
     int size{1};
     int here{};
-    /// How many of the shares of all replicas are one of theirs to add: those whose numbers have its remainder by size.
+    /// How many of the shares of all replicas number i adds: with one that of replica(i), else those whose numbers have
+    /// the remainder i by size.
     int shares{1};
 
     [[nodiscard]] constexpr int replica(int i) const noexcept { return first + i * step; }

@@ -51,7 +51,8 @@ namespace pulse {
 ///
 /// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all
 /// replicas run the program of their pipeline device. Gradients of a stage are summed over the replicas from its
-/// all_reduce on, in the order of replicas, beside the instructions that follow; task.optimize() finds the sums.
+/// all_reduce on, in an order of replicas that nothing changes (replica_sum), beside the instructions that follow;
+/// task.optimize() finds the sums.
 ///
 /// Of a cascade the task has two tasks, `first` and `second`, for the data and losses of each backbone, and
 /// `optimize()`; parameters() are a cascade_parameters. It runs without replicas.

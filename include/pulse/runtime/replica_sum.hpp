@@ -27,8 +27,9 @@ namespace pulse::detail {
 /// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them and
 /// sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are sent, as on a ring. Where the plan has
 /// node_replicas, shares come through two circles (replica_place::circles): as many bytes, of which a node sends and
-/// receives fewer. What is added first is the same either way, and the bits depend neither on time nor on the
-/// transport nor on nodes. The gradients of a rank are its accumulators.
+/// receives fewer. Either way neighbours are added in pairs, then pairs, and so on while their number is even, and what
+/// is left one after the other: the bits depend neither on time nor on the transport nor on nodes. The gradients of a
+/// rank are its accumulators.
 ///
 /// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
 /// messages in one order: the shares of a stage, its sums, the shares of the next. What goes through one circle is

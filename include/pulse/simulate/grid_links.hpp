@@ -31,8 +31,8 @@ enum class replica_exchange : std::uint8_t {
 
 /// The rounds in which the replicas of pipeline device `p` exchange shares: in round j = 1 .. D - 1 each sends to the
 /// one j after it (for_each_round), or on a ring to the next; with plan::node_replicas above 1, in those of each of
-/// replica_place::circles. A round's messages between nodes queue for the link of
-/// the node that has most of them; a round inside nodes is shared with nobody.
+/// replica_place::circles. A round's messages between nodes queue for the link of the node that has most of them; a
+/// round inside nodes is shared with nobody.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine,
                                                                            const rank_grid& grid, int p,
                                                                            replica_exchange how, int node_replicas = 1);

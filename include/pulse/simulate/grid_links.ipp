@@ -112,15 +112,16 @@ template <class To>
 
 PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid, int p,
                                                              replica_exchange how, int node_replicas) {
-    const auto circles_of = [&](int r) { return replica_place{grid, p, r, node_replicas}.circles(); };
     const bool ring = node_replicas == 1 && how == replica_exchange::ring;
+    std::vector<std::vector<replica_circle>> circles{}; // of each replica
+    for (int r = 0; r != grid.data; ++r) { circles.push_back(replica_place{grid, p, r, node_replicas}.circles()); }
     std::vector<replica_round> rounds{};
-    const std::vector<replica_circle> circles = circles_of(0);
-    for (std::size_t k = 0; k != circles.size(); ++k) {
-        for (int j = 1; j < circles[k].size; ++j) {
+    for (std::size_t k = 0; k != circles.front().size(); ++k) {
+        const replica_circle& first = circles.front()[k];
+        for (int j = 1; j < first.size; ++j) {
             const int ahead = ring ? 1 : j;
-            rounds.push_back(detail::round_between(machine, grid, p, circles[k].shares, [&](int r) {
-                const replica_circle circle = circles_of(r)[k];
+            rounds.push_back(detail::round_between(machine, grid, p, first.shares, [&](int r) {
+                const replica_circle& circle = circles[static_cast<std::size_t>(r)][k];
                 return circle.replica((circle.here + ahead) % circle.size);
             }));
         }

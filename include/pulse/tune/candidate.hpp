@@ -57,7 +57,7 @@ struct candidate_options {
     double memory_gb_per_s{};
     /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
     std::int64_t memory_limit_bytes{};
-    /// To whom replicas send.
+    /// To whom replicas send, unless those of a node sum first.
     replica_exchange exchange{replica_exchange::direct};
     /// How long the list scheduler looks for an order.
     list_options list{};

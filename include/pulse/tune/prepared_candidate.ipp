@@ -87,16 +87,21 @@ PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, cons
     return times;
 }
 
-/// The world of a grid where replicas sum inside nodes first if some exchange is shorter for it, and none longer.
+/// The world of a grid, where replicas that exchange directly sum inside nodes first if some exchange is shorter for
+/// it, and none longer.
 [[nodiscard]] constexpr simulation_options cheapest_world(const cluster& machine, const rank_grid& grid,
                                                           replica_exchange how, const parameter_memory& kept,
                                                           const std::vector<gradient_bucket>& buckets) {
     simulation_options best = simulated_on(machine, grid, how);
     best.kept = kept;
+    if (how == replica_exchange::ring) { return best; }
     std::vector<double> least = exchange_times(best, grid, buckets);
     for (const int size : possible_node_replicas(machine, grid)) {
-        simulation_options other = simulated_on(machine, grid, how, size);
-        other.kept = kept;
+        simulation_options other = best;
+        other.node_replicas = size;
+        for (int p = 0; p != grid.pipeline; ++p) {
+            other.replica_rounds[static_cast<std::size_t>(p)] = replica_rounds_of(machine, grid, p, how, size);
+        }
         std::vector<double> times = exchange_times(other, grid, buckets);
         bool longer = false;
         for (std::size_t e = 0; e != times.size(); ++e) { longer = longer || times[e] > least[e]; }

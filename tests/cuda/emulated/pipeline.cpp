@@ -160,10 +160,11 @@ TEST_CASE("hosts that drift apart change nothing") {
 
 TEST_CASE("replicas on devices add up their gradients in their order, bit for bit") {
     std::mt19937 random{51};
-    for (const auto& grid : {std::pair{1, 2}, {2, 2}, {2, 3}}) {
+    for (const auto& grid : {std::pair{1, 2}, {2, 2}, {2, 3}, {1, 4}}) {
         for (const bool sharded : {false, true}) {
             plan p = draw_plan<nested_toy>(placement::folded, grid.first, 1, random);
             p.data_degree = grid.second;
+            p.node_replicas = p.data_degree == 4 ? 2 : 1;
             const std::uint64_t seed = random();
             constexpr int steps = 3;
             const auto run = run_replicated_on_device<nested_toy>(

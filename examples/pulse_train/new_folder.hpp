@@ -135,9 +135,7 @@ private:
     void add_network(const std::string& name, const pulse::diffusers::component_config& config, std::uint64_t seed,
                      const std::vector<pulse::parameter>& parameters) {
         const bool text = config.class_name.empty();
-        index_.components.push_back(
-            {name, text ? "transformers" : "diffusers",
-             text ? config.keys.front().value.front().template get<std::string>() : config.class_name});
+        index_.components.push_back({name, text ? "transformers" : "diffusers", pulse::diffusers::class_of(config)});
         const std::filesystem::path folder{name};
         out_.write(folder / "config.json", pulse::diffusers::print_config(config));
         out_.write_weights(folder / (text ? "model" : "diffusion_pytorch_model"),

@@ -4,61 +4,58 @@
 #include <exception>
 #include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <pulse/core/error.hpp>
-#include <pulse/io/parse_json.hpp>
 #include <pulse/runtime/transport.hpp>
 
 namespace pulse::train::detail {
 
-/// What `work` returns, or why it could not, in a form that can travel. Only what pulse and the standard library throw:
-/// anything else is not an error of this rank's part.
+/// A text that a rank's part returned, or why it could not do its part, in a form that can travel.
+[[nodiscard]] inline std::vector<std::byte> bytes_of(bool done, std::string_view text) {
+    std::vector<std::byte> bytes{std::byte{done}};
+    const auto rest = std::as_bytes(std::span{text});
+    bytes.insert(bytes.end(), rest.begin(), rest.end());
+    return bytes;
+}
+/// That text, or input_error with `place` and the error.
+[[nodiscard]] inline std::string text_of(std::span<const std::byte> bytes, const std::string& place = {}) {
+    if (bytes.empty()) { throw input_error(place + "a rank's answer is empty"); }
+    std::string text{reinterpret_cast<const char*>(bytes.data() + 1), bytes.size() - 1};
+    if (bytes.front() == std::byte{}) { throw input_error(place + text); }
+    return text;
+}
+
+/// What `work` returns, or why it could not. Only what pulse and the standard library throw: anything else is not an
+/// error of this rank's part.
 template <class Work>
-[[nodiscard]] nlohmann::json attempt(const Work& work) {
+[[nodiscard]] std::vector<std::byte> attempt(const Work& work) {
     try {
-        return {{"value", work()}};
-    } catch (const std::exception& fault) { return {{"error", std::string{fault.what()}}}; }
+        return bytes_of(true, work());
+    } catch (const std::exception& fault) { return bytes_of(false, fault.what()); }
 }
 
-[[nodiscard]] inline std::vector<std::byte> bytes_of(const nlohmann::json& value) {
-    const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    const auto bytes = std::as_bytes(std::span{text});
-    return {bytes.begin(), bytes.end()};
-}
-[[nodiscard]] inline nlohmann::json json_of(std::span<const std::byte> bytes) {
-    return io::parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "a rank's answer");
-}
-
-/// The ranks' values, or input_error with the first rank's error.
-[[nodiscard]] inline std::vector<nlohmann::json> values_of(const std::vector<std::vector<std::byte>>& answers) {
-    std::vector<nlohmann::json> values;
+/// The ranks' texts, or input_error with the first rank's error.
+[[nodiscard]] inline std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& answers) {
+    std::vector<std::string> texts;
     for (std::size_t rank = 0; rank != answers.size(); ++rank) {
-        nlohmann::json answer = json_of(answers[rank]);
-        if (answer.contains("error")) {
-            throw input_error("rank " + std::to_string(rank) + ": " + answer["error"].get<std::string>());
-        }
-        values.push_back(std::move(answer["value"]));
+        texts.push_back(text_of(answers[rank], "rank " + std::to_string(rank) + ": "));
     }
-    return values;
+    return texts;
 }
 
-/// Every rank does `mine`, then rank 0 does `root` with what they returned; all get what rank 0 returned. When a rank
-/// could not do its part, all throw the same input_error, and the transport can still be used.
+/// Every rank does `mine`, then rank 0 does `root` with the texts that they returned; all get the text that rank 0
+/// returned. When a rank could not do its part, all throw the same input_error, and the transport can still be used.
 template <transport T, class Mine, class Root>
-[[nodiscard]] nlohmann::json agree(T& transport, const Mine& mine, const Root& root) {
-    const std::vector<std::vector<std::byte>> answers = transport.gather(bytes_of(attempt(mine)));
+[[nodiscard]] std::string agree(T& transport, const Mine& mine, const Root& root) {
+    const std::vector<std::vector<std::byte>> answers = transport.gather(attempt(mine));
     std::vector<std::byte> verdict;
     if (transport.rank() == 0) {
-        verdict = bytes_of(attempt([&] { return root(values_of(answers)); }));
+        verdict = attempt([&] { return root(texts_of(answers)); });
     }
     transport.broadcast(verdict);
-    nlohmann::json decided = json_of(verdict);
-    if (decided.contains("error")) { throw input_error(decided["error"].get<std::string>()); }
-    return std::move(decided["value"]);
+    return text_of(verdict);
 }
 
 } // namespace pulse::train::detail

@@ -7,16 +7,16 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include <pulse/checkpoint/agreement.hpp>
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/checkpoint/manifest.hpp>
 #include <pulse/checkpoint/shares.hpp>
 #include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/io/disk.hpp>
 #include <pulse/io/safetensors_header.hpp>
 #include <pulse/runtime/transport.hpp>
@@ -40,13 +40,38 @@ struct saved_checkpoint {
 
 namespace detail {
 
-/// Writes one rank's shard; [file bytes, [[share, offset, first, elements, crc32], ...]], or null when nothing is its.
+/// What a rank tells rank 0 before anything is written: of all that it holds.
+[[nodiscard]] PULSE_INLINE std::string print_ranges(std::span<const tensor_range<const float>> ranges);
+[[nodiscard]] PULSE_INLINE std::vector<held_range> parse_ranges(std::string_view text);
+
+/// What rank 0 then tells all.
+struct save_task {
+    std::string folder{}; ///< its name
+    std::int64_t step{};
+    std::vector<std::vector<range_share>> shares{}; ///< of each rank
+};
+[[nodiscard]] PULSE_INLINE std::string print_task(const save_task& task);
+[[nodiscard]] PULSE_INLINE save_task parse_task(std::string_view text);
+
+/// What a rank has then written.
+struct written_shard {
+    std::uint64_t bytes{};            ///< of the file; 0: nothing was to be written, and there is none
+    std::vector<std::size_t> share{}; ///< of each piece, by its place among the rank's
+    std::vector<checkpoint_piece> pieces{};
+};
+[[nodiscard]] PULSE_INLINE std::string print_shard(const written_shard& shard);
+/// Files and tensors of the manifest of all ranks, of what they hold and were to write and have said of their shards.
+[[nodiscard]] PULSE_INLINE checkpoint_manifest manifest_of(const std::vector<std::vector<held_range>>& held,
+                                                           const std::vector<std::vector<range_share>>& shares,
+                                                           const std::vector<std::string>& written);
+
+/// Writes one rank's shard.
 template <class Disk>
-[[nodiscard]] nlohmann::json write_shard(const Disk& on, const std::filesystem::path& path,
-                                         std::span<const tensor_range<const float>> ranges,
-                                         std::span<const range_share> shares, std::int64_t step,
-                                         std::int64_t piece_elements) {
-    if (shares.empty()) { return nullptr; }
+[[nodiscard]] written_shard write_shard(const Disk& on, const std::filesystem::path& path,
+                                        std::span<const tensor_range<const float>> ranges,
+                                        std::span<const range_share> shares, std::int64_t step,
+                                        std::int64_t piece_elements) {
+    if (shares.empty()) { return {}; }
     std::vector<io::tensor_shape> shapes;
     for (const range_share& share : shares) {
         const tensor_range<const float>& range = ranges[share.range];
@@ -61,7 +86,7 @@ template <class Disk>
     }
     const io::safetensors_layout layout = io::lay_out_safetensors(
         "'" + path.string() + "'", shapes, {{"pulse.format", manifest_format}, {"pulse.step", std::to_string(step)}});
-    nlohmann::json pieces = nlohmann::json::array();
+    written_shard written{.bytes = layout.file_bytes};
     io::output_file file = on.create(path);
     on.write(file, layout.head);
     for (const std::size_t s : layout.order) {
@@ -72,8 +97,12 @@ template <class Disk>
             const std::int64_t first = share.first + done;
             const auto bytes = std::as_bytes(range.values.subspan(static_cast<std::size_t>(first - range.first),
                                                                   static_cast<std::size_t>(elements)));
-            pieces.push_back({s, layout.offset[s] + static_cast<std::uint64_t>(done) * sizeof(float), first, elements,
-                              crc32_of(bytes)});
+            written.share.push_back(s);
+            written.pieces.push_back({.offset = static_cast<std::int64_t>(
+                                          layout.offset[s] + static_cast<std::uint64_t>(done) * sizeof(float)),
+                                      .first = first,
+                                      .elements = elements,
+                                      .crc32 = crc32_of(bytes)});
             on.write(file, bytes);
             done += elements;
         }
@@ -81,7 +110,7 @@ template <class Disk>
     on.sync(file);
     on.close(file);
     on.sync_folder(path.parent_path());
-    return {layout.file_bytes, std::move(pieces)};
+    return written;
 }
 
 } // namespace detail
@@ -114,29 +143,34 @@ public:
         std::vector<std::vector<range_share>> shares;
         std::filesystem::path unfinished;
         try {
-            const nlohmann::json task = detail::agree(
-                transport, [&] { return describe(mine); },
-                [&](const std::vector<nlohmann::json>& described) {
-                    for (const nlohmann::json& one : described) { held.push_back(held_ranges(one)); }
+            const detail::save_task task = detail::parse_task(detail::agree(
+                transport, [&] { return detail::print_ranges(mine); },
+                [&](const std::vector<std::string>& described) {
+                    for (const std::string& one : described) { held.push_back(detail::parse_ranges(one)); }
                     shares = deal_ranges(held);
                     make_durable_folder(disk_, place_.folder);
                     look_around();
                     unfinished = make_step_folder(disk_, place_.folder, state.step);
-                    return nlohmann::json{unfinished.filename().string(), state.step, to_json(shares)};
-                });
-            const std::filesystem::path folder = place_.folder / task[0].get<std::string>();
-            const nlohmann::json done = detail::agree(
+                    return detail::print_task({unfinished.filename().string(), state.step, shares});
+                }));
+            const std::filesystem::path folder = place_.folder / task.folder;
+            std::string not_removed = detail::agree(
                 transport,
                 [&] {
-                    return detail::write_shard(disk_, folder / detail::shard_name(me), mine, shares_of(task[2][me]),
-                                               task[1].get<std::int64_t>(), place_.piece_elements);
+                    return detail::print_shard(detail::write_shard(disk_, folder / detail::shard_name(me), mine,
+                                                                   task.shares.at(me), task.step,
+                                                                   place_.piece_elements));
                 },
-                [&](const std::vector<nlohmann::json>& written) {
-                    commit(folder, manifest_of(held, shares, written, state));
+                [&](const std::vector<std::string>& written) {
+                    checkpoint_manifest manifest = detail::manifest_of(held, shares, written);
+                    manifest.sequence = sequence_ + 1;
+                    manifest.plan = place_.plan;
+                    manifest.state = state;
+                    commit(folder, manifest);
                     unfinished.clear();
                     return remove_old();
                 });
-            return {folder, done.get<std::string>()};
+            return {folder, std::move(not_removed)};
         } catch (const input_error&) {
             // All ranks have the error; none writes any more.
             if (!unfinished.empty()) { static_cast<void>(remove(unfinished)); }
@@ -145,67 +179,6 @@ public:
     }
 
 private:
-    /// What a rank tells rank 0 before anything is written: [[key, dims, first, elements], ...].
-    [[nodiscard]] static nlohmann::json describe(std::span<const tensor_range<const float>> ranges) {
-        nlohmann::json all = nlohmann::json::array();
-        for (const tensor_range<const float>& range : ranges) {
-            all.push_back({range.key(), detail::dims_of(range.what), range.first, range.values.size()});
-        }
-        return all;
-    }
-    [[nodiscard]] static std::vector<held_range> held_ranges(const nlohmann::json& described) {
-        std::vector<held_range> all;
-        for (const nlohmann::json& one : described) {
-            all.push_back({one[0].get<std::string>(), one[1].get<std::vector<std::int64_t>>(),
-                           one[2].get<std::int64_t>(), one[3].get<std::int64_t>()});
-        }
-        return all;
-    }
-    [[nodiscard]] static nlohmann::json to_json(const std::vector<std::vector<range_share>>& shares) {
-        nlohmann::json all = nlohmann::json::array();
-        for (const auto& of_rank : shares) {
-            nlohmann::json list = nlohmann::json::array();
-            for (const range_share& share : of_rank) { list.push_back({share.range, share.first, share.elements}); }
-            all.push_back(std::move(list));
-        }
-        return all;
-    }
-    [[nodiscard]] static std::vector<range_share> shares_of(const nlohmann::json& list) {
-        std::vector<range_share> shares;
-        for (const nlohmann::json& one : list) {
-            shares.push_back({one[0].get<std::size_t>(), one[1].get<std::int64_t>(), one[2].get<std::int64_t>()});
-        }
-        return shares;
-    }
-
-    [[nodiscard]] checkpoint_manifest manifest_of(const std::vector<std::vector<held_range>>& held,
-                                                  const std::vector<std::vector<range_share>>& shares,
-                                                  const std::vector<nlohmann::json>& written,
-                                                  const training_state& state) const {
-        std::map<std::string, checkpoint_entry> entries;
-        for (const auto& of_rank : held) {
-            for (const held_range& range : of_rank) { entries[range.key] = {range.key, range.dims, {}}; }
-        }
-        checkpoint_manifest manifest{
-            .sequence = sequence_ + 1, .world = static_cast<int>(written.size()), .plan = place_.plan, .state = state};
-        for (std::size_t rank = 0; rank != written.size(); ++rank) {
-            if (written[rank].is_null()) { continue; }
-            for (const nlohmann::json& piece : written[rank][1]) {
-                const range_share& share = shares[rank][piece[0].get<std::size_t>()];
-                entries[held[rank][share.range].key].pieces.push_back(
-                    {manifest.files.size(), piece[1].get<std::int64_t>(), piece[2].get<std::int64_t>(),
-                     piece[3].get<std::int64_t>(), piece[4].get<std::uint32_t>()});
-            }
-            manifest.files.push_back({detail::shard_name(rank), written[rank][0].get<std::int64_t>()});
-        }
-        for (auto& [key, entry] : entries) {
-            std::sort(entry.pieces.begin(), entry.pieces.end(),
-                      [](const checkpoint_piece& a, const checkpoint_piece& b) { return a.first < b.first; });
-            manifest.tensors.push_back(std::move(entry));
-        }
-        return manifest;
-    }
-
     /// The manifest gets its name when all that it speaks of is on disk.
     void commit(const std::filesystem::path& folder, const checkpoint_manifest& manifest) {
         const std::string text = print_manifest(manifest);
@@ -265,10 +238,13 @@ private:
 /// the same input_error on every rank when there is nothing.
 template <transport T>
 [[nodiscard]] std::filesystem::path find_checkpoint(T& transport, const std::filesystem::path& path) {
-    const nlohmann::json found = detail::agree(
-        transport, [] { return nullptr; },
-        [&](const std::vector<nlohmann::json>&) { return find_checkpoint(path).string(); });
-    return found.get<std::string>();
+    return detail::agree(
+        transport, [] { return std::string{}; },
+        [&](const std::vector<std::string>&) { return find_checkpoint(path).string(); });
 }
 
 } // namespace pulse::train
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/checkpoint/sharded.ipp> // IWYU pragma: keep
+#endif

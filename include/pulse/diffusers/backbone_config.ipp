@@ -15,6 +15,7 @@
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/config.hpp>
 #include <pulse/diffusers/config_file.hpp>
+#include <pulse/diffusers/config_key.hpp>
 #include <pulse/io/json_field.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/nn/hunyuan_dit.hpp>
@@ -109,10 +110,9 @@ PULSE_INLINE extent read_sample_size(const std::filesystem::path& folder) {
 
 PULSE_INLINE component_config config_of(const unet_config& c) {
     using nlohmann::json;
-    component_config config{.model = c.name.str(),
-                            .class_name = c.reads_text() ? "UNet2DConditionModel" : "UNet2DModel",
-                            .keys = detail::common_keys(c),
-                            .ignored = {"num_train_timesteps"}};
+    component_config config{c.name.str(), c.reads_text() ? "UNet2DConditionModel" : "UNet2DModel"};
+    config.keys = detail::common_keys(c);
+    config.ignored = {"num_train_timesteps"};
     const auto add = [&](config_key key) { config.keys.push_back(std::move(key)); };
     if (!c.reads_text()) {
         bool same = true;
@@ -288,7 +288,7 @@ PULSE_INLINE component_config config_of(const hunyuan_dit_config& c) {
     const auto hidden = [c](double ratio) { return static_cast<int>(c.hidden_size * ratio); };
     double ratio = std::ceil(1e4 * c.mlp_hidden / c.hidden_size) / 1e4; // the shortest that gives it, as a rule
     if (hidden(ratio) != c.mlp_hidden) { ratio = (c.mlp_hidden + 0.5) / c.hidden_size; }
-    component_config config{.model = c.name.str(), .class_name = "HunyuanDiT2DModel"};
+    component_config config{c.name.str(), "HunyuanDiT2DModel"};
     config.keys = {{"num_attention_heads", c.num_attention_heads, 16},
                    {"attention_head_dim", c.hidden_size / c.num_attention_heads, 88},
                    {"in_channels", c.in_channels, nullptr},
@@ -319,7 +319,7 @@ PULSE_INLINE component_config config_of(const hunyuan_dit_config& c) {
 }
 
 PULSE_INLINE component_config config_of(const uvit_config& c) {
-    component_config config{.model = c.name.str(), .class_name = "UViT"};
+    component_config config{c.name.str(), "UViT"};
     config.keys = {{"img_size", c.img_size, 224},
                    {"patch_size", c.patch_size, 16},
                    {"in_chans", c.in_chans, 3},

@@ -1,38 +1,31 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <pulse/core/separate.hpp>
+#include <pulse/io/json_forward.hpp>
 
 namespace pulse::diffusers {
 
-/// A key of a component's config.json: what a compiled network is, and what the key means where it is absent.
-///
-/// A list has one value for each level, of which null stands for one that the network does not read. Unless the key is
-/// always a list, a file may have one value for all of it, and a list of equal ones for one value.
-struct config_key {
-    std::string name{};
-    nlohmann::json value{};
-    nlohmann::json absent{};               ///< what the class does without the key
-    std::vector<nlohmann::json> as_well{}; ///< other values that mean the same
-    bool always_list{};
-    /// Decides instead, where equal values are not the question.
-    std::function<bool(const nlohmann::json&)> fits{};
-};
+struct config_key; // diffusers/config_key.hpp
 
 /// The config.json of a compiled network: what is written of it, and what a file must say.
 struct component_config {
-    std::string model{};      ///< pulse's name, for messages; empty: what pulse has at all
-    std::string class_name{}; ///< _class_name; empty: transformers', which have a key for it among `keys`
-    std::vector<config_key> keys{};
-    std::vector<config_key> unwritten{};     ///< keys that only some versions of the class have
-    std::vector<std::string_view> ignored{}; ///< keys that change nothing that the network computes
+    std::string model;      ///< pulse's name, for messages; empty: what pulse has at all
+    std::string class_name; ///< _class_name; empty: transformers', which have a key for it among `keys`
+    std::vector<config_key> keys;
+    std::vector<config_key> unwritten;     ///< keys that only some versions of the class have
+    std::vector<std::string_view> ignored; ///< keys that change nothing that the network computes
+
+    PULSE_INLINE explicit component_config(std::string model_name = {}, std::string name_of_class = {});
+    PULSE_INLINE component_config(const component_config& other);
+    PULSE_INLINE component_config(component_config&& other) noexcept;
+    PULSE_INLINE component_config& operator=(const component_config& other);
+    PULSE_INLINE component_config& operator=(component_config&& other) noexcept;
+    PULSE_INLINE ~component_config();
 };
 
 namespace detail {
@@ -51,6 +44,9 @@ PULSE_INLINE void require_fit(const component_config& config, const nlohmann::js
 
 /// The same for the config.json of a component's folder.
 PULSE_INLINE void require_fit(const component_config& config, const std::filesystem::path& folder);
+
+/// The class that reads it: diffusers', or the one of transformers that its first key lists.
+[[nodiscard]] PULSE_INLINE std::string class_of(const component_config& config);
 
 /// The text of its config.json.
 [[nodiscard]] PULSE_INLINE std::string print_config(const component_config& config);

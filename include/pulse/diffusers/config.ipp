@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
 #include <pulse/diffusers/config_file.hpp>
+#include <pulse/diffusers/config_key.hpp>
 #include <pulse/io/json_field.hpp>
 
 namespace pulse::diffusers {
@@ -62,6 +64,14 @@ PULSE_INLINE bool same_value(const nlohmann::json& wanted, const nlohmann::json&
 
 } // namespace detail
 
+PULSE_INLINE component_config::component_config(std::string model_name, std::string name_of_class) :
+    model{std::move(model_name)}, class_name{std::move(name_of_class)} {}
+PULSE_INLINE component_config::component_config(const component_config& other) = default;
+PULSE_INLINE component_config::component_config(component_config&& other) noexcept = default;
+PULSE_INLINE component_config& component_config::operator=(const component_config& other) = default;
+PULSE_INLINE component_config& component_config::operator=(component_config&& other) noexcept = default;
+PULSE_INLINE component_config::~component_config() = default;
+
 PULSE_INLINE void require_fit(const component_config& config, const nlohmann::json& file, std::string_view source) {
     const io::json_field root{file, {source, "the config", "a diffusers config"}};
     const std::string mine = config.model.empty() ? "pulse" : "the compiled model " + config.model;
@@ -94,6 +104,10 @@ PULSE_INLINE void require_fit(const component_config& config, const nlohmann::js
 PULSE_INLINE void require_fit(const component_config& config, const std::filesystem::path& folder) {
     const detail::config_file file{folder / "config.json"};
     require_fit(config, file.value(), file.source());
+}
+
+PULSE_INLINE std::string class_of(const component_config& config) {
+    return !config.class_name.empty() ? config.class_name : config.keys.front().value.front().get<std::string>();
 }
 
 PULSE_INLINE std::string print_config(const component_config& config) {

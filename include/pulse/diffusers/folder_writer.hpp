@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/weight_numbers.hpp>
 #include <pulse/io/disk.hpp>
@@ -30,6 +30,10 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::
 
 /// The shard of each tensor when they are filled one after another; `bytes` are those of the tensors.
 [[nodiscard]] PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> bytes, std::uint64_t most);
+
+/// The text of an index of shards: the file of each tensor, and the bytes of all.
+[[nodiscard]] PULSE_INLINE std::string print_shards(const std::map<std::string, std::string>& files,
+                                                    std::uint64_t bytes);
 
 /// A diffusers folder that appears whole or not at all: written beside its place under a name that begins with '.',
 /// synced, then put in its place, where it replaces another diffusers folder in one step: a pipeline or, with
@@ -102,7 +106,7 @@ public:
         }
         const std::vector<std::size_t> shard = shards_of(bytes, format.shard_bytes);
         const std::size_t shards = shard.empty() ? 1 : shard.back() + 1;
-        nlohmann::json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::json::object()}};
+        std::map<std::string, std::string> files;
         std::uint64_t total = 0;
         for (std::size_t s = 0; s != shards; ++s) {
             const std::string file = stem.filename().string() + (shards == 1 ? "" : shard_ending(s, shards));
@@ -110,7 +114,7 @@ public:
             std::vector<std::size_t> from;
             for (std::size_t i = 0; i != tensors.size(); ++i) {
                 if (shard[i] != s) { continue; }
-                index["weight_map"][tensors[i].name] = file + ".safetensors";
+                files[tensors[i].name] = file + ".safetensors";
                 total += bytes[i];
                 part.push_back(tensors[i]);
                 from.push_back(i);
@@ -122,8 +126,7 @@ public:
                        });
         }
         if (shards == 1) { return; }
-        index["metadata"]["total_size"] = total;
-        write(stem.string() + ".safetensors.index.json", index.dump(2) + "\n");
+        write(stem.string() + ".safetensors.index.json", print_shards(files, total));
     }
 
     /// Gives the folder its name. Call once, last.

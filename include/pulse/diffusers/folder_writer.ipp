@@ -3,11 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
@@ -78,6 +81,11 @@ PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> b
         shard.push_back(last);
     }
     return shard;
+}
+
+PULSE_INLINE std::string print_shards(const std::map<std::string, std::string>& files, std::uint64_t bytes) {
+    const nlohmann::json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", files}};
+    return index.dump(2) + "\n";
 }
 
 } // namespace pulse::diffusers

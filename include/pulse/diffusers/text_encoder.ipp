@@ -13,6 +13,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config.hpp>
 #include <pulse/diffusers/config_file.hpp>
+#include <pulse/diffusers/config_key.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
@@ -63,7 +64,7 @@ PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
     const bool projects = c.projection_dim != 0;
     const nlohmann::json classes = nlohmann::json::array({projects ? "CLIPTextModelWithProjection" : "CLIPTextModel"});
     const char* const activation = c.hidden_act == encode::clip_activation::gelu ? "gelu" : "quick_gelu";
-    component_config config{.model = c.name.str()};
+    component_config config{c.name.str()};
     config.keys = {{"architectures", classes, nullptr, {}, true},
                    {"model_type", "clip_text_model", "clip_text_model"},
                    {"vocab_size", c.vocab_size, 49408},
@@ -91,7 +92,7 @@ PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
 }
 
 PULSE_INLINE component_config config_of(const encode::bert_text_config& c) {
-    component_config config{.model = c.name.str()};
+    component_config config{c.name.str()};
     config.keys = {{"architectures", {"BertModel"}, nullptr, {}, true},
                    {"model_type", "bert", "bert"},
                    {"vocab_size", c.vocab_size, 30522},
@@ -113,7 +114,7 @@ PULSE_INLINE component_config config_of(const encode::bert_text_config& c) {
 
 PULSE_INLINE component_config config_of(const encode::t5_text_config& c) {
     using nlohmann::json;
-    component_config config{.model = c.name.str()};
+    component_config config{c.name.str()};
     config.keys = {{"architectures", {"T5EncoderModel"}, nullptr, {json::array({"MT5EncoderModel"})}, true},
                    {"model_type", "t5", "t5", {"mt5"}},
                    {"vocab_size", c.vocab_size, 32128},

@@ -1,31 +1,22 @@
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include <pulse/core/error.hpp>
 #include <pulse/core/label.hpp>
+#include <pulse/core/separate.hpp>
+#include <pulse/io/json_forward.hpp>
 
 namespace pulse::io {
 
 /// `text` for an error message: control characters of a damaged file stay out, and what is no UTF-8; what is longer
 /// than `most` is cut.
-[[nodiscard]] inline std::string printable(std::string text, std::size_t most = 40) {
-    if (text.size() > most) { text = text.substr(0, most) + "..."; }
-    text = nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
-               .get<std::string>();
-    for (char& c : text) { c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c; }
-    return text;
-}
+[[nodiscard]] PULSE_INLINE std::string printable(std::string text, std::size_t most = 40);
 
 /// How the errors of a file name it.
 struct json_document {
@@ -42,104 +33,30 @@ public:
     json_field(const nlohmann::json& root, const json_document& document) : value_{&root}, document_{document} {}
 
     /// Source and path, as errors begin.
-    [[nodiscard]] std::string place() const {
-        return std::string{document_.source} + ": " + (path_.empty() ? std::string{document_.what} : path_);
-    }
-    [[noreturn]] void fail(const std::string& why) const { throw input_error(place() + ' ' + why); }
-    [[nodiscard]] json_field operator[](const char* name) const {
-        require_object();
-        json_field field{*this};
-        field.path_ = path_.empty() ? name : path_ + '.' + name;
-        const auto found = value_->find(name);
-        if (found == value_->end()) { field.fail("is missing"); }
-        field.value_ = &*found;
-        return field;
-    }
-    [[nodiscard]] bool has(const char* name) const { return value_->is_object() && value_->contains(name); }
+    [[nodiscard]] std::string place() const;
+    [[noreturn]] void fail(const std::string& why) const;
+    [[nodiscard]] json_field operator[](const char* name) const;
+    [[nodiscard]] bool has(const char* name) const;
     /// A name that is not known would otherwise be a setting that is silently ignored.
     void only(std::initializer_list<std::string_view> names) const { only(std::vector<std::string_view>{names}); }
-    void only(const std::vector<std::string_view>& names) const {
-        require_object();
-        for (const auto& entry : value_->items()) {
-            bool known = false;
-            for (const std::string_view name : names) { known = known || name == entry.key(); }
-            if (!known) {
-                fail("has the field '" + printable(entry.key()) + "', which " + std::string{document_.format} +
-                     " does not know");
-            }
-        }
-    }
+    void only(const std::vector<std::string_view>& names) const;
     /// Entries of an array.
-    [[nodiscard]] std::size_t size() const {
-        if (!value_->is_array()) { fail("must be an array"); }
-        return value_->size();
-    }
-    [[nodiscard]] json_field entry(std::size_t i) const {
-        json_field field{*this};
-        field.value_ = &value_->at(i);
-        field.path_ = path_ + '[' + std::to_string(i) + ']';
-        return field;
-    }
-    [[nodiscard]] std::vector<json_field> list() const {
-        std::vector<json_field> all{};
-        all.reserve(size());
-        for (std::size_t i = 0; i != size(); ++i) { all.push_back(entry(i)); }
-        return all;
-    }
+    [[nodiscard]] std::size_t size() const;
+    [[nodiscard]] json_field entry(std::size_t i) const;
+    [[nodiscard]] std::vector<json_field> list() const;
     [[nodiscard]] const nlohmann::json& value() const noexcept { return *value_; }
 
-    [[nodiscard]] std::int64_t integer() const {
-        constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-        if (!value_->is_number_integer()) { fail("must be an integer"); }
-        if (value_->is_number_unsigned() && value_->get<std::uint64_t>() > most) { fail("is out of range"); }
-        return value_->get<std::int64_t>();
-    }
+    [[nodiscard]] std::int64_t integer() const;
     /// 0 to 2^64 - 1.
-    [[nodiscard]] std::uint64_t natural() const {
-        if (!value_->is_number_unsigned()) { fail("must be an integer of 0 to 2^64 - 1"); }
-        return value_->get<std::uint64_t>();
-    }
-    [[nodiscard]] int small_integer() const {
-        const std::int64_t value = integer();
-        if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {
-            fail("is out of range");
-        }
-        return static_cast<int>(value);
-    }
-    [[nodiscard]] std::int64_t bytes() const {
-        const std::int64_t value = integer();
-        if (value < 0) { fail("must not be negative"); }
-        return value;
-    }
-    [[nodiscard]] int count() const {
-        const std::int64_t value = bytes();
-        if (value < 1 || value > std::numeric_limits<int>::max()) { fail("must be at least 1 and fit an int"); }
-        return static_cast<int>(value);
-    }
-    [[nodiscard]] double number() const {
-        if (!value_->is_number()) { fail("must be a number"); }
-        return value_->get<double>();
-    }
-    [[nodiscard]] double time() const {
-        const double value = number();
-        if (!std::isfinite(value)) { fail("must be finite"); }
-        if (value < 0.0) { fail("must not be negative"); }
-        return value;
-    }
-    [[nodiscard]] bool boolean() const {
-        if (!value_->is_boolean()) { fail("must be true or false"); }
-        return value_->get<bool>();
-    }
-    [[nodiscard]] const std::string& text() const {
-        if (!value_->is_string()) { fail("must be a string"); }
-        return value_->get_ref<const std::string&>();
-    }
-    [[nodiscard]] label name() const {
-        const std::string& chars = text();
-        if (chars.size() >= label::capacity) { fail("has more than 95 characters"); }
-        if (chars.find('\0') != std::string::npos) { fail("must not contain a zero character"); }
-        return label{std::string_view{chars}};
-    }
+    [[nodiscard]] std::uint64_t natural() const;
+    [[nodiscard]] int small_integer() const;
+    [[nodiscard]] std::int64_t bytes() const;
+    [[nodiscard]] int count() const;
+    [[nodiscard]] double number() const;
+    [[nodiscard]] double time() const;
+    [[nodiscard]] bool boolean() const;
+    [[nodiscard]] const std::string& text() const;
+    [[nodiscard]] label name() const;
     template <class T>
     [[nodiscard]] T one_of(std::initializer_list<std::pair<std::string_view, T>> choices) const {
         std::string known{};
@@ -151,9 +68,7 @@ public:
     }
 
 private:
-    void require_object() const {
-        if (!value_->is_object()) { fail("must be an object"); }
-    }
+    void require_object() const;
 
     const nlohmann::json* value_;
     std::string path_{};
@@ -161,3 +76,7 @@ private:
 };
 
 } // namespace pulse::io
+
+#ifndef PULSE_SEPARATE_COMPILATION
+#include <pulse/io/json_field.ipp> // IWYU pragma: keep
+#endif

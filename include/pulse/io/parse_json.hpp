@@ -2,9 +2,8 @@
 
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include <pulse/core/separate.hpp>
+#include <pulse/io/json_forward.hpp>
 
 namespace pulse::io {
 

@@ -10,7 +10,7 @@ foreach(part IN LISTS pulse_parts)
     install(EXPORT pulse-${part}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
 endforeach()
 
-foreach(library IN ITEMS compiled compiled_host)
+foreach(library IN ITEMS compiled compiled_host compiled_pictures)
     if(TARGET pulse_${library})
         install(TARGETS pulse_${library} EXPORT pulse-${library}-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
         install(EXPORT pulse-${library}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})

@@ -14,7 +14,9 @@
 #include <nlohmann/json.hpp>
 
 #include <pulse/core/error.hpp>
+#include <pulse/encode/tokenizer_clip.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
+#include <pulse/encode/tokenizer_unigram.hpp>
 
 #include <encode/vocabularies.hpp>
 #include <io/scratch.hpp>

@@ -8,7 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <pulse/encode/tokenizer_bert.hpp>
+#include <pulse/encode/tokenizer_clip.hpp>
 #include <pulse/encode/tokenizer_folder.hpp>
+#include <pulse/encode/tokenizer_settings.hpp>
 
 #include "reader.hpp"
 

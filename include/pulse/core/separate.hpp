@@ -11,7 +11,8 @@
 ///
 /// PULSE_SEPARATE_HOST, which the CMake target pulse::compiled_host defines, and PULSE_HOST_INLINE are the same for the
 /// backend of CPUs, whose bodies have a library of their own: they have its instruction set, the width of its vectors
-/// and its OpenMP.
+/// and its OpenMP. PULSE_SEPARATE_PICTURES, of pulse::compiled_pictures, and PULSE_PICTURES_INLINE are so for pictures
+/// and tokenizers, which need what not every program links.
 #if defined(PULSE_SEPARATE_COMPILATION)
 #define PULSE_INLINE
 #define PULSE_CONSTEXPR
@@ -27,4 +28,10 @@
 #define PULSE_HOST_INLINE
 #else
 #define PULSE_HOST_INLINE inline
+#endif
+
+#if defined(PULSE_SEPARATE_PICTURES)
+#define PULSE_PICTURES_INLINE
+#else
+#define PULSE_PICTURES_INLINE inline
 #endif

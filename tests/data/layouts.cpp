@@ -16,6 +16,7 @@
 #include <pulse/data/captioned_pictures.hpp>
 #include <pulse/data/encoded_pictures.hpp>
 #include <pulse/data/open_pictures.hpp>
+#include <pulse/data/picture_names.hpp>
 #include <pulse/io/png.hpp>
 
 #include <data/pictures.hpp>

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/separate.hpp>
 #include <pulse/data/bmp.hpp>
 #include <pulse/data/exif.hpp>
 #include <pulse/data/gif.hpp>
@@ -42,43 +43,23 @@ inline constexpr std::array<picture_format, 5> picture_formats{{
 }};
 
 /// The format of a file by its first bytes. Throws input_error for others.
-[[nodiscard]] inline const picture_format& format_of(std::string_view file) {
-    for (const picture_format& format : picture_formats) {
-        if (file.starts_with(format.begin) && (format.at_8.empty() || file.substr(0, 12).ends_with(format.at_8))) {
-            return format;
-        }
-    }
-    if (file.starts_with("version https://git-lfs.")) {
-        throw input_error("this is a pointer of Git LFS; run 'git lfs pull' in its repository");
-    }
-    throw input_error(file.empty() ? "the file is empty" : "neither JPEG, PNG, WebP, GIF nor BMP");
-}
+[[nodiscard]] PULSE_PICTURES_INLINE const picture_format& format_of(std::string_view file);
 
 /// The upright picture in the bytes of a file of picture_formats, as they and not the file's name say: 3 channels of 8
 /// bits. Damage inside that other programs pass over, too, is told by `damaged`, when it is given. Throws input_error,
 /// which begins with `name`, for what cannot be decoded whole.
-[[nodiscard]] inline io::picture decode_picture(std::string_view file, std::string_view name,
-                                                const picture_limits& limits = {}, bool* damaged = nullptr) {
-    try {
-        stored_picture stored =
-            format_of(file).decode({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, limits, false);
-        if (damaged != nullptr) { *damaged = stored.damaged; }
-        return upright(std::move(stored.colours), stored.orientation);
-    } catch (const input_error& fault) { throw input_error(std::string{name} + ": " + fault.what()); }
-}
+[[nodiscard]] PULSE_PICTURES_INLINE io::picture decode_picture(std::string_view file, std::string_view name,
+                                                               const picture_limits& limits = {},
+                                                               bool* damaged = nullptr);
 
 /// The alpha of such a picture, upright too: 1 channel, 0 transparent to 255; none where all of it is opaque. Throws as
 /// decode_picture, but does not look into files of a format that has no alpha.
-[[nodiscard]] inline std::optional<io::picture> decode_alpha(std::string_view file, std::string_view name,
-                                                             const picture_limits& limits = {}) {
-    try {
-        const picture_format& format = format_of(file);
-        if (!format.has_alpha) { return {}; }
-        stored_picture stored =
-            format.decode({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, limits, true);
-        if (stored.alpha.empty()) { return {}; }
-        return upright({stored.colours.width, stored.colours.height, 1, std::move(stored.alpha)}, stored.orientation);
-    } catch (const input_error& fault) { throw input_error(std::string{name} + ": " + fault.what()); }
-}
+[[nodiscard]] PULSE_PICTURES_INLINE std::optional<io::picture> decode_alpha(std::string_view file,
+                                                                            std::string_view name,
+                                                                            const picture_limits& limits = {});
 
 } // namespace pulse::data
+
+#ifndef PULSE_SEPARATE_PICTURES
+#include <pulse/data/decode.ipp> // IWYU pragma: keep
+#endif

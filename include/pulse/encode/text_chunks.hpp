@@ -8,6 +8,9 @@
 
 namespace pulse::encode {
 
+/// Most texts of one call of a frozen text encoder, which reads the weights once: by then they are a small part of it.
+inline constexpr int most_texts = 16;
+
 /// Texts that are longer than a text encoder's `tokens`: it runs on `chunks` pieces of them, each between a begin and
 /// an end of its own, and their states are joined. One chunk is a text as ever.
 ///

@@ -15,9 +15,6 @@
 
 namespace pulse::encode {
 
-/// Most texts of one call of a frozen text encoder, which reads the weights once: by then they are a small part of it.
-inline constexpr int most_texts = 16;
-
 /// Which layers of a text_network run, and what they give.
 struct network_results {
     std::size_t live{};   ///< layers that run: a checkpoint may have more behind them, whose results nobody reads

@@ -18,7 +18,6 @@
 #include <pulse/encode/text_chunks.hpp>
 #include <pulse/encode/text_encoder.hpp>
 #include <pulse/encode/text_facts.hpp>
-#include <pulse/encode/text_network.hpp>
 #include <pulse/encode/tokenizer.hpp>
 #include <pulse/frozen/carried.hpp>
 #include <pulse/frozen/chain.hpp>

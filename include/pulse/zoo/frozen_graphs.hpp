@@ -9,7 +9,6 @@
 
 #include <pulse/encode/text_chunks.hpp>
 #include <pulse/encode/text_facts.hpp>
-#include <pulse/encode/text_network.hpp>
 #include <pulse/model/graph.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/profile/analytic_frozen.hpp>

@@ -5,8 +5,9 @@
 `unit` is a source file of that data base that includes the headers; its command is used for all. Reading the standard
 library is what costs, so headers share units: where every file that A includes, directly or not, is also included by
 B, then B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. A file
-that is included under a condition counts as included by A and as not included by B, but for the bodies of functions:
-units compile without PULSE_SEPARATE_COMPILATION, so headers have them.
+that is included under a condition counts as included by A and as not included by B, but where the condition is one for
+all: units compile without PULSE_SEPARATE_COMPILATION, so headers have the bodies of functions, and what there is to
+include is the same for each.
 """
 
 import json
@@ -73,7 +74,7 @@ def direct_includes(path):
             if word.group(1) == "include":
                 yield word.group(2), any(conditions)
             elif word.group(1) == "if":
-                conditions.append(not re.match(r"#ifndef PULSE_SEPARATE_", line))
+                conditions.append(not re.match(r"#ifndef PULSE_SEPARATE_|#if __has_include", line))
             else:
                 conditions.pop()
 

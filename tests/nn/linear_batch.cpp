@@ -147,6 +147,33 @@ TEST_CASE("products of one input are asked for at once as far as they lie at equ
     }
 }
 
+TEST_CASE("gradients are asked for at once as far as they are all written or all added to") {
+    std::mt19937 random{6};
+    const auto x = drawn(random, rows * matrix.in_features);
+    const auto dy = drawn(random, 3 * result);
+    const auto before = drawn(random, 3 * weight);
+    using place = gradient_place<double>;
+    using modes = std::array<into, 3>;
+    const auto made = [&](auto& on, const modes& how) {
+        std::vector<double> dw = before;
+        nn::linear_batch_backward_weight(on, matrix, rows, x.data(),
+                                         {{place{dw.data(), how[0]}, dy.data()},
+                                          {place{dw.data() + weight, how[1]}, dy.data() + result},
+                                          {place{dw.data() + 2 * weight, how[2]}, dy.data() + 2 * result}});
+        return dw;
+    };
+    const auto check = [&](const modes& how, const std::vector<int>& counts) {
+        plain singly;
+        batching_backend together;
+        CHECK(made(together, how) == made(singly, how));
+        CHECK(together.counts == counts);
+    };
+    check({into::write, into::write, into::write}, {3});
+    check({into::write, into::write, into::add}, {2, 1});
+    check({into::add, into::write, into::write}, {1, 2});
+    check({into::add, into::write, into::add}, {1, 1, 1});
+}
+
 TEST_CASE("an attention asks at once for what its input is projected to") {
     using counts = std::vector<int>;
     nn::token_attention part{.tokens = 6, .width = 8, .heads = 2, .norm_name = "norm", .name = "attn"};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,9 +45,15 @@ private:
         }
         [[nodiscard]] static std::unique_ptr<sentencepiece::SentencePieceProcessor> load(const named_text& file) {
             auto model = std::make_unique<sentencepiece::SentencePieceProcessor>();
-            const auto status = model->LoadFromSerializedProto(file.text);
-            if (!status.ok()) {
-                throw input_error(file.name + ": is no SentencePiece model: " + io::printable(status.ToString()));
+            std::string fault;
+            try {
+                const auto status = model->LoadFromSerializedProto(file.text);
+                if (!status.ok()) { fault = status.ToString(); }
+            } catch (const std::exception& e) { // of the library's trie, as for an empty piece
+                fault = e.what();
+            }
+            if (!fault.empty()) {
+                throw input_error(file.name + ": is no SentencePiece model: " + io::printable(fault));
             }
             return model;
         }

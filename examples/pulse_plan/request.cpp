@@ -11,6 +11,7 @@
 #include <pulse/hardware/json.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/partition/merge_layers.hpp>
+#include <pulse/plan/cuda_memory.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/json.hpp>
@@ -63,7 +64,7 @@ pulse::plan_request request_of(const arguments& a) {
     if (on == nullptr) { throw pulse::input_error("--device: '" + a.device + "' is not known"); }
     if (on->tflops_16 == 0) { throw pulse::input_error("--device: no 16-bit rate of " + a.device + " is known"); }
     asked.device = *on;
-    asked.kept = pulse::adamw_memory(scalar_bytes, asked.optimizer);
+    asked.kept = pulse::on_cuda(pulse::adamw_memory(scalar_bytes, asked.optimizer));
     return asked;
 }
 

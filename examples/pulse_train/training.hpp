@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -16,6 +17,9 @@
 
 #include <pulse/checkpoint/merged.hpp>
 #include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/plan.hpp>
+#include <pulse/plan/step_model.hpp>
+#include <pulse/profile/cost_table.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/trace.hpp>
 #include <pulse/train/rank_optimizer.hpp>
@@ -247,22 +251,27 @@ private:
         mine_.sent.gradient = after.gradient - before.gradient;
     }
 
-    /// What the plan has for the rank: for its device on the replica with the largest shares of state, with its own
-    /// instead.
+    /// What the plan has for the rank: for its device on the replica with the largest shares of state and the most
+    /// scratch, with its own instead.
     [[nodiscard]] std::int64_t planned_bytes() const {
         const int device = trainer_.runner().place().device;
         const auto kept_by = [&](int replica) {
             return pulse::kept_bytes_on(trainer_.runner().model(), device, in_.plan.data_degree, replica, in_.kept);
         };
+        std::int64_t scratch = 0;
+        in_.planned().each_extent([&](const auto&, const pulse::plan& made, const pulse::cost_table& costs, double) {
+            scratch = std::max(scratch, pulse::scratch_bytes_on(pulse::step_model{made, costs}, device, in_.kept));
+        });
         return in_.plan.predicted.peak_memory_bytes[static_cast<std::size_t>(device)] -
-               kept_by(in_.plan.data_degree - 1) + kept_by(trainer_.runner().place().replica);
+               kept_by(in_.plan.data_degree - 1) + kept_by(trainer_.runner().place().replica) - scratch +
+               std::min(scratch, trainer_.scratch_bytes());
     }
 
     /// The last checkpoint, and what the rank leaves.
     void finish(std::int64_t first) {
         mine_.rank = rank();
         mine_.planned_bytes = planned_bytes();
-        mine_.measured_bytes = trainer_.bytes();
+        mine_.measured_bytes = trainer_.bytes() + trainer_.scratch_bytes();
         trained_.report(mine_);
         if (saved_.first != trainer_.steps()) { save(); }
         if (in_.args.sample != 0) { mine_.averages = trained_.averages(); }

@@ -43,6 +43,7 @@ static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 #include <pulse/schedule/validate_fill.hpp>
 
 #include <pulse/plan/check.hpp>
+#include <pulse/plan/cuda_memory.hpp>
 #include <pulse/plan/fingerprint.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>

@@ -226,6 +226,49 @@ TEST_CASE("a program whose lifetimes are broken has no layout") {
     CHECK_THROWS_AS((void)pulse::lay_out(model, damaged), pulse::input_error);
 }
 
+TEST_CASE("a backend's scratch is in the peak of every device, that of frozen networks where they are") {
+    random_plans make{36};
+    for (int i = 0; i != 60; ++i) {
+        planned_model c = make();
+        for (std::size_t l = 0; l != c.costs.layers.size(); ++l) {
+            c.costs.layers[l].parameter_bytes = static_cast<std::int64_t>(37 * l % 11 * 40);
+            c.costs.layers[l].frozen_parameter_bytes = static_cast<std::int64_t>(l % 3 * 400);
+        }
+        pulse::parameter_memory kept = pulse::adamw_memory(4);
+        kept.beside_last_stage = 1;
+        const auto without = pulse::peak_bytes(c.planned, c.costs, kept);
+        kept.scratch = {.library_bytes = 1'000'000,
+                        .copies_of_weights = 1,
+                        .copies_of_tensors = 2,
+                        .partial_bytes = 10'000'000,
+                        .frozen_bytes = 100'000'000};
+        const auto with = pulse::peak_bytes(c.planned, c.costs, kept);
+        const int last = c.planned.cut.stages.back().device;
+        for (std::size_t d = 0; d != with.size(); ++d) {
+            std::int64_t most = 0;
+            for (const pulse::stage& s : c.planned.cut.stages) {
+                for (int l = s.first_layer; l <= s.last_layer && s.device == static_cast<int>(d); ++l) {
+                    const auto& layers = c.costs.layers;
+                    const auto at = static_cast<std::size_t>(l);
+                    std::int64_t read = l == 0 ? c.costs.input_bytes : layers[at - 1].output_bytes;
+                    for (const auto& edge : c.costs.skips) { read += edge.to == l ? edge.bytes : 0; }
+                    const std::int64_t weights = layers[at].parameter_bytes + layers[at].frozen_parameter_bytes;
+                    const std::int64_t tensor = 2 * std::max(read, layers[at].output_bytes);
+                    most = std::max(most, weights + tensor);
+                }
+            }
+            const bool encodes = static_cast<int>(d) == last && last != c.planned.cut.stages.front().device;
+            CHECK(with[d] - without[d] == 11'000'000 + most + 8 * 256 + (encodes ? 101'000'000 + 8 * 256 : 0));
+        }
+    }
+    for (const auto member : {&pulse::backend_scratch::library_bytes, &pulse::backend_scratch::partial_bytes,
+                              &pulse::backend_scratch::frozen_bytes}) {
+        pulse::parameter_memory wrong = pulse::adamw_memory(4);
+        wrong.scratch.*member = -1;
+        CHECK_THROWS_AS(pulse::check_parameter_memory(wrong), pulse::input_error);
+    }
+}
+
 TEST_CASE("what is kept beside the first and the last stage is in the peaks of their devices, once where that is one") {
     random_plans make{35};
     int alone = 0;

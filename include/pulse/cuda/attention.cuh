@@ -11,6 +11,7 @@
 #include <pulse/cuda/launch_limits.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
+#include <pulse/plan/cuda_memory.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::cuda {
@@ -20,8 +21,8 @@ namespace pulse::cuda {
 /// tiles sum in the same order.
 template <class T>
 [[nodiscard]] int attention_parts(const attention_shape& s, int batch, const attention_launches<T>& by) {
-    constexpr std::int64_t enough_blocks = 264; // two for each multiprocessor of an H100
-    constexpr std::int64_t least_tiles = 4;     // of queries in a part, to be worth its sums
+    constexpr std::int64_t enough_blocks = cuda_attention_blocks;
+    constexpr std::int64_t least_tiles = 4; // of queries in a part, to be worth its sums
     const std::int64_t blocks = std::int64_t{batch} * s.heads * ((s.keys() + by.key_rows - 1) / by.key_rows);
     const std::int64_t tiles = (s.tokens + by.query_columns - 1) / by.query_columns;
     return static_cast<int>(std::max(std::int64_t{1}, std::min(enough_blocks / blocks, tiles / least_tiles)));

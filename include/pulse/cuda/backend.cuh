@@ -39,6 +39,7 @@
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/wide_attention.cuh>
+#include <pulse/plan/cuda_memory.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
@@ -77,7 +78,9 @@ public:
     using space = device_space;
     using T = scalar;
     /// Of an optimizer that works with updates().
-    static constexpr update_tables tables = squares_tables;
+    static constexpr update_tables tables = cuda_tables;
+    /// With options that are not told otherwise.
+    static constexpr backend_scratch most_scratch = cuda_scratch;
 
     /// With a stream of its own. Throws input_error on bad options.
     explicit backend(const engine_options& options = {}, const attention_options& attention = {}) :

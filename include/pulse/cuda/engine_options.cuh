@@ -11,6 +11,7 @@
 #include <pulse/cuda/device.cuh>
 #include <pulse/cuda/engine_store.cuh>
 #include <pulse/cuda/event.cuh>
+#include <pulse/plan/cuda_memory.hpp>
 
 namespace pulse::cuda {
 
@@ -22,7 +23,7 @@ struct engine_options {
     /// timing may differ from run to run, and results with it in their last bits, unless it is kept.
     int candidates{};
     /// Device memory that an engine may use.
-    std::int64_t workspace_limit{std::int64_t{256} << 20};
+    std::int64_t workspace_limit{cuda_scratch.library_bytes};
 
     /// Throws input_error naming the option.
     void require_valid() const {

@@ -16,6 +16,7 @@
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
+#include <pulse/plan/cuda_memory.hpp>
 #include <pulse/runtime/backend.hpp>
 
 namespace pulse::cuda {
@@ -26,7 +27,7 @@ template <class T>
 class wide_attention {
 public:
     /// A block has `most_scores` at most, unless one query has more: 64 MiB of them, and as many weights.
-    explicit wide_attention(cudaStream_t stream, std::int64_t most_scores = std::int64_t{1} << 24) noexcept :
+    explicit wide_attention(cudaStream_t stream, std::int64_t most_scores = cuda_attention_scores) noexcept :
         kept_{stream}, most_scores_{most_scores} {}
 
     /// o and lse of attention, for heads of any size. Scores are floats, weights are rounded to the scalar.

@@ -23,12 +23,13 @@ template <class Model>
 
 /// What a rank keeps of each parameter of a model, or of both of a cascade, that is trained on this backend: values of
 /// its scalars, and what AdamW and the average of the weights keep beside them, with the tables that updates on this
-/// backend need. Throws input_error as adamw_memory.
+/// backend need and its scratch. Throws input_error as adamw_memory.
 template <class Model, class Backend>
 [[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false, const optimizer_form& form = {}) {
     parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)), form);
     kept.sharded = sharded;
     if constexpr (requires { Backend::tables; }) { kept.tables = Backend::tables; }
+    if constexpr (requires { Backend::most_scratch; }) { kept.scratch = Backend::most_scratch; }
     if constexpr (requires { typename Model::second; }) {
         kept.conditioning_parameters = detail::conditioning_parameters_of<typename Model::first>();
         kept.second_conditioning_parameters = detail::conditioning_parameters_of<typename Model::second>();

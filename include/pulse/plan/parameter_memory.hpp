@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <pulse/core/error.hpp>
+#include <pulse/plan/backend_scratch.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -41,6 +42,8 @@ struct parameter_memory {
     /// (optimizer_replicas::sharded).
     bool sharded{};
     update_tables tables{};
+    /// What the backend takes beside that and the memory of a step.
+    backend_scratch scratch{};
     /// Parameters of the conditioning module, which are among layer 0's: replicas share them for themselves.
     std::int64_t conditioning_parameters{};
     /// Likewise of the second backbone of a cascade.
@@ -98,6 +101,11 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     }
     if (kept.sharded && kept.form.is_factored()) {
         throw input_error(std::string{"parameter_memory: sharded: "} + unshared_moments);
+    }
+    const backend_scratch& scratch = kept.scratch;
+    if (scratch.library_bytes < 0 || scratch.copies_of_weights < 0 || scratch.copies_of_tensors < 0 ||
+        scratch.partial_bytes < 0 || scratch.frozen_bytes < 0) {
+        throw input_error("parameter_memory: scratch must not be negative");
     }
     if (kept.conditioning_parameters < 0) {
         throw input_error("parameter_memory: conditioning_parameters must not be negative");
@@ -238,16 +246,23 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
+/// Bytes that the backend of `device` takes at most beside what is laid out.
+[[nodiscard]] constexpr std::int64_t scratch_bytes_on(const step_model& model, int device,
+                                                      const parameter_memory& kept) noexcept {
+    const bool encodes = beside_bytes_on(model, device, kept) > 0 || model.frozen().network_bytes(device) > 0;
+    return scratch_bytes_on(model, device, kept.scratch) + (encodes ? kept.scratch.of_frozen_networks() : 0);
+}
+
 /// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica`
-/// of `device`, and its room for gradients of other replicas: all memory of a rank that its order of passes does not
-/// change, but for workspace.
+/// of `device`, its room for gradients of other replicas and its backend's scratch: all memory of a rank that its order
+/// of passes does not change, but for workspace.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);
     return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
            table_bytes_on(model, device, replicas, replica, kept) + replica_bytes_on(model, device, replicas, kept) +
            frozen_parameter_bytes_on(model, device) + beside_bytes_on(model, device, kept) +
-           model.frozen().network_bytes(device);
+           model.frozen().network_bytes(device) + scratch_bytes_on(model, device, kept);
 }
 
 /// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all

@@ -14,7 +14,7 @@
 namespace pulse {
 
 /// Bytes that each device takes for a plan, on the replica that takes most: its step's memory, its parameters with all
-/// that is kept of them, and room for gradients of other replicas.
+/// that is kept of them, room for gradients of other replicas, and its backend's scratch.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
                                                                    const std::vector<program>& programs,
                                                                    const parameter_memory& kept);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -46,7 +47,8 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made) {
         for (const program& of_rank : lower(planned, model)) {
             const auto d = static_cast<std::size_t>(of_rank.device);
             steps[d].grow_to(lay_out(model, of_rank).bytes());
-            peaks[d] = kept_bytes_on(model, of_rank.device, planned.data_degree, planned.data_degree - 1, made.kept);
+            peaks[d] = std::max(peaks[d], kept_bytes_on(model, of_rank.device, planned.data_degree,
+                                                        planned.data_degree - 1, made.kept));
         }
     });
     for (std::size_t d = 0; d != peaks.size(); ++d) { peaks[d] += steps[d].total(); }

@@ -18,7 +18,7 @@ struct memory_sample {
 };
 
 /// The memory of one rank through one step, by kind, in bytes. What does not change during a step stands beside the
-/// samples; the workspace is one area that all passes share.
+/// samples; the workspace is one area that all passes share, and the backend's scratch.
 struct memory_timeline {
     std::int64_t weight_bytes{};
     std::int64_t gradient_bytes{};

@@ -131,7 +131,7 @@ private:
         made.gradient_bytes = gradient_bytes_of(made.weight_bytes, kept);
         // Of the replica that has most.
         made.optimizer_bytes = state_bytes_on(*model_, rank, replicas_, replicas_ - 1, kept);
-        made.workspace_bytes = workspace_bytes_of(*model_, rank);
+        made.workspace_bytes = workspace_bytes_of(*model_, rank) + scratch_bytes_on(*model_, rank, kept);
         made.replica_bytes = replica_bytes_on(*model_, rank, replicas_, kept);
         return made;
     }

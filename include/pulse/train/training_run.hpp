@@ -60,6 +60,14 @@ public:
     [[nodiscard]] bool rounds_by_chance() const noexcept { return rounds_by_chance_; }
     [[nodiscard]] const trainer_options& options() const noexcept { return options_; }
     [[nodiscard]] const any_transport& ranks() const noexcept { return ranks_; }
+    /// What the backend has taken by now where a plan leaves it a most (parameter_memory::scratch), beside bytes().
+    [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
+        if constexpr (requires { B::most_scratch; }) {
+            return math_.scratch_bytes();
+        } else {
+            return 0;
+        }
+    }
 
 protected:
     training_run(any_transport ranks, const planned& made, const trainer_options& options) :

@@ -135,9 +135,15 @@ private:
         return of.live_bytes(first, last) + (first > 0 ? waits(first - 1) : 0) +
                (last < last_layer(f) ? waits(last) : 0);
     }
+    /// What layers [first, last] of a component keep: their weights and, where they are the first, the scratch of all.
+    [[nodiscard]] std::int64_t kept_bytes(std::size_t f, int first, int last, std::size_t d,
+                                          const frozen_placement& made) const {
+        return costs_.frozen[f].parameter_bytes(first, last) +
+               (made.work.hosts[d].empty() ? prepared_.step.world.kept.scratch.of_frozen_networks() : 0);
+    }
     /// Whether layers [first, last] of a component have room beside what is placed.
     [[nodiscard]] bool has_room(std::size_t f, int first, int last, std::size_t d, const frozen_placement& made) const {
-        return fits(d, made.kept_bytes[d] + made.live_bytes[d] + costs_.frozen[f].parameter_bytes(first, last) +
+        return fits(d, made.kept_bytes[d] + made.live_bytes[d] + kept_bytes(f, first, last, d, made) +
                            live_bytes(f, first, last));
     }
     [[nodiscard]] std::vector<std::size_t> devices_with_room(std::size_t f, const frozen_placement& made) const {
@@ -148,8 +154,8 @@ private:
         return hosts;
     }
     void add(std::size_t f, int first, int last, std::size_t d, frozen_placement& made) const {
+        made.kept_bytes[d] += kept_bytes(f, first, last, d, made);
         made.work.hosts[d].push_back(static_cast<int>(f));
-        made.kept_bytes[d] += costs_.frozen[f].parameter_bytes(first, last);
         made.live_bytes[d] += live_bytes(f, first, last);
     }
 

@@ -13,9 +13,9 @@ namespace pulse {
 /// Bytes that a device needs whatever the order of passes, by what they are for.
 struct least_memory {
     int device{};
-    std::int64_t parameter_bytes{}; ///< all copies, of the replica with the largest share where state is sharded
-    std::int64_t replica_bytes{};   ///< room for gradients of other replicas
-    std::int64_t workspace_bytes{};
+    std::int64_t parameter_bytes{};  ///< all copies, of the replica with the largest share where state is sharded
+    std::int64_t replica_bytes{};    ///< room for gradients of other replicas
+    std::int64_t workspace_bytes{};  ///< and the backend's scratch
     std::int64_t microbatch_bytes{}; ///< one microbatch alone: activations, skips and gradients at their peak
 
     [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {

@@ -106,8 +106,9 @@ PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& cost
     for (const program& of_rank : lower(alone, model)) {
         const int d = of_rank.device;
         const std::int64_t rooms = replica_bytes_on(model, d, replicas, kept);
-        least.push_back({d, kept_bytes_on(model, d, replicas, replicas - 1, kept) - rooms, rooms,
-                         workspace_bytes_of(model, d), detail::needed_for_passes(model, of_rank)});
+        const std::int64_t scratch = scratch_bytes_on(model, d, kept);
+        least.push_back({d, kept_bytes_on(model, d, replicas, replicas - 1, kept) - rooms - scratch, rooms,
+                         workspace_bytes_of(model, d) + scratch, detail::needed_for_passes(model, of_rank)});
     }
     return least;
 }

@@ -120,7 +120,7 @@ void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, con
 
 /// Bytes of scratch of adaptive_norm_backward, on any device.
 [[nodiscard]] inline std::size_t adaptive_norm_backward_scratch_bytes(const adaptive_norm_shape& s, int batch) {
-    const std::int64_t splits = std::min(most_column_splits, s.tokens);
+    const std::int64_t splits = std::clamp(s.tokens / 8, 1, most_column_splits);
     return sizeof(float) * static_cast<std::size_t>(batch * splits * 2 * s.features);
 }
 

@@ -14,6 +14,7 @@
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/queue.cuh>
+#include <pulse/plan/cuda_memory.hpp>
 
 namespace pulse::cuda {
 
@@ -47,6 +48,7 @@ struct tensor_core_attention {
         attention_tiling_of(kernel::backward_queries, HeadSize, size, Shared);
 
     static_assert(size * tile::stride == attention_row_bytes(HeadSize, size));
+    static_assert(of_keys.rows() * HeadSize <= cuda_attention_numbers);
 
     static void forward(const queue& on, int batch, const attention_operands<scalar>& a) {
         constexpr attention_tiling t = of_forward;
@@ -93,6 +95,8 @@ struct fma_attention {
     static constexpr fma_tiling of_backward = fma_tiling_of(kernel::backward_keys, HeadSize, Shared);
     using forward_tile = fma_tile<HeadSize, of_forward.rows_each, of_forward.columns_each>;
     using backward_tile = fma_tile<HeadSize, of_backward.rows_each, of_backward.columns_each>;
+
+    static_assert(backward_tile::rows * HeadSize <= cuda_attention_numbers);
 
     static void forward(const queue& on, int batch, const attention_operands<T>& a) {
         constexpr std::size_t bytes = fma_shared_bytes(kernel::forward, HeadSize, of_forward);

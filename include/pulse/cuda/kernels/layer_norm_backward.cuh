@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
 
 /// Rows of partial sums that layer_norm_backward leaves at most, on any device.
 [[nodiscard]] constexpr std::int64_t layer_norm_most_partials(std::int64_t rows) noexcept {
-    return std::min<std::int64_t>(512, std::max<std::int64_t>(1, rows));
+    return std::min<std::int64_t>(512, std::max<std::int64_t>(1, (rows + 7) / 8));
 }
 
 /// Bytes of scratch of layer_norm_backward, on any device.

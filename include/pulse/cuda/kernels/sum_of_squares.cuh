@@ -9,7 +9,7 @@
 #include <pulse/cuda/kernels/double_sum.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
-#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/cuda_memory.hpp>
 
 namespace pulse::cuda {
 
@@ -20,7 +20,7 @@ struct value_chunk {
 };
 
 /// Values that one block of threads sums.
-inline constexpr std::int64_t chunk_values = 32768;
+inline constexpr std::int64_t chunk_values = cuda_tables.chunk_elements;
 
 /// Appends a layer's chunks: as many as depend on its size alone.
 inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, std::int64_t size) {
@@ -31,15 +31,11 @@ inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, 
 }
 
 /// Blocks over which the sum of the squares of a tensor's update is spread, at most.
-inline constexpr int update_parts = 256;
+inline constexpr int update_parts = cuda_tables.factored / static_cast<int>(sizeof(double));
 
-/// What sums of squares of every layer keep on the device: its chunks with the sum of each, where a layer's begin, and
-/// the layer's sum; of Adafactor's update, one tensor after the other, the sums of its parts.
-inline constexpr update_tables squares_tables{.fixed = sizeof(std::int32_t),
-                                              .layer = sizeof(std::int32_t) + sizeof(double),
-                                              .chunk = sizeof(value_chunk) + sizeof(double),
-                                              .chunk_elements = chunk_values,
-                                              .factored = update_parts * sizeof(double)};
+static_assert(cuda_tables.fixed == sizeof(std::int32_t) && cuda_tables.layer == sizeof(std::int32_t) + sizeof(double) &&
+                  cuda_tables.chunk == sizeof(value_chunk) + sizeof(double),
+              "pulse: a plan counts the tables that sums of squares read");
 
 inline constexpr int sum_of_squares_threads = 256;
 

@@ -11,12 +11,14 @@
 
 #include <plan/random_plan.hpp>
 #include <pulse/core/error.hpp>
+#include <pulse/plan/backend_scratch.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/footprint.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/peak_bytes.hpp>
+#include <pulse/plan/planned.hpp>
 
 using pulse::buffer_place;
 using pulse_test::planned_model;
@@ -243,6 +245,11 @@ TEST_CASE("a backend's scratch is in the peak of every device, that of frozen ne
                         .partial_bytes = 10'000'000,
                         .frozen_bytes = 100'000'000};
         const auto with = pulse::peak_bytes(c.planned, c.costs, kept);
+        // Of two extents there is as much as the greater needs.
+        pulse::planned both{.plan = c.planned, .costs = c.costs, .kept = kept};
+        both.others.push_back({{{}, 0.5, c.planned}, c.costs});
+        both.costs.input_bytes += 1'000'000;
+        CHECK(pulse::peak_bytes(both) == pulse::peak_bytes(c.planned, both.costs, kept));
         const int last = c.planned.cut.stages.back().device;
         for (std::size_t d = 0; d != with.size(); ++d) {
             std::int64_t most = 0;

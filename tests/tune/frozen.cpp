@@ -222,6 +222,7 @@ TEST_CASE("a component that one device has room for lives there, and its weights
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
     candidate_options options{};
     options.kept = adamw_memory(4);
+    options.kept.scratch.frozen_bytes = 50'000;
     const cluster four = *request(frozen_mode::none).cluster;
     const partition cut = cut_candidate(costs, c, options.kept, 0);
     prepared_candidate ready = prepare_candidate(costs, four, cut, c, options, 0);
@@ -244,7 +245,8 @@ TEST_CASE("a component that one device has room for lives there, and its weights
             }
             // Results of two steps lie where the first stage reads them.
             const std::int64_t results = cut.stages.front().device == d ? 2 * 8 * (800 + 900) : 0;
-            CHECK(where.kept_bytes[at] == weights + results);
+            const std::int64_t scratch = weights > 0 ? options.kept.scratch.of_frozen_networks() : 0;
+            CHECK(where.kept_bytes[at] == weights + results + scratch);
         }
     }
 }

@@ -135,7 +135,8 @@ TEST_CASE("memory over time peaks where check and the layout say, and is given b
         for (auto& l : c.costs.layers) { l.parameter_bytes = make.between(0, 50) * 8; }
         const pulse::step_model model{c.planned, c.costs};
         const programs all = pulse::lower(c.planned, model);
-        const auto options = contended(make, c.planned.pipeline_degree);
+        auto options = contended(make, c.planned.pipeline_degree);
+        options.kept.scratch = {.library_bytes = 1000, .copies_of_weights = 1};
         const pulse::simulation made = pulse::simulate(c.planned, model, all, options);
         const auto checked = pulse::check(c.planned, model, all).live_peak_bytes;
         std::int64_t sent = 0;
@@ -145,8 +146,9 @@ TEST_CASE("memory over time peaks where check and the layout say, and is given b
             const pulse::memory_layout layout = pulse::lay_out(model, all[r]);
             CHECK(m.live_peak_bytes() == checked[r]);
             CHECK(m.live_peak_bytes() == layout.live_peak_bytes);
-            CHECK(m.workspace_bytes == layout.workspace_bytes);
-            CHECK(m.peak_bytes() == m.weight_bytes * 5 + m.replica_bytes + layout.workspace_bytes + checked[r]);
+            const std::int64_t scratch = pulse::scratch_bytes_on(model, all[r].device, options.kept);
+            CHECK(m.workspace_bytes == layout.workspace_bytes + scratch);
+            CHECK(m.peak_bytes() == m.weight_bytes * 5 + m.replica_bytes + m.workspace_bytes + checked[r]);
             CHECK((m.replica_bytes > 0) == (c.planned.data_degree > 1));
             double before = 0;
             for (const auto& s : m.samples) {

@@ -62,6 +62,15 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
             } catch (const infeasible_error&) { continue; }
             const auto least =
                 least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, kept, c.data_degree);
+            parameter_memory with_scratch = kept;
+            with_scratch.scratch.library_bytes = 1000;
+            const auto more =
+                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, with_scratch, c.data_degree);
+            for (std::size_t d = 0; d != least.size(); ++d) {
+                least_memory wanted = least[d];
+                wanted.workspace_bytes += 1000 + scratch_rounding_bytes;
+                REQUIRE(more[d] == wanted);
+            }
             const auto prepared = [&](std::int64_t limit) {
                 return prepare_candidate(costs, s.machine, cut, c, s.options, limit);
             };

@@ -89,15 +89,15 @@ library_call library_convolution(const pulse::conv2d_shape& s, int batch, layer_
         cuda::engine_options options;
         options.candidates = candidates;
         engines.push_back(cudnn::choose_engine(made->dnn, stream, cudnn::make_graph(graph, made->dnn.get()), {},
-                                               options, cuda::device_key(), sizes)
+                                               options, cuda::device_key(), sizes, {})
                               .made);
         if (!engines.back()) { throw pulse::error("cuDNN has no engine for a convolution of the bench"); }
         workspace = std::max(workspace, engines.back().workspace_bytes());
     }
     made->workspace = cuda::device_memory<std::byte>{static_cast<std::size_t>(workspace)};
-    const std::size_t best = cuda::fastest(
+    const cuda::fastest_candidate best = cuda::fastest(
         stream, engines.size(), [&](std::size_t i) { made->run(engines[i], tensors, made->workspace.data()); });
-    made->engine = std::move(engines.at(best));
+    made->engine = std::move(engines.at(best.index));
     return [made](const tensors_of& t) { made->run(made->engine, t, made->workspace.data()); };
 }
 
@@ -129,9 +129,9 @@ library_call library_product(const pulse::linear_shape& s, std::int64_t rows, la
     std::int64_t workspace = 0;
     for (const cublas::algorithm& one : all) { workspace = std::max(workspace, one.workspace_bytes); }
     made->workspace = cuda::device_memory<std::byte>{static_cast<std::size_t>(workspace)};
-    const std::size_t best = cuda::fastest(
+    const cuda::fastest_candidate best = cuda::fastest(
         stream, all.size(), [&](std::size_t i) { made->run(all[i], tensors, made->workspace.data(), stream); });
-    made->how = all.at(best);
+    made->how = all.at(best.index);
     return [made, stream](const tensors_of& t) { made->run(made->how, t, made->workspace.data(), stream); };
 }
 

@@ -56,6 +56,7 @@ public:
         options_{options}, engine_options_{engines} {
         engine_options_.require_valid();
         engine_options_.candidates = 0;
+        engine_options_.choices = nullptr;
     }
 
     /// What computes a pass over aligned operands. Throws input_error on shapes that have no engine
@@ -180,7 +181,7 @@ private:
         std::string refused_graph;
         try {
             chosen = cudnn::choose_engine(*dnn_, stream, cudnn::make_graph(graph, dnn_->get()), {}, engine_options_,
-                                          device_, {});
+                                          device_, {}, {});
         } catch (const cudnn::cudnn_error& e) { refused_graph = e.what(); }
         if (chosen.made) { return {std::move(chosen.made), {}}; }
         std::string fault =

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -75,7 +76,7 @@ public:
         if (how == into::add) { out.bring(out_at, on.stream); }
         const std::array<cudnn::ready_engine::binding, 5> bindings{
             {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}, {id::bias, bias_at}, {id::target, out_at}}};
-        p.engine.run(dnn_.get(), std::span{bindings}.first(bound(p.form)), workspace);
+        start(p, std::span{bindings}.first(bound(p.form)), workspace);
         if (bias != nullptr && !adds_bias(p.form)) {
             // Of as many samples at once as a kernel's indices reach.
             const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
@@ -109,7 +110,7 @@ public:
         if (how == into::add) { in.bring(in_at, on.stream); }
         const std::array<cudnn::ready_engine::binding, 3> bindings{
             {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}}};
-        p.engine.run(dnn_.get(), bindings, workspace);
+        start(p, bindings, workspace);
         in.take_back(in_at, dx, on.stream);
     }
 
@@ -140,7 +141,7 @@ public:
         if (adds && !dweight.adds()) {
             fill_bytes_async(dweight.to, 0, static_cast<std::size_t>(to.elements()), on.stream);
         }
-        p.engine.run(dnn_.get(), bindings, workspace);
+        start(p, bindings, workspace);
         if (!adds) { add_gradient(on, to.rows, to.row, gradient, dweight + block.first, to.step); }
     }
 
@@ -151,6 +152,7 @@ private:
     struct prepared {
         cudnn::ready_engine engine{};
         cudnn::convolution_form form{};
+        engine_choice* counted{};
     };
     /// Images that are used where they lie, or in scratch where they are not aligned or get zeros around them.
     struct moved_image {
@@ -249,6 +251,10 @@ private:
     }
     using key = decltype(key_of({}));
 
+    void start(const prepared& p, std::span<const cudnn::ready_engine::binding> bindings, void* workspace) {
+        options_.count(p.counted);
+        p.engine.run(dnn_.get(), bindings, workspace);
+    }
     /// Chooses where the request is met for the first time. Throws pulse::error where cuDNN has no engine for it.
     const prepared& find(cudaStream_t stream, const cudnn::convolution_request& r) {
         const key wanted = key_of(r);
@@ -257,18 +263,25 @@ private:
         cudnn::choice chosen;
         for (const cudnn::convolution_form form : cudnn::forms_for(r)) {
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
-            cudnn::choice next = cudnn::choose_engine(dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_,
-                                                      device_, trial_tensors(g));
-            if (next.made) { return plans_.emplace(wanted, prepared{std::move(next.made), form}).first->second; }
+            cudnn::choice next = cudnn::choose_engine(
+                dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_, device_, trial_tensors(g),
+                text_of(r) + (r.adds ? ", added" : "") + (r.has_bias ? ", with bias" : ""));
+            if (next.made) {
+                return plans_.emplace(wanted, prepared{std::move(next.made), form, next.counted}).first->second;
+            }
             if (chosen.refusal.empty()) { chosen = std::move(next); }
         }
         throw pulse::error("cuDNN has no engine for " + text_of(r) + ": " + cudnn::why_none(dnn_, chosen));
     }
     [[nodiscard]] static std::string text_of(const cudnn::convolution_request& r) {
         const conv2d_shape& s = r.shape;
-        return "a convolution from " + std::to_string(s.in_channels) + " to " + std::to_string(s.out_channels) +
-               " channels of " + std::to_string(s.in_height) + "x" + std::to_string(s.in_width) + ", window " +
-               std::to_string(s.kernel) + ", stride " + std::to_string(s.stride) + ", batch " + std::to_string(r.batch);
+        using pass = cudnn::convolution_pass;
+        const char* const of = r.pass == pass::forward          ? "a convolution from "
+                               : r.pass == pass::backward_input ? "the input gradient of a convolution from "
+                                                                : "the weight gradient of a convolution from ";
+        return of + std::to_string(s.in_channels) + " to " + std::to_string(s.out_channels) + " channels of " +
+               std::to_string(s.in_height) + "x" + std::to_string(s.in_width) + ", window " + std::to_string(s.kernel) +
+               ", stride " + std::to_string(s.stride) + ", batch " + std::to_string(r.batch);
     }
     [[nodiscard]] static std::vector<cudnn::trial_tensor> trial_tensors(const cudnn::convolution_graph& g) {
         using id = cudnn::convolution_graph::id;

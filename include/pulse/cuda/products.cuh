@@ -60,8 +60,8 @@ public:
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
         T* const moved = pieces.take<T>(moves ? s.out_features : 0);
         if (moves) { copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream); }
-        chosen.prepared->run(lt_, *chosen.how, weight, x, y, moves ? moved : bias,
-                             pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream);
+        start(chosen, weight, x, y, moves ? moved : bias, pieces.take<std::byte>(chosen.how->workspace_bytes),
+              on.stream);
     }
 
     /// dx = dy weight, or dx += it.
@@ -92,8 +92,8 @@ public:
             scratch_pieces pieces{scratch.reserve(sizes.bytes())};
             float* const piece = pieces.take<float>(in_place ? 0 : s.out_features);
             float* const sums = in_place ? dbias.to : piece;
-            chosen.prepared->run(lt_, *chosen.how, x, dy, dweight.to, sums,
-                                 pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream, dweight.adds());
+            start(chosen, x, dy, dweight.to, sums, pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream,
+                  dweight.adds());
             if (in_place) { return; }
             return dbias.adds() ? add(on, s.out_features, sums, dbias.to) : copy(on, s.out_features, sums, dbias.to);
         }
@@ -167,6 +167,7 @@ private:
     struct entry {
         std::unique_ptr<cublas::prepared_product> prepared{};
         std::optional<cublas::algorithm> how{}; ///< nothing where cuBLASLt has none
+        engine_choice* counted{};
     };
     struct before {
         bool operator()(const cublas::product& a, const cublas::product& b) const { return key(a) < key(b); }
@@ -227,7 +228,12 @@ private:
              const void* beside, into how = into::add) {
         const entry& chosen = find(on.stream, p);
         std::byte* const workspace = scratch.reserve(static_cast<std::size_t>(chosen.how->workspace_bytes));
-        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, on.stream, how == into::add);
+        start(chosen, a, b, d, beside, workspace, on.stream, how == into::add);
+    }
+    void start(const entry& chosen, const void* a, const void* b, void* d, const void* beside, void* workspace,
+               cudaStream_t stream, bool adds = true) const {
+        options_.count(chosen.counted);
+        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, stream, adds);
     }
 
     /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but
@@ -235,17 +241,23 @@ private:
     const entry& find(cudaStream_t stream, const cublas::product& p) {
         if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
         require_not_captured(stream, "an algorithm has to be chosen");
-        entry made{std::make_unique<cublas::prepared_product>(p), std::nullopt};
-        const std::string key = "cuBLASLt " + std::to_string(cublasLtGetVersion()) + ", " + device_ + ", workspace " +
-                                std::to_string(options_.workspace_limit) + ", " + (options_.times() ? "timed, " : "") +
-                                p.text();
-        if (const auto kept = options_.store.find(key)) { made.how = made.prepared->restore(lt_, *kept); }
+        entry made{std::make_unique<cublas::prepared_product>(p), std::nullopt, nullptr};
+        const std::string made_for = "cuBLASLt " + std::to_string(cublasLtGetVersion()) + ", " + device_ +
+                                     ", workspace " + std::to_string(options_.workspace_limit);
+        if (const auto kept = options_.find(made_for, p.text())) {
+            made.how = made.prepared->restore(lt_, kept->text);
+            made.counted = kept->counted;
+        }
         if (!made.how) {
+            const engine_trial trial{options_};
             const std::vector<cublas::algorithm> all =
-                made.prepared->proposals(lt_, options_.workspace_limit, std::max(1, options_.candidates));
+                made.prepared->proposals(lt_, options_.workspace_limit, options_.next_candidates());
             if (!all.empty()) {
-                made.how = all[options_.times() ? fastest_of(stream, *made.prepared, all) : 0];
-                options_.store.keep(key, made.how->text());
+                engine_choice chosen;
+                chosen.name = p.name();
+                made.how = all[all.size() > 1 ? time(stream, *made.prepared, all, trial, chosen) : 0];
+                chosen.engine = made.how->text();
+                made.counted = options_.keep(made_for, p.text(), std::move(chosen));
             } else if (p.beside == cublas::extra::none && p.batch == 1) {
                 throw pulse::error("cuBLASLt has no algorithm for " + p.text());
             }
@@ -253,9 +265,10 @@ private:
         return entries_.emplace(p, std::move(made)).first->second;
     }
 
-    /// Times the algorithms on memory of their own.
-    [[nodiscard]] std::size_t fastest_of(cudaStream_t stream, const cublas::prepared_product& prepared,
-                                         const std::vector<cublas::algorithm>& all) const {
+    /// The fastest of some algorithms, timed on memory of their own.
+    [[nodiscard]] std::size_t time(cudaStream_t stream, const cublas::prepared_product& prepared,
+                                   const std::vector<cublas::algorithm>& all, const engine_trial& trial,
+                                   engine_choice& found) const {
         const cublas::product& p = prepared.what();
         std::int64_t workspace = 0;
         for (const cublas::algorithm& one : all) { workspace = std::max(workspace, one.workspace_bytes); }
@@ -271,11 +284,15 @@ private:
         const auto d = zeros(size(p.type_d) * (more * p.batch_d + p.stride_d * p.columns));
         const auto beside = zeros(4 * std::max(p.rows, p.columns));
         const auto room = zeros(workspace);
-        const std::size_t best = fastest(stream, all.size(), [&](std::size_t i) {
-            prepared.run(lt_, all[i], a.data(), b.data(), d.data(), beside.data(), room.data(), stream);
-        });
+        const fastest_candidate best = fastest(
+            stream, all.size(),
+            [&](std::size_t i) {
+                prepared.run(lt_, all[i], a.data(), b.data(), d.data(), beside.data(), room.data(), stream);
+            },
+            [&] { return trial.is_over(); });
         check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-        return best == all.size() ? 0 : best;
+        found.note_times(best.seconds, best.first_seconds, trial.seconds());
+        return best.index == all.size() ? 0 : best.index;
     }
 
     engine_options options_;

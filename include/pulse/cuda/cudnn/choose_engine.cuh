@@ -30,6 +30,7 @@ struct trial_tensor {
 struct choice {
     cudnn::ready_engine made{};
     std::string refusal{}; ///< what was said of the first engine that was passed over; empty where none was
+    engine_choice* counted{};
 };
 
 /// Why a choice has no engine, in words of which cuDNN is the subject.
@@ -41,29 +42,32 @@ struct choice {
 
 /// The engine for a graph on a handle's device, or none where cuDNN has none for it: the one that was kept, else the
 /// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first
-/// few, engines that need no compiler before others. Engines that cannot be made ready are passed over.
+/// few: the heuristics' first, then engines that need no compiler before others. Engines that cannot be made ready are
+/// passed over. `name` is for a report.
 [[nodiscard]] inline choice choose_engine(const library& dnn, cudaStream_t stream, const descriptor& graph,
                                           const engine_rules& rules, const engine_options& options,
-                                          const std::string& device, const std::vector<trial_tensor>& tensors) {
+                                          const std::string& device, const std::vector<trial_tensor>& tensors,
+                                          const std::string& name) {
     const target here{dnn.get(), {}};
-    const std::string key = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
-                            std::to_string(options.workspace_limit) + ", " + (options.times() ? "timed, " : "") +
-                            (rules.tensor_float ? "TF32, " : "plain sums, ") + graph.text();
-    if (const auto kept = options.store.find(key)) {
+    const std::string made_for = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
+                                 std::to_string(options.workspace_limit);
+    const std::string what = (rules.tensor_float ? "TF32, " : "plain sums, ") + graph.text();
+    if (const auto kept = options.find(made_for, what)) {
         try {
-            return {ready_engine{here, *kept}, {}};
+            return {ready_engine{here, kept->text}, {}, kept->counted};
         } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: a kept engine is not taken: %s\n", e.what()); }
     }
+    const engine_trial trial{options};
+    const auto wanted = static_cast<std::size_t>(options.next_candidates());
     std::vector<engine_config> engines = engines_for(graph, here, rules);
-    if (options.times()) {
-        std::stable_partition(engines.begin(), engines.end(),
+    if (wanted > 1 && !engines.empty()) {
+        std::stable_partition(engines.begin() + 1, engines.end(),
                               [](const engine_config& e) { return !e.run_time_compiled; });
     }
-    const std::size_t wanted = options.times() ? static_cast<std::size_t>(options.candidates) : 1;
     std::vector<ready_engine> ready;
     std::string refusal;
     for (const engine_config& engine : engines) {
-        if (ready.size() == wanted) { break; }
+        if (ready.size() == wanted || (!ready.empty() && trial.is_over())) { break; }
         std::string why;
         try {
             ready_engine made{here, engine};
@@ -79,7 +83,9 @@ struct choice {
         }
         if (refusal.empty()) { refusal = std::move(why); }
     }
-    if (ready.empty()) { return {{}, std::move(refusal)}; }
+    if (ready.empty()) { return {{}, std::move(refusal), nullptr}; }
+    engine_choice chosen;
+    chosen.name = name;
     std::size_t best = 0;
     if (ready.size() > 1) {
         std::int64_t workspace = 0;
@@ -92,12 +98,15 @@ struct choice {
             fill_bytes_async(memory.back().data(), 0, memory.back().size(), stream);
             bindings.push_back({t.id, memory.back().data()});
         }
-        best = fastest(stream, ready.size(), [&](std::size_t i) { ready[i].run(dnn.get(), bindings, room.data()); });
+        const fastest_candidate found = fastest(
+            stream, ready.size(), [&](std::size_t i) { ready[i].run(dnn.get(), bindings, room.data()); },
+            [&] { return trial.is_over(); });
         cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-        if (best == ready.size()) { best = 0; }
+        best = found.index == ready.size() ? 0 : found.index;
+        chosen.note_times(found.seconds, found.first_seconds, trial.seconds());
     }
-    options.store.keep(key, ready[best].json());
-    return {std::move(ready[best]), {}};
+    chosen.engine = ready[best].json();
+    return {std::move(ready[best]), {}, options.keep(made_for, what, std::move(chosen))};
 }
 
 } // namespace pulse::cuda::cudnn

@@ -18,6 +18,8 @@ namespace emulated_cuda::cublas_lt {
 namespace {
 
 std::array<std::int64_t, 2> executions{};
+std::array<double, 2> costs{};
+std::array<bool, 2> refused{};
 std::int64_t calls = 0;
 bool bias_gradients = true;
 bool batches = true;
@@ -162,6 +164,8 @@ std::int64_t executed(int algorithm) { return executions.at(static_cast<std::siz
 std::int64_t heuristic_calls() { return calls; }
 void set_bias_gradients_supported(bool supported) { bias_gradients = supported; }
 void set_batches_supported(bool supported) { batches = supported; }
+void set_cost(int algorithm, double seconds) { costs.at(static_cast<std::size_t>(algorithm)) = seconds; }
+void set_refused(int algorithm, bool whether) { refused.at(static_cast<std::size_t>(algorithm)) = whether; }
 void set_bias_alignment(int bytes) { bias_alignment = static_cast<std::uint32_t>(bytes); }
 
 } // namespace emulated_cuda::cublas_lt
@@ -321,6 +325,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     if (algorithm == nullptr || algorithm->data[0] != algorithm_mark || algorithm->data[1] > 1) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    if (refused.at(algorithm->data[1])) { return CUBLAS_STATUS_NOT_SUPPORTED; }
     const description op = of(d);
     const cublasStatus_t status = judge(op, of(la), of(lb), of(lc), of(ld));
     if (status != CUBLAS_STATUS_SUCCESS) { return status; }
@@ -349,6 +354,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
                      const_cast<void*>(place(md, to, i)), md);
         }
         ++executions[works ? 1 : 0];
+        emulated_cuda::take_time(costs[works ? 1 : 0]);
     };
     const std::int64_t depth = op.transpose_a == CUBLAS_OP_T ? of(la).rows : of(la).columns;
     const emulated_cuda::work what{.call = "product",

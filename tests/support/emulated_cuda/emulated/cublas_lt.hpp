@@ -25,4 +25,10 @@ void set_batches_supported(bool supported);
 /// The alignment of d in bytes from which on the heuristic knows the BIAS epilogue; any, unless told otherwise.
 void set_bias_alignment(int bytes);
 
+/// What a product takes by an algorithm besides its computing, in seconds of the device; 0 unless told otherwise.
+void set_cost(int algorithm, double seconds);
+
+/// Whether an algorithm that the heuristic proposes is refused when it is to run; none is unless told otherwise.
+void set_refused(int algorithm, bool refused);
+
 } // namespace emulated_cuda::cublas_lt

@@ -28,6 +28,8 @@ namespace emulated_cuda::cudnn {
 namespace {
 
 std::array<std::int64_t, 4> executions{};
+std::array<double, 4> costs{};
+std::array<bool, 4> refused{};
 std::int64_t plans_made = 0;
 std::int64_t plans_restored = 0;
 bool takes_fused = true;
@@ -218,6 +220,8 @@ cudnnStatus_t guarded(F f) {
 
 } // namespace
 
+void set_cost(int engine, double seconds) { costs.at(static_cast<std::size_t>(engine)) = seconds; }
+void set_refused(int engine, bool whether) { refused.at(static_cast<std::size_t>(engine)) = whether; }
 std::int64_t executed(int engine) { return executions.at(static_cast<std::size_t>(engine)); }
 std::int64_t planned() { return plans_made; }
 std::int64_t restored() { return plans_restored; }
@@ -338,6 +342,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         const part config = p.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
         const part graph = graph_of(*config);
         const std::int64_t engine = engine_of(*config);
+        if (refused.at(static_cast<std::size_t>(engine))) { refuse(CUDNN_STATUS_NOT_SUPPORTED, "an engine"); }
         memory where;
         for (std::size_t i = 0; i != ids.size(); ++i) { where.bound[ids[i]] = pointers[i]; }
         std::map<std::int64_t, std::int64_t> bytes_of; // by tensor
@@ -372,6 +377,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
             for (std::int64_t i = 0; i < bytes / 4; ++i) { floats[i] = std::numeric_limits<float>::quiet_NaN(); }
             run(*graph, where, engine == 0 || engine == 3);
             ++executions[static_cast<std::size_t>(engine)];
+            emulated_cuda::take_time(costs[static_cast<std::size_t>(engine)]);
         };
         const cudaError_t status = emulated_cuda::enqueue_kernel(dim3{1}, dim3{1}, 0, handle->stream, body, what);
         if (status != cudaSuccess) { refuse(CUDNN_STATUS_EXECUTION_FAILED, "the launch"); }

@@ -30,6 +30,11 @@ namespace emulated_cuda::cudnn {
 [[nodiscard]] std::int64_t planned();
 [[nodiscard]] std::int64_t restored();
 
+/// What a graph takes by an engine besides its computing, in seconds of the device; 0 unless told otherwise.
+void set_cost(int engine, double seconds);
+/// Whether an engine whose plan is made ready is refused when it is to run; none is unless told otherwise.
+void set_refused(int engine, bool refused);
+
 /// Whether engines take fused graphs. They do unless told otherwise.
 void set_fused(bool taken);
 

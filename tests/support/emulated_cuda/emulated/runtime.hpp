@@ -68,6 +68,11 @@ public:
 /// Kernels that have run in this process.
 [[nodiscard]] std::int64_t executed_kernels();
 
+/// From now on events tell of no time but what a kernel's work says that it takes (take_time); or again of the host's.
+void count_time_only(bool only);
+/// Called by work: what it does takes so long, besides what the host takes for it.
+void take_time(double seconds);
+
 /// How often the host waited for a stream or an event that was not done.
 [[nodiscard]] std::int64_t host_waits();
 

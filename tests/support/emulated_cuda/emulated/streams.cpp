@@ -1,4 +1,6 @@
+#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 
@@ -7,6 +9,14 @@
 
 namespace emulated_cuda {
 namespace {
+
+std::atomic<bool> counts_only{};
+std::atomic<std::int64_t> taken_ns{};
+
+[[nodiscard]] std::chrono::steady_clock::time_point device_time() {
+    const auto host = counts_only ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
+    return host + std::chrono::nanoseconds{taken_ns.load()};
+}
 
 cudaEvent_t make_event(unsigned flags) {
     auto event = std::make_unique<CUevent_st>();
@@ -23,6 +33,10 @@ void run_next(CUstream_st& stream) {
 }
 
 } // namespace
+
+void count_time_only(bool only) { counts_only = only; }
+void take_time(double seconds) { taken_ns += std::llround(1e9 * seconds); }
+
 } // namespace emulated_cuda
 
 using namespace emulated_cuda;
@@ -123,7 +137,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t on) {
             recorded.where = {on, stream.serial, 0, stream.capturing, stream.last};
             return;
         }
-        enqueue(stream, [when = recorded.when] { *when = {std::chrono::steady_clock::now(), true}; });
+        enqueue(stream, [when = recorded.when] { *when = {device_time(), true}; });
         recorded.where = {on == cudaStreamLegacy ? nullptr : on, stream.serial, stream.issued, nullptr, {}};
     });
 }

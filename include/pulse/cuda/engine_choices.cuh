@@ -1,0 +1,136 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pulse::cuda {
+
+/// An engine of cuDNN or an algorithm of cuBLASLt that was chosen for one graph or product, and by what times.
+struct engine_choice {
+    std::string name{};   ///< of what is computed, for a report
+    std::string engine{}; ///< as the library writes it
+    double seconds{};     ///< that timing took; 0: the heuristics' first was taken untimed
+    double first_us{};    ///< of a run of the heuristics' first
+    double us{};          ///< of a run of the engine
+    double uses{};        ///< of a step
+
+    void note_times(double run_s, double first_run_s, double all_s) noexcept {
+        us = 1e6 * run_s;
+        first_us = 1e6 * first_run_s;
+        seconds = all_s;
+    }
+    /// Of a step, against the heuristics' first.
+    [[nodiscard]] double saved_us() const noexcept { return uses * (first_us - us); }
+};
+
+/// Choices by graph or product, for each library version and kind of device.
+using engine_choice_groups = std::map<std::string, std::map<std::string, engine_choice>>;
+
+/// Choices of engines that are shared: what one backend has timed, within a budget, others take, so that equal shapes
+/// get equal engines and results equal bits, on all ranks of one kind of device and, where they are kept, in all runs.
+///
+/// Timing is apart from training: one rank of each kind of device meets every shape of a step with engine_options that
+/// time (time_engines), then all ranks are given what it chose and time nothing; a shape that is not there has the
+/// heuristics' first engine on every rank. So no rank times while others wait for its messages, and no choice depends
+/// on who was first.
+///
+/// Of a backend that times, one thread uses it at a time; else it does not change, and any may.
+class engine_choices {
+public:
+    /// Seconds of timing in all, beyond which the heuristics' first engines are taken; the choice under way when they
+    /// are over is among what was timed by then. `known` was read from `source`.
+    explicit engine_choices(double budget_s, engine_choice_groups known = {}, std::string source = {}) :
+        budget_s_{budget_s}, all_{std::move(known)}, source_{std::move(source)} {}
+
+    /// Null where nothing was chosen. The first time that a library has choices, but of other versions or devices
+    /// alone, stderr says so.
+    [[nodiscard]] engine_choice* find(const std::string& made_for, const std::string& what) {
+        const auto group = all_.find(made_for);
+        if (group == all_.end()) {
+            say_of_others(made_for);
+            return nullptr;
+        }
+        const auto found = group->second.find(what);
+        return found == group->second.end() ? nullptr : &found->second;
+    }
+    /// Stays where it is.
+    engine_choice& keep(const std::string& made_for, const std::string& what, engine_choice made) {
+        spent_s_ += made.seconds;
+        return all_[made_for][what] = std::move(made);
+    }
+    [[nodiscard]] double left_s() const noexcept { return budget_s_ - spent_s_; }
+
+    /// What each use of an engine adds to the uses of a step from now on; 1 unless told otherwise.
+    void count_each_as(double uses) noexcept { each_ = uses; }
+    void count(engine_choice* used) const noexcept {
+        if (used != nullptr) { used->uses += each_; }
+    }
+
+    [[nodiscard]] const engine_choice_groups& all() const noexcept { return all_; }
+
+    /// What was timed, what it took and saves, and the five engines that save most, a line each; empty where nothing
+    /// was timed.
+    [[nodiscard]] std::string report() const {
+        std::vector<const engine_choice*> timed;
+        std::size_t shapes = 0;
+        double seconds = 0;
+        double saved_us = 0;
+        for (const auto& [made_for, group] : all_) {
+            for (const auto& [what, one] : group) {
+                ++shapes;
+                if (one.seconds <= 0) { continue; }
+                timed.push_back(&one);
+                seconds += one.seconds;
+                saved_us += one.saved_us();
+            }
+        }
+        if (timed.empty()) { return {}; }
+        std::stable_sort(timed.begin(), timed.end(),
+                         [](const engine_choice* a, const engine_choice* b) { return a->saved_us() > b->saved_us(); });
+        char line[160];
+        std::snprintf(line, sizeof line,
+                      "%zu of %zu shapes were timed in %.2f s; their engines save %.3f ms of a step's passes over the "
+                      "heuristics' first\n",
+                      timed.size(), shapes, seconds, 1e-3 * saved_us);
+        std::string text = line;
+        for (std::size_t i = 0; i != std::min<std::size_t>(5, timed.size()) && timed[i]->saved_us() > 0; ++i) {
+            std::snprintf(line, sizeof line, "  %9.3f ms: %.1f us instead of %.1f, %g times a step, ",
+                          1e-3 * timed[i]->saved_us(), timed[i]->us, timed[i]->first_us, timed[i]->uses);
+            text += line + timed[i]->name + "\n";
+        }
+        return text;
+    }
+
+private:
+    void say_of_others(const std::string& made_for) {
+        const std::string library = made_for.substr(0, made_for.find(' ') + 1);
+        const auto other = all_.lower_bound(library);
+        if (other == all_.end() || other->first.rfind(library, 0) != 0) { return; }
+        if (said_.exchange(true)) { return; }
+        std::fprintf(stderr, "pulse: %s has engines of %s, which are not taken: here is %s\n",
+                     source_.empty() ? "what was timed" : source_.c_str(), other->first.c_str(), made_for.c_str());
+    }
+
+    double budget_s_;
+    double spent_s_{};
+    double each_{1};
+    engine_choice_groups all_;
+    std::string source_;
+    std::atomic<bool> said_{};
+};
+
+/// What the engine_options that are made from now on take their engines from, unless told otherwise; null: nothing. Set
+/// it while no thread makes a backend.
+[[nodiscard]] inline std::shared_ptr<engine_choices>& process_engine_choices() {
+    static std::shared_ptr<engine_choices> all;
+    return all;
+}
+
+} // namespace pulse::cuda

@@ -4,6 +4,7 @@
 // passes of whole ResNet blocks and transformers, and whole training steps of both UNets; these are also run in PyTorch
 // (blocks_peer.py) on the same card, where the Python that is found has it, and both sides' results are compared.
 //   bench_blocks [--part operations layers steps] [--batch 1 4 16] [--only TEXT...] [--rounds N] [--quick]
+//                [--time-engines SECONDS]
 //                [--torch eager compile graphs | none] [--torch-device cuda|cpu] [--torch-precision master|autocast]
 //                [--python FILE] [--script FILE] [--markdown] [--json FILE]
 //   bench_blocks --count [--card NAME] [--batch 1 4] [--only TEXT...] [--quick] [--markdown] [--json FILE]
@@ -45,6 +46,7 @@ constexpr double least_speedup = 1.15;
 struct bench_options {
     pulse_bench::block_options blocks{};
     bool steps{};
+    double time_engines_s{};
     bool markdown{};
     pulse_bench::torch_options torch{};
     std::string json_file{};
@@ -150,13 +152,13 @@ std::vector<compared_row> own_steps(const bench_options& options, const block_re
         if (!options.steps || !options.blocks.wants(name)) { continue; }
         for (const int batch : options.blocks.batches) {
             compared_row made{.name = model.name, .batch = batch};
-            made.own = model.measure({batch, options.blocks.rounds});
+            made.own = model.measure({batch, options.blocks.rounds, options.time_engines_s});
             made.shape = text_of("%.1f M", static_cast<double>(made.own.parameters) * 1e-6);
             if (made.own.failure.empty()) {
                 made.ceiling_percent = 100 * made.own.flops / made.own.seconds / report.flops_per_second;
                 made.agreed = made.own.agreed;
-                std::printf("pulse, %s: %.2f ms\n%s", full_name(name, "", batch).c_str(), 1e3 * made.own.seconds,
-                            made.own.attention.c_str());
+                std::printf("pulse, %s: %.2f ms\n%s%s", full_name(name, "", batch).c_str(), 1e3 * made.own.seconds,
+                            made.own.attention.c_str(), made.own.engines.c_str());
             } else {
                 made.wrong = made.own.out_of_memory() ? 0 : 1;
                 std::printf("pulse, %s: %s\n", full_name(name, "", batch).c_str(), made.own.failure.c_str());
@@ -290,6 +292,10 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.blocks.rounds, "timings of which the median counts")
         ->excludes(count)
         ->check(CLI::Range(3, 1000));
+    app.add_option("--time-engines", options.time_engines_s,
+                   "seconds in which engines are timed for each step; 0: the heuristics' first are taken")
+        ->excludes(count)
+        ->check(CLI::Range(0.0, 1e6));
     app.add_flag("--quick", options.blocks.quick, "one small shape of each; the figures mean nothing");
     app.add_option("--torch", modes,
                    "what PyTorch runs: eager, compile (torch.compile), graphs (and CUDA graphs); none")

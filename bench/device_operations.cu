@@ -15,7 +15,8 @@ struct device_operations::kernels : pulse::cuda::backend<pulse::cuda::bf16> {
 };
 
 device_operations::device_operations() : math_{std::make_unique<kernels>()} {}
-device_operations::device_operations(cudaStream_t stream) : math_{std::make_unique<kernels>(stream)} {}
+device_operations::device_operations(cudaStream_t stream, const pulse::cuda::engine_options& options) :
+    math_{std::make_unique<kernels>(stream, options)} {}
 device_operations::~device_operations() = default;
 
 cudaStream_t device_operations::stream() const noexcept { return math_->stream(); }

@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/memory_space.cuh>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
@@ -40,7 +41,7 @@ public:
 
     /// In a stream of its own, or in one that is given and lives as long as this.
     device_operations();
-    explicit device_operations(cudaStream_t stream);
+    explicit device_operations(cudaStream_t stream, const pulse::cuda::engine_options& options = {});
     device_operations(const device_operations&) = delete;
     device_operations& operator=(const device_operations&) = delete;
     ~device_operations();

@@ -102,6 +102,7 @@ struct compared_row {
         made["gradient_norm"] = f.gradient_norm;
     }
     if (!f.attention.empty()) { made["attention"] = f.attention; }
+    if (!f.engines.empty()) { made["engines"] = f.engines; }
     return made;
 }
 

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <pulse/cuda/device.cuh>
+#include <pulse/cuda/engine_choices.hpp>
+#include <pulse/cuda/engine_options.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/memory.cuh>
@@ -139,7 +142,12 @@ template <class Model>
         const auto costs = pulse::analytic_costs(graph.view(), pulse::h200, request.batch, sizeof(scalar));
         const auto plan =
             pulse::plan_candidate(costs, {.kind = pulse::placement::sequential, .split_backward = false}).plan;
-        device_operations math{transport.stream()};
+        pulse::cuda::engine_options engines;
+        if (request.time_engines_s > 0) {
+            engines.candidates = pulse::cuda::timed_candidates;
+            engines.choices = std::make_shared<pulse::cuda::engine_choices>(request.time_engines_s);
+        }
+        device_operations math{transport.stream(), engines};
         pulse::executor<Model, device_operations> rank{math, transport, plan, costs};
         found.parameters = static_cast<std::int64_t>(rank.parameters().values().size());
         device_optimizer optimizer{Model::part_count, rank.parameters(), initial_weights<Model>(rank.parameters()),
@@ -154,6 +162,7 @@ template <class Model>
             rank.step(task);
             if (step == 1) {
                 pulse::cuda::check(cudaStreamSynchronize(transport.stream()), "cudaStreamSynchronize");
+                if (engines.choices != nullptr) { found.engines = engines.choices->report(); }
                 of_conditioning = signature_of(rank.parameters().gradients_of(pulse::conditioning_block));
             }
             const step_end done = optimizer.step(rank.parameters(), transport, step, task.loss());

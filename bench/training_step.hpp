@@ -12,7 +12,8 @@ namespace pulse_bench {
 /// gradient's norm clipped, AdamW on weights in float, and an average of the weights.
 struct step_request {
     int batch{};
-    int rounds{}; ///< steps of which the median counts; three before them make the plans and the graphs
+    int rounds{};            ///< steps of which the median counts; three before them make the plans and the graphs
+    double time_engines_s{}; ///< in which engines are timed; 0: the heuristics' first are taken
 };
 
 /// What was found of a step, here or by a peer.
@@ -28,6 +29,7 @@ struct step_figures {
     std::vector<agreed_number> agreed{};
     double flops{};          ///< of products, the backward pass counted as two forward ones
     std::string attention{}; ///< what computed each attention, a line each; of pulse only
+    std::string engines{};   ///< what timing them has shown, likewise
 
     [[nodiscard]] bool out_of_memory() const { return failure == "out of memory"; }
 };

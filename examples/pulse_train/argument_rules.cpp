@@ -186,6 +186,10 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     }
     a.optimizer.averages = a.average_decay > 0;
     if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
+    if (!on_cuda && a.time_engines_s > 0) { throw pulse::input_error{"--time-engines: it is for --backend cuda"}; }
+    if (a.transport != transport_kind::threads && a.time_engines_s >= a.timeout_s) {
+        throw pulse::input_error{"--time-engines: ranks wait no longer than --timeout for the one that times"};
+    }
     if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: they are for --backend host"}; }
     if (!prompt_file.empty()) {
         a.prompts = read_prompts(prompt_file);

@@ -104,6 +104,7 @@ bool goes_on_in_its_folder(const run_inputs& in) {
 void open_folder(const run_inputs& in) {
     make_folder(in);
     pulse::save_plans(in.planned().plans(), in.file("plan.json"));
+    if (!in.engines.empty()) { pulse::io::write_file(in.file(engines_name), in.engines); }
 }
 
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {
@@ -230,6 +231,7 @@ void print_measured(const run_inputs& in, const run_results& results, const run_
         std::printf("captions        %9lld were longer than the text encoder takes, and cut\n",
                     static_cast<long long>(results.captions_cut));
     }
+    if (!in.engines_report.empty()) { std::printf("engines         %s", in.engines_report.c_str()); }
     for (std::size_t r = 0; r != results.planned_bytes.size(); ++r) {
         std::printf("memory, rank %zu  %9.1f MiB planned, %.1f measured\n", r, mib(results.planned_bytes[r]),
                     mib(results.measured_bytes[r]));
@@ -256,13 +258,14 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         std::printf("no step was left to run: step %lld is done\n", static_cast<long long>(results.last_step));
     }
     std::puts("\nwritten:");
-    for (const char* name :
-         {samples_name, first_samples_name, pictures_name, drawn_name, "loss.svg", metrics_name, tensorboard_name,
-          "timeline.svg", "trace.json", checkpoints_name, best_name, checkpoint_name, "plan.json", "report.json"}) {
+    for (const char* name : {samples_name, first_samples_name, pictures_name, drawn_name, "loss.svg", metrics_name,
+                             tensorboard_name, "timeline.svg", "trace.json", checkpoints_name, best_name,
+                             checkpoint_name, "plan.json", engines_name, "report.json"}) {
         const bool drawn = name == std::string_view{samples_name};
         const bool by_prompt = name == std::string_view{pictures_name};
         if ((drawn && !has_samples) || (by_prompt && (!has_samples || !in.args.draws_pictures()))) { continue; }
         if (name == std::string_view{best_name} && !in.args.keep_best) { continue; }
+        if (name == std::string_view{engines_name} && in.engines.empty()) { continue; }
         const bool of_first = name == std::string_view{first_samples_name};
         if (of_first && (!has_samples || in.args.cascade_with.empty())) { continue; }
         const bool sometimes = name == std::string_view{drawn_name} || name == std::string_view{best_name};

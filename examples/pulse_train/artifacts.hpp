@@ -21,6 +21,7 @@ inline constexpr const char* pictures_name = "pictures";
 inline constexpr const char* drawn_name = "drawn";
 inline constexpr const char* metrics_name = "metrics.jsonl";
 inline constexpr const char* tensorboard_name = "tensorboard";
+inline constexpr const char* engines_name = "engines.json";
 
 /// The steps of a run that had one of its extents.
 struct extent_summary {
@@ -49,7 +50,7 @@ void make_folder(const run_inputs& in);
 /// Whether a run is resumed from a checkpoint of the folder that it writes.
 [[nodiscard]] bool goes_on_in_its_folder(const run_inputs& in);
 
-/// Makes the run's folder with its plan.json, the first thing that a run writes.
+/// Makes the run's folder with its plan.json, the first thing that a run writes, and its engines.json if it has one.
 void open_folder(const run_inputs& in);
 
 /// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the folder of the run.

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,10 +20,15 @@
 #include <pulse/cuda/device_images.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/engine_choices.hpp>
+#include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/json.hpp>
 #include <pulse/cuda/latent_task.cuh>
 #include <pulse/cuda/layer_timer.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/cuda/time_engines.cuh>
+#include <pulse/io/atomic_file.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/resize.hpp>
@@ -29,6 +38,7 @@
 #include <pulse/train/diffusion_task.hpp>
 #include <pulse/train/task.hpp>
 
+#include "artifacts.hpp"
 #include "rank_collectives.hpp"
 #include "run_inputs.hpp"
 
@@ -101,6 +111,58 @@ public:
                                     {.warm_up_sweeps = 2, .sweeps = 3});
     }
 
+    /// Gives the backends of this process, and `in`, engines: those that the run's folder keeps, and what the first rank
+    /// of each kind of device times besides on the layers of models, each of the run `of` it. A run that goes on from
+    /// another takes those of that alone, if it has any. Collective.
+    template <class... Models, class... Runs>
+    void time_engines(run_inputs& in, const Runs&... of) const {
+        const bool resumes = !in.resume_from.empty();
+        const std::filesystem::path file = engines_of(in);
+        const bool leads = processes_ == nullptr || processes_->rank() == 0;
+        if (in.args.time_engines_s == 0 && !resumes) { return; }
+        std::vector<std::byte> text;
+        pulse::cuda::engine_choice_groups known;
+        if (leads && std::filesystem::exists(file)) {
+            text = bytes_of(pulse::io::read_file(file));
+            known = engines_in(text, file);
+        }
+        if (processes_ != nullptr) {
+            processes_->broadcast(text);
+            if (!text.empty()) { known = engines_in(text, file); }
+        }
+        const bool kept = !known.empty();
+        if (!kept && in.args.time_engines_s == 0) { return; }
+        if (!(resumes && kept)) {
+            for (auto& [made_for, group] : known) {
+                for (auto& [what, one] : group) { one.uses = 0; }
+            }
+            pulse::cuda::engine_choice_groups timed;
+            run_ranks(in, [&](const pulse::any_transport& among) {
+                auto mine = std::make_shared<pulse::cuda::engine_choices>(in.args.time_engines_s, known, file.string());
+                if (is_first_of_kind(among)) {
+                    (time_engines_of<Models>(pulse::cuda::stream_of(among), mine, of), ...);
+                }
+                pulse::cuda::engine_choice_groups all;
+                for (const auto& bytes : among.gather(bytes_of(pulse::cuda::print_engines(mine->all())))) {
+                    for (auto& [made_for, group] : engines_in(bytes, "engines of a rank")) {
+                        for (auto& [what, one] : group) {
+                            pulse::cuda::engine_choice& to = all[made_for][what];
+                            if (to.uses <= one.uses) { to = one; }
+                        }
+                    }
+                }
+                std::vector<std::byte> merged = bytes_of(pulse::cuda::print_engines(all));
+                among.broadcast(merged);
+                if (processes_ != nullptr || among.rank() == 0) { timed = engines_in(merged, "engines of all ranks"); }
+            });
+            known = std::move(timed);
+        }
+        auto all = std::make_shared<pulse::cuda::engine_choices>(0, std::move(known), file.string());
+        in.engines = pulse::cuda::print_engines(all->all());
+        in.engines_report = all->report();
+        pulse::cuda::process_engine_choices() = std::move(all);
+    }
+
     /// The data and the loss of a rank, on its device.
     class task {
     public:
@@ -130,6 +192,40 @@ public:
     };
 
 private:
+    /// Where a run's engines are kept: beside the checkpoint that it goes on from, or beside the folder of those.
+    [[nodiscard]] static std::filesystem::path engines_of(const run_inputs& in) {
+        if (in.resume_from.empty()) { return in.file(engines_name); }
+        const std::filesystem::path beside = in.resume_from.parent_path();
+        return (std::filesystem::exists(beside / engines_name) ? beside : beside.parent_path()) / engines_name;
+    }
+    [[nodiscard]] static std::vector<std::byte> bytes_of(const std::string& text) {
+        const auto bytes = std::as_bytes(std::span{text.data(), text.size()});
+        return {bytes.begin(), bytes.end()};
+    }
+    [[nodiscard]] static pulse::cuda::engine_choice_groups engines_in(std::span<const std::byte> text,
+                                                                      const std::filesystem::path& source) {
+        return pulse::cuda::parse_engines({reinterpret_cast<const char*>(text.data()), text.size()}, source.string());
+    }
+    /// Whether no rank before has such a device. Collective.
+    [[nodiscard]] static bool is_first_of_kind(const pulse::any_transport& among) {
+        std::vector<double> kinds(static_cast<std::size_t>(among.size()));
+        const auto rank = static_cast<std::ptrdiff_t>(among.rank());
+        kinds[static_cast<std::size_t>(rank)] =
+            static_cast<double>(std::hash<std::string>{}(pulse::cuda::device_key()) >> 12U);
+        among.sum(kinds);
+        return std::find(kinds.begin(), kinds.end(), kinds[static_cast<std::size_t>(rank)]) == kinds.begin() + rank;
+    }
+    template <class Model>
+    static void time_engines_of(cudaStream_t stream, const std::shared_ptr<pulse::cuda::engine_choices>& choices,
+                                const run_inputs& in) {
+        for (std::size_t e = 0; e != in.extents.size(); ++e) {
+            const pulse::plan& planned = in.plan_of(e);
+            pulse::cuda::time_engines<Model, Precision>(stream, choices, planned.microbatch_size, in.extents[e].extent,
+                                                        (in.others.empty() ? 1.0 : in.extents[e].share) *
+                                                            planned.microbatches);
+        }
+    }
+
     std::vector<int> devices_;
     rank_collectives* processes_;
 };

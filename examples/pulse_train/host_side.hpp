@@ -28,7 +28,8 @@ namespace pulse_train {
 /// - `wait(math)`: until what a rank computes is done;
 /// - `to_scalar` and `to_float`: of one value of the backend;
 /// - `memory_of_rank()`: the memory of the rank's device, and the device's name, and
-///   `measured_costs<Model>(math, batch, extent)`: the profile of a model on it.
+///   `measured_costs<Model>(math, batch, extent)`: the profile of a model on it;
+/// - `time_engines<Models...>(in, of...)`, before the run's backends are made (see cuda_side).
 class host_side {
 public:
     using math = pulse::onednn::backend;
@@ -64,6 +65,10 @@ public:
         return pulse::measure_costs(graph.view(), batch, sizeof(scalar), pulse::label{"host"}, bench,
                                     {.warm_up_sweeps = 1, .sweeps = 3});
     }
+
+    /// There is nothing to choose.
+    template <class... Models, class... Runs>
+    static void time_engines(run_inputs&, const Runs&...) noexcept {}
 
     /// The data and the loss of a rank.
     class task : public pulse::train::diffusion_task<> {

@@ -45,6 +45,11 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
     add.choice("--backend", a.backend, backends, "host", "What computes: oneDNN on the host, or CUDA devices");
     add.choice("--precision", a.precision, precisions, "bf16 on cuda, fp32 on the host",
                "Scalars of a CUDA device; sums, weights and optimizer are floats always");
+    add.value(
+        "--time-engines", a.time_engines_s, number(0.0, 1e6, "from 0 to 1000000"),
+        "Seconds in which engines of cuDNN and cuBLASLt are timed before the first step, and the quickest kept in "
+        "engines.json of --out, of which a run there, and one that is resumed, takes them; 0: the first that "
+        "their heuristics propose");
     add.app
         .add_option("--gpus", a.gpus,
                     "Devices by number, over which ranks are dealt, and the processes of a machine in their order; one "

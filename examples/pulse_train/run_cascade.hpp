@@ -268,6 +268,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
         pulse::require_same_run<pulse::cascade<First, Second>, math>(*a.processes, both.planned());
     }
     if (!a.resume.empty()) { require_same_config(both); }
+    side.template time_engines<First, Second>(both, one.in, two.in);
     one.fill_caches();
     two.fill_caches();
     both.validation = one.in.validation;

@@ -70,6 +70,9 @@ struct run_inputs {
     pulse::extent hint{};                      ///< of hints, where the model reads any
     /// What must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
+    /// Engines that the run takes, as engines.json; empty: the heuristics' first. What timing them has shown.
+    std::string engines{};
+    std::string engines_report{};
     const std::atomic<bool>* stop{};
     /// The checkpoint from which the run goes on, when its arguments name one.
     std::filesystem::path resume_from{};

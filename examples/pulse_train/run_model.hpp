@@ -205,6 +205,7 @@ void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     in.config = config_of(in);
     if (a.processes != nullptr) { pulse::require_same_run<Model, typename Side::math>(*a.processes, in.planned()); }
     if (!a.resume.empty()) { require_same_config(in); }
+    side.template time_engines<Model>(in, in);
     run.fill_caches();
     run_and_report(
         in,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -18,7 +19,12 @@
 #include <pulse/cuda/device_images.cuh>
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
+#include <pulse/cuda/engine_choices.hpp>
+#include <pulse/cuda/engine_options.cuh>
+#include <pulse/cuda/engine_store.cuh>
+#include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/cuda/time_engines.cuh>
 #include <pulse/nn/initialise.hpp>
 #include <pulse/nn/unet.hpp>
 #include <pulse/nn/uvit.hpp>
@@ -73,9 +79,9 @@ template <class Model>
 /// Pipelines of 2 and 4 ranks on one device against one rank with one stage, bit for bit; that one is returned. The
 /// first step starts everything as it is, the second captures it, the third replays.
 template <class Model>
-[[nodiscard]] device_run check_pipelines(unsigned seed) {
+[[nodiscard]] device_run check_pipelines(unsigned seed, const cuda::engine_options& engines = {}) {
     std::mt19937 random{seed};
-    const auto make = [](cuda::thread_transport& t) { return math{t.stream()}; };
+    const auto make = [&](cuda::thread_transport& t) { return math{t.stream(), engines}; };
     const device_run alone = run_on_device<Model>(draw_plan<Model>(1, random), seed, {.steps = 3}, make);
     for (const bool equal : alone.steps_equal) { CHECK(equal); }
     CHECK(alone.planned_bytes == alone.measured_bytes);
@@ -115,6 +121,41 @@ template <class Model>
 TEST_CASE("a UNet in a folded pipeline on one device, in bfloat16") {
     // Roundings of independent signs: about the square root of the depth (50 operations) times the type's epsilon.
     CHECK(distance_from_double<small_unet>(check_pipelines<small_unet>(2), 2) < 50 * 0x1p-9);
+}
+
+TEST_CASE(
+    "engines that are timed ahead are those of a step, which has the bits of one rank on any pipeline with them") {
+    const cuda::stream stream;
+    const auto timed = std::make_shared<cuda::engine_choices>(1e6);
+    cuda::time_engines<small_unet, cuda::bf16>(stream.get(), timed, batch, {}, 2.0);
+    const auto count = [](const cuda::engine_choices& of) {
+        std::size_t shapes = 0;
+        for (const auto& [made_for, group] : of.all()) { shapes += group.size(); }
+        return shapes;
+    };
+    CHECK(timed->all().size() == 2); // cuDNN's and cuBLASLt's
+    CHECK(count(*timed) > 20);
+    cuda::engine_options engines;
+    engines.store = cuda::engine_store{};
+    engines.choices = timed;
+    static_cast<void>(check_pipelines<small_unet>(2, engines));
+
+    // a step adds none, and uses each as often as was counted
+    engines.choices = std::make_shared<cuda::engine_choices>(0, timed->all());
+    engines.candidates = cuda::timed_candidates;
+    std::mt19937 random{2};
+    const plan alone = draw_plan<small_unet>(1, random);
+    static_cast<void>(run_on_device<small_unet>(alone, 2, {.steps = 1}, [&](cuda::thread_transport& t) {
+        return math{t.stream(), engines};
+    }));
+    CHECK(count(*engines.choices) == count(*timed));
+    for (const auto& [made_for, group] : timed->all()) {
+        for (const auto& [what, one] : group) {
+            CAPTURE(one.name);
+            CHECK(engines.choices->all().at(made_for).at(what).uses ==
+                  one.uses + one.uses / 2 * static_cast<double>(alone.microbatches));
+        }
+    }
 }
 
 struct trained {

@@ -38,6 +38,7 @@ set(flow_launch core)
 # wait for, what needs POSIX, and what other parts include.
 set(beside_doors
     encode launch reference zoo
+    cuda/engine_choices.hpp
     nn/value_graph.hpp
     runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/transfer_slots.hpp
     schedule/synthesize_with.hpp train/measure_updates.hpp)
@@ -66,6 +67,7 @@ set(flow_frozen core data diffusers encode hardware/device io/mapped_file model 
 # A leaf: nothing outside includes it.
 # Threads that are ranks sum and fail in one way, whatever their tensors are on.
 set(flow_cuda core tensor model nn plan runtime train profile threads)
+set(flow_cuda_json io/json_field io/parse_json)
 # A leaf: nothing outside includes it.
 set(flow_mpi core tensor plan/instruction plan/print plan/rank_grid runtime/transport runtime/any_transport launch)
 # Ranks on several GPUs; whoever launched them.

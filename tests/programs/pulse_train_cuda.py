@@ -289,6 +289,33 @@ class Cuda(unittest.TestCase):
         host, device = (report(out)["loss"] for out in going_on)
         self.follows(device, host, "bf16", STEPS)
 
+    def test_engines_are_timed_and_a_run_goes_on_with_them(self):
+        """On any number of ranks, with nothing timed again; of no budget there is no file."""
+        half, where = ROOM / "timed", on(PRECISIONS[0])
+        done = subprocess.run(command("--ranks", 1, "--time-engines", 60, *where, out=half, steps=1),
+                              capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        engines = [one for group in json.loads((half / "engines.json").read_text())["groups"]
+                   for one in group["engines"]]
+        timed = [one for one in engines if one["seconds"] > 0]
+        self.assertRegex(done.stdout, rf"\nengines  *{len(timed)} of {len(engines)} shapes were timed in \d+\.\d\d s; ")
+        self.assertIn("/engines.json\n", done.stdout)
+        self.assertGreater(len(timed), 10)
+        for one in engines:
+            self.assertEqual((one["uses"] % 2, one["uses"] > 0), (0, True))  # microbatches
+            self.assertLessEqual(one["us"], one["first_us"])
+        going_on = [trained("--ranks", ranks, "--gpus", "0,0", "--resume", half / at, *where, steps=2)
+                    for ranks, at in ((1, "checkpoints"), (2, checkpoint(half)))]
+        for rest in going_on:
+            self.assertEqual((rest / "engines.json").read_text(), (half / "engines.json").read_text())
+        self.assertEqual(*(Safetensors(checkpoint(rest)).tensors for rest in going_on))
+        self.assertFalse((self.whole[PRECISIONS[0]] / "engines.json").exists())
+        (half / "engines.json").write_text("{")
+        done = subprocess.run(command("--ranks", 1, "--resume", half / "checkpoints", *where, out=ROOM / "refused",
+                                      steps=2), capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"\Apulse_train: [^\n]*timed/engines\.json[^\n]*\n\Z")
+
     def check_report(self, half):
         """Bytes as the plan said, and a time for every pass."""
         made, plan = report(half), json.loads((half / "plan.json").read_text())

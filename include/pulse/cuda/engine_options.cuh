@@ -12,12 +12,15 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/device.cuh>
-#include <pulse/cuda/engine_choices.cuh>
+#include <pulse/cuda/engine_choices.hpp>
 #include <pulse/cuda/engine_store.cuh>
 #include <pulse/cuda/event.cuh>
 #include <pulse/plan/cuda_memory.hpp>
 
 namespace pulse::cuda {
+
+/// Of each shape, where engines are timed within a budget.
+inline constexpr int timed_candidates = 6;
 
 /// An engine that was chosen before, as its library writes it.
 struct kept_engine {
@@ -32,7 +35,7 @@ struct engine_options {
     /// How many proposals are timed, 4 to 8 is a good number; up to 1, the first proposal is taken untimed. A choice by
     /// timing may differ from run to run, and results with it in their last bits, unless it is kept.
     int candidates{};
-    /// Choices that are shared, which come before those of `store`. With candidates they are also added to, within their
+    /// Choices that are shared, which come before those of `store`. With candidates they are added to, within their
     /// budget, and `store` is not used.
     std::shared_ptr<engine_choices> choices = process_engine_choices();
     /// Device memory that an engine may use.

@@ -7,7 +7,7 @@
 
 #include <pulse/core/label.hpp>
 #include <pulse/cuda/backend.cuh>
-#include <pulse/cuda/engine_choices.cuh>
+#include <pulse/cuda/engine_choices.hpp>
 #include <pulse/cuda/engine_options.cuh>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -16,9 +16,6 @@
 #include <pulse/runtime/layer_bench.hpp>
 
 namespace pulse::cuda {
-
-/// Engines that time_engines times for a shape.
-inline constexpr int timed_candidates = 6;
 
 /// Adds to `choices` engines for every product and convolution of a model's layers, each timed on its shape at
 /// microbatches of `batch` samples and an extent (none: that of the model's type) as long as the budget lasts, then the

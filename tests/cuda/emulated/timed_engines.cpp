@@ -10,8 +10,8 @@
 
 #include <support/stderr_text.hpp>
 
-#include <pulse/cuda/engine_choices.cuh>
-#include <pulse/cuda/engine_file.cuh>
+#include <pulse/cuda/engine_choices.hpp>
+#include <pulse/cuda/json.hpp>
 
 #include <backend_trial.hpp>
 #include <emulated/cublas_lt.hpp>

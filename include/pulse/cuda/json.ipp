@@ -6,22 +6,26 @@
 
 #include <nlohmann/json.hpp>
 
-#include <pulse/cuda/engine_choices.cuh>
+#include <pulse/core/separate.hpp>
+#include <pulse/cuda/engine_choices.hpp>
+#include <pulse/cuda/json.hpp>
 #include <pulse/io/json_field.hpp>
 #include <pulse/io/parse_json.hpp>
 
 namespace pulse::cuda {
 
+namespace detail {
+
 inline constexpr const char* engine_file_format = "pulse-engines/1";
 
-/// The choices of a text of format `pulse-engines/1`. Throws input_error, which names `source` and the field that is
-/// missing, unknown or of a wrong type.
-[[nodiscard]] inline engine_choice_groups parse_engines(std::string_view text, std::string_view source) {
+} // namespace detail
+
+PULSE_INLINE engine_choice_groups parse_engines(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
-    const io::json_field root{value, {source, "the engines", engine_file_format}};
+    const io::json_field root{value, {source, "the engines", detail::engine_file_format}};
     root.only({"format", "groups"});
-    if (root["format"].text() != engine_file_format) {
-        root["format"].fail(std::string{"must be "} + engine_file_format);
+    if (root["format"].text() != detail::engine_file_format) {
+        root["format"].fail(std::string{"must be "} + detail::engine_file_format);
     }
     engine_choice_groups all;
     for (const io::json_field& group : root["groups"].list()) {
@@ -40,8 +44,7 @@ inline constexpr const char* engine_file_format = "pulse-engines/1";
     return all;
 }
 
-/// The choices as `pulse-engines/1`, which parse_engines gives back.
-[[nodiscard]] inline std::string print_engines(const engine_choice_groups& all) {
+PULSE_INLINE std::string print_engines(const engine_choice_groups& all) {
     using json = nlohmann::ordered_json;
     json groups = json::array();
     for (const auto& [made_for, group] : all) {
@@ -57,7 +60,7 @@ inline constexpr const char* engine_file_format = "pulse-engines/1";
         }
         groups.push_back({{"made_for", made_for}, {"engines", std::move(engines)}});
     }
-    const json file{{"format", engine_file_format}, {"groups", std::move(groups)}};
+    const json file{{"format", detail::engine_file_format}, {"groups", std::move(groups)}};
     return file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -269,6 +269,14 @@ TEST_CASE("timed engines: of a file that is read again nothing is timed or plann
         CHECK(said.count("pulse: run/engines.json has engines of cu") == 1);
         CHECK(said.count("which are not taken") == 1);
     }
+    // of one library alone there is no other for the other
+    {
+        cuda::engine_choice_groups products = read;
+        products.erase(products.rbegin()->first);
+        const stderr_text said;
+        CHECK(chosen_by(options_of(within(0, products), false)) == only(0, 0));
+        CHECK(said.count("\n") == 0);
+    }
     // engines of several devices do not stand in each other's way
     read["cuDNN 1, another device"] = read.begin()->second;
     const stderr_text said;

@@ -41,7 +41,10 @@ struct device_costs {
     ~device_costs() {
         emulated_cuda::count_time_only(false);
         set({0, 0, 0, 0}, {0, 0});
-        for (int i = 0; i != 4; ++i) { dnn::set_refused(i, false); }
+        for (int i = 0; i != 4; ++i) {
+            dnn::set_refused(i, false);
+            dnn::set_compiled(i, false);
+        }
         for (int i = 0; i != 2; ++i) { lt::set_refused(i, false); }
     }
     static void set(const std::vector<double>& engines, const std::vector<double>& algorithms) {
@@ -179,6 +182,18 @@ TEST_CASE("timed engines: one that is refused when it runs is left out") {
     for (const cuda::engine_choice& one : all_of(*choices)) {
         CHECK(one.first_us == doctest::Approx(one.name.find("product") == 0 ? 1000 : 2000));
     }
+}
+
+TEST_CASE("timed engines: the heuristics' first is among those that are tried, then those that need no compiler") {
+    const device_costs some{{2, 3, 3, 1}, {1, 2}};
+    dnn::set_compiled(0, true);
+    dnn::set_compiled(3, true);
+    cuda::engine_options options = options_of(within(plenty), true);
+    options.candidates = 2;
+    CHECK(chosen_by(options) == only(0, 0));
+    device_costs::set({4, 3, 1, 2}, {1, 2});
+    options.choices = within(plenty);
+    CHECK(chosen_by(options) == only(1, 0));
 }
 
 TEST_CASE("timed engines: without a budget, and when it is spent, the heuristics' first are taken") {

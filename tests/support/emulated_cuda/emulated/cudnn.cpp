@@ -30,6 +30,7 @@ namespace {
 std::array<std::int64_t, 4> executions{};
 std::array<double, 4> costs{};
 std::array<bool, 4> refused{};
+std::array<bool, 4> compiled{};
 std::int64_t plans_made = 0;
 std::int64_t plans_restored = 0;
 bool takes_fused = true;
@@ -111,7 +112,7 @@ part make_config(const part& graph, std::int64_t engine_index) {
         engine->put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                     CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6);
     }
-    if (is_compiled(operations_of(*graph))) {
+    if (is_compiled(operations_of(*graph)) || compiled.at(static_cast<std::size_t>(engine_index))) {
         engine->put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
     }
     engine->final = true;
@@ -222,6 +223,7 @@ cudnnStatus_t guarded(F f) {
 
 void set_cost(int engine, double seconds) { costs.at(static_cast<std::size_t>(engine)) = seconds; }
 void set_refused(int engine, bool whether) { refused.at(static_cast<std::size_t>(engine)) = whether; }
+void set_compiled(int engine, bool whether) { compiled.at(static_cast<std::size_t>(engine)) = whether; }
 std::int64_t executed(int engine) { return executions.at(static_cast<std::size_t>(engine)); }
 std::int64_t planned() { return plans_made; }
 std::int64_t restored() { return plans_restored; }

@@ -32,6 +32,8 @@ namespace emulated_cuda::cudnn {
 
 /// What a graph takes by an engine besides its computing, in seconds of the device; 0 unless told otherwise.
 void set_cost(int engine, double seconds);
+/// Whether an engine is compiled at run time for any graph; none is unless told otherwise.
+void set_compiled(int engine, bool compiled);
 /// Whether an engine whose plan is made ready is refused when it is to run; none is unless told otherwise.
 void set_refused(int engine, bool refused);
 

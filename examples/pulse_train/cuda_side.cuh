@@ -132,7 +132,8 @@ public:
         }
         const bool kept = !known.empty();
         if (!kept && in.args.time_engines_s == 0) { return; }
-        if (!(resumes && kept)) {
+        const bool times = !(resumes && kept);
+        if (times) {
             for (auto& [made_for, group] : known) {
                 for (auto& [what, one] : group) { one.uses = 0; }
             }
@@ -159,7 +160,7 @@ public:
         }
         auto all = std::make_shared<pulse::cuda::engine_choices>(0, std::move(known), file.string());
         in.engines = pulse::cuda::print_engines(all->all());
-        in.engines_report = all->report();
+        if (times) { in.engines_report = all->report(); }
         pulse::cuda::process_engine_choices() = std::move(all);
     }
 

@@ -47,9 +47,9 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
                "Scalars of a CUDA device; sums, weights and optimizer are floats always");
     add.value(
         "--time-engines", a.time_engines_s, number(0.0, 1e6, "from 0 to 1000000"),
-        "Seconds in which engines of cuDNN and cuBLASLt are timed before the first step, and the quickest kept in "
-        "engines.json of --out, of which a run there, and one that is resumed, takes them; 0: the first that "
-        "their heuristics propose");
+        "Seconds in which engines of cuDNN and cuBLASLt are timed before the first step. The quickest are kept in "
+        "engines.json of --out, which a run there takes, and one that goes on from there; 0: those that heuristics "
+        "put first");
     add.app
         .add_option("--gpus", a.gpus,
                     "Devices by number, over which ranks are dealt, and the processes of a machine in their order; one "

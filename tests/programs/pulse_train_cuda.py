@@ -292,7 +292,7 @@ class Cuda(unittest.TestCase):
     def test_engines_are_timed_and_a_run_goes_on_with_them(self):
         """On any number of ranks, with nothing timed again; of no budget there is no file."""
         half, where = ROOM / "timed", on(PRECISIONS[0])
-        done = subprocess.run(command("--ranks", 1, "--time-engines", 60, *where, out=half, steps=1),
+        done = subprocess.run(command("--ranks", 2, "--gpus", "0,0", "--time-engines", 60, *where, out=half, steps=1),
                               capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         engines = [one for group in json.loads((half / "engines.json").read_text())["groups"]
@@ -310,9 +310,15 @@ class Cuda(unittest.TestCase):
             self.assertEqual((rest / "engines.json").read_text(), (half / "engines.json").read_text())
         self.assertEqual(*(Safetensors(checkpoint(rest)).tensors for rest in going_on))
         self.assertFalse((self.whole[PRECISIONS[0]] / "engines.json").exists())
+        # what is made for another device is said not to be taken, and what is damaged is refused
+        again = command("--ranks", 1, "--resume", half / "checkpoints", *where, out=ROOM / "refused", steps=2)
+        kept = (half / "engines.json").read_text()
+        (half / "engines.json").write_text(kept.replace(" sm_", " sm_1"))
+        done = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"\Apulse: [^\n]*timed/engines\.json has [^\n]* not taken[^\n]*\n\Z")
         (half / "engines.json").write_text("{")
-        done = subprocess.run(command("--ranks", 1, "--resume", half / "checkpoints", *where, out=ROOM / "refused",
-                                      steps=2), capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, r"\Apulse_train: [^\n]*timed/engines\.json[^\n]*\n\Z")
 

@@ -75,8 +75,8 @@ public:
 
     [[nodiscard]] const engine_choice_groups& all() const noexcept { return all_; }
 
-    /// What was timed, what it took and saves, and the five engines that save most, a line each; empty where nothing
-    /// was timed.
+    /// Of the shapes that were used: what was timed, what that took and saves, and the five engines that save most, a
+    /// line each; empty where nothing was timed.
     [[nodiscard]] std::string report() const {
         std::vector<const engine_choice*> timed;
         std::size_t shapes = 0;
@@ -84,6 +84,7 @@ public:
         double saved_us = 0;
         for (const auto& [made_for, group] : all_) {
             for (const auto& [what, one] : group) {
+                if (one.uses <= 0) { continue; }
                 ++shapes;
                 if (one.seconds <= 0) { continue; }
                 timed.push_back(&one);

@@ -330,6 +330,7 @@ TEST_CASE("timed engines: a report counts what was timed and names the five that
     }
     all["cuBLASLt"]["first"] = {"shape 8", "", 0, 0, 0, 5};
     all["cuBLASLt"]["equal"] = {"shape 9", "", 0.25, 100, 100, 5};
+    all["another library"]["unused"] = {"shape 10", "", 0.25, 1000, 100, 0};
     const std::string report = within(1, all)->report();
     // 5 x (10 + ... + 70) us
     CHECK(report == "8 of 9 shapes were timed in 2.00 s; their engines save 1.400 ms of a step's passes over the "

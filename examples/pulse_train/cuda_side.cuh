@@ -111,9 +111,9 @@ public:
                                     {.warm_up_sweeps = 2, .sweeps = 3});
     }
 
-    /// Gives the backends of this process, and `in`, engines: those that the run's folder keeps, and what the first rank
-    /// of each kind of device times besides on the layers of models, each of the run `of` it. A run that goes on from
-    /// another takes those of that alone, if it has any. Collective.
+    /// Gives the backends of this process, and `in`, engines: those that the run's folder keeps, and what the first
+    /// rank of each kind of device times besides on the layers of models, each of the run `of` it. A run that goes on
+    /// from another takes those of that alone, if it has any. Collective.
     template <class... Models, class... Runs>
     void time_engines(run_inputs& in, const Runs&... of) const {
         const bool resumes = !in.resume_from.empty();

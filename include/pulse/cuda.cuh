@@ -33,4 +33,5 @@
 #include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/stream_clock.cuh>
 #include <pulse/cuda/thread_transport.cuh>
+#include <pulse/cuda/time_engines.cuh>
 // IWYU pragma: end_exports

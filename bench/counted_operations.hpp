@@ -8,6 +8,7 @@
 
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
+#include <pulse/runtime/residual_sums.hpp>
 
 #include "counted_work.hpp"
 #include "device_operations.cuh"
@@ -43,12 +44,24 @@ public:
     void begin_forward() { backward_ = false; }
     void begin_backward() { backward_ = true; }
 
-    void conv2d(const conv_shape& s, int batch, const T* x, const T* w, const T* bias, T* y, into how) {
+    void conv2d(const conv_shape& s, int batch, const T* x, const T* w, const T* bias, T* y, into how,
+                const T* residual = nullptr) {
         const convolution_size n{s, batch};
-        const auto here =
-            begin(forward_of(s), {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), out(y, n.y, how)}, n.flops,
-                  {1, n.bytes()});
-        device_operations::conv2d(s, batch, x, w, bias, y, how);
+        const auto here = begin(forward_of(s),
+                                {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), in(residual, n.y),
+                                 out(y, n.y, result_of(how, residual))},
+                                n.flops, {1, n.bytes()});
+        device_operations::conv2d(s, batch, x, w, bias, y, how, residual);
+    }
+    /// torch adds the vectors in the norm that follows, and writes the sum.
+    void conv2d_per_sample(const conv_shape& s, int batch, const T* x, const T* w, const T* bias, const T* t, T* y) {
+        const convolution_size n{s, batch};
+        const auto here = begin(
+            forward_of(s),
+            {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), in(t, i64{batch} * s.out_channels), out(y, n.y)},
+            n.flops, {1, n.bytes()});
+        torch(work_kind::pointwise, 0, scalars(n.y));
+        device_operations::conv2d_per_sample(s, batch, x, w, bias, t, y);
     }
     void conv2d_backward_input(const conv_shape& s, int batch, const T* dy, const T* w, T* dx, into how) {
         const convolution_size n{s, batch};
@@ -100,12 +113,16 @@ public:
         device_operations::conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, dw, dbias);
     }
 
-    void linear(const pulse::linear_shape& s, i64 rows, const T* x, const T* w, const T* bias, T* y, into how) {
-        const auto here = begin(work_kind::product_forward,
-                                {in(x, rows * s.in_features), in(w, weights(s)), in(bias, s.out_features),
-                                 out(y, rows * s.out_features, how)},
-                                flops(s, rows));
-        device_operations::linear(s, rows, x, w, bias, y, how);
+    /// torch adds the residual in the norm that follows.
+    void linear(const pulse::linear_shape& s, i64 rows, const T* x, const T* w, const T* bias, T* y, into how,
+                const T* residual = nullptr) {
+        const i64 y_size = rows * s.out_features;
+        const std::vector<operand> moved{in(x, rows * s.in_features), in(w, weights(s)), in(bias, s.out_features),
+                                         in(residual, y_size), out(y, y_size, result_of(how, residual))};
+        const double least = counted_operation{work_kind::product_forward, moved}.least_bytes();
+        const auto here = begin(work_kind::product_forward, moved, flops(s, rows),
+                                {1, least - (residual == nullptr ? 0 : scalars(y_size))});
+        device_operations::linear(s, rows, x, w, bias, y, how, residual);
     }
     void linear_backward_input(const pulse::linear_shape& s, i64 rows, const T* dy, const T* w, T* dx, into how) {
         const i64 x = rows * s.in_features;
@@ -157,14 +174,15 @@ public:
     }
     void group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                              const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, gradient_place dgamma,
-                             gradient_place dbeta, into how) {
+                             gradient_place dbeta, into how, const T* residual = nullptr) {
         const auto [a, b] = halves(s, batch);
-        const auto here = begin(work_kind::group_norm_backward,
-                                {in(xa, a), in(xb, b), in(dy, a + b), out(dxa, a, how), out(dxb, b),
-                                 gradient(dgamma, s.all_channels()), gradient(dbeta, s.all_channels())},
-                                0, {3, scalars(5 * (a + b) + (how == into::add ? a : 0))});
+        const auto here =
+            begin(work_kind::group_norm_backward,
+                  {in(xa, a), in(xb, b), in(dy, a + b), in(residual, a), out(dxa, a, result_of(how, residual)),
+                   out(dxb, b), gradient(dgamma, s.all_channels()), gradient(dbeta, s.all_channels())},
+                  0, {3, scalars(5 * (a + b) + (how == into::add ? a : 0))});
         device_operations::group_norm_backward(s, batch, xa, xb, gamma, beta, statistics, dy, dxa, dxb, dgamma, dbeta,
-                                               how);
+                                               how, residual);
     }
     void layer_norm(const pulse::layer_norm_shape& s, i64 rows, const T* x, const T* gamma, const T* beta, T* y,
                     float* statistics) {
@@ -175,13 +193,13 @@ public:
     }
     void layer_norm_backward(const pulse::layer_norm_shape& s, i64 rows, const T* x, const T* gamma,
                              const float* statistics, const T* dy, T* dx, gradient_place dgamma, gradient_place dbeta,
-                             into how) {
+                             into how, const T* residual = nullptr) {
         const i64 n = rows * s.features;
-        const auto here =
-            begin(work_kind::layer_norm_backward,
-                  {in(x, n), in(dy, n), out(dx, n, how), gradient(dgamma, s.features), gradient(dbeta, s.features)}, 0,
-                  {3, scalars(6 * n)});
-        device_operations::layer_norm_backward(s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how);
+        const auto here = begin(work_kind::layer_norm_backward,
+                                {in(x, n), in(dy, n), in(residual, n), out(dx, n, result_of(how, residual)),
+                                 gradient(dgamma, s.features), gradient(dbeta, s.features)},
+                                0, {3, scalars(6 * n)});
+        device_operations::layer_norm_backward(s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, residual);
     }
 
     void attention(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse) {
@@ -280,6 +298,8 @@ private:
         const int times = how == into::add ? 2 : 1;
         return {at, scalars(n), times, times, role::written};
     }
+    /// What is added to a residual is not read.
+    [[nodiscard]] static into result_of(into how, const T* residual) { return residual == nullptr ? how : into::write; }
     [[nodiscard]] static operand of_key(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::of_keys}; }
     /// In float; what adds to them reads them, too, which the least does without.
     [[nodiscard]] static operand gradient(const gradient_place& at, i64 n) {
@@ -349,6 +369,6 @@ private:
     work_counter& counter_;
     bool backward_{};
 };
-static_assert(pulse::batches_linear<counted_operations>);
+static_assert(pulse::batches_linear<counted_operations> && pulse::sums_residuals<counted_operations>);
 
 } // namespace pulse_bench

@@ -26,8 +26,12 @@ std::int64_t device_operations::scratch_bytes() const noexcept { return math_->s
 std::string device_operations::attention_report() const { return math_->attention_report(); }
 
 void device_operations::conv2d(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias,
-                               T* y, into how) {
-    math_->conv2d(s, batch, x, weight, bias, y, how);
+                               T* y, into how, const T* residual) {
+    math_->conv2d(s, batch, x, weight, bias, y, how, residual);
+}
+void device_operations::conv2d_per_sample(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight,
+                                          const T* bias, const T* t, T* y) {
+    math_->conv2d_per_sample(s, batch, x, weight, bias, t, y);
 }
 void device_operations::conv2d_backward_input(const pulse::conv2d_shape& s, int batch, const T* dy, const T* weight,
                                               T* dx, into how) {
@@ -51,8 +55,8 @@ void device_operations::conv2d_pair_backward_weight(const pulse::conv2d_shape& s
     math_->conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, dweight, dbias);
 }
 void device_operations::linear(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* weight,
-                               const T* bias, T* y, into how) {
-    math_->linear(s, rows, x, weight, bias, y, how);
+                               const T* bias, T* y, into how, const T* residual) {
+    math_->linear(s, rows, x, weight, bias, y, how, residual);
 }
 void device_operations::linear_backward_input(const pulse::linear_shape& s, std::int64_t rows, const T* dy,
                                               const T* weight, T* dx, into how) {
@@ -76,8 +80,9 @@ void device_operations::group_norm(const pulse::group_norm_shape& s, int batch, 
 }
 void device_operations::group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb,
                                             const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa,
-                                            T* dxb, gradient_place dgamma, gradient_place dbeta, into how) {
-    math_->group_norm_backward(s, batch, xa, xb, gamma, beta, statistics, dy, dxa, dxb, dgamma, dbeta, how);
+                                            T* dxb, gradient_place dgamma, gradient_place dbeta, into how,
+                                            const T* residual) {
+    math_->group_norm_backward(s, batch, xa, xb, gamma, beta, statistics, dy, dxa, dxb, dgamma, dbeta, how, residual);
 }
 void device_operations::attention(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o,
                                   float* lse) {
@@ -94,8 +99,8 @@ void device_operations::layer_norm(const pulse::layer_norm_shape& s, std::int64_
 }
 void device_operations::layer_norm_backward(const pulse::layer_norm_shape& s, std::int64_t rows, const T* x,
                                             const T* gamma, const float* statistics, const T* dy, T* dx,
-                                            gradient_place dgamma, gradient_place dbeta, into how) {
-    math_->layer_norm_backward(s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how);
+                                            gradient_place dgamma, gradient_place dbeta, into how, const T* residual) {
+    math_->layer_norm_backward(s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, residual);
 }
 void device_operations::geglu(std::int64_t rows, int features, const T* x, T* y) { math_->geglu(rows, features, x, y); }
 void device_operations::geglu_backward(std::int64_t rows, int features, const T* x, const T* dy, T* dx) {

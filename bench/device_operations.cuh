@@ -11,6 +11,7 @@
 #include <pulse/cuda/memory_space.cuh>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
+#include <pulse/runtime/residual_sums.hpp>
 
 namespace pulse_bench {
 
@@ -52,7 +53,10 @@ public:
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept;
     [[nodiscard]] std::string attention_report() const;
 
-    void conv2d(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how);
+    void conv2d(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how,
+                const T* residual = nullptr);
+    void conv2d_per_sample(const pulse::conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias,
+                           const T* t, T* y);
     void conv2d_backward_input(const pulse::conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how);
     void conv2d_backward_weight(const pulse::conv2d_shape& s, int batch, const T* x, const T* dy,
                                 gradient_place dweight, gradient_place dbias);
@@ -63,7 +67,7 @@ public:
     void conv2d_pair_backward_weight(const pulse::conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
                                      const T* dy, gradient_place dweight, gradient_place dbias);
     void linear(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y,
-                into how);
+                into how, const T* residual = nullptr);
     void linear_backward_input(const pulse::linear_shape& s, std::int64_t rows, const T* dy, const T* weight, T* dx,
                                into how);
     void linear_backward_weight(const pulse::linear_shape& s, std::int64_t rows, const T* x, const T* dy,
@@ -76,7 +80,7 @@ public:
                     const T* beta, T* y, float* statistics);
     void group_norm_backward(const pulse::group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                              const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb, gradient_place dgamma,
-                             gradient_place dbeta, into how);
+                             gradient_place dbeta, into how, const T* residual = nullptr);
     void attention(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse);
     void attention_backward(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, const T* o,
                             const float* lse, const T* dout, T* dq, T* dk, T* dv);
@@ -84,7 +88,7 @@ public:
                     T* y, float* statistics);
     void layer_norm_backward(const pulse::layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
                              const float* statistics, const T* dy, T* dx, gradient_place dgamma, gradient_place dbeta,
-                             into how);
+                             into how, const T* residual = nullptr);
     void geglu(std::int64_t rows, int features, const T* x, T* y);
     void geglu_backward(std::int64_t rows, int features, const T* x, const T* dy, T* dx);
     void gelu(std::int64_t n, const T* x, T* y);
@@ -111,7 +115,8 @@ public:
                        const T* scale, const T* shift, T* y, float* statistics);
     void adaptive_norm_backward(const pulse::adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
                                 const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,
-                                gradient_place dgamma, gradient_place dbeta, T* dscale, T* dshift, into how);
+                                gradient_place dgamma, gradient_place dbeta, T* dscale, T* dshift, into how,
+                                const T* residual = nullptr);
     void rotary(const pulse::rotary_shape& s, int batch, const T* x, T* y);
     void rotary_backward(const pulse::rotary_shape& s, int batch, const T* dy, T* dx);
     void add_resampled(const pulse::resample_shape& s, int batch, const T* x, T* y);
@@ -128,6 +133,7 @@ private:
     struct kernels;
     std::unique_ptr<kernels> math_;
 };
-static_assert(pulse::backend<device_operations> && pulse::batches_linear<device_operations>);
+static_assert(pulse::backend<device_operations> && pulse::batches_linear<device_operations> &&
+              pulse::sums_residuals<device_operations>);
 
 } // namespace pulse_bench

@@ -5,6 +5,7 @@
 #include <backend_pictures.hpp>
 #include <backend_pipeline.hpp>
 #include <backend_products.hpp>
+#include <backend_residuals.hpp>
 #ifndef __CUDACC__ // nvcc takes minutes over a trainer and its files, which are the same on every device
 #include <backend_checkpoints.hpp>
 #endif

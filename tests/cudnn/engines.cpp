@@ -81,8 +81,8 @@ std::string text_of(const test::recorded_convolution& c) {
     const conv2d_shape& s = c.shape;
     constexpr std::array passes{"forward", "input gradient", "weight gradient"};
     return std::string{passes[static_cast<std::size_t>(c.kind)]} + (c.adds ? ", adds" : "") +
-           (c.has_bias ? ", bias" : "") + ": " + std::to_string(s.in_channels) + " to " +
-           std::to_string(s.out_channels) + " channels of " + std::to_string(s.in_height) + "x" +
+           (c.has_bias ? ", bias" : "") + (c.has_vectors ? ", vectors" : "") + ": " + std::to_string(s.in_channels) +
+           " to " + std::to_string(s.out_channels) + " channels of " + std::to_string(s.in_height) + "x" +
            std::to_string(s.in_width) + ", window " + std::to_string(s.kernel) + ", stride " +
            std::to_string(s.stride) + ", padding " + std::to_string(s.pad_before) + " and " +
            std::to_string(s.pad_after);
@@ -96,7 +96,8 @@ convolution_request request_of(const test::recorded_convolution& c, int batch, c
             static_cast<convolution_pass>(c.kind),
             type,
             c.adds && (c.kind != pass::backward_weight || type == CUDNN_DATA_FLOAT),
-            c.has_bias};
+            c.has_bias,
+            c.has_vectors};
 }
 
 } // namespace
@@ -149,6 +150,8 @@ TEST_CASE("the convolutions that tests compute on a device have engines, without
                     conv2d_shape s = c.shape;
                     s.in_channels = channels;
                     all.push_back({{s, pass::forward, adds, biased}, c.batch});
+                    all.push_back({{s, pass::forward, true, biased}, c.batch});
+                    all.push_back({{s, pass::forward, false, biased, true}, c.batch});
                     all.push_back({{s, pass::backward_input, c.adds, false}, c.batch});
                     all.push_back({{s, pass::backward_weight, true, false}, c.batch});
                 };

@@ -25,7 +25,7 @@ set(flow_runtime core tensor model plan partition/partition schedule/schedule pr
 set(flow_runtime_same_run launch/agree launch/build)
 # What ranks measure of their links is the cluster that they are.
 set(flow_runtime_measure_links hardware/cluster hardware/link_fit)
-set(flow_nn core tensor model runtime/backend runtime/layer_frame runtime/linear_batch)
+set(flow_nn core tensor model runtime/backend runtime/layer_frame runtime/linear_batch runtime/residual_sums)
 set(flow_zoo core tensor model nn)
 # What a backbone is trained beside, with its costs.
 set(flow_zoo_frozen_networks encode/autoencoder encode/autoencoder_config encode/bert_text encode/clip_text

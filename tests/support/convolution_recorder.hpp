@@ -23,18 +23,23 @@ struct recorded_convolution {
     pass kind{};
     bool adds{};
     bool has_bias{};
+    bool has_vectors{};
 
     [[nodiscard]] bool operator==(const recorded_convolution&) const = default;
 };
 
-/// A backend that computes nothing and remembers every distinct convolution; pairs count as their two parts.
+/// A backend that computes nothing and remembers every distinct convolution; pairs count as their two parts. It takes
+/// residuals, as cuda::backend does.
 struct convolution_recorder {
     using scalar = float;
     using accumulator = float;
     std::vector<recorded_convolution> seen{};
 
-    void conv2d(const conv2d_shape& s, int, auto*, auto*, const auto* bias, auto*, into how) {
+    void conv2d(const conv2d_shape& s, int, auto*, auto*, const auto* bias, auto*, into how, const float* = nullptr) {
         note({s, recorded_convolution::pass::forward, how == into::add, bias != nullptr});
+    }
+    void conv2d_per_sample(const conv2d_shape& s, int, auto*, auto*, const auto* bias, auto*, auto*) {
+        note({s, recorded_convolution::pass::forward, false, bias != nullptr, true});
     }
     void conv2d_backward_input(const conv2d_shape& s, int, auto*, auto*, auto*, into how) {
         note({s, recorded_convolution::pass::backward_input, how == into::add, false});

@@ -44,6 +44,7 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
 #include <pulse/runtime/picture_backend.hpp>
+#include <pulse/runtime/residual_sums.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::cuda {
@@ -99,9 +100,16 @@ public:
     /// The calling thread waits until all work is done.
     void synchronize() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
 
-    void conv2d(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how) {
+    /// A residual, here and below: what is added to in place of the result itself.
+    void conv2d(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how,
+                const T* residual = nullptr) {
         detail::check_convolution("conv2d", s, batch);
-        convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, how);
+        convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, how, residual);
+    }
+    void conv2d_per_sample(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, const T* t,
+                           T* y) {
+        detail::check_convolution("conv2d_per_sample", s, batch);
+        convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, into::write, nullptr, t);
     }
     void conv2d_backward_input(const conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how) {
         detail::check_convolution("conv2d_backward_input", s, batch);
@@ -133,9 +141,10 @@ public:
         if (second != 0) { convolve_weight(part(s, second), rest(s, second), batch, xb, dy, dweight, nullptr); }
     }
 
-    void linear(const linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
+    void linear(const linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how,
+                const T* residual = nullptr) {
         detail::check_linear("linear", s, rows);
-        products_.forward(on_, scratch_, s, s.in_features, rows, x, weight, bias, y, how);
+        products_.forward(on_, scratch_, s, s.in_features, rows, x, weight, bias, y, how, residual);
     }
     void linear_backward_input(const linear_shape& s, std::int64_t rows, const T* dy, const T* weight, T* dx,
                                into how) {
@@ -173,9 +182,10 @@ public:
     }
     void group_norm_backward(const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                              const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,
-                             gradient_place<float> dgamma, gradient_place<float> dbeta, into how) {
+                             gradient_place<float> dgamma, gradient_place<float> dbeta, into how,
+                             const T* residual = nullptr) {
         cuda::group_norm_backward(with(group_norm_backward_scratch_bytes(s, batch)), s, batch, xa, xb, gamma, beta,
-                                  statistics, dy, dxa, dxb, dgamma, dbeta, how);
+                                  statistics, dy, dxa, dxb, dgamma, dbeta, how, residual);
     }
 
     void attention(const attention_shape& s, int batch, const T* q, const T* k, const T* v, T* o, float* lse) {
@@ -195,9 +205,9 @@ public:
     }
     void layer_norm_backward(const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
                              const float* statistics, const T* dy, T* dx, gradient_place<float> dgamma,
-                             gradient_place<float> dbeta, into how) {
+                             gradient_place<float> dbeta, into how, const T* residual = nullptr) {
         cuda::layer_norm_backward(with(layer_norm_backward_scratch_bytes(s, rows)), s, rows, x, gamma, statistics, dy,
-                                  dx, dgamma, dbeta, how);
+                                  dx, dgamma, dbeta, how, residual);
     }
 
     void gelu(std::int64_t n, const T* x, T* y) { cuda::gelu(on_, n, x, y); }
@@ -257,9 +267,9 @@ public:
     void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
                                 const T* scale, const float* statistics, const T* dy, T* dx,
                                 gradient_place<float> dgamma, gradient_place<float> dbeta, T* dscale, T* dshift,
-                                into how) {
+                                into how, const T* residual = nullptr) {
         cuda::adaptive_norm_backward(with(adaptive_norm_backward_scratch_bytes(s, batch)), s, batch, x, gamma, beta,
-                                     scale, statistics, dy, dx, dgamma, dbeta, dscale, dshift, how);
+                                     scale, statistics, dy, dx, dgamma, dbeta, dscale, dshift, how, residual);
     }
     void gelu_tanh(std::int64_t n, const T* x, T* y) { cuda::gelu_tanh(on_, n, x, y); }
     void gelu_tanh_backward(std::int64_t n, const T* x, const T* dy, T* dx, into how) {
@@ -329,12 +339,13 @@ private:
     }
 
     void convolve(const conv2d_shape& s, const channel_block& block, int batch, const T* x, const T* weight,
-                  const T* bias, T* y, into how) {
-        if (cudnn::is_product(s)) {
-            return products_.forward(on_, scratch_, {s.in_channels, s.out_channels}, block.all, rows_of(s, batch), x,
-                                     weight + block.first, bias, y, how);
+                  const T* bias, T* y, into how, const T* residual = nullptr, const T* t = nullptr) {
+        if (!cudnn::is_product(s)) {
+            return convolutions_.forward(on_, scratch_, s, block, batch, x, weight, bias, y, how, residual, t);
         }
-        convolutions_.forward(on_, scratch_, s, block, batch, x, weight, bias, y, how);
+        products_.forward(on_, scratch_, {s.in_channels, s.out_channels}, block.all, rows_of(s, batch), x,
+                          weight + block.first, bias, y, how, residual);
+        if (t != nullptr) { add_per_sample(batch, s.in_height * s.in_width, s.out_channels, t, y); }
     }
     void convolve_back(const conv2d_shape& s, const channel_block& block, int batch, const T* dy, const T* weight,
                        T* dx, into how) {
@@ -366,14 +377,14 @@ private:
     bool replays_graphs_{true};
 };
 
-static_assert(picture_backend<backend<bf16>> && picture_backend<backend<fp16>> && picture_backend<backend<tf32>> &&
-                  picture_backend<backend<fp32>>,
-              "pulse: cuda::backend has every operation of a picture_backend");
-static_assert(batches_linear<backend<bf16>> && batches_linear<backend<fp16>> && batches_linear<backend<tf32>> &&
-                  batches_linear<backend<fp32>>,
-              "pulse: cuda::backend makes several products of one input at once");
-static_assert(text_backend<backend<bf16>> && text_backend<backend<fp16>> && text_backend<backend<tf32>> &&
-                  text_backend<backend<fp32>>,
-              "pulse: cuda::backend has every operation of a text_backend");
+namespace detail {
+
+template <class... P>
+inline constexpr bool has_all = ((picture_backend<backend<P>> && text_backend<backend<P>> &&
+                                  batches_linear<backend<P>> && sums_residuals<backend<P>>)&&...);
+static_assert(has_all<bf16, fp16, tf32, fp32>,
+              "pulse: cuda::backend has every operation, the optional ones among them");
+
+} // namespace detail
 
 } // namespace pulse::cuda

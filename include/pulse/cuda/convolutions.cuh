@@ -53,37 +53,51 @@ public:
         dnn_.use(stream);
     }
 
-    /// y = (or +=) the convolution of x, plus the bias if there is one. `s.in_channels` counts the block's channels.
+    /// y = (or +=) the convolution of x, plus the bias if there is one, plus t[b][c] where there is a t. y = residual
+    /// + it where that is not null and `how` is add. `s.in_channels` counts the block's channels.
     void forward(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block, int batch,
-                 const T* x, const T* weight, const T* bias, T* y, into how) {
+                 const T* x, const T* weight, const T* bias, T* y, into how, const T* residual = nullptr,
+                 const T* t = nullptr) {
         using id = cudnn::convolution_graph::id;
+        using form = cudnn::convolution_form;
         const prepared& p = find(on.stream, {s, batch, cudnn::convolution_pass::forward, cudnn::data_type<T>(),
-                                             how == into::add, bias != nullptr});
+                                             how == into::add, bias != nullptr, t != nullptr});
+        if (residual != nullptr && (p.form != form::bias_add || !is_pack_aligned(residual))) {
+            copy(on, batch * s.out_elements(), residual, y);
+            residual = nullptr;
+        }
         const moved_rows<T> w = weight_of(weight, s, block);
         const moved_rows<T> b{bias, 1, s.out_channels, s.out_channels};
+        const moved_rows<T> vectors{t, 1, batch * s.out_channels, batch * s.out_channels};
         const moved_image in = image_of(x, batch, s.in_height, s.in_width, s.in_channels);
         const moved_image out = image_of_outputs(y, s, batch);
         const auto lay = [&](scratch_pieces& pieces) {
-            return std::tuple_cat(take(pieces, in, out, p), std::tuple{w.at(pieces), b.at(pieces)});
+            return std::tuple_cat(take(pieces, in, out, p), std::tuple{w.at(pieces), b.at(pieces), vectors.at(pieces)});
         };
         scratch_pieces sizes;
         lay(sizes);
         scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [in_at, out_at, workspace, weight_at, bias_at] = lay(pieces);
+        const auto [in_at, out_at, workspace, weight_at, bias_at, vectors_at] = lay(pieces);
         w.bring(weight_at, on.stream);
         b.bring(bias_at, on.stream);
+        vectors.bring(vectors_at, on.stream);
         in.bring(in_at, on.stream);
-        if (how == into::add) { out.bring(out_at, on.stream); }
+        if (how == into::add && residual == nullptr) { out.bring(out_at, on.stream); }
+        const T* const target = p.form == form::bias_sample ? vectors_at : residual != nullptr ? residual : out_at;
         const std::array<cudnn::ready_engine::binding, 5> bindings{
-            {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}, {id::bias, bias_at}, {id::target, out_at}}};
+            {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}, {id::bias, bias_at}, {id::target, target}}};
         start(p, std::span{bindings}.first(bound(p.form)), workspace);
-        if (bias != nullptr && !adds_bias(p.form)) {
-            // Of as many samples at once as a kernel's indices reach.
-            const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
-            for (std::int64_t at = 0; at < batch; at += each) {
-                const auto samples = static_cast<int>(std::min<std::int64_t>(each, batch - at));
-                add_per_sample(on, 1, samples * s.out_height() * s.out_width(), s.out_channels, bias_at,
-                               out_at + at * s.out_elements());
+        // Of as many samples at once as a kernel's indices reach.
+        const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
+        for (std::int64_t at = 0; at < batch; at += each) {
+            const auto samples = static_cast<int>(std::min<std::int64_t>(each, batch - at));
+            const int pixels = s.out_height() * s.out_width();
+            T* const to = out_at + at * s.out_elements();
+            if (bias != nullptr && !adds_bias(p.form)) {
+                add_per_sample(on, 1, samples * pixels, s.out_channels, bias_at, to);
+            }
+            if (t != nullptr && p.form != form::bias_sample) {
+                add_per_sample(on, samples, pixels, s.out_channels, vectors_at + at * s.out_channels, to);
             }
         }
         out.take_back(out_at, y, on.stream);
@@ -237,17 +251,18 @@ private:
         return {weight + block.first, std::int64_t{s.out_channels} * s.kernel * s.kernel, s.in_channels, block.all};
     }
     [[nodiscard]] static bool adds_bias(cudnn::convolution_form form) noexcept {
-        return form == cudnn::convolution_form::bias || form == cudnn::convolution_form::bias_add;
+        return form != cudnn::convolution_form::plain && form != cudnn::convolution_form::scaled_add;
     }
     /// How many of x, weight, y, bias, target a form binds.
     [[nodiscard]] static std::size_t bound(cudnn::convolution_form form) noexcept {
-        return form == cudnn::convolution_form::bias_add ? 5 : form == cudnn::convolution_form::bias ? 4 : 3;
+        return form == cudnn::convolution_form::bias ? 4 : adds_bias(form) ? 5 : 3;
     }
 
     [[nodiscard]] static auto key_of(const cudnn::convolution_request& r) {
         const conv2d_shape& s = r.shape;
-        return std::tuple{s.in_channels, s.out_channels, s.in_height, s.in_width, s.kernel, s.stride,
-                          s.pad_before,  s.pad_after,    r.batch,     r.pass,     r.adds,   r.has_bias};
+        return std::tuple{s.in_channels, s.out_channels, s.in_height,  s.in_width, s.kernel,
+                          s.stride,      s.pad_before,   s.pad_after,  r.batch,    r.pass,
+                          r.adds,        r.has_bias,     r.has_vectors};
     }
     using key = decltype(key_of({}));
 
@@ -291,7 +306,7 @@ private:
                                               {id::weight, std::int64_t{sizeof(T)} * g.shape.weight_elements()},
                                               {id::y, out}};
         if (adds_bias(g.form)) { made.push_back({id::bias, 4 * std::int64_t{g.shape.out_channels}}); }
-        if (g.form == form::bias_add) { made.push_back({id::target, out}); }
+        if (g.form == form::bias_add || g.form == form::bias_sample) { made.push_back({id::target, out}); }
         return made;
     }
 

@@ -39,17 +39,20 @@ public:
         options_.require_valid();
     }
 
-    /// y = x weight^T + bias, or y += it. 1x1 convolutions of stride 1 are this over all pixels. The bias comes with
-    /// the product where cuBLASLt can, else from a kernel that reads and writes y once more.
+    /// y = x weight^T + bias, or y += it, or y = residual + it, where that is not null and `how` is add. 1x1
+    /// convolutions of stride 1 are this over all pixels. The bias comes with the product where cuBLASLt can, else from
+    /// a kernel that reads and writes y once more.
     void forward(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
-                 std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how) {
+                 std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how,
+                 const T* residual = nullptr) {
         cublas::product p = forward_of(s, weight_stride, rows, x, weight, y, how);
-        if (bias == nullptr) { return run(on, scratch, p, weight, x, y, nullptr); }
+        p.alignment_d = std::min(p.alignment_d, cublas::alignment_of(residual));
+        if (bias == nullptr) { return run(on, scratch, p, weight, x, y, nullptr, into::add, residual); }
         p.beside = cublas::extra::bias;
         const entry& chosen = find(on.stream, p);
         if (!chosen.how) {
             p.beside = cublas::extra::none;
-            run(on, scratch, p, weight, x, y, nullptr);
+            run(on, scratch, p, weight, x, y, nullptr, into::add, residual);
             return add_per_sample(on, 1, static_cast<int>(rows), s.out_features, bias, y);
         }
         // The epilogue reads the bias in vectors.
@@ -61,7 +64,7 @@ public:
         T* const moved = pieces.take<T>(moves ? s.out_features : 0);
         if (moves) { copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream); }
         start(chosen, weight, x, y, moves ? moved : bias, pieces.take<std::byte>(chosen.how->workspace_bytes),
-              on.stream);
+              on.stream, true, residual);
     }
 
     /// dx = dy weight, or dx += it.
@@ -223,17 +226,17 @@ private:
         p.alignment_b = cublas::alignment_of(b);
         p.alignment_d = cublas::alignment_of(d);
     }
-    /// A product that adds writes instead where `how` says so.
+    /// A product that adds writes instead where `how` says so; it adds to `before` where that is not null.
     void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,
-             const void* beside, into how = into::add) {
+             const void* beside, into how = into::add, const void* before = nullptr) {
         const entry& chosen = find(on.stream, p);
         std::byte* const workspace = scratch.reserve(static_cast<std::size_t>(chosen.how->workspace_bytes));
-        start(chosen, a, b, d, beside, workspace, on.stream, how == into::add);
+        start(chosen, a, b, d, beside, workspace, on.stream, how == into::add, before);
     }
     void start(const entry& chosen, const void* a, const void* b, void* d, const void* beside, void* workspace,
-               cudaStream_t stream, bool adds = true) const {
+               cudaStream_t stream, bool adds = true, const void* before = nullptr) const {
         options_.count(chosen.counted);
-        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, stream, adds);
+        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, stream, adds, before);
     }
 
     /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but

@@ -5,6 +5,7 @@
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/residual_sums.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -71,8 +72,7 @@ struct attention {
         projection().apply(on, rows, f[p.normal], f[p.to_k], f[p.k]);
         projection().apply(on, rows, f[p.normal], f[p.to_v], f[p.v]);
         on.attention(core(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums]);
-        projection().apply(on, rows, f[p.mixed], f[p.to_out], f.output);
-        on.add(f.batch * elements(input()), f.input, f.output);
+        projection().apply_onto(on, rows, f[p.mixed], f[p.to_out], f.input, f.output);
     }
 
     template <backend B>
@@ -87,10 +87,13 @@ struct attention {
         on.linear_backward_input(matrix, rows, f[p.dv], f[p.to_v], f[p.inner_gradient], into::add);
 
         const bool wanted = f.input_gradient != nullptr;
-        if (wanted) { on.copy(f.batch * elements(input()), f.output_gradient, f.input_gradient); }
-        on.group_norm_backward(norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.statistics],
-                               f[p.inner_gradient], wanted ? f.input_gradient : f[p.nobody], nullptr,
-                               f.gradient(p.norm), f.bias_gradient(p.norm), wanted ? into::add : into::write);
+        auto* const target = wanted ? f.input_gradient : f[p.nobody];
+        norm_backward_onto(on, f.batch * elements(input()), wanted ? f.output_gradient : nullptr, target,
+                           [&](auto... how) {
+                               on.group_norm_backward(norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm),
+                                                      f[p.statistics], f[p.inner_gradient], target, nullptr,
+                                                      f.gradient(p.norm), f.bias_gradient(p.norm), how...);
+                           });
     }
 
     template <backend B>

@@ -7,6 +7,7 @@
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/residual_sums.hpp>
 #include <pulse/nn/token_parts.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -196,8 +197,7 @@ struct dit_block::self_attention : dit_block {
         on.rotary(turn(), f.batch, f[p.turned_q], f[p.turned_q]);
         on.rotary(turn(), f.batch, f[p.turned_k], f[p.turned_k]);
         on.attention(core(), f.batch, f[p.turned_q], f[p.turned_k], f[p.v], f[p.mixed], f[p.log_sums]);
-        projection().apply(on, all, f[p.mixed], f[p.to_out], f.output);
-        on.add(f.batch * states(), f.input, f.output);
+        projection().apply_onto(on, all, f[p.mixed], f[p.to_out], f.input, f.output);
     }
 
     template <backend B>
@@ -216,10 +216,11 @@ struct dit_block::self_attention : dit_block {
         on.linear_backward_input(matrix, all, f[p.dv], f[p.to_v], f[p.inner], into::add);
 
         auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
-        on.copy(f.batch * states(), f.output_gradient, target);
-        on.adaptive_norm_backward(norm1(), f.batch, f.input, f[p.norm], f.bias(p.norm), nullptr, f[p.statistics],
-                                  f[p.inner], target, f.gradient(p.norm), f.bias_gradient(p.norm), nullptr, f[p.dshift],
-                                  into::add);
+        norm_backward_onto(on, f.batch * states(), f.output_gradient, target, [&](auto... how) {
+            on.adaptive_norm_backward(norm1(), f.batch, f.input, f[p.norm], f.bias(p.norm), nullptr, f[p.statistics],
+                                      f[p.inner], target, f.gradient(p.norm), f.bias_gradient(p.norm), nullptr,
+                                      f[p.dshift], how...);
+        });
         on.linear_backward_input(matrix, f.batch, f[p.dshift], f[p.to_shift], f.conditioning_gradient, into::add);
     }
 
@@ -285,8 +286,7 @@ struct dit_block::cross_attention : dit_block {
         norm_heads(on, texts, f[p.k], f[p.norm_k], f[p.normal_k], f[p.statistics_k]);
         on.rotary(turn(), f.batch, f[p.turned_q], f[p.turned_q]);
         on.attention(core(), f.batch, f[p.turned_q], f[p.normal_k], f[p.v], f[p.mixed], f[p.log_sums]);
-        projection().apply(on, all, f[p.mixed], f[p.to_out], f.output);
-        on.add(f.batch * states(), f.input, f.output);
+        projection().apply_onto(on, all, f[p.mixed], f[p.to_out], f.input, f.output);
     }
 
     template <backend B>
@@ -307,9 +307,10 @@ struct dit_block::cross_attention : dit_block {
             on.linear_backward_input(from_text, texts, f[p.dv], f[p.to_v], f.context_gradient, into::add);
         }
         on.linear_backward_input(matrix, all, f[p.dq], f[p.to_q], f[p.inner], into::write);
-        on.copy(f.batch * states(), f.output_gradient, target);
-        on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target, f.gradient(p.norm),
-                               f.bias_gradient(p.norm), into::add);
+        norm_backward_onto(on, f.batch * states(), f.output_gradient, target, [&](auto... how) {
+            on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target,
+                                   f.gradient(p.norm), f.bias_gradient(p.norm), how...);
+        });
     }
 
     template <backend B>

@@ -4,6 +4,7 @@
 
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
+#include <pulse/nn/residual_sums.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -45,6 +46,11 @@ struct linear {
     template <backend B, class T>
     void apply(B& on, std::int64_t rows, const T* x, const T* weight, T* y) const {
         on.linear(matrix(), rows, x, weight, weight + weight_elements(), y, into::write);
+    }
+    /// y = residual + it.
+    template <backend B, class T>
+    void apply_onto(B& on, std::int64_t rows, const T* x, const T* weight, const T* residual, T* y) const {
+        linear_onto(on, matrix(), rows, x, weight, weight + weight_elements(), residual, y);
     }
     template <backend B, class T>
     void apply_backward_weight(B& on, std::int64_t rows, const T* x, const T* dy,

@@ -6,6 +6,7 @@
 #include <pulse/nn/convolution.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/residual_sums.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -113,10 +114,13 @@ struct resnet::first_half : resnet {
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         on.group_norm(norm1(), f.batch, f.input, f.skip, f[p.norm], f.bias(p.norm), f[p.active], f[p.statistics]);
-        conv1().apply(on, f.batch, f[p.active], f[p.conv], f.output, into::write);
         if (conditioning != 0) {
             time_projection().apply(on, f.batch, f.conditioning, f[p.time], f[p.projected]);
-            on.add_per_sample(f.batch, height * width, out_channels, f[p.projected], f.output);
+            const conv2d_shape window = conv1().window();
+            conv2d_per_sample(on, window, f.batch, f[p.active], f[p.conv], f[p.conv] + window.weight_elements(),
+                              f[p.projected], f.output);
+        } else {
+            conv1().apply(on, f.batch, f[p.active], f[p.conv], f.output, into::write);
         }
         if (makes_residual()) {
             shortcut().apply(on, f.batch, f.input, f.skip, f[p.shortcut], f.made_residual, into::write);
@@ -138,15 +142,19 @@ struct resnet::first_half : resnet {
         const bool wanted = f.input_gradient != nullptr;
         auto* const target = wanted ? f.input_gradient : f[p.nobody];
         const bool residual_first = skip_channels == 0 && wanted;
+        const auto norm_backward = [&](auto... how) {
+            on.group_norm_backward(norm1(), f.batch, f.input, f.skip, f[p.norm], f.bias(p.norm), f[p.statistics],
+                                   f[p.active_gradient], target, f.skip_gradient, f.gradient(p.norm),
+                                   f.bias_gradient(p.norm), how...);
+        };
         if (residual_first && makes_residual()) {
             on.conv2d_backward_input(shortcut().window(), f.batch, f.residual_gradient, f[p.shortcut], target,
                                      into::write);
-        } else if (residual_first) {
-            on.copy(f.batch * elements(input()), f.residual_gradient, target);
+            norm_backward(into::add);
+        } else {
+            norm_backward_onto(on, f.batch * elements(input()), residual_first ? f.residual_gradient : nullptr, target,
+                               norm_backward);
         }
-        on.group_norm_backward(norm1(), f.batch, f.input, f.skip, f[p.norm], f.bias(p.norm), f[p.statistics],
-                               f[p.active_gradient], target, f.skip_gradient, f.gradient(p.norm),
-                               f.bias_gradient(p.norm), residual_first ? into::add : into::write);
         if (skip_channels != 0) {
             on.conv2d_pair_backward_input(shortcut().window(), skip_channels, f.batch, f.residual_gradient,
                                           f[p.shortcut], target, f.skip_gradient, into::add);
@@ -189,8 +197,10 @@ struct resnet::second_half : resnet {
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         on.group_norm(norm2(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.active], f[p.statistics]);
-        conv2().apply(on, f.batch, f[p.active], f[p.conv], f.output, makes_residual() ? into::add : into::write);
-        if (!makes_residual()) { on.add(f.batch * elements(output()), f.residual, f.output); }
+        if (makes_residual()) { return conv2().apply(on, f.batch, f[p.active], f[p.conv], f.output, into::add); }
+        const conv2d_shape window = conv2().window();
+        conv2d_onto(on, window, f.batch, f[p.active], f[p.conv], f[p.conv] + window.weight_elements(), f.residual,
+                    f.output);
     }
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {

@@ -6,6 +6,7 @@
 #include <pulse/nn/block.hpp>
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/residual_sums.hpp>
 #include <pulse/nn/text_block.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
@@ -48,10 +49,13 @@ struct transformer_in {
         on.linear_backward_input(core.projection().matrix(), f.batch * core.tokens(), f.output_gradient,
                                  f[p.projection], f[p.normal_gradient], into::write);
         const bool wanted = f.input_gradient != nullptr;
-        if (wanted) { on.copy(f.batch * core.image(), f.residual_gradient, f.input_gradient); }
-        on.group_norm_backward(core.norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.statistics],
-                               f[p.normal_gradient], wanted ? f.input_gradient : f[p.nobody], nullptr,
-                               f.gradient(p.norm), f.bias_gradient(p.norm), wanted ? into::add : into::write);
+        auto* const target = wanted ? f.input_gradient : f[p.nobody];
+        norm_backward_onto(on, f.batch * core.image(), wanted ? f.residual_gradient : nullptr, target,
+                           [&](auto... how) {
+                               on.group_norm_backward(core.norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm),
+                                                      f[p.statistics], f[p.normal_gradient], target, nullptr,
+                                                      f.gradient(p.norm), f.bias_gradient(p.norm), how...);
+                           });
     }
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
@@ -73,8 +77,7 @@ struct transformer_out {
 
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, weight_piece p) const {
-        core.projection().apply(on, f.batch * core.tokens(), f.input, f[p], f.output);
-        on.add(f.batch * core.image(), f.residual, f.output);
+        core.projection().apply_onto(on, f.batch * core.tokens(), f.input, f[p], f.residual, f.output);
     }
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, weight_piece p) const {

@@ -6,6 +6,7 @@
 #include <pulse/nn/description.hpp>
 #include <pulse/nn/linear_batch.hpp>
 #include <pulse/nn/pointwise.hpp>
+#include <pulse/nn/residual_sums.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
@@ -68,8 +69,7 @@ struct token_attention {
                          {{f[p.to.to_q], f[p.q]}, {f[p.to.to_k], f[p.k]}, {f[p.to.to_v], f[p.v]}});
         }
         on.attention(shape(), f.batch, f[p.q], f[p.k], f[p.v], f[p.mixed], f[p.log_sums]);
-        projection().apply(on, all, f[p.mixed], f[p.to.to_out], f.output);
-        on.add(f.batch * states(), f.input, f.output);
+        projection().apply_onto(on, all, f[p.mixed], f[p.to.to_out], f.input, f.output);
     }
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
@@ -87,9 +87,10 @@ struct token_attention {
         if (reads_text() && f.context_gradient != nullptr) { to_keys(f.context_gradient); }
         on.linear_backward_input(matrix, all, f[p.dq], f[p.to.to_q], f[p.inner], into::write);
         if (!reads_text()) { to_keys(f[p.inner]); }
-        on.copy(f.batch * states(), f.output_gradient, target);
-        on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target, f.gradient(p.norm),
-                               f.bias_gradient(p.norm), into::add);
+        norm_backward_onto(on, f.batch * states(), f.output_gradient, target, [&](auto... how) {
+            on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target,
+                                   f.gradient(p.norm), f.bias_gradient(p.norm), how...);
+        });
     }
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
@@ -209,8 +210,7 @@ struct token_feed_forward {
         on.layer_norm(norm(), all, f.input, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
         widening().apply(on, all, f[p.normal], f[p.widening], f[p.hidden]);
         activate(on, f, p);
-        narrowing().apply(on, all, f[p.active], f[p.narrowing], f.output);
-        on.add(f.batch * states(), f.input, f.output);
+        narrowing().apply_onto(on, all, f[p.active], f[p.narrowing], f.input, f.output);
     }
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
@@ -227,9 +227,10 @@ struct token_feed_forward {
             on.gelu_tanh_backward(all * hidden, f[p.hidden], dactive, f[p.dhidden], into::write);
         }
         on.linear_backward_input(widening().matrix(), all, f[p.dhidden], f[p.widening], f[p.inner], into::write);
-        on.copy(f.batch * states(), f.output_gradient, target);
-        on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target, f.gradient(p.norm),
-                               f.bias_gradient(p.norm), into::add);
+        norm_backward_onto(on, f.batch * states(), f.output_gradient, target, [&](auto... how) {
+            on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target,
+                                   f.gradient(p.norm), f.bias_gradient(p.norm), how...);
+        });
     }
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {

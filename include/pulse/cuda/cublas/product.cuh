@@ -189,14 +189,16 @@ public:
     }
 
     /// Puts the product into a stream. `beside` is the bias, or where its gradient goes, aligned to 16 bytes. A product
-    /// that adds writes instead where `adds` is false, and does not read d.
+    /// that adds writes instead where `adds` is false, and does not read d; it adds to `before`, where that is not null
+    /// but lies as d does and is aligned alike.
     void run(const library& lt, const algorithm& how, const void* a, const void* b, void* d, const void* beside,
-             void* workspace, cudaStream_t stream, bool adds = true) const {
+             void* workspace, cudaStream_t stream, bool adds = true, const void* before = nullptr) const {
         if (product_.beside != extra::none) { set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside); }
         const float alpha = 1.0F;
         const float beta = product_.adds && adds ? 1.0F : 0.0F;
-        check(cublasLtMatmul(lt.get(), description_.get(), &alpha, a, a_.get(), b, b_.get(), &beta, d, d_.get(), d,
-                             d_.get(), &how.choice, workspace, static_cast<std::size_t>(how.workspace_bytes), stream),
+        check(cublasLtMatmul(lt.get(), description_.get(), &alpha, a, a_.get(), b, b_.get(), &beta,
+                             before != nullptr ? before : d, d_.get(), d, d_.get(), &how.choice, workspace,
+                             static_cast<std::size_t>(how.workspace_bytes), stream),
               "cublasLtMatmul");
     }
 

@@ -20,7 +20,8 @@ enum class convolution_form : std::uint8_t {
     plain,      ///< the convolution alone, written
     scaled_add, ///< the convolution added to what is there, by beta
     bias,       ///< with the bias added, written
-    bias_add    ///< with the bias added, added to what is there
+    bias_add,   ///< with the bias added, added to what is there
+    bias_sample ///< with the bias and a vector of each sample's own added, written
 };
 
 /// A convolution's graph in numbers. Images are [batch][height][width][channels], weights [out][ky][kx][in], packed.
@@ -58,12 +59,13 @@ struct convolution_graph {
 /// Makes the operation graph; throws cudnn_error where cuDNN does not know such a graph.
 ///
 /// The pointers to bind are x, weight and y, with `bias` in the forms that have one. What is added to is bound to
-/// `target` in form bias_add, and may be the result itself: each element is read where it is written.
+/// `target` in form bias_add, and may be the result itself: each element is read where it is written. In form
+/// bias_sample the vectors [batch][channels] are.
 [[nodiscard]] inline descriptor make_graph(const convolution_graph& g, cudnnHandle_t handle) {
     using id = convolution_graph::id;
     using form = convolution_form;
     const conv2d_shape& s = g.shape;
-    const bool fused = g.form == form::bias || g.form == form::bias_add;
+    const bool fused = g.form != form::plain && g.form != form::scaled_add;
     tensor x = image(id::x, g.type, g.batch, s.in_channels, s.in_height, s.in_width);
     tensor w = image(id::weight, g.type, s.out_channels, s.in_channels, s.kernel, s.kernel);
     tensor y = image(id::y, g.type, g.batch, s.out_channels, s.out_height(), s.out_width());
@@ -130,7 +132,8 @@ struct convolution_graph {
             biased.id = 101;
             const descriptor sum = make(biased);
             operations.push_back(add(convolved, make(bias), sum));
-            tensor before = final_result;
+            tensor before = g.form == form::bias_add ? final_result : image(0, g.type, g.batch, s.out_channels, 1, 1);
+            before.alignment = g.alignment;
             before.id = id::target;
             operations.push_back(add(sum, make(before), make(final_result)));
         }

@@ -18,6 +18,7 @@ struct convolution_request {
     cudnnDataType_t type{}; ///< of images, weights and their gradients
     bool adds{};            ///< to what is there; else the result is written
     bool has_bias{};        ///< forward only; the gradient of a bias is not cuDNN's work
+    bool has_vectors{};     ///< one per sample, beside a bias
 
     [[nodiscard]] bool operator==(const convolution_request&) const = default;
 };
@@ -33,13 +34,14 @@ struct convolution_request {
     return s;
 }
 
-/// The forms that serve a request, the one to prefer first; a form without the bias that is asked for leaves it to a
-/// kernel, as a plain one does the sum of a weight gradient that is to be added, and one that adds where writing is
-/// asked for wants zeros to add to.
+/// The forms that serve a request, the one to prefer first; a form without the bias or the vectors that are asked for
+/// leaves them to kernels, as a plain one does the sum of a weight gradient that is to be added, and one that adds where
+/// writing is asked for wants zeros to add to.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
     if (r.pass == convolution_pass::forward && r.has_bias) {
         if (r.adds) { return {form::bias_add, form::scaled_add}; }
+        if (r.has_vectors) { return {form::bias_sample, form::bias, form::plain}; }
         return {form::bias, form::plain};
     }
     if (r.adds && r.pass == convolution_pass::backward_weight) { return {form::scaled_add, form::plain}; }

@@ -124,19 +124,22 @@ void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, con
     return sizeof(float) * static_cast<std::size_t>(batch * splits * 2 * s.features);
 }
 
-/// Gradients of adaptive_norm: dx is written or added to, dgamma and dbeta are both written or both added to,
+/// Gradients of adaptive_norm: dx is written or added to, or written with the residual added where that is not null,
+/// dgamma and dbeta are both written or both added to,
 /// dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy are written, which lie as scale
 /// and shift do; those of null tensors are null. Must move x, dy and dx once: 3 e n bytes (4 e n with into::add); reads
 /// x and dy twice. Scratch: adaptive_norm_backward_scratch_bytes.
 template <class T>
 void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
                             const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,
-                            gradient_place<float> dgamma, gradient_place<float> dbeta, T* dscale, T* dshift, into how) {
+                            gradient_place<float> dgamma, gradient_place<float> dbeta, T* dscale, T* dshift, into how,
+                            const T* residual = nullptr) {
     check_adaptive_norm(s, batch);
     auto* const partial = reinterpret_cast<float*>(on.scratch);
-    const layer_norm_gradient<T> d{s.features, s.tokens, x, nullptr, statistics, dy, dx, how == into::add, partial};
+    const T* const before = residual != nullptr || how == into::write ? residual : dx;
+    const layer_norm_gradient<T> d{s.features, s.tokens, x, nullptr, statistics, dy, dx, before, partial};
     const modulated_affine<T> affine{gamma, beta, scale, nullptr, s.stride, divider(s.tokens)};
-    const bool packs = is_packable<T>(s.features, x, gamma, scale, dy, dx) && s.stride % pack_size<T> == 0;
+    const bool packs = is_packable<T>(s.features, x, gamma, scale, dy, dx, before) && s.stride % pack_size<T> == 0;
     const std::int64_t rows = std::int64_t{batch} * s.tokens;
     const auto t = tile_columns(batch, s.tokens, s.features, packs ? pack_size<T> : 1, on.multiprocessors);
     const auto run = [&]<int N>() {

@@ -15,9 +15,12 @@ struct group_norm_gradient {
     const T* dy{};
     T* dxa{};
     T* dxb{};
-    bool adds{};     ///< to dxa; dxb is written
-    float* affine{}; ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
-    float* groups{}; ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
+    const T* before{}; ///< what dxa is added to, dxa itself where it is added to; null where it is written, as dxb is
+    float* affine{};   ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
+    float* groups{};   ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
+
+    /// Of a place of dxa.
+    [[nodiscard]] const __device__ T* before_at(const T* dx) const { return before + (dx - dxa); }
 };
 
 /// The constants of one thread's channels, and dL/du from x and dy.
@@ -115,7 +118,7 @@ struct input_gradient {
     }
     template <class T>
     __device__ void write(const channel_gradient<N>& of, const lanes<T, N>& x, const lanes<T, N>& dy, T* dx,
-                          bool adds) const {
+                          const group_norm_gradient<T>& d, bool adds) const {
         float made[N];
 #pragma unroll
         for (int i = 0; i < N; ++i) {
@@ -124,7 +127,7 @@ struct input_gradient {
             made[i] = (fmaf(of.gamma[i], g, -offset[i]) - normal * product[i]) * of.inverse[i];
         }
         if (adds) {
-            const auto before = lanes<T, N>::load(dx);
+            const auto before = lanes<T, N>::load(d.before_at(dx));
 #pragma unroll
             for (int i = 0; i < N; ++i) { made[i] += before[i]; }
         }
@@ -210,7 +213,7 @@ __global__ void __launch_bounds__(256, 2)
         const auto x = walk_sources(in.xa, in.xb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
         const pixel_walk<const T> dy(d.dy, in.pixels, in.all_channels, channel, place, t.rows);
         const auto dx = walk_sources(d.dxa, d.dxb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
-        const bool adds = d.adds && channel < in.channels;
+        const bool adds = d.before != nullptr && channel < in.channels;
         constexpr int round = 2;
         int left = place.walked(t.rows);
         for (; left >= round; left -= round) {
@@ -222,10 +225,10 @@ __global__ void __launch_bounds__(256, 2)
                 read_dy[u] = lanes<T, N>::load_streaming(dy[left - 1 - u]);
             }
 #pragma unroll
-            for (int u = 0; u < round; ++u) { map.write(of, read_x[u], read_dy[u], dx[left - 1 - u], adds); }
+            for (int u = 0; u < round; ++u) { map.write(of, read_x[u], read_dy[u], dx[left - 1 - u], d, adds); }
         }
         if (left != 0) {
-            map.write(of, lanes<T, N>::load_streaming(x[0]), lanes<T, N>::load_streaming(dy[0]), dx[0], adds);
+            map.write(of, lanes<T, N>::load_streaming(x[0]), lanes<T, N>::load_streaming(dy[0]), dx[0], d, adds);
         }
     }
 }
@@ -269,11 +272,11 @@ __global__ void __launch_bounds__(512, 1)
     const channel_gradient<N> of(in, place.sample, channel, d.statistics);
     const input_gradient<N> map(in, place, channel, group_sums, total);
     const auto dx = walk_sources(d.dxa, d.dxb, in.channels, in.all_channels, in.pixels, channel, place, t.rows);
-    const bool adds = d.adds && channel < in.channels;
+    const bool adds = d.before != nullptr && channel < in.channels;
 #pragma unroll 2
     for (int i = 0; i < count; ++i) {
         map.write(of, lanes<T, N>::load(kept_x + own + i * own_step), lanes<T, N>::load(kept_dy + own + i * own_step),
-                  dx[i], adds);
+                  dx[i], d, adds);
     }
 }
 
@@ -288,22 +291,24 @@ __global__ void __launch_bounds__(512, 1)
 /// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma = or += sum of du xhat, dbeta = or +=
 /// sum of du.
 ///
-/// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, dxb
-/// always written; dgamma and dbeta [all_channels] both written or both added to. Must move at least x, dy and dx once:
-/// 3 e n bytes (4 e n with into::add); does so while a slab of x and of dy fits into shared memory, else reads x and dy
+/// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, or
+/// written with the residual added where that is not null, dxb always written; dgamma and dbeta [all_channels] both
+/// written or both added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n with a sum); does so while a slab of x and of dy fits into shared memory, else reads x and dy
 /// twice. Scratch: group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
 template <class T>
 void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb,
                          const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,
-                         gradient_place<float> dgamma, gradient_place<float> dbeta, into how) {
+                         gradient_place<float> dgamma, gradient_place<float> dbeta, into how,
+                         const T* residual = nullptr) {
     check_group_norm(s, batch);
-    const int width = group_norm_width<T>(s, xa, xb, gamma, beta, dy, dxa, dxb);
+    const T* const before = residual != nullptr || how == into::write ? residual : dxa;
+    const int width = group_norm_width<T>(s, xa, xb, gamma, beta, dy, dxa, dxb, before);
     const auto t = tile_group_norm(s, batch, width, static_cast<int>(sizeof(T)), 2, on.multiprocessors);
     const group_norm_input<T> in(s, t, xa, xb, gamma, beta);
     const std::int64_t rows = std::int64_t{batch} * t.splits;
     auto* const affine = reinterpret_cast<float*>(on.scratch);
     float* const groups = affine + rows * 2 * s.all_channels();
-    const group_norm_gradient<T> d{statistics, dy, dxa, dxb, how == into::add, affine, groups};
+    const group_norm_gradient<T> d{statistics, dy, dxa, dxb, before, affine, groups};
     const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
     const dim3 block(static_cast<unsigned>(t.threads()));
     const auto run = [&]<int N>() {

@@ -18,22 +18,26 @@ struct layer_norm_gradient {
     const float* statistics{};
     const T* dy{};
     T* dx{};
-    bool adds{};
-    float* affine{}; ///< [blocks][2][features]: sums of dy * xhat, then of dy
+    const T* before{}; ///< what dx is added to, dx itself where it is added to; null where it is written
+    float* affine{};   ///< [blocks][2][features]: sums of dy * xhat, then of dy
+
+    [[nodiscard]] const __device__ T* before_at(std::int64_t row, int c) const {
+        return before == nullptr ? nullptr : before + row * features + c;
+    }
 };
 
 /// (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma of one access, into dx.
 template <class T, int N, class Gamma>
 __device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N>& dy, const Gamma& gamma, float mean,
-                                          float inverse, float offset, float product, T* dx, bool adds) {
+                                          float inverse, float offset, float product, T* dx, const T* added_to) {
     float made[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         const float normal = (x[i] - mean) * inverse;
         made[i] = (fmaf(gamma[i], dy[i], -offset) - normal * product) * inverse;
     }
-    if (adds) {
-        const auto before = lanes<T, N>::load(dx);
+    if (added_to != nullptr) {
+        const auto before = lanes<T, N>::load(added_to);
 #pragma unroll
         for (int i = 0; i < N; ++i) { made[i] += before[i]; }
     }
@@ -78,7 +82,7 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
         for (int r = 0; r < Reads; ++r) {
             if (const int c = held_row::column(r); c < d.features) {
                 write_layer_norm_gradient(x.read[r], dy.read[r], lanes<T, N>::load(d.gamma + c), mean, inverse, offset,
-                                          product, d.dx + row * d.features + c, d.adds);
+                                          product, d.dx + row * d.features + c, d.before_at(row, c));
             }
         }
     }
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(row_warps * 32)
         affine.load_slope(row, c, slope);
         write_layer_norm_gradient(lanes<T, N>::load(d.x + row * d.features + c),
                                   lanes<T, N>::load(d.dy + row * d.features + c), slope, mean, inverse, offset, product,
-                                  d.dx + row * d.features + c, d.adds);
+                                  d.dx + row * d.features + c, d.before_at(row, c));
     }
 }
 
@@ -188,18 +192,19 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
 /// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma = or += sum of
 /// dy xhat, dbeta = or += sum of dy, both alike.
 ///
-/// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to. Must move x, dy and dx once: 3 e n
-/// bytes (4 e n with into::add); rows beyond 160 accesses of 16 bytes are read twice. Scratch:
-/// layer_norm_backward_scratch_bytes.
+/// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to, or written with the residual added
+/// where that is not null. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum); rows beyond 160 accesses of 16
+/// bytes are read twice. Scratch: layer_norm_backward_scratch_bytes.
 template <class T>
 void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
                          const float* statistics, const T* dy, T* dx, gradient_place<float> dgamma,
-                         gradient_place<float> dbeta, into how) {
+                         gradient_place<float> dbeta, into how, const T* residual = nullptr) {
     check_layer_norm(s, rows);
     auto* const affine = reinterpret_cast<float*>(on.scratch);
-    const layer_norm_gradient<T> d{s.features, rows, x, gamma, statistics, dy, dx, how == into::add, affine};
+    const T* const before = residual != nullptr || how == into::write ? residual : dx;
+    const layer_norm_gradient<T> d{s.features, rows, x, gamma, statistics, dy, dx, before, affine};
     constexpr int N = pack_size<T>;
-    const bool packs = is_packable<T>(s.features, x, gamma, dy, dx);
+    const bool packs = is_packable<T>(s.features, x, gamma, dy, dx, before);
     const int reads = (s.features + 32 * N - 1) / (32 * N);
     const auto blocks_of = [&](std::int64_t rows_of_block) {
         return static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block);

@@ -96,6 +96,47 @@ TEST_CASE_TEMPLATE("cuda layer norm takes tensors that start anywhere and rows f
     check_layer_norm<T>(draw, 75, 9, 3, 0, -200.0);
 }
 
+TEST_CASE_TEMPLATE("cuda layer norm's gradients have the bits of one kernel that keeps rows and sums in registers", T,
+                   __nv_bfloat16, float) {
+    source draw{54};
+    constexpr int N = cuda::pack_size<T>;
+    for (const int features : {32 * N * 5, 32 * N * 5 - 16 * N, 32 * N * 3 + N}) { // a half access, and one lane of one
+        CAPTURE(features);
+        const std::int64_t rows = 70;
+        const std::int64_t n = rows * features;
+        const layer_norm_shape s{features};
+        const tensor<T> x(draw.normal<T>(n));
+        const tensor<T> dy(draw.normal<T>(n));
+        const tensor<T> gamma(draw.normal<T>(features));
+        const tensor<float> statistics(draw.normal<float>(2 * rows));
+        const tensor<T> residual(draw.normal<T>(n));
+        const tensor<T> dx(n);
+        const tensor<T> wanted(n);
+        const tensor<float> dgamma(features);
+        const tensor<float> dbeta(features);
+        const device_queue queue(cuda::layer_norm_backward_scratch_bytes(s, rows));
+        cuda::queue on = queue.on();
+        on.multiprocessors = 2;
+        const unsigned blocks = 4; // two of each multiprocessor
+        cuda::layer_norm_backward(on, s, rows, x.data(), gamma.data(), statistics.data(), dy.data(), dx.data(),
+                                  {dgamma.data(), into::write}, {dbeta.data(), into::write}, into::add,
+                                  static_cast<const T*>(residual.data()));
+        const tensor<float> sums(std::int64_t{blocks} * 2 * features);
+        const cuda::layer_norm_gradient<T> d{features,  rows,          x.data(),        gamma.data(), statistics.data(),
+                                             dy.data(), wanted.data(), residual.data(), sums.data()};
+        cuda::launch(cuda::layer_norm_gradient_kernel<T, N, 5>, dim3(blocks), dim3(cuda::row_warps * 32),
+                     sizeof(float) * cuda::row_warps * 2 * features, on.stream, d);
+        const tensor<float> wanted_dgamma(features);
+        const tensor<float> wanted_dbeta(features);
+        cuda::column_sums<float, float>(on, 1, blocks, 2 * features, sums.data(),
+                                        {wanted_dgamma.data(), wanted_dbeta.data(), features}, into::write,
+                                        reinterpret_cast<float*>(on.scratch));
+        CHECK(dx.download(queue) == wanted.download(queue));
+        CHECK(dgamma.download(queue) == wanted_dgamma.download(queue));
+        CHECK(dbeta.download(queue) == wanted_dbeta.download(queue));
+    }
+}
+
 TEST_CASE("cuda layer norm gives the same bits twice") {
     source draw{53};
     for (const int features : {640, 31}) {

@@ -107,12 +107,9 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
     }
 }
 
-/// dx of rows of any length, whose slope `affine` gives: every sweep reads the row again, from the cache.
+/// dx of a row of any length, whose slope `affine` gives: every sweep reads the row again, from the cache.
 template <class T, int N, class Affine>
-__global__ void __launch_bounds__(row_warps * 32)
-    long_layer_norm_gradient_kernel(layer_norm_gradient<T> d, std::int64_t rows, Affine affine) {
-    const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
-    if (row >= rows) { return; }
+__device__ void write_long_row_gradient(const layer_norm_gradient<T>& d, std::int64_t row, const Affine& affine) {
     const int first = static_cast<int>(threadIdx.x) % 32 * N;
     const float mean = d.statistics[2 * row];
     const float inverse = d.statistics[2 * row + 1];
@@ -136,6 +133,56 @@ __global__ void __launch_bounds__(row_warps * 32)
         write_layer_norm_gradient(lanes<T, N>::load(d.x + row * d.features + c),
                                   lanes<T, N>::load(d.dy + row * d.features + c), slope, mean, inverse, offset, product,
                                   d.dx + row * d.features + c, d.before_at(row, c));
+    }
+}
+template <class T, int N, class Affine>
+__global__ void __launch_bounds__(row_warps * 32)
+    long_layer_norm_gradient_kernel(layer_norm_gradient<T> d, std::int64_t rows, Affine affine) {
+    const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
+    if (row < rows) { write_long_row_gradient<T, N>(d, row, affine); }
+}
+
+/// What layer_norm_gradient_kernel does, in its order, for rows whose sums take so many registers that few blocks have
+/// room: blocks of blockIdx.y 0 write dx, those of r + 1 sum access r of every lane.
+template <class T, int N>
+__global__ void __launch_bounds__(row_warps * 32, 8) split_layer_norm_gradient_kernel(layer_norm_gradient<T> d) {
+    constexpr int width = 32 * N;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32 * N;
+    const int first = (static_cast<int>(blockIdx.y) - 1) * width;
+    float sum_dy[N]{};
+    float sum_product[N]{};
+    for (std::int64_t row = std::int64_t{blockIdx.x} * row_warps + warp; row < d.rows;
+         row += std::int64_t{gridDim.x} * row_warps) {
+        if (blockIdx.y == 0) {
+            write_long_row_gradient<T, N>(d, row, row_affine<T>{d.gamma, nullptr});
+        } else if (first + lane < d.features) {
+            const auto x = lanes<T, N>::load(d.x + row * d.features + first + lane);
+            const auto dy = lanes<T, N>::load(d.dy + row * d.features + first + lane);
+            const float mean = d.statistics[2 * row];
+            const float inverse = d.statistics[2 * row + 1];
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                sum_dy[i] += dy[i];
+                sum_product[i] = fmaf(dy[i], (x[i] - mean) * inverse, sum_product[i]);
+            }
+        }
+    }
+    if (blockIdx.y == 0) { return; }
+    auto* const shared = shared_memory<float>(); // [warps][2][width]
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        shared[(2 * warp) * width + lane + i] = sum_product[i];
+        shared[(2 * warp + 1) * width + lane + i] = sum_dy[i];
+    }
+    __syncthreads();
+    for (int c = static_cast<int>(threadIdx.x); c < 2 * width; c += row_warps * 32) {
+        const int column = first + c % width;
+        if (column >= d.features) { continue; }
+        float total = 0.0f;
+#pragma unroll
+        for (int w = 0; w < row_warps; ++w) { total += shared[w * 2 * width + c]; }
+        d.affine[(std::int64_t{blockIdx.x} * 2 + c / width) * d.features + column] = total;
     }
 }
 
@@ -193,7 +240,7 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
 /// dy xhat, dbeta = or += sum of dy, both alike.
 ///
 /// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to, or written with the residual added
-/// where that is not null. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum); rows beyond 160 accesses of 16
+/// where that is not null. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum); rows beyond 96 accesses of 16
 /// bytes are read twice. Scratch: layer_norm_backward_scratch_bytes.
 template <class T>
 void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
@@ -215,12 +262,13 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
     } else if (packs && reads <= 5) {
         partials = std::min({layer_norm_most_partials(rows), std::int64_t{2} * on.multiprocessors,
                              std::int64_t{blocks_of(2 * row_warps)}});
-        const auto run = [&](auto* kernel) {
-            launch(kernel, dim3(static_cast<unsigned>(partials)), dim3(row_warps * 32),
-                   sizeof(float) * row_warps * 2 * s.features, on.stream, d);
+        const auto run = [&](auto* kernel, int parts, int width) {
+            launch(kernel, dim3(static_cast<unsigned>(partials), static_cast<unsigned>(parts)), dim3(row_warps * 32),
+                   sizeof(float) * row_warps * 2 * width, on.stream, d);
         };
-        reads <= 2 ? run(layer_norm_gradient_kernel<T, N, 2>)
-                   : (reads == 3 ? run(layer_norm_gradient_kernel<T, N, 3>) : run(layer_norm_gradient_kernel<T, N, 5>));
+        reads <= 2   ? run(layer_norm_gradient_kernel<T, N, 2>, 1, s.features)
+        : reads == 3 ? run(layer_norm_gradient_kernel<T, N, 3>, 1, s.features)
+                     : run(split_layer_norm_gradient_kernel<T, N>, dgamma.wanted() ? 1 + reads : 1, 32 * N);
     } else {
         auto t = tile_columns(1, rows, s.features, packs ? N : 1, on.multiprocessors);
         partials = t.splits;

@@ -48,7 +48,7 @@ public:
                 const T* residual = nullptr) {
         const convolution_size n{s, batch};
         const auto here = begin(forward_of(s),
-                                {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), in(residual, n.y),
+                                {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), onto(residual, n.y),
                                  out(y, n.y, result_of(how, residual))},
                                 n.flops, {1, n.bytes()});
         device_operations::conv2d(s, batch, x, w, bias, y, how, residual);
@@ -118,7 +118,7 @@ public:
                 const T* residual = nullptr) {
         const i64 y_size = rows * s.out_features;
         const std::vector<operand> moved{in(x, rows * s.in_features), in(w, weights(s)), in(bias, s.out_features),
-                                         in(residual, y_size), out(y, y_size, result_of(how, residual))};
+                                         onto(residual, y_size), out(y, y_size, result_of(how, residual))};
         const double least = counted_operation{work_kind::product_forward, moved}.least_bytes();
         const auto here = begin(work_kind::product_forward, moved, flops(s, rows),
                                 {1, least - (residual == nullptr ? 0 : scalars(y_size))});
@@ -178,7 +178,7 @@ public:
         const auto [a, b] = halves(s, batch);
         const auto here =
             begin(work_kind::group_norm_backward,
-                  {in(xa, a), in(xb, b), in(dy, a + b), in(residual, a), out(dxa, a, result_of(how, residual)),
+                  {in(xa, a), in(xb, b), in(dy, a + b), onto(residual, a), out(dxa, a, result_of(how, residual)),
                    out(dxb, b), gradient(dgamma, s.all_channels()), gradient(dbeta, s.all_channels())},
                   0, {3, scalars(5 * (a + b) + (how == into::add ? a : 0))});
         device_operations::group_norm_backward(s, batch, xa, xb, gamma, beta, statistics, dy, dxa, dxb, dgamma, dbeta,
@@ -196,7 +196,7 @@ public:
                              into how, const T* residual = nullptr) {
         const i64 n = rows * s.features;
         const auto here = begin(work_kind::layer_norm_backward,
-                                {in(x, n), in(dy, n), in(residual, n), out(dx, n, result_of(how, residual)),
+                                {in(x, n), in(dy, n), onto(residual, n), out(dx, n, result_of(how, residual)),
                                  gradient(dgamma, s.features), gradient(dbeta, s.features)},
                                 0, {3, scalars(6 * n)});
         device_operations::layer_norm_backward(s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, residual);
@@ -298,6 +298,8 @@ private:
         const int times = how == into::add ? 2 : 1;
         return {at, scalars(n), times, times, role::written};
     }
+    /// Moved by what writes the sum.
+    [[nodiscard]] static operand onto(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::written}; }
     /// What is added to a residual is not read.
     [[nodiscard]] static into result_of(into how, const T* residual) { return residual == nullptr ? how : into::write; }
     [[nodiscard]] static operand of_key(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::of_keys}; }

@@ -55,21 +55,25 @@ pulse_bench::ledger book_of(const std::function<void(pulse_bench::counted_operat
 
 double bytes_of(const pulse_bench::ledger& book, work_kind kind) { return book.of(party::pulse, kind).bytes; }
 
-void check_norm() {
+/// With a residual of its own, or with none.
+void check_norm(bool onto) {
     constexpr int pixels = 96 * 96; // too many to stay in shared memory
     constexpr int channels = 320;
     constexpr double n = pixels * channels;
-    const auto book = book_of([](auto& math) {
+    const auto book = book_of([&](auto& math) {
         const memory<scalar> x(pixels * channels), dy(pixels * channels), affine(2 * channels);
+        const memory<scalar> residual(pixels * channels);
         const memory<float> statistics(64), gradients(2 * channels);
         memory<scalar> dx(pixels * channels);
         math.group_norm_backward({.channels = channels, .groups = 32, .pixels = pixels}, 1, x.data(), nullptr,
                                  affine.data(), affine.data() + channels, statistics.data(), dy.data(), dx.data(),
                                  nullptr, const_cast<float*>(gradients.data()),
-                                 const_cast<float*>(gradients.data()) + channels, pulse::into::write);
+                                 const_cast<float*>(gradients.data()) + channels,
+                                 onto ? pulse::into::add : pulse::into::write, onto ? residual.data() : nullptr);
     });
-    // x and dy for the sums; x, dy and dx; both gradients read and written
-    check("GroupNorm backward", bytes_of(book, work_kind::group_norm_backward), 2 * 2 * n + 3 * 2 * n + 16 * channels);
+    // x and dy for the sums; x, dy and dx, and the residual; both gradients read and written
+    check("GroupNorm backward", bytes_of(book, work_kind::group_norm_backward),
+          2 * 2 * n + (onto ? 4 : 3) * 2 * n + 16 * channels);
 }
 
 void check_attention() {
@@ -97,15 +101,20 @@ void check_convolution() {
     const std::int64_t w_size = s.weight_elements();
     const auto book = book_of([&](auto& math) {
         const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-        const memory<scalar> x(size(x_size)), w(size(w_size)), bias(32);
+        const memory<scalar> x(size(x_size)), w(size(w_size)), bias(32), vector(32), residual(size(y_size));
         memory<scalar> y(size(y_size));
         memory<float> dw(size(w_size)), dbias(32);
         math.conv2d(s, 1, x.data(), w.data(), bias.data(), y.data(), pulse::into::write);
+        // what is added is read, and there is no other kernel
+        math.conv2d(s, 1, x.data(), w.data(), bias.data(), y.data(), pulse::into::add, residual.data());
+        math.conv2d_per_sample(s, 1, x.data(), w.data(), bias.data(), vector.data(), y.data());
         math.conv2d_backward_weight(s, 1, x.data(), y.data(), dw.data(), dbias.data());
     });
     const auto all = static_cast<double>(x_size + y_size + w_size);
-    check("convolution with bias",
-          bytes_of(book, work_kind::convolution_forward) + bytes_of(book, work_kind::pointwise), 2 * all + 2 * 32);
+    check("convolutions with bias", bytes_of(book, work_kind::convolution_forward),
+          3 * (2 * all + 2 * 32) + 2 * static_cast<double>(y_size) + 2 * 32);
+    check("their kernels", book.of(party::pulse, work_kind::convolution_forward).kernels, 3);
+    check("kernels beside them", book.of(party::pulse, work_kind::pointwise).kernels, 0);
     // the library's gradient in bfloat16; read again, that in float read and written
     check("convolution wgrad", bytes_of(book, work_kind::convolution_wgrad),
           2 * all + 10 * static_cast<double>(w_size));
@@ -144,7 +153,8 @@ int main() {
     check("kernels", static_cast<double>(counted), static_cast<double>(run));
     // prediction, target and gradient; room for 65 sums, twice
     check("loss", bytes_of(found.book, work_kind::loss), 3 * 2 * 4 * 8 * 8 + 2 * 65 * 8);
-    check_norm();
+    check_norm(false);
+    check_norm(true);
     check_attention();
     check_convolution();
     check_projections();

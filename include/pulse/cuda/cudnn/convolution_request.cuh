@@ -35,8 +35,8 @@ struct convolution_request {
 }
 
 /// The forms that serve a request, the one to prefer first; a form without the bias or the vectors that are asked for
-/// leaves them to kernels, as a plain one does the sum of a weight gradient that is to be added, and one that adds where
-/// writing is asked for wants zeros to add to.
+/// leaves them to kernels, as a plain one does the sum of a weight gradient that is to be added, and one that adds
+/// where writing is asked for wants zeros to add to.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
     if (r.pass == convolution_pass::forward && r.has_bias) {

@@ -125,10 +125,9 @@ void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, con
 }
 
 /// Gradients of adaptive_norm: dx is written or added to, or written with the residual added where that is not null,
-/// dgamma and dbeta are both written or both added to,
-/// dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy are written, which lie as scale
-/// and shift do; those of null tensors are null. Must move x, dy and dx once: 3 e n bytes (4 e n with into::add); reads
-/// x and dy twice. Scratch: adaptive_norm_backward_scratch_bytes.
+/// dgamma and dbeta are both written or both added to, dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] =
+/// sum over t of dy are written, which lie as scale and shift do; those of null tensors are null. Must move x, dy and
+/// dx once: 3 e n bytes (4 e n with a sum); reads x and dy twice. Scratch: adaptive_norm_backward_scratch_bytes.
 template <class T>
 void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
                             const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,

@@ -293,8 +293,9 @@ __global__ void __launch_bounds__(512, 1)
 ///
 /// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, or
 /// written with the residual added where that is not null, dxb always written; dgamma and dbeta [all_channels] both
-/// written or both added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n with a sum); does so while a slab of x and of dy fits into shared memory, else reads x and dy
-/// twice. Scratch: group_norm_backward_scratch_bytes. Throws input_error for a shape that is none.
+/// written or both added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n with a sum); does so while a slab
+/// of x and of dy fits into shared memory, else reads x and dy twice. Scratch: group_norm_backward_scratch_bytes.
+/// Throws input_error for a shape that is none.
 template <class T>
 void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb,
                          const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,

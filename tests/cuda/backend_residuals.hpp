@@ -71,7 +71,9 @@ void check_norm(source& draw, cuda::backend<P>& on, std::int64_t n, std::int64_t
     using T = typename P::scalar;
     const device_queue waiting;
     const auto residual = draw.normal<T>(n);
-    for (const auto& [from, to] : {std::pair{0, 0}, {1, 0}, {0, 1}}) {
+    for (const auto& offsets : {std::pair{0, 0}, {1, 0}, {0, 1}}) {
+        const int from = offsets.first;
+        const int to = offsets.second;
         CAPTURE(from);
         CAPTURE(to);
         const tensor<T> elsewhere(residual, from);
@@ -97,7 +99,9 @@ void check_norms(unsigned seed) {
     const auto tensor_of = [&](std::int64_t n) { return tensor<T>(draw.normal<T>(n)); };
     const auto written = [](float* to) { return pulse::gradient_place<float>{to, into::write}; };
     constexpr int batch = 2;
-    for (const auto& [features, rows] : {std::pair{24, 5}, {40, 37}, {7, 3}, {8 * 32 * 6, 3}}) {
+    for (const auto& sizes : {std::pair{24, 5}, {40, 37}, {7, 3}, {8 * 32 * 6, 3}}) {
+        const int features = sizes.first;
+        const int rows = sizes.second;
         CAPTURE(features);
         const tensor<T> x = tensor_of(batch * rows * features);
         const tensor<T> dy = tensor_of(batch * rows * features);
@@ -117,7 +121,9 @@ void check_norms(unsigned seed) {
         });
     }
     // in shared memory, and too large for it
-    for (const auto& [channels, pixels] : {std::pair{16, 9}, {6, 5}, {48, 4096}}) {
+    for (const auto& sizes : {std::pair{16, 9}, {6, 5}, {48, 4096}}) {
+        const int channels = sizes.first;
+        const int pixels = sizes.second;
         CAPTURE(channels);
         const pulse::group_norm_shape s{channels, 0, 2, pixels, 1e-5, true};
         const tensor<T> x = tensor_of(batch * pixels * channels);

@@ -49,6 +49,7 @@ pulse::plan_request request_of(const arguments& a) {
                    .microbatches = "--microbatches",
                    .split_backward = "--split-backward",
                    .sharded_optimizer = "--shard-optimizer",
+                   .gradient_release = "--gradient-release",
                    .schedule = "--schedule",
                    .frozen = "--frozen",
                    .self_conditioning = "--self-conditioning",

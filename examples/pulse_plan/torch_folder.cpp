@@ -90,6 +90,7 @@ void require_torch_runs(const arguments& a) {
            "tasks of frozen networks");
     // train.py has AdamW of floats on every replica.
     refuse(a.asked.sharded_optimizer != false, "sharded optimizer state");
+    refuse(a.asked.gradient_release, "gradient release");
     refuse(a.asked.optimizer.moments == pulse::moment_form::dynamic8, "moments in 8 bits");
     refuse(a.asked.optimizer.is_factored(), "factored moments");
     refuse(a.asked.optimizer.weights != pulse::weight_form::float32, "weights without master weights");

@@ -28,10 +28,11 @@ namespace pulse_train {
 namespace {
 
 /// Options that a plan of --plan decides.
-constexpr const char* decided_by_plan[]{
-    "--ranks",        "--global-batch", "--pipeline",  "--replicas", "--waves",         "--microbatch-size",
-    "--microbatches", "--placement",    "--routing",   "--schedule", "--recomputation", "--split-backward",
-    "--slack",        "--memory-limit", "--plan-time", "--profile",  "--cluster",       "--cluster-out"};
+constexpr const char* decided_by_plan[]{"--ranks",   "--global-batch",    "--pipeline",        "--replicas",
+                                        "--waves",   "--microbatch-size", "--microbatches",    "--placement",
+                                        "--routing", "--schedule",        "--recomputation",   "--split-backward",
+                                        "--slack",   "--memory-limit",    "--plan-time",       "--profile",
+                                        "--cluster", "--cluster-out",     "--gradient-release"};
 
 /// The lines of a file that say something. Throws input_error naming a line that is no UTF-8.
 [[nodiscard]] std::vector<std::string> read_prompts(const std::string& file) {
@@ -172,6 +173,17 @@ void apply_cascade_rules(const CLI::App& app, arguments& a) {
 }
 
 } // namespace
+
+void require_release(const arguments& a, const std::string& source) {
+    const auto refuse = [&](const char* why) { throw pulse::input_error{source + ": " + why}; };
+    if (!a.cascade_with.empty()) { refuse("a cascade changes when both backbones are measured"); }
+    if (a.clip_norm > 0 && !a.clip_by_last_norm) {
+        refuse("the norm of a step is known when its gradients are gone: it needs --clip 0 or --clip-by last");
+    }
+    if (a.precision == precision_kind::fp16) {
+        refuse("steps that overflow in --precision fp16 are to change nothing");
+    }
+}
 
 void apply_rules(const CLI::App& app, const std::string& prompt_file, const std::string& validation, arguments& a) {
     take_apart(a);
@@ -340,6 +352,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
             throw pulse::input_error{std::string{name} + ": it is for --transport nccl"};
         }
     }
+    if (a.planning.gradient_release) { require_release(a, "--gradient-release"); }
     if (!a.plan_file.empty()) {
         for (const char* name : decided_by_plan) {
             if (app.count(name) > 0) {

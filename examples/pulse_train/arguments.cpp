@@ -56,6 +56,7 @@ void add_training_options(option_adder& add, arguments& a, const choices<std::st
         {"constant", pulse::train::learning_rate_shape::constant},
         {"linear", pulse::train::learning_rate_shape::linear},
         {"cosine", pulse::train::learning_rate_shape::cosine}};
+    static const choices<bool> clip_norms{{"this", false}, {"last", true}};
     const auto any_seed = number(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(), "from 0 to 2^64 - 1");
 
     add.app.option_defaults()->group("Training");
@@ -79,6 +80,8 @@ void add_training_options(option_adder& add, arguments& a, const choices<std::st
     add.choice("--lr-schedule", a.learning_rate_shape, rates, "constant",
                "How the learning rate goes on: linear and cosine fall to 0 after the last of --steps");
     add.value("--clip", a.clip_norm, not_negative(), "Largest norm of the whole gradient; 0: do not clip");
+    add.choice("--clip-by", a.clip_by_last_norm, clip_norms, "this",
+               "Whose norm --clip looks at: that of this step, or of the last one; a first step is not clipped then");
     add.value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
               "Decay of the weights' moving average, which draws the samples; 0: none is kept, weights draw them");
     add.choice("--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",

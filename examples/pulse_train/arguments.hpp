@@ -127,6 +127,7 @@ struct arguments {
     int warmup{100};
     pulse::train::learning_rate_shape learning_rate_shape{pulse::train::learning_rate_shape::constant};
     double clip_norm{1.0};
+    bool clip_by_last_norm{};
     double average_decay{0.999};
     /// Averages are kept unless their decay is 0.
     pulse::optimizer_form optimizer{};

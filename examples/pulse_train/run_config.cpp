@@ -93,24 +93,25 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
                   (a.pictures.size == pulse::extent{}
                        ? ""
                        : ", " + std::to_string(in.shape.height) + " x " + std::to_string(in.shape.width));
-    std::map<std::string, std::string> all{{"model", a.model},
-                                           {"images", images},
-                                           {"prediction", said.at("--prediction")},
-                                           {"noise", text_of_noise(a)},
-                                           {"zero_snr", said.at("--zero-snr")},
-                                           {"min_snr", pulse::exact_text(a.min_snr_gamma)},
-                                           {"noise_offset", pulse::exact_text(a.noise_offset)},
-                                           {"learning_rate", pulse::exact_text(a.learning_rate)},
-                                           {"learning_rate_schedule", rates},
-                                           {"warmup", std::to_string(a.warmup)},
-                                           {"clip", pulse::exact_text(a.clip_norm)},
-                                           {"ema", pulse::exact_text(a.average_decay)},
-                                           {"seed", std::to_string(a.seed)},
-                                           {"held_out", pulse::exact_text(a.pictures.held_out)},
-                                           {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
-                                           {"microbatch_size", std::to_string(in.plan.microbatch_size)},
-                                           {"microbatches", std::to_string(in.plan.microbatches)},
-                                           {"replicas", std::to_string(in.plan.data_degree)}};
+    std::map<std::string, std::string> all{
+        {"model", a.model},
+        {"images", images},
+        {"prediction", said.at("--prediction")},
+        {"noise", text_of_noise(a)},
+        {"zero_snr", said.at("--zero-snr")},
+        {"min_snr", pulse::exact_text(a.min_snr_gamma)},
+        {"noise_offset", pulse::exact_text(a.noise_offset)},
+        {"learning_rate", pulse::exact_text(a.learning_rate)},
+        {"learning_rate_schedule", rates},
+        {"warmup", std::to_string(a.warmup)},
+        {"clip", pulse::exact_text(a.clip_norm) + (a.clip_by_last_norm ? " by the last norm" : "")},
+        {"ema", pulse::exact_text(a.average_decay)},
+        {"seed", std::to_string(a.seed)},
+        {"held_out", pulse::exact_text(a.pictures.held_out)},
+        {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
+        {"microbatch_size", std::to_string(in.plan.microbatch_size)},
+        {"microbatches", std::to_string(in.plan.microbatches)},
+        {"replicas", std::to_string(in.plan.data_degree)}};
     if (in.hint_elements() != 0) {
         all["locked weights (--from)"] = in.start == nullptr ? "by seed" : text_of_weights(*in.start);
     }

@@ -94,6 +94,7 @@ struct run_inputs {
                                   .total_steps = args.steps + 1},
                 .adamw = {.weight_decay = 0.0},
                 .clip_norm = args.clip_norm,
+                .clip_by_last_norm = args.clip_by_last_norm,
                 .average_decay = args.average_decay,
                 .threads = args.threads,
                 .config = config,

@@ -33,6 +33,7 @@
 #include <pulse/tune/plan_summary.hpp>
 
 #include "../glpk_search.hpp"
+#include "argument_rules.hpp"
 #include "measuring.hpp"
 
 namespace pulse_train {
@@ -107,6 +108,7 @@ void read_plan(run_inputs& in) {
                                  (in.args.buckets.empty() ? "--size" : "the pictures of --buckets")};
     }
     take_plans(in, std::move(read));
+    if (in.plan.gradient_release) { require_release(in.args, in.args.plan_file + ": gradient_release"); }
     in.args.planning.microbatch_size = in.plan.microbatch_size;
 }
 

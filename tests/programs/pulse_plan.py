@@ -28,7 +28,7 @@ serial = itertools.count()
 OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with", "--devices", "--cluster",
            "--global-batch", "--pipeline", "--data", "--waves", "--self-conditioning",
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation",
-           "--shard-optimizer", "--frozen", "--memory-limit", "--schedule", "--time-limit", "--out", "--svg", "--trace",
+           "--shard-optimizer", "--gradient-release", "--frozen", "--memory-limit", "--schedule", "--time-limit", "--out", "--svg", "--trace",
            "--torch")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
           "sdxl": 2567463684, "uvit_s2": 44255328,
@@ -357,7 +357,8 @@ class Cascades(Case):
         for words, naming in ((("--data", 2), "--data"), (("--waves", 2), "--waves"),
                               (("--placement", "sequential"), "placement"), (("--schedule", "gpipe"), "--schedule"),
                               (("--frozen", "bubbles"), "--frozen"),
-                              (("--shard-optimizer", "yes"), "--shard-optimizer")):
+                              (("--shard-optimizer", "yes"), "--shard-optimizer"),
+                              (("--gradient-release", "yes"), "--gradient-release")):
             with self.subTest(words):
                 self.refused(*cascade, *words, naming=f"{naming}: a cascade")
         self.refused(*SMALL, "--cascade-with", "sd22", naming="--cascade-with: 'sd22' is no backbone")
@@ -449,6 +450,21 @@ class Inputs(Case):
         self.refused(*SMALL, "--data", 2, "--optimizer", "adafactor", "--shard-optimizer", "yes",
                      naming="--shard-optimizer: adafactor")
 
+    def test_gradients_that_are_released_take_less_where_a_step_has_one_microbatch(self):
+        words = (*SMALL[:-6], "--devices", 2, "--global-batch", 4, "--microbatch-size", 4, "--time-limit", 0,
+                 "--pipeline", 2, "--placement", "folded", "--split-backward", "no", "--recomputation", "none")
+        _, keeping = self.plan(*words)
+        text, releasing = self.plan(*words, "--gradient-release", "yes")
+        self.assertNotIn("gradient_release", keeping)
+        self.assertTrue(releasing["gradient_release"])
+        self.assertIn("gradient release", text)
+        bytes_of = [max(one["predicted"]["peak_memory_bytes"]) for one in (keeping, releasing)]
+        self.assertLess(bytes_of[1], bytes_of[0])
+        # What it needs is what it may take.
+        self.refused(*words, "--memory-limit", bytes_of[1], code=3, naming="need more memory")
+        _, fitted = self.plan(*words, "--gradient-release", "yes", "--memory-limit", bytes_of[1])
+        self.assertLessEqual(max(fitted["predicted"]["peak_memory_bytes"]), bytes_of[1])
+
     def test_a_model_that_cannot_be_cut_says_so(self):
         at = written("profile.json", profile(4))
         self.refused("--profile", at, "--devices", 8, "--global-batch", 16, "--pipeline", 8, code=3, naming="layers")
@@ -500,6 +516,8 @@ class Errors(Case):
                 ((*model, *sizes, "--torch", ROOM / "none", "--frozen", "bubbles"), "no tasks of frozen networks"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--shard-optimizer", "tuned"),
                  "no sharded optimizer state"),
+                ((*model, *sizes, "--torch", ROOM / "none", "--gradient-release", "yes"), "no gradient release"),
+                ((*model, *sizes, "--gradient-release", "maybe"), "--gradient-release"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adamw8"), "no moments in 8 bits"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--optimizer", "adafactor"), "no factored moments"),
                 ((*model, *sizes, "--torch", ROOM / "none", "--weights", "kahan"), "no weights without master weights"),

@@ -42,12 +42,12 @@ OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export
            "--class", "--negative", "--guidance", "--backend", "--precision", "--gpus", "--ranks", "--global-batch",
            "--time-engines", "--pipeline", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--steps",
            "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation",
-           "--split-backward", "--shard-optimizer", "--memory-limit", "--schedule", "--plan-time", "--profile",
-           "--cluster", "--profile-out", "--cluster-out", "--plan-only", "--checkpoint-every", "--log-every", "--keep",
-           "--resume", "--sample", "--sample-every", "--out", "--plan", "--data-changed", "--validate",
-           "--validate-every", "--validate-times", "--keep-best", "--prediction", "--flow-shift", "--flow-times",
-           "--sigma-data", "--self-conditioning", "--control-from", "--control-data", "--control-picture",
-           "--cascade-with", "--cascade-from", "--cascade-export", "--cascade-noise")
+           "--split-backward", "--shard-optimizer", "--gradient-release", "--clip-by", "--memory-limit", "--schedule",
+           "--plan-time", "--profile", "--cluster", "--profile-out", "--cluster-out", "--plan-only",
+           "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
+           "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction",
+           "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from", "--control-data",
+           "--control-picture", "--cascade-with", "--cascade-from", "--cascade-export", "--cascade-noise")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 
@@ -587,6 +587,24 @@ class Replicas(Case):
         self.same_tensors(out, self.whole)
         self.assertEqual(read_json(out / "plan.json")["data_degree"], 2)
 
+    def test_gradients_that_are_released_change_no_bit(self):
+        size = ("--microbatch-size", "1", "--microbatches", "1")
+        words = ("--steps", 3, "--replicas", 2, "--clip-by", "last")
+        keeping = self.train(*words, "--ranks", 2, size=size)
+        released = (*words, "--gradient-release", "yes")
+        outs = [self.train(*released, "--ranks", 4, *more, "--split-backward", "no", size=size)
+                for more in ((), ("--shard-optimizer",))]
+        outs.append(self.train("--steps", 3, "--clip-by", "last", "--plan", outs[0] / "plan.json", size=()))
+        for out in outs:
+            self.same_training(keeping, out)
+            self.assertTrue(read_json(out / "plan.json")["gradient_release"])
+            self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
+        half = self.train("--steps", 2, *released[2:], "--ranks", 4, size=size)
+        whole = self.train("--steps", 3, *words[2:], "--ranks", 2, "--resume", half / "checkpoints", size=size)
+        self.same_tensors(whole, keeping)
+        self.refuses("--ranks", 2, "--gradient-release", "yes", names=["--gradient-release", "--clip 0", "--clip-by"])
+        self.refuses("--plan", outs[0] / "plan.json", size=(), names=["plan.json: gradient_release", "--clip 0"])
+
     def test_a_plan_says_how_many(self):
         again = self.train("--steps", 4, "--plan", self.whole / "plan.json", size=())
         self.same_training(self.whole, again)
@@ -915,7 +933,8 @@ class Errors(Case):
                  "--keep-best": ["2"], "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"],
                  "--precision": ["fp8"], "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"],
                  "--pipeline": ["0", "65"], "--replicas": ["0"], "--plan-time": ["-1", "nan"],
-                 "--time-engines": ["-1", "nan", "x"], "--memory-limit": ["0", "1e9"], "--shard-optimizer": ["maybe"]}
+                 "--time-engines": ["-1", "nan", "x"], "--memory-limit": ["0", "1e9"],
+                 "--shard-optimizer": ["maybe"], "--gradient-release": ["maybe"], "--clip-by": ["that"]}
         for option, values in wrong.items():
             for value in values:
                 with self.subTest(option=option, value=value):

@@ -31,7 +31,7 @@ namespace pulse::cuda {
 /// What a rank_optimizer does with memory, on a device: the counterpart of train::host_updates.
 ///
 /// Where scalars are no floats, master weights are kept beside them. All work goes into one stream, which must be the
-/// backend's; measure() waits for it, the rest is left there.
+/// backend's; read() waits for it, the rest is left there.
 template <class Precision = bf16>
 class device_updates {
 public:
@@ -45,24 +45,28 @@ public:
 
     void prepare(const std::vector<element_range>& shares, std::size_t losses, bool factored = false) {
         std::vector<value_chunk> chunks;
-        std::vector<std::int32_t> first{0};
+        first_of_share_ = {0};
         for (const element_range& r : shares) {
             append_chunks(chunks, static_cast<std::int64_t>(r.first), static_cast<std::int64_t>(r.size));
-            first.push_back(static_cast<std::int32_t>(chunks.size()));
+            first_of_share_.push_back(static_cast<std::int32_t>(chunks.size()));
         }
         chunks_ = uploaded(chunks);
-        first_chunk_ = uploaded(first);
+        first_chunk_ = uploaded(first_of_share_);
         squares_ = device_memory<double>{shares.size()};
         parts_ = device_memory<double>{factored ? std::size_t{update_parts} : 0};
         host_sums_ = pinned_memory<double>{shares.size() + losses};
         scratch_ = device_memory<std::byte>{sums_of_squares_scratch_bytes(static_cast<std::int64_t>(chunks.size()))};
         on_ = {on_.stream, properties_of(current_device()).multiprocessors, scratch_.data()};
     }
+    void square(const float* gradients, std::size_t first, std::size_t count) {
+        const std::int32_t from = first_of_share_[first];
+        chunk_squares<float>(on_, gradients, first_of_share_[first + count] - from, chunks_.data() + from,
+                             reinterpret_cast<double*>(scratch_.data()) + from);
+    }
     /// The one wait of a step.
-    void measure(const float* gradients, std::span<const double> losses, std::span<double> squares,
-                 std::span<double> losses_here) {
-        sums_of_squares<float>(on_, gradients, static_cast<std::int64_t>(chunks_.size()), chunks_.data(),
-                               static_cast<int>(squares.size()), first_chunk_.data(), squares_.data());
+    void read(std::span<const double> losses, std::span<double> squares, std::span<double> losses_here) {
+        sum_chunks(on_, reinterpret_cast<const double*>(scratch_.data()), static_cast<int>(squares.size()),
+                   first_chunk_.data(), squares_.data());
         copy(static_cast<const double*>(squares_.data()), host_sums_.data(), squares.size());
         copy(losses.data(), host_sums_.data() + squares.size(), losses.size());
         wait();
@@ -120,6 +124,7 @@ private:
     }
 
     queue on_;
+    std::vector<std::int32_t> first_of_share_{}; ///< of the chunks
     device_memory<value_chunk> chunks_{};
     device_memory<std::int32_t> first_chunk_{};
     device_memory<double> squares_{};

@@ -9,8 +9,8 @@ namespace pulse {
 [[nodiscard]] constexpr fingerprint fingerprint_of(const plan& planned) {
     // Taken apart by count, so that a member that comes to be does not stay outside.
     const auto& [model, pipeline_degree, data_degree, node_replicas, microbatches, microbatch_size, split_backward,
-                 routing, recompute, spare_sends, cut, order, previews, frozen_tasks, frozen_hosts, further_chains,
-                 predicted] = planned;
+                 routing, recompute, gradient_release, spare_sends, cut, order, previews, frozen_tasks, frozen_hosts,
+                 further_chains, predicted] = planned;
     static_cast<void>(predicted);
     fingerprint all;
     all.add(model.view()).add(pipeline_degree).add(data_degree).add(microbatches).add(microbatch_size);
@@ -31,6 +31,7 @@ namespace pulse {
     }
     for (const int first : further_chains) { all.add(first); }
     if (previews > 0) { all.add(previews); }
+    if (gradient_release) { all.add("gradient release"); }
     if (node_replicas > 1) { all.add(node_replicas).add("replicas of a node"); }
     if (frozen_tasks.empty() && frozen_hosts.empty()) { return all; }
     all.add(frozen_tasks.size()).add(frozen_hosts.size());

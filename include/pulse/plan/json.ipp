@@ -132,6 +132,7 @@ template <class Entry, class Print>
     } else if (root.has("recomputed_stages")) {
         root["recomputed_stages"].fail("must not be there unless recomputation is selective");
     }
+    if (root.has("gradient_release")) { made.gradient_release = root["gradient_release"].boolean(); }
     if (root.has("previews")) { made.previews = root["previews"].small_integer(); }
     for (const io::json_field& one : root["stages"].list()) {
         one.only({"index", "device", "first_layer", "last_layer"});
@@ -184,6 +185,7 @@ inline void read_step(const io::json_field& from, plan& made) {
         print_field("split_backward", planned.split_backward) + ",\n" +
         print_field("skip_routing", planned.routing == skip_routing::direct ? "direct" : "relayed") + ",\n" +
         print_field("recomputation", name_of(planned.recompute.kind)) + ",\n" + print_recomputed(planned.recompute) +
+        (planned.gradient_release ? print_field("gradient_release", true) + ",\n" : std::string{}) +
         (alone ? print_field("spare_sends", planned.spare_sends) + ",\n" : std::string{}) +
         (planned.previews > 0 ? print_field("previews", planned.previews) + ",\n" : std::string{}) + " \"stages\": [";
     const char* before = "\n  ";
@@ -235,11 +237,18 @@ inline void read_step(const io::json_field& from, plan& made) {
 PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::string_view source) {
     const nlohmann::json value = io::parse_json(text, source);
     const io::json_field root{value, {source, "the plan", "pulse-plan/1"}};
-    root.only(
-        {"format",         "model",           "placement",      "pipeline_degree",   "data_degree",   "waves",
-         "microbatches",   "microbatch_size", "split_backward", "skip_routing",      "recomputation", "skip_policy",
-         "spare_sends",    "previews",        "stages",         "schedule",          "frozen_tasks",  "frozen_hosts",
-         "further_chains", "predicted",       "extents",        "recomputed_stages", "node_replicas"});
+    root.only({"format",         "model",
+               "placement",      "pipeline_degree",
+               "data_degree",    "waves",
+               "microbatches",   "microbatch_size",
+               "split_backward", "skip_routing",
+               "recomputation",  "skip_policy",
+               "spare_sends",    "previews",
+               "stages",         "schedule",
+               "frozen_tasks",   "frozen_hosts",
+               "further_chains", "predicted",
+               "extents",        "recomputed_stages",
+               "node_replicas",  "gradient_release"});
     if (root["format"].text() != "pulse-plan/1") { root["format"].fail("must be pulse-plan/1"); }
     const plan common = detail::read_common(root);
     std::vector<extent_plan> all;

@@ -166,6 +166,32 @@ constexpr void check_moments(const optimizer_form& form, const cost_table& costs
     return elements_of(parameter_bytes, kept) * kept.gradient_bytes;
 }
 
+/// Where gradients lie is moved by multiples of so many, so that no vector access of theirs becomes another.
+inline constexpr std::int64_t gradient_alignment = 64;
+
+/// Most gradients of one stage of a device, from the last multiple of gradient_alignment before them on: room that no
+/// order of passes does without (place_gradients).
+[[nodiscard]] constexpr std::int64_t least_gradients_on(const step_model& model, int device,
+                                                        const parameter_memory& kept) noexcept {
+    std::int64_t before = 0;
+    std::int64_t most = 0;
+    for (int s = 0; s != model.stage_count(); ++s) {
+        if (model.device_of_stage(s) != device) { continue; }
+        const std::int64_t size = elements_of(parameter_bytes_of(model, s), kept);
+        const std::int64_t room = size == 0 ? 0 : before % gradient_alignment + size;
+        most = most < room ? room : most;
+        before += size;
+    }
+    return most;
+}
+
+/// Bytes of gradients on a device; where it releases them, what no order of passes does without.
+[[nodiscard]] constexpr std::int64_t gradient_bytes_on(const step_model& model, int device,
+                                                       const parameter_memory& kept) noexcept {
+    return model.gradient_release() ? least_gradients_on(model, device, kept) * kept.gradient_bytes
+                                    : gradient_bytes_of(parameter_bytes_on(model, device), kept);
+}
+
 /// Bytes in which a rank of `device` receives gradients of other replicas: what replica_sum takes.
 [[nodiscard]] constexpr std::int64_t replica_bytes_on(const step_model& model, int device, int replicas,
                                                       const parameter_memory& kept) noexcept {
@@ -259,7 +285,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);
-    return values + gradient_bytes_of(values, kept) + state_bytes_on(model, device, replicas, replica, kept) +
+    return values + gradient_bytes_on(model, device, kept) + state_bytes_on(model, device, replicas, replica, kept) +
            table_bytes_on(model, device, replicas, replica, kept) + replica_bytes_on(model, device, replicas, kept) +
            frozen_parameter_bytes_on(model, device) + beside_bytes_on(model, device, kept) +
            model.frozen().network_bytes(device) + scratch_bytes_on(model, device, kept);

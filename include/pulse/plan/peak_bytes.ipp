@@ -8,6 +8,7 @@
 
 #include <pulse/core/separate.hpp>
 #include <pulse/model/extent.hpp>
+#include <pulse/plan/gradient_places.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/memory_limits.hpp>
@@ -28,7 +29,8 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const 
     const int last = planned.data_degree - 1; // its shares of sharded state are the largest
     for (const program& of_rank : programs) {
         peaks.push_back(lay_out(model, of_rank).total_bytes() +
-                        kept_bytes_on(model, of_rank.device, planned.data_degree, last, kept));
+                        kept_bytes_on(model, of_rank.device, planned.data_degree, last, kept) +
+                        further_gradient_bytes(model, kept, {&of_rank}));
     }
     return peaks;
 }
@@ -42,16 +44,23 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const 
 PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made) {
     std::vector<step_bytes> steps(static_cast<std::size_t>(made.plan.pipeline_degree));
     std::vector<std::int64_t> peaks(steps.size());
+    std::vector<std::vector<program>> programs{}; // of all extents
     made.each_extent([&](const extent&, const plan& planned, const cost_table& costs, double) {
         const step_model model{planned, costs};
-        for (const program& of_rank : lower(planned, model)) {
+        programs.push_back(lower(planned, model));
+        for (const program& of_rank : programs.back()) {
             const auto d = static_cast<std::size_t>(of_rank.device);
             steps[d].grow_to(lay_out(model, of_rank).bytes());
             peaks[d] = std::max(peaks[d], kept_bytes_on(model, of_rank.device, planned.data_degree,
                                                         planned.data_degree - 1, made.kept));
         }
     });
-    for (std::size_t d = 0; d != peaks.size(); ++d) { peaks[d] += steps[d].total(); }
+    const step_model model{made.plan, made.costs};
+    for (std::size_t d = 0; d != peaks.size(); ++d) {
+        std::vector<const program*> of_device{};
+        for (const std::vector<program>& all : programs) { of_device.push_back(&all[d]); }
+        peaks[d] += steps[d].total() + further_gradient_bytes(model, made.kept, of_device);
+    }
     return peaks;
 }
 

@@ -93,6 +93,7 @@ private:
         if (plan_.data_degree != 1) { fail("further_chains", "must be absent where data_degree is not 1"); }
         if (!plan_.frozen_tasks.empty()) { fail("further_chains", "must be absent where there are frozen_tasks"); }
         if (plan_.previews != 0) { fail("further_chains", "must be absent where there are previews"); }
+        if (plan_.gradient_release) { fail("further_chains", "must be absent where there is gradient_release"); }
         if (plan_.further_chains != std::vector<int>{stages_of_chain()}) {
             fail("further_chains", "must hold " + std::to_string(stages_of_chain()) +
                                        " alone: a second backbone follows the stages of the first");

@@ -31,8 +31,8 @@ public:
     PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs) :
         costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
         split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
-        recompute_(planned.recompute), further_chains_(planned.further_chains), microbatches_(planned.microbatches),
-        previews_(planned.previews) {
+        recompute_(planned.recompute), gradient_release_(planned.gradient_release),
+        further_chains_(planned.further_chains), microbatches_(planned.microbatches), previews_(planned.previews) {
         lay_out();
         frozen_ = frozen_flow{planned, costs_};
     }
@@ -44,6 +44,7 @@ public:
     [[nodiscard]] constexpr int device_count() const noexcept { return devices_; }
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
     [[nodiscard]] constexpr const stage_recomputation& recompute() const noexcept { return recompute_; }
+    [[nodiscard]] constexpr bool gradient_release() const noexcept { return gradient_release_; }
     /// How many microbatches have a preview, and whether this one has; false of a preview.
     [[nodiscard]] constexpr int previews() const noexcept { return previews_; }
     [[nodiscard]] constexpr bool has_preview(microbatch_id m) const noexcept {
@@ -207,6 +208,7 @@ private:
     bool split_backward_;
     bool relayed_;
     stage_recomputation recompute_;
+    bool gradient_release_;
     std::vector<int> further_chains_; // first stages
     int microbatches_;
     int previews_;

@@ -10,6 +10,7 @@
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/resize.hpp>
+#include <pulse/plan/gradient_places.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -41,8 +42,9 @@ template <class Model, class B>
 struct model_parameters {
     using type = backend_parameters<B>;
 
-    [[nodiscard]] static type owned(const step_model& model, int rank) {
-        return owned_parameters<Model, typename B::scalar, typename B::accumulator, space_of<B>>(model, rank);
+    [[nodiscard]] static type owned(const step_model& model, int rank, const gradient_places& gradients) {
+        return owned_parameters<Model, typename B::scalar, typename B::accumulator, space_of<B>>(model, rank,
+                                                                                                 gradients);
     }
     [[nodiscard]] static resizing resized(const extent& to) { return resize<Model>(to); }
     /// The costs. Throws input_error unless they are the model's at these sizes.
@@ -57,7 +59,7 @@ template <class First, class Second, class B>
 struct model_parameters<cascade<First, Second>, B> {
     using type = cascade_parameters<B>;
 
-    [[nodiscard]] static type owned(const step_model& model, int rank) {
+    [[nodiscard]] static type owned(const step_model& model, int rank, const gradient_places&) {
         const auto of = [&]<class Model>(const Model*, int first_layer) {
             return parameters_where<Model, typename B::scalar, typename B::accumulator, space_of<B>>(
                 [&](int l) { return model.device_of_stage(model.stage_of_layer(first_layer + l)) == rank; });

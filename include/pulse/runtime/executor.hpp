@@ -104,6 +104,8 @@ public:
     ///   of a plan with previews `task.input(m, x, y)`, y being what the preview of m has predicted, or null;
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
     /// - `task.optimize()`: all gradients of this rank are there;
+    /// - `task.update(stage)` (detail::updates_stages), where the plan releases gradients: those of this stage of the
+    ///   rank are there, and nothing of the step reads its weights any more; in optimize() they may be gone;
     /// - `task.encode(call)` and `task.encoded(results)` (encodes), where the plan has frozen tasks: they run a step
     ///   ahead. The first step encodes for itself before it begins.
     /// Pointers are memory of the backend's space. Where operations only start (on a device), so does the work of the
@@ -113,6 +115,9 @@ public:
     /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
     template <class Task>
     void step(Task& task) {
+        if (model().gradient_release() && !detail::updates_stages<Task>) {
+            throw input_error{"pulse: the plan releases gradients, and the task of this run has no update(stage)"};
+        }
         together<Task>([&](std::size_t& i) {
             if (!model().frozen().empty()) { take_results(i, task); }
             for (; i != now().prepared.size(); ++i) { runner_.run(i, task); }
@@ -172,10 +177,11 @@ private:
     executor(B& math, any_transport transport, const std::vector<detail::extent_step>& of, rank_layout layout,
              bool sharded_optimizer) :
         math_{math},
-        transport_{transport}, place_{detail::placed(of, transport, layout)}, laid_{detail::lay_out_steps<Model, B>(
-                                                                                  of, place_.device)},
-        room_{detail::layouts_of<Model, B>(laid_), transport}, parameters_{detail::model_parameters<Model, B>::owned(
-                                                                   laid_.front()->model, place_.device)},
+        transport_{transport}, place_{detail::placed(of, transport, layout)},
+        laid_{detail::lay_out_steps<Model, B>(of, place_.device)}, room_{detail::layouts_of<Model, B>(laid_),
+                                                                         transport},
+        parameters_{detail::model_parameters<Model, B>::owned(laid_.front()->model, place_.device,
+                                                              detail::gradients_of<Model, B>(laid_, place_.device))},
         steps_{detail::ready_steps(math, transport, laid_, place_.device, of.front().planned->microbatch_size, room_,
                                    results_, parameters_)},
         runner_{math, transport, place_, *steps_.front(), parameters_, sharded_optimizer} {

@@ -40,7 +40,8 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
             with.microbatches != planned.microbatches || with.microbatch_size != planned.microbatch_size ||
             with.previews != planned.previews || with.model != planned.model ||
             with.split_backward != planned.split_backward || with.routing != planned.routing ||
-            with.recompute != planned.recompute || with.further_chains != planned.further_chains) {
+            with.recompute != planned.recompute || with.gradient_release != planned.gradient_release ||
+            with.further_chains != planned.further_chains) {
             throw input_error{"pulse: the plans of a run's extents differ in more than their order"};
         }
         // Those of one step make what the next reads, of another extent perhaps.

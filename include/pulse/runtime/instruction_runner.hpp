@@ -33,6 +33,12 @@
 
 namespace pulse::detail {
 
+/// T, a task of the executor, updates a stage's weights as soon as the stage's gradients are there.
+template <class T>
+concept updates_stages = requires(T& task, stage_id stage) {
+    task.update(stage);
+};
+
 /// Runs the instructions of a rank's program, one by one, each behind the transfers that it waits for.
 template <class Model, backend B>
 class instruction_runner {
@@ -47,7 +53,9 @@ public:
                        Parameters& parameters, bool sharded_optimizer) :
         math_{math},
         transport_{transport}, place_{place},
-        sums_{math, transport, place, first.laid.model, parameters, sharded_optimizer}, watch_{math}, now_{&first} {}
+        sums_{math, transport, place, first.laid.model, parameters, sharded_optimizer}, watch_{math}, now_{&first} {
+        summed_.reserve(static_cast<std::size_t>(first.laid.model.stage_count()));
+    }
 
     /// Instructions are those of this step from now on.
     void select(ready& step) noexcept { now_ = &step; }
@@ -189,19 +197,25 @@ private:
     }
     template <class Task>
     void perform(std::size_t i, const op::backward_input& b, const prepared_instruction& mine, Task& task) {
+        // Its gradients may come to lie where those do that wait for their update.
+        if (mine.first_of_input) { update_summed(task); }
         now_->runner.loss(b.stage, b.microbatch, mine, task);
         const conditions known = now_->runner.conditions_for(b.stage, b.microbatch, task);
         if (watch_.on()) {
-            return now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known,
-                                               looking(b.stage, b.microbatch));
+            now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known,
+                                        looking(b.stage, b.microbatch));
+        } else {
+            compute(i, mine, known, [&] {
+                now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known);
+            });
         }
-        compute(i, mine, known,
-                [&] { now_->runner.backward_input(b.stage, b.microbatch, b.with_weight, mine, now_->skips, known); });
+        if (mine.last_of_weight) { update_alone(b.stage, task); }
     }
     template <class Task>
     void perform(std::size_t i, const op::backward_weight& w, const prepared_instruction& mine, Task& task) {
         const conditions known = now_->runner.conditions_for(w.stage, w.microbatch, task);
         compute(i, mine, known, [&] { now_->runner.backward_weight(w.stage, w.microbatch, mine, now_->skips, known); });
+        if (mine.last_of_weight) { update_alone(w.stage, task); }
     }
     template <class Task>
     void perform(std::size_t, const op::send& out, prepared_instruction& mine, Task&) {
@@ -239,11 +253,31 @@ private:
     void perform(std::size_t i, const op::all_reduce& sum, const prepared_instruction&, Task&) {
         if (trace_.on()) { trace_.begin_reduction(static_cast<std::int32_t>(i)); }
         sums_.start(sum.stage, when_summed());
+        if (model().gradient_release()) { summed_.push_back(sum.stage); }
     }
     template <class Task>
     void perform(std::size_t, const op::optimizer_step&, const prepared_instruction&, Task& task) {
         sums_.finish(when_summed());
+        update_summed(task);
         task.optimize();
+    }
+
+    /// Where gradients are released: the update of a stage that has no replica.
+    template <class Task>
+    void update_alone(stage_id stage, Task& task) {
+        if constexpr (updates_stages<Task>) {
+            if (model().gradient_release() && place_.replicas() < 2) { task.update(stage); }
+        }
+    }
+    /// The same of stages whose sums over replicas have been started, as late as their gradients allow.
+    template <class Task>
+    void update_summed(Task& task) {
+        if constexpr (updates_stages<Task>) {
+            if (summed_.empty()) { return; }
+            sums_.finish(when_summed());
+            for (const stage_id stage : summed_) { task.update(stage); }
+            summed_.clear();
+        }
     }
 
     void aim(prepared_instruction& mine) const {
@@ -258,6 +292,7 @@ private:
     replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_{};
     nan_trap<B> watch_;
+    std::vector<stage_id> summed_{}; ///< stages whose gradients are to be released when their sums are there
     ready* now_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,6 +13,7 @@
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/model/parameter.hpp>
+#include <pulse/plan/gradient_places.hpp>
 #include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/runtime/weight_order.hpp>
@@ -21,7 +23,8 @@ namespace pulse {
 /// Position of the conditioning module where layers are counted: before layer 0.
 inline constexpr int conditioning_block = -1;
 
-/// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer.
+/// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer. The
+/// gradients of some layers may lie where those of others do, which are there at other times of a step.
 ///
 /// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
 /// Space, 0 at first, with the weights of convolutions in its order (Space::weights). Host code fills those of another
@@ -37,6 +40,15 @@ public:
         int layer{};
         std::size_t first{};
         std::size_t size{};
+        std::ptrdiff_t shift{}; ///< from its first value to its first gradient
+
+        [[nodiscard]] std::size_t first_gradient() const noexcept { return first + static_cast<std::size_t>(shift); }
+    };
+
+    /// Where gradients lie.
+    struct gradient_room {
+        std::span<const std::ptrdiff_t> shifts{}; ///< of the block of each layer; empty: none has any
+        std::size_t size{};                       ///< in all, where there are shifts
     };
 
     /// A tensor with elements, and its rows where it is a matrix (parameter::matrix_rows).
@@ -51,11 +63,13 @@ public:
     /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them. No tensor is
     /// a convolution's weight until set_windows.
     rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
-                    std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {}) {
+                    std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {},
+                    const gradient_room& room = {}) {
         std::size_t total = 0;
         std::size_t all_frozen = 0;
         for (std::size_t i = 0; i != layers.size(); ++i) {
-            blocks_.push_back({layers[i], total, static_cast<std::size_t>(elements[i])});
+            blocks_.push_back({layers[i], total, static_cast<std::size_t>(elements[i]),
+                               room.shifts.empty() ? std::ptrdiff_t{} : room.shifts[i]});
             total += static_cast<std::size_t>(elements[i]);
             if (frozen.empty() || frozen[i] == 0) { continue; }
             frozen_blocks_.push_back({layers[i], all_frozen, static_cast<std::size_t>(frozen[i])});
@@ -68,7 +82,7 @@ public:
             at += size;
         }
         values_ = typename Space::template array<T>(total);
-        gradients_ = typename Space::template array<A>(total);
+        gradients_ = typename Space::template array<A>(room.shifts.empty() ? total : room.size);
         frozen_ = typename Space::template array<T>(all_frozen);
     }
 
@@ -103,7 +117,10 @@ public:
         throw error{"pulse: this rank does not own layer " + std::to_string(layer)};
     }
     [[nodiscard]] std::span<T> values_of(int layer) { return slice(values(), of(layer)); }
-    [[nodiscard]] std::span<A> gradients_of(int layer) { return slice(gradients(), of(layer)); }
+    [[nodiscard]] std::span<A> gradients_of(int layer) {
+        const block& b = of(layer);
+        return gradients().subspan(b.first_gradient(), b.size);
+    }
     /// Empty when all weights of the layer are trained.
     [[nodiscard]] std::span<T> frozen_values_of(int layer) {
         for (const block& b : frozen_blocks_) {
@@ -239,14 +256,18 @@ template <class Model>
 
 namespace detail {
 
-template <class Model, class T, class A, class Space, class Owned>
-[[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned) {
+/// `shift_of(layer)`, where there are any among `gradients` elements: see rank_parameters::block.
+template <class Model, class T, class A, class Space, class Owned, class Shift = std::nullptr_t>
+[[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned, std::size_t gradients = 0,
+                                                            [[maybe_unused]] Shift shift_of = {}) {
     const auto& parts = graph_of_type<Model>.layers;
     std::vector<int> layers;
     std::vector<std::int64_t> elements;
     std::vector<std::int64_t> frozen;
     std::vector<parameter> listed;
+    std::vector<std::ptrdiff_t> shifts;
     const auto list = [&](int layer) {
+        if constexpr (!std::same_as<Shift, std::nullptr_t>) { shifts.push_back(shift_of(std::max(layer, 0))); }
         const std::vector<parameter> own = parameters_of<Model>(layer);
         listed.insert(listed.end(), own.begin(), own.end());
     };
@@ -269,7 +290,7 @@ template <class Model, class T, class A, class Space, class Owned>
         elements.push_back(trained);
         frozen.push_back(unchanged);
     }
-    rank_parameters<T, A, Space> made{layers, elements, frozen, listed};
+    rank_parameters<T, A, Space> made{layers, elements, frozen, listed, {shifts, gradients}};
     if constexpr (Space::weights != weight_order::checkpoint) {
         made.set_windows(parameters_of<Model>, frozen_parameters_of<Model>);
     }
@@ -286,9 +307,14 @@ namespace detail {
 
 /// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
 template <class Model, class T, class A = T, class Space = host_space>
-[[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank) {
+[[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank,
+                                                            const gradient_places& gradients) {
     return parameters_where<Model, T, A, Space>(
-        [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; });
+        [&](int l) { return model.device_of_stage(model.stage_of_layer(l)) == rank; },
+        static_cast<std::size_t>(gradients.elements),
+        [&](int l) {
+            return static_cast<std::ptrdiff_t>(gradients.shifts[static_cast<std::size_t>(model.stage_of_layer(l))]);
+        });
 }
 
 } // namespace detail

@@ -33,6 +33,8 @@ struct prepared_instruction {
     /// of backward_input and those of backward_weight. It is so in every step, as captured work needs.
     bool first_of_input{};
     bool first_of_weight{};
+    /// Whether it is the last one of its stage that makes any.
+    bool last_of_weight{};
 
     /// Throws error when the instruction does not name `buffer`.
     [[nodiscard]] int place_of(buffer_id buffer) const {
@@ -76,7 +78,7 @@ private:
     /// writes or releases one; each of them once.
     void find_waits(const memory_layout& layout);
 
-    void find_first_passes();
+    void find_ends_of_gradients();
 
     program source_;
     std::vector<prepared_instruction> prepared_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <utility>
 #include <variant>
@@ -23,7 +24,7 @@ namespace pulse::detail {
 PULSE_INLINE void prepared_program::prepare(const step_model& model, const memory_layout& layout) {
     for (std::size_t i = 0; i != prepared_.size(); ++i) { resolve(model, layout, i); }
     find_waits(layout);
-    find_first_passes();
+    find_ends_of_gradients();
 }
 
 PULSE_INLINE int prepared_program::place_at(const memory_layout& layout, buffer_id buffer, std::size_t when) {
@@ -108,17 +109,21 @@ PULSE_INLINE void prepared_program::find_waits(const memory_layout& layout) {
     }
 }
 
-PULSE_INLINE void prepared_program::find_first_passes() {
+PULSE_INLINE void prepared_program::find_ends_of_gradients() {
     std::set<stage_id> of_input;
-    std::set<stage_id> of_weight;
+    std::map<stage_id, std::size_t> of_weight; // the last one so far
+    const auto makes_weight = [&](std::size_t i, stage_id stage) {
+        prepared_[i].first_of_weight = of_weight.insert_or_assign(stage, i).second;
+    };
     for (std::size_t i = 0; i != prepared_.size(); ++i) {
         if (const auto* b = std::get_if<op::backward_input>(&at(i))) {
             prepared_[i].first_of_input = of_input.insert(b->stage).second;
-            if (b->with_weight) { prepared_[i].first_of_weight = of_weight.insert(b->stage).second; }
+            if (b->with_weight) { makes_weight(i, b->stage); }
         } else if (const auto* w = std::get_if<op::backward_weight>(&at(i))) {
-            prepared_[i].first_of_weight = of_weight.insert(w->stage).second;
+            makes_weight(i, w->stage);
         }
     }
+    for (const auto& last : of_weight) { prepared_[last.second].last_of_weight = true; }
 }
 
 } // namespace pulse::detail

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <pulse/model/extent.hpp>
+#include <pulse/plan/gradient_places.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
 #include <pulse/plan/program.hpp>
@@ -78,6 +79,13 @@ template <class Model, class B>
     laid_steps<Model, B> all;
     for (const extent_step& one : of) { all.push_back(std::make_unique<const laid_step<Model, B>>(one, device)); }
     return all;
+}
+/// Where the gradients of a device's stages lie in the steps of all extents.
+template <class Model, class B>
+[[nodiscard]] gradient_places gradients_of(const laid_steps<Model, B>& laid, int device) {
+    std::vector<const program*> all;
+    for (const auto& one : laid) { all.push_back(&one->programs[static_cast<std::size_t>(device)]); }
+    return place_gradients(laid.front()->model, {.scalar_bytes = sizeof(typename B::scalar)}, all);
 }
 template <class Model, class B>
 [[nodiscard]] std::vector<const memory_layout*> layouts_of(const laid_steps<Model, B>& laid) {

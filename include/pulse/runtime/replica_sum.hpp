@@ -38,7 +38,9 @@ namespace pulse::detail {
 ///
 /// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica
 /// and reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has
-/// its shares posted by all, then its sums, then the next. That holds while the host waits for nothing else. Where
+/// its shares posted by all, then its sums, then the next. Where gradients are released, finish() also stands in front
+/// of passes, at the same instructions of every replica: of these, the first in the global order that lower() follows
+/// waits for ranks that wait for none of the others. That holds while the host waits for nothing else. Where
 /// posts wait (link_options::blocking), and where the host may have to wait for a device that is receiving (NCCL),
 /// arrived() is true as soon as a message is posted, so start() does the whole reduction on the spot, at the same
 /// instruction of every replica: take the global order that lower() follows, put all replicas' copies of an event next
@@ -114,7 +116,7 @@ public:
         return moved;
     }
 
-    /// Returns when all that was started is over. Nothing of a step may be started after it.
+    /// Returns when all that was started is over. What is started after it must be so on all replicas.
     template <class Over>
     void finish(Over&& over) {
         while (adding_ != order_.size()) {
@@ -164,7 +166,7 @@ private:
         for (const auto& b : parameters.blocks()) {
             const int layer = b.layer == conditioning_block ? 0 : b.layer;
             if (model.stage_of_layer(layer) != stage) { continue; }
-            layers.push_back(b);
+            layers.push_back({b.layer, b.first_gradient(), b.size});
             elements += static_cast<std::int64_t>(b.size);
         }
         gradients_ = parameters.gradients().data();

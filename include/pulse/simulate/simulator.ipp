@@ -12,6 +12,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/plan/access.hpp>
 #include <pulse/plan/footprint.hpp>
+#include <pulse/plan/gradient_places.hpp>
 #include <pulse/plan/instruction.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
@@ -128,7 +129,8 @@ private:
         memory_timeline made{};
         made.weight_bytes = parameter_bytes_on(*model_, rank);
         const parameter_memory& kept = options_->kept;
-        made.gradient_bytes = gradient_bytes_of(made.weight_bytes, kept);
+        made.gradient_bytes = gradient_bytes_on(*model_, rank, kept) +
+                              further_gradient_bytes(*model_, kept, {&of(static_cast<std::size_t>(rank))});
         // Of the replica that has most.
         made.optimizer_bytes = state_bytes_on(*model_, rank, replicas_, replicas_ - 1, kept);
         made.workspace_bytes = workspace_bytes_of(*model_, rank) + scratch_bytes_on(*model_, rank, kept);

@@ -56,11 +56,13 @@ public:
         optimizer_{Model::part_count, static_cast<std::size_t>(made.plan.microbatches), parameters,
                    optimizer_options{.constants = options.adamw,
                                      .clip_norm = options.clip_norm,
+                                     .clip_by_last_norm = options.clip_by_last_norm,
                                      .average_decay = options.average_decay,
                                      .scaling = options.loss_scale,
                                      .replicas = {place, made.kept.sharded},
                                      .form = made.kept.form,
-                                     .seed = options.seed},
+                                     .seed = options.seed,
+                                     .gradient_release = made.plan.gradient_release},
                    updates_of(math)},
         losses_(static_cast<std::size_t>(made.plan.microbatches)), batch_{made.plan.microbatch_size} {
         made.each_extent([&](const extent& to, const auto&...) {
@@ -111,6 +113,9 @@ public:
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
     [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
     [[nodiscard]] loss_scaler& loss_scale() noexcept { return optimizer_.scaler(); }
+    /// The norm by which the next step is clipped (trainer_options::clip_by_last_norm); 0: none.
+    [[nodiscard]] double last_norm() const noexcept { return optimizer_.last_norm(); }
+    void set_last_norm(double norm) noexcept { optimizer_.set_last_norm(norm); }
     /// Of parameters and optimizer.
     [[nodiscard]] std::int64_t bytes() const noexcept { return parameters_.bytes() + optimizer_.bytes(); }
 
@@ -176,6 +181,10 @@ public:
             optimizer_.measure(parameters_, ranks_, std::span<const double>{losses_.data(), losses_.size()}, stop);
         } catch (const not_finite_error& e) { not_finite_ = e.what(); }
         return not_finite_.empty();
+    }
+    /// Where gradients are released, steps with layers `first` to `last`, before measure().
+    void update_layers(int first, int last, std::int64_t step, double learning_rate) {
+        optimizer_.update_layers(parameters_, first, last, step, learning_rate);
     }
     /// Steps by what was measured; `step` counts from 1.
     [[nodiscard]] step_outcome update(std::int64_t step, double learning_rate) {

@@ -32,13 +32,18 @@ template <std::floating_point T>
     return sum;
 }
 
+/// What gradients of this norm are to be multiplied by: min(1, max_norm / norm); max_norm 0 leaves them alone.
+[[nodiscard]] constexpr double clip_scale(double norm, double max_norm) noexcept {
+    return max_norm > 0.0 && norm > max_norm ? max_norm / norm : 1.0;
+}
+
 /// Norm of a step's whole gradient and what every gradient is to be multiplied by.
 struct gradient_clip {
     double norm{};
     double scale = 1.0;
 };
 
-/// Clipping by the global norm: scale = min(1, max_norm / norm); max_norm 0 leaves gradients alone.
+/// Clipping by the global norm (clip_scale).
 ///
 /// `squares` holds sum_of_squares of every tensor (or layer) of the whole model in the model's order, whichever rank
 /// computed it: added in that order, so the result does not depend on how layers are spread over ranks. Throws
@@ -52,7 +57,7 @@ struct gradient_clip {
         sum += squares[i];
     }
     gradient_clip result{.norm = std::sqrt(sum)};
-    if (max_norm > 0.0 && result.norm > max_norm) { result.scale = max_norm / result.norm; }
+    result.scale = clip_scale(result.norm, max_norm);
     return result;
 }
 

@@ -63,15 +63,21 @@ public:
 
     host_updates(Rule rule = {}) : rule_{std::move(rule)} {} // NOLINT: a rule converts
 
-    /// Called once: which of the gradients measure() takes together, how many losses there are at most, and whether
+    /// Called once: which of the gradients square() takes together, how many losses there are at most, and whether
     /// moments are factored.
-    void prepare(std::vector<element_range> shares, std::size_t, bool = false) { shares_ = std::move(shares); }
-    /// Sums of squares of the gradients of each share, and the losses, in host memory; done on return.
-    void measure(const float* gradients, std::span<const double> losses, std::span<double> squares,
-                 std::span<double> losses_here) const {
-        for (std::size_t i = 0; i != shares_.size(); ++i) {
-            squares[i] = sum_of_squares<float>({gradients + shares_[i].first, shares_[i].size});
+    void prepare(std::vector<element_range> shares, std::size_t, bool = false) {
+        shares_ = std::move(shares);
+        squares_.resize(shares_.size());
+    }
+    /// Sums the squares of the gradients of each of these shares.
+    void square(const float* gradients, std::size_t first, std::size_t count) {
+        for (std::size_t i = first; i != first + count; ++i) {
+            squares_[i] = sum_of_squares<float>({gradients + shares_[i].first, shares_[i].size});
         }
+    }
+    /// Those sums, of every share, and the losses, in host memory; done on return.
+    void read(std::span<const double> losses, std::span<double> squares, std::span<double> losses_here) const {
+        std::copy(squares_.begin(), squares_.end(), squares.begin());
         std::copy(losses.begin(), losses.end(), losses_here.begin());
     }
     void update(const optimizer_update& now, const update_arrays<float>& a) const {
@@ -120,6 +126,7 @@ public:
 private:
     Rule rule_;
     std::vector<element_range> shares_{};
+    std::vector<double> squares_{};
 };
 
 /// What an optimizer of a backend's parameters does with memory: updates() of the backend, or host_updates with its

@@ -42,7 +42,8 @@ template <class Updates>
         Updates::space::template upload<float>(drawn, gradients.data());
         const auto start = clock::now();
         double squares{};
-        updates.measure(gradients.data(), {}, {&squares, 1}, {});
+        updates.square(gradients.data(), 0, 1);
+        updates.read({}, {&squares, 1}, {});
         updates.update({.step = i + 2}, arrays);
         updates.wait();
         if (i >= 0) {

@@ -22,6 +22,7 @@ struct update_piece {
     element_range range{};
     std::uint64_t number{};
     std::size_t rows{};
+    std::ptrdiff_t shift{}; ///< from where its values lie to where its gradients do
 };
 
 /// What an optimizer keeps of the parameters of some pieces, in the space of `Updates`, one piece behind the other:
@@ -78,7 +79,7 @@ public:
             return array.size() == 0 ? nullptr : array.data() + first;
         };
         update_arrays<scalar> a{.size = r.size,
-                                .gradients = gradients + r.first,
+                                .gradients = gradients + r.first + pieces_[i].shift,
                                 .first_moment = at(mean_.values, first_[i]),
                                 .second_moment = at(square_.values, factored_ ? first_mean_[i] : first_[i]),
                                 .average = at(average_, first_[i]),

@@ -25,6 +25,7 @@
 #include <pulse/train/host_updates.hpp>
 #include <pulse/train/loss_scale.hpp>
 #include <pulse/train/not_finite.hpp>
+#include <pulse/train/optimizer_options.hpp>
 #include <pulse/train/optimizer_state.hpp>
 
 namespace pulse::train {
@@ -37,43 +38,6 @@ struct step_outcome {
     bool skipped{};       ///< gradients overflowed: nothing changed but the loss scale
     double loss_scale{1}; ///< of the next step
 };
-
-/// Where an optimizer's rank stands among the replicas of its stages, and whether they share their state.
-struct optimizer_replicas {
-    replica_place place{};
-    /// Moments, average and master weights are kept by one replica alone: share_of every layer (ZeRO, stage 1;
-    /// Rajbhandari et al. 2020). The executor must be told the same (executor_options).
-    bool sharded{};
-};
-
-/// What of an optimizer is the same on every rank, but for its place.
-struct optimizer_options {
-    adamw_constants constants{};
-    double clip_norm{};          ///< 0 does not clip
-    double average_decay{0.999}; ///< limit of the average's warm-up
-    loss_scaling scaling{};      ///< read where the loss is scaled
-    optimizer_replicas replicas{};
-    optimizer_form form{};
-    std::uint64_t seed{}; ///< of the noise of stochastic weights
-};
-
-/// The options. Throws input_error naming what is out of range.
-[[nodiscard]] inline const optimizer_options& require_good(std::size_t layers, std::size_t microbatches,
-                                                           const optimizer_options& o) {
-    const auto require = [](bool good, const char* what) {
-        if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
-    };
-    require(layers > 0, "a model has at least 1 layer");
-    require(microbatches > 0, "a step has at least 1 microbatch");
-    require(o.constants.beta1 >= 0 && o.constants.beta1 < 1, "beta1 must be at least 0 and below 1");
-    require(o.constants.beta2 >= 0 && o.constants.beta2 < 1, "beta2 must be at least 0 and below 1");
-    require(o.constants.epsilon > 0, "epsilon must be above 0");
-    require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
-    require(o.clip_norm >= 0, "clip_norm must be at least 0");
-    require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
-    require(!o.replicas.sharded || !o.form.is_factored(), unshared_moments);
-    return o;
-}
 
 /// Weights, moments and average of all of a rank's parameters, one tensor behind the other, each in the checkpoint's
 /// order: what a checkpoint keeps. Where moments are factored there are no first ones, and of the second the means of
@@ -100,6 +64,9 @@ struct rank_state_view {
 /// value comes from one rank alone and is added in the model's order, so the step is the same bits however the model is
 /// cut. Of D replicas each sums the squares of its share_of every layer, and has microbatches of its own: with D given,
 /// the bits depend neither on the cut nor on whether state is sharded.
+///
+/// Where gradients are released, update_layers() updates a stage, and step() finds all stages updated: it sums what was
+/// measured of them.
 ///
 /// On a device a step waits once, for the sums of squares and the losses; the update is left in the stream, and where
 /// state is sharded over replicas, their new weights come behind it.
@@ -131,7 +98,12 @@ public:
                                   ", it was made for " + std::to_string(layers_) + " layers"};
             }
             positions_.push_back(position_of(b.layer) * replicas() + replica());
-            shares.push_back(share_of({b.first, b.size}, place().replicas(), place().replica));
+            shares.push_back(share_of({b.first_gradient(), b.size}, place().replicas(), place().replica));
+        }
+        if (scaler_.on() && options.gradient_release) {
+            throw input_error{
+                "rank_optimizer: gradient_release: the loss is scaled, and a step whose gradients overflow "
+                "is to change nothing"};
         }
         squares_.resize(shares.size());
         updates_.prepare(std::move(shares), microbatches_, options.form.is_factored());
@@ -177,6 +149,9 @@ public:
     /// What it does with memory.
     [[nodiscard]] const Updates& memory() const noexcept { return updates_; }
     [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }
+    /// Of the gradient of the last step, which clips the next one where options say so; 0: there was none.
+    [[nodiscard]] double last_norm() const noexcept { return options_.clip_by_last_norm ? last_norm_ : 0.0; }
+    void set_last_norm(double norm) noexcept { last_norm_ = norm; }
     /// What the loss of the next step is to be multiplied by.
     [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
     /// In the space's memory, without the parameters.
@@ -231,12 +206,29 @@ public:
         if (!losses.empty()) { require_size("losses", losses.size(), microbatches_); }
         const double scale = scaler_.scale();
         std::fill(shared_.begin(), shared_.end(), 0.0);
-        updates_.measure(parameters.gradients().data(), losses, squares_,
-                         std::span{shared_}.subspan(square_count() + replica() * microbatches_, microbatches_));
+        if (!options_.gradient_release) { updates_.square(parameters.gradients().data(), 0, squares_.size()); }
+        updates_.read(losses, squares_,
+                      std::span{shared_}.subspan(square_count() + replica() * microbatches_, microbatches_));
         for (std::size_t i = 0; i != positions_.size(); ++i) { shared_[positions_[i]] = squares_[i] / (scale * scale); }
         shared_.back() = stop ? 1.0 : 0.0;
         transport.sum(shared_);
         if (!scaler_.on()) { require_finite(measured_losses(), measured_squares(), replicas()); }
+    }
+    /// Where gradients are released, the update of layers `first` to `last`: of a stage, whose gradients are summed over
+    /// replicas and not read again. Of all stages it stands before measure() of the step.
+    template <class Parameters>
+    void update_layers(Parameters& parameters, int first, int last, std::int64_t step, double learning_rate) {
+        require_counted(step);
+        const auto blocks = parameters.blocks();
+        const auto in_front = [](const auto& b, int layer) { return layer > std::max(b.layer, 0); };
+        const auto from = std::lower_bound(blocks.begin(), blocks.end(), first, in_front);
+        const auto end = std::lower_bound(from, blocks.end(), last + 1, in_front);
+        if (from == end) { return; }
+        updates_.square(parameters.gradients().data(), static_cast<std::size_t>(from - blocks.begin()),
+                        static_cast<std::size_t>(end - from));
+        const auto& back = *(end - 1);
+        update_pieces(parameters, {from->first, back.first + back.size - from->first},
+                      clip_scale(last_norm(), options_.clip_norm), step, learning_rate);
     }
     /// The second half: the update, by what was measured.
     template <class Parameters>
@@ -249,7 +241,14 @@ public:
             .gradient_norm = std::numeric_limits<double>::infinity(), .stop = shared_.back() > 0, .skipped = !finite};
         for (const double share : measured_losses()) { outcome.loss += share; }
         if (finite) {
-            outcome.gradient_norm = update(parameters, squares, step, learning_rate, scaler_.scale());
+            const gradient_clip clip = clip_by_global_norm(squares, options_.clip_norm);
+            outcome.gradient_norm = clip.norm;
+            if (!options_.gradient_release) {
+                const double kept =
+                    options_.clip_by_last_norm ? clip_scale(last_norm_, options_.clip_norm) : clip.scale;
+                update_pieces(parameters, {0, size_}, kept / scaler_.scale(), step, learning_rate);
+            }
+            last_norm_ = clip.norm;
             if (options_.replicas.sharded) { updates_.exchange(exchange_, transport); }
         }
         scaler_.update(finite);
@@ -269,14 +268,16 @@ private:
     static void require_counted(std::int64_t step) {
         if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
     }
-    /// Where moments are factored, the tensors. Else all at once, unless state is sharded or what becomes of a weight
-    /// depends on its place, which must not depend on the cut nor on whether state is sharded: then the shares that the
-    /// replicas have of every layer.
+    /// Where moments are factored, the tensors. Else all at once, unless gradients are released, state is sharded or
+    /// what becomes of a weight depends on its place, which must not depend on the cut nor on whether state is sharded:
+    /// then the shares that the replicas have of every layer.
     template <class Parameters>
     [[nodiscard]] static std::vector<update_piece> pieces_of(const Parameters& parameters, const optimizer_options& o) {
         const optimizer_replicas& replicas = o.replicas;
         const bool factored = o.form.is_factored();
-        if (!replicas.sharded && !o.form.has_places() && !factored) { return {{{0, parameters.values().size()}, 0}}; }
+        if (!replicas.sharded && !o.form.has_places() && !factored && !o.gradient_release) {
+            return {{{0, parameters.values().size()}, 0}};
+        }
         std::vector<update_piece> pieces;
         const auto number_of = [](const auto& b, std::size_t first) {
             return (static_cast<std::uint64_t>(b.layer - conditioning_block) << 40U) + (first - b.first);
@@ -288,7 +289,7 @@ private:
             auto block = parameters.blocks().begin();
             for (const auto& t : tensors) {
                 while (t.first >= block->first + block->size) { ++block; }
-                pieces.push_back({{t.first, t.size}, number_of(*block, t.first), t.rows});
+                pieces.push_back({{t.first, t.size}, number_of(*block, t.first), t.rows, block->shift});
             }
             return pieces;
         }
@@ -297,7 +298,7 @@ private:
                 if (replicas.sharded && r != replicas.place.replica) { continue; }
                 const element_range mine = share_of({b.first, b.size}, replicas.place.replicas(), r);
                 if (mine.size == 0) { continue; }
-                pieces.push_back({mine, number_of(b, mine.first)});
+                pieces.push_back({mine, number_of(b, mine.first), 0, b.shift});
             }
         }
         return pieces;
@@ -345,19 +346,20 @@ private:
         return here;
     }
 
+    /// The pieces that lie in `range`.
     template <class Parameters>
-    double update(Parameters& parameters, std::span<const double> squares, std::int64_t step, double learning_rate,
-                  double scale) {
-        const gradient_clip clip = clip_by_global_norm(squares, options_.clip_norm);
+    void update_pieces(Parameters& parameters, const element_range& range, double gradient_scale, std::int64_t step,
+                       double learning_rate) {
         // a skipped step is none: bias corrections count the others
         const std::int64_t applied = std::max<std::int64_t>(1, step - scaler_.now().skipped_steps);
-        optimizer_update now{options_.constants, applied, clip.scale / scale,
-                             ema_decay(applied, options_.average_decay), options_.seed};
+        optimizer_update now{options_.constants, applied, gradient_scale, ema_decay(applied, options_.average_decay),
+                             options_.seed};
         now.constants.learning_rate = learning_rate;
         for (std::size_t i = 0; i != state_.pieces().size(); ++i) {
+            const std::size_t first = state_.pieces()[i].range.first;
+            if (first < range.first || first >= range.first + range.size) { continue; }
             updates_.update(now, state_.arrays(i, parameters.values().data(), parameters.gradients().data()));
         }
-        return clip.norm;
     }
 
     std::size_t layers_;
@@ -365,6 +367,7 @@ private:
     optimizer_options options_;
     Updates updates_;
     loss_scaler scaler_;
+    double last_norm_{};
     std::size_t size_;
     optimizer_state<Updates> state_;
     std::vector<double> shared_; ///< squares, losses and the wish to stop: of the rank, then of all

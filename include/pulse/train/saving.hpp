@@ -31,34 +31,47 @@ namespace pulse {
 namespace detail {
 
 inline constexpr const char* loss_scale_keys[]{"loss_scale", "loss_scale_good_steps", "loss_scale_skipped_steps"};
+inline constexpr const char* last_norm_key = "last_gradient_norm";
 
-/// Adds a loss scale to what a checkpoint keeps, if a run has ever scaled its loss.
-inline void add_loss_scale(std::map<std::string, std::string>& config, const train::loss_scaler::state& now,
-                           const std::string& prefix = {}) {
+/// Adds what a trainer, or a backbone of a cascade, agrees on between steps to what a checkpoint keeps: a loss scale, if
+/// a run has ever scaled its loss, and a norm that clips the next step.
+template <class Backbone>
+void add_agreed(std::map<std::string, std::string>& config, Backbone& of, const std::string& prefix = {}) {
+    if (of.last_norm() > 0) { config[prefix + last_norm_key] = exact_text(of.last_norm()); }
+    const train::loss_scaler::state& now = of.loss_scale().now();
     if (!(now.scale > 0)) { return; }
     config[prefix + loss_scale_keys[0]] = exact_text(now.scale);
     config[prefix + loss_scale_keys[1]] = std::to_string(now.good_steps);
     config[prefix + loss_scale_keys[2]] = std::to_string(now.skipped_steps);
 }
-/// What add_loss_scale has put there. Throws input_error when that is damaged.
+/// A number that add_agreed has put there. Throws input_error when it is damaged.
+template <class T>
+void read_agreed(const std::map<std::string, std::string>& config, const std::string& key, T& value) {
+    const auto found = config.find(key);
+    const std::string text = found == config.end() ? "" : found->second;
+    const char* const end = text.data() + text.size();
+    const auto [stop, fault] = std::from_chars(text.data(), end, value);
+    if (fault != std::errc{} || stop != end || !(value >= 0)) {
+        throw input_error{std::string{"checkpoint: '"} + key + "' is '" + text + "'"};
+    }
+}
+/// The loss scale that add_agreed has put there. Throws input_error when that is damaged.
 [[nodiscard]] inline train::loss_scaler::state loss_scale_in(const std::map<std::string, std::string>& config,
                                                              const std::string& prefix = {}) {
     train::loss_scaler::state kept;
     if (!config.contains(prefix + loss_scale_keys[0])) { return kept; }
-    const auto read = [&](const std::string& name, auto& value) {
-        const std::string key = prefix + name;
-        const auto found = config.find(key);
-        const std::string text = found == config.end() ? "" : found->second;
-        const char* const end = text.data() + text.size();
-        const auto [stop, fault] = std::from_chars(text.data(), end, value);
-        if (fault != std::errc{} || stop != end || !(value >= 0)) {
-            throw input_error{std::string{"checkpoint: '"} + key + "' is '" + text + "'"};
-        }
-    };
-    read(loss_scale_keys[0], kept.scale);
-    read(loss_scale_keys[1], kept.good_steps);
-    read(loss_scale_keys[2], kept.skipped_steps);
+    read_agreed(config, prefix + loss_scale_keys[0], kept.scale);
+    read_agreed(config, prefix + loss_scale_keys[1], kept.good_steps);
+    read_agreed(config, prefix + loss_scale_keys[2], kept.skipped_steps);
     return kept;
+}
+/// Goes on with what add_agreed has put there. Throws input_error when that is damaged.
+template <class Backbone>
+void resume_agreed(const std::map<std::string, std::string>& config, Backbone& to, const std::string& prefix = {}) {
+    to.loss_scale().resume(loss_scale_in(config, prefix));
+    double norm = 0;
+    if (config.contains(prefix + last_norm_key)) { read_agreed(config, prefix + last_norm_key, norm); }
+    to.set_last_norm(norm);
 }
 
 /// Whether a rank_state, or a view of one, has factored moments.
@@ -153,7 +166,7 @@ template <class Model, class Backbone, class Blocks>
     return kept;
 }
 
-/// What a checkpoint says of a run beside its tensors, but for loss scales.
+/// What a checkpoint says of a run beside its tensors, but for what add_agreed says.
 template <class Trainer>
 [[nodiscard]] train::training_state state_of_run(const Trainer& trained) {
     return {.step = trained.steps(),
@@ -185,7 +198,7 @@ void require_resumable(const Trainer& trained, const train::training_state& from
 template <any_model Model, backend B>
 train::saved_checkpoint save_trainer(trainer<Model, B>& trained, const train::checkpoint_place& place) {
     train::training_state now = detail::state_of_run(trained);
-    detail::add_loss_scale(now.config, trained.loss_scale().now());
+    detail::add_agreed(now.config, trained);
     return trained.with_state([&](const auto& kept) {
         std::vector<train::tensor_range<const float>> ranges;
         detail::add_ranges<Model>(ranges, trained.runner().parameters().blocks(), kept);
@@ -197,8 +210,8 @@ train::saved_checkpoint save_trainer(cascade_trainer<First, Second, B>& trained,
     auto& first = trained.first();
     auto& second = trained.second();
     train::training_state now = detail::state_of_run(trained);
-    detail::add_loss_scale(now.config, first.loss_scale().now(), "first.");
-    detail::add_loss_scale(now.config, second.loss_scale().now(), "second.");
+    detail::add_agreed(now.config, first, "first.");
+    detail::add_agreed(now.config, second, "second.");
     return first.with_state([&](const auto& kept) {
         return second.with_state([&](const auto& other) {
             std::vector<train::tensor_range<const float>> ranges;
@@ -223,7 +236,7 @@ void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& fol
     const train::rank_state kept = detail::read_backbone_state<Model>(
         reader, trained, trained.runner().parameters().blocks(), trained.options().adamw.beta2);
     trained.set_state(kept, from.step, from.position);
-    trained.loss_scale().resume(detail::loss_scale_in(from.config));
+    detail::resume_agreed(from.config, trained);
 }
 template <any_model First, any_model Second, backend B>
 void resume_trainer(cascade_trainer<First, Second, B>& trained, const std::filesystem::path& folder) {
@@ -237,8 +250,8 @@ void resume_trainer(cascade_trainer<First, Second, B>& trained, const std::files
     const auto other =
         detail::read_backbone_state<Second>(reader, second, second.parameters().blocks(), beta2, "second.");
     trained.set_state(kept, other, from.step, from.position);
-    first.loss_scale().resume(detail::loss_scale_in(from.config, "first."));
-    second.loss_scale().resume(detail::loss_scale_in(from.config, "second."));
+    detail::resume_agreed(from.config, first, "first.");
+    detail::resume_agreed(from.config, second, "second.");
 }
 
 } // namespace pulse

@@ -2,12 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/ids.hpp>
 #include <pulse/model/model.hpp>
 #include <pulse/plan/planned.hpp>
+#include <pulse/plan/step_model.hpp>
 #include <pulse/runtime/any_transport.hpp>
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/space.hpp>
@@ -42,7 +45,8 @@ public:
 
     /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Of a plan with
     /// several extents the task says which one the step has (extent_at). Throws error, on every rank, when a gradient
-    /// or loss is not finite, naming the first tensor that was not; nothing has changed then.
+    /// or loss is not finite, naming the first tensor that was not; nothing has changed then. Where the plan
+    /// releases gradients, that is known when all is changed: the error names the layer, and no step may follow.
     template <class Task>
     train::step_outcome step(Task& data, bool stop = false) {
         require_task<Task, Model, B>();
@@ -55,7 +59,9 @@ public:
         };
         run();
         if (!backbone_.not_finite().empty()) {
-            const std::string where = backbone_.take_fault(this->find_fault(run));
+            const bool changed = executor_.model().gradient_release(); // another run would have other weights
+            const std::string where = backbone_.take_fault(changed ? std::nullopt : this->find_fault(run)) +
+                                      (changed ? "; the step has changed weights, as it releases gradients" : "");
             throw train::not_finite_error{"step " + std::to_string(this->steps() + 1) + ": " + where};
         }
         this->count_step();
@@ -111,6 +117,9 @@ public:
         this->set_progress(steps, samples);
     }
     [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return backbone_.loss_scale(); }
+    /// The norm by which the next step is clipped (trainer_options::clip_by_last_norm); 0: none.
+    [[nodiscard]] double last_norm() const noexcept { return backbone_.last_norm(); }
+    void set_last_norm(double norm) noexcept { backbone_.set_last_norm(norm); }
 
 private:
     template <class Task>
@@ -119,6 +128,7 @@ private:
         bool stop{};
 
         void optimize() { trained.optimize(stop); }
+        void update(stage_id stage) { trained.update(stage); }
     };
 
     /// The extent of the step whose samples begin at `first`.
@@ -136,6 +146,11 @@ private:
         }
         executor_.select(which);
         backbone_.select(which);
+    }
+    void update(stage_id stage) {
+        const step_model& model = executor_.model();
+        const int s = index_of(stage);
+        backbone_.update_layers(model.first_layer(s), model.last_layer(s), this->steps() + 1, this->learning_rate());
     }
     void optimize(bool stop) {
         if (!backbone_.not_finite().empty()) { return; } // the step is run again only to be looked at

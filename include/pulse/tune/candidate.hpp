@@ -63,6 +63,8 @@ struct candidate_options {
     list_options list{};
     /// Half of the microbatches, which must be even in number, have a preview.
     bool self_conditioning{};
+    /// Plans release gradients (plan::gradient_release).
+    bool gradient_release{};
 };
 
 /// Time of a device's optimizer, us.

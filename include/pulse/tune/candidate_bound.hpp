@@ -20,6 +20,7 @@ struct candidate_step {
     /// Links between the pipeline's devices, what they and the replicas share, the optimizer's time.
     simulation_options world{};
     int replicas{1};
+    bool gradient_release{}; ///< as plan::gradient_release
     std::vector<gradient_bucket> buckets{};
     std::vector<std::int64_t> parameter_bytes{}; ///< of each device, one copy
 };

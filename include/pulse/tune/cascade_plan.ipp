@@ -190,6 +190,7 @@ inline void require_cascade_request(const plan_request& asked) {
         refuse(words.schedule, "is ordered by list alone");
     }
     if (asked.sharded_optimizer.value_or(false)) { refuse(words.sharded_optimizer, "has no replicas to share with"); }
+    if (asked.gradient_release) { refuse(words.gradient_release, "changes when both backbones are measured"); }
     if (asked.frozen == frozen_mode::first || asked.frozen == frozen_mode::bubbles) {
         refuse(words.frozen, "encodes nothing: its data come encoded");
     }

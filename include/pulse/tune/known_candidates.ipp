@@ -87,7 +87,7 @@ PULSE_INLINE const least_memory& known_candidates::least(const tune_candidate& c
     auto at = least_.find(key);
     if (at == least_.end()) {
         const auto all = least_memory_of(costs(c.microbatch_size), here, c.split_backward, c.routing, recompute,
-                                         parameter_memory_of(options_, c), c.data_degree);
+                                         parameter_memory_of(options_, c), c.data_degree, options_.gradient_release);
         const memory_limits most = limits(c);
         const auto free = [&](const least_memory& need) { return most.of(need.device) - need.total_bytes(); };
         at = least_

@@ -31,7 +31,8 @@ struct least_memory {
 [[nodiscard]] PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,
                                                                         bool split_backward, skip_routing routing,
                                                                         const stage_recomputation& recompute,
-                                                                        const parameter_memory& kept, int replicas = 1);
+                                                                        const parameter_memory& kept, int replicas = 1,
+                                                                        bool gradient_release = false);
 
 } // namespace pulse
 

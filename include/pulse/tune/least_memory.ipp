@@ -92,13 +92,15 @@ namespace detail {
 PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,
                                                           bool split_backward, skip_routing routing,
                                                           const stage_recomputation& recompute,
-                                                          const parameter_memory& kept, int replicas) {
+                                                          const parameter_memory& kept, int replicas,
+                                                          bool gradient_release) {
     plan alone{};
     alone.pipeline_degree = cut.devices;
     alone.microbatches = 1;
     alone.split_backward = split_backward;
     alone.routing = routing;
     alone.recompute = recompute;
+    alone.gradient_release = gradient_release;
     alone.cut = cut;
     alone.order = detail::one_microbatch(cut, split_backward);
     const step_model model{alone, costs};

@@ -198,6 +198,7 @@ inline void require_consistent(const plan_request& asked) {
     fix(space.placements, asked.placement);
     space.frozen = asked.frozen;
     space.self_conditioning = asked.self_conditioning;
+    space.gradient_release = asked.gradient_release;
     space.stop = asked.stop;
     space.progress = asked.progress;
     return space;

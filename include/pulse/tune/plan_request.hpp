@@ -38,6 +38,7 @@ struct request_words {
     std::string split_backward{"split_backward"};
     std::string slack{"slack"};
     std::string sharded_optimizer{"sharded_optimizer"};
+    std::string gradient_release{"gradient_release"};
     std::string schedule{"schedule"};
     std::string frozen{"frozen"};
     std::string self_conditioning{"self_conditioning"};
@@ -76,6 +77,8 @@ struct plan_request {
     std::optional<rank_layout> layout{};
     /// Whether replicas share the optimizer's state. A plan's file does not say it: whoever runs it must be told.
     std::optional<bool> sharded_optimizer{false};
+    /// Whether a stage's update frees its gradients (plan::gradient_release): trainers then clip nothing.
+    bool gradient_release{};
     /// Who orders the passes; absent: whatever is found within `seconds`.
     std::optional<schedule_method> schedule{};
     /// How the frozen components of the costs run.

@@ -201,6 +201,9 @@ PULSE_INLINE std::string plan_summary(const tuning& found) {
         text += "self-conditioning: " + std::to_string(found.plan.previews) + " of " +
                 std::to_string(found.plan.microbatches) + " microbatches have a preview\n";
     }
+    if (found.plan.gradient_release) {
+        text += "gradient release: gradients of stages of one device share memory where they can\n";
+    }
     text += "step " + duration_text(expected.step_us) + ", lower bound " + duration_text(expected.lower_bound_us) +
             " (gap " + percent_text(gap_of(expected.step_us, expected.lower_bound_us)) + "), bubble " +
             percent_text(expected.bubble_ratio) + ", " + number_text(expected.samples_per_s, 2) + " samples/s\n\n";

@@ -43,6 +43,7 @@ PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, cons
     made.split_backward = c.split_backward;
     made.routing = c.routing;
     made.recompute = c.recompute;
+    made.gradient_release = step.gradient_release;
     made.previews = previews;
     const traffic moved = traffic_of(cut, costs, c.routing);
     const bool apart = cut.stages.front().device != cut.stages.back().device;
@@ -130,6 +131,7 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
     const rank_grid grid{c.layout, c.pipeline_degree, c.data_degree};
     candidate_step& step = made.step;
     step.replicas = c.data_degree;
+    step.gradient_release = options.gradient_release;
     step.buckets = gradient_buckets(costs, made.cut, c.split_backward);
     step.world = detail::cheapest_world(machine, grid, options.exchange, parameter_memory_of(options, c), step.buckets);
     const parameter_memory& kept = step.world.kept;

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,8 +9,11 @@
 #include <pulse/cuda/device_updates.cuh>
 #include <pulse/cuda/diffusion_task.cuh>
 #include <pulse/cuda/space.cuh>
+#include <pulse/plan/optimizer_form.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/threads/transport.hpp>
+#include <pulse/train/optimizer_options.hpp>
+#include <pulse/train/rank_optimizer.hpp>
 
 #include <device_array.hpp>
 
@@ -59,4 +63,59 @@ TEST_CASE("a step of task and optimizer waits for the device once and allocates 
         }
         CHECK(emulated_cuda::device_bytes() == bytes);
     });
+}
+
+TEST_CASE(
+    "layers whose gradients share memory are updated one after the other to the same bits, with one wait a step") {
+    using kept = pulse::rank_parameters<float, float, cuda::device_space>;
+    const std::array layers{0, 1};
+    const std::array<std::int64_t, 2> sizes{70, 30};
+    const std::array<std::ptrdiff_t, 2> shifts{0, -64}; // from 70 to 6
+    const auto gradients_of = [](std::int64_t step, int layer) {
+        std::vector<float> made;
+        for (int i = 0; i != (layer == 0 ? 70 : 30); ++i) {
+            made.push_back(0.01F * static_cast<float>((i * 7 + step * 13 + layer * 5) % 23 - 11));
+        }
+        return made;
+    };
+    for (const auto& form : {pulse::optimizer_form{}, pulse::optimizer_form{pulse::moment_form::dynamic8}}) {
+        pulse::threads::run_ranks(1, {}, [&](pulse::threads::transport& transport) {
+            const cuda::stream stream;
+            kept whole{layers, sizes};
+            kept shared{layers, sizes, {}, {}, {shifts, 70}};
+            CHECK(whole.bytes() - shared.bytes() == 30 * 4);
+            train::optimizer_options options{.clip_norm = 0.3, .clip_by_last_norm = true, .form = form};
+            cuda::rank_optimizer<cuda::fp32> keeping(2, 1, whole, options, stream.get());
+            options.gradient_release = true;
+            cuda::rank_optimizer<cuda::fp32> releasing(2, 1, shared, options, stream.get());
+            for (auto* one : {&keeping, &releasing}) {
+                one->start(std::vector<float>(100, 0.25F), one == &keeping ? whole : shared);
+            }
+            const device_array<double> losses(1);
+            for (std::int64_t step = 1; step < 4; ++step) {
+                for (const int layer : {1, 0}) {
+                    const std::vector<float> made = gradients_of(step, layer);
+                    cuda::device_space::upload<float>(made, whole.gradients_of(layer).data());
+                    cuda::device_space::upload<float>(made, shared.gradients_of(layer).data());
+                    const std::int64_t waits = emulated_cuda::host_waits();
+                    releasing.update_layers(shared, layer, layer, step, 1e-3);
+                    CHECK(emulated_cuda::host_waits() == waits);
+                    cuda::check(cudaStreamSynchronize(stream.get()),
+                                "cudaStreamSynchronize"); // an upload is beside the stream
+                }
+                const train::step_outcome want = keeping.step(whole, transport, step, 1e-3, {losses.data(), 1}, false);
+                const std::int64_t waits = emulated_cuda::host_waits();
+                CHECK(releasing.step(shared, transport, step, 1e-3, {losses.data(), 1}, false).gradient_norm ==
+                      want.gradient_norm);
+                CHECK(emulated_cuda::host_waits() == waits + 1);
+            }
+            const train::rank_state one = keeping.read_state(whole, transport);
+            const train::rank_state other = releasing.read_state(shared, transport);
+            CHECK(one.weights == other.weights);
+            CHECK(one.first_moment == other.first_moment);
+            CHECK(one.second_moment == other.second_moment);
+            CHECK(one.average == other.average);
+            CHECK(one.weights.front() != 0.25F);
+        });
+    }
 }

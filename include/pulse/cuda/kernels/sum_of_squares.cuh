@@ -71,6 +71,24 @@ __global__ void __launch_bounds__(sum_of_squares_threads)
     return static_cast<std::size_t>(chunks) * sizeof(double);
 }
 
+/// parts[c] = sum of the squares of the values of chunk c of `chunks` ones.
+///
+/// Moves at least sizeof(T) bytes a value.
+template <class T>
+void chunk_squares(const queue& on, const T* values, std::int64_t chunks, const value_chunk* table, double* parts) {
+    if (chunks == 0) { return; }
+    launch(chunk_squares_kernel<T>, static_cast<unsigned>(chunks), sum_of_squares_threads, 0, on.stream, values, table,
+           parts);
+}
+
+/// squares[l] = sum of parts [first_chunk[l], first_chunk[l + 1]), for `layers` layers.
+inline void sum_chunks(const queue& on, const double* parts, int layers, const std::int32_t* first_chunk,
+                       double* squares) {
+    if (layers == 0) { return; }
+    launch(sum_parts_kernel<std::int32_t>, static_cast<unsigned>(layers), sum_of_squares_threads, 0, on.stream, parts,
+           first_chunk, squares);
+}
+
 /// squares[l] = sum of the squares of the values of chunks [first_chunk[l], first_chunk[l + 1]), for `layers` layers;
 /// in double, in an order that depends on the layer's size alone. Not finite where a value is not.
 ///
@@ -78,14 +96,9 @@ __global__ void __launch_bounds__(sum_of_squares_threads)
 template <class T>
 void sums_of_squares(const queue& on, const T* values, std::int64_t chunks, const value_chunk* table, int layers,
                      const std::int32_t* first_chunk, double* squares) {
-    if (layers == 0) { return; }
     auto* parts = reinterpret_cast<double*>(on.scratch);
-    if (chunks != 0) {
-        launch(chunk_squares_kernel<T>, static_cast<unsigned>(chunks), sum_of_squares_threads, 0, on.stream, values,
-               table, parts);
-    }
-    launch(sum_parts_kernel<std::int32_t>, static_cast<unsigned>(layers), sum_of_squares_threads, 0, on.stream, parts,
-           first_chunk, squares);
+    chunk_squares(on, values, chunks, table, parts);
+    sum_chunks(on, parts, layers, first_chunk, squares);
 }
 
 } // namespace pulse::cuda

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/plan/optimizer_form.hpp>
+#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/replica_place.hpp>
+#include <pulse/runtime/optimizer_rule.hpp>
+#include <pulse/train/loss_scale.hpp>
+
+namespace pulse::train {
+
+/// Where an optimizer's rank stands among the replicas of its stages, and whether they share their state.
+struct optimizer_replicas {
+    replica_place place{};
+    /// Moments, average and master weights are kept by one replica alone: share_of every layer (ZeRO, stage 1;
+    /// Rajbhandari et al. 2020). The executor must be told the same (executor_options).
+    bool sharded{};
+};
+
+/// What of an optimizer is the same on every rank, but for its place.
+struct optimizer_options {
+    adamw_constants constants{};
+    double clip_norm{};          ///< 0 does not clip
+    bool clip_by_last_norm{};    ///< what is clipped is known before the gradient is: a first step is not
+    double average_decay{0.999}; ///< limit of the average's warm-up
+    loss_scaling scaling{};      ///< read where the loss is scaled
+    optimizer_replicas replicas{};
+    optimizer_form form{};
+    std::uint64_t seed{}; ///< of the noise of stochastic weights
+    /// Layers are updated one stage at a time, before the norm of the whole gradient is known (plan::gradient_release).
+    bool gradient_release{};
+};
+
+/// The options. Throws input_error naming what is out of range.
+[[nodiscard]] inline const optimizer_options& require_good(std::size_t layers, std::size_t microbatches,
+                                                           const optimizer_options& o) {
+    const auto require = [](bool good, const char* what) {
+        if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
+    };
+    require(layers > 0, "a model has at least 1 layer");
+    require(microbatches > 0, "a step has at least 1 microbatch");
+    require(o.constants.beta1 >= 0 && o.constants.beta1 < 1, "beta1 must be at least 0 and below 1");
+    require(o.constants.beta2 >= 0 && o.constants.beta2 < 1, "beta2 must be at least 0 and below 1");
+    require(o.constants.epsilon > 0, "epsilon must be above 0");
+    require(o.constants.weight_decay >= 0, "weight_decay must be at least 0");
+    require(o.clip_norm >= 0, "clip_norm must be at least 0");
+    require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
+    require(!o.replicas.sharded || !o.form.is_factored(), unshared_moments);
+    require(
+        !o.gradient_release || o.clip_norm == 0 || o.clip_by_last_norm,
+        "gradient_release: clip_norm must be 0, or by the last step's norm (clip_by_last_norm): that of the step is "
+        "known when its gradients are gone");
+    return o;
+}
+
+} // namespace pulse::train

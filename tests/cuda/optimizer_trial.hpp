@@ -229,7 +229,8 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
         made.loss = outcome.loss;
         made.gradient_bytes += among.sent().gradient;
         std::size_t at = 0;
-        for (const auto& [r, number, rows] : optimizer.pieces()) {
+        for (const train::update_piece& piece : optimizer.pieces()) {
+            const element_range& r = piece.range;
             for (std::size_t i = r.first; i != r.first + r.size; ++i, ++at) {
                 const auto& b = parameters.blocks()[i / elements];
                 replicated_layer& to = made.all[static_cast<std::size_t>(b.layer + 1)];

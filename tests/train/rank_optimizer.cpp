@@ -214,7 +214,8 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
             made.state_elements = std::max(made.state_elements, optimizer.average().size());
             made.gradient_bytes += transport.sent().gradient;
             std::size_t at = 0;
-            for (const auto& [r, number, rows] : optimizer.pieces()) {
+            for (const train::update_piece& piece : optimizer.pieces()) {
+                const element_range& r = piece.range;
                 for (std::size_t i = r.first; i != r.first + r.size; ++i, ++at) {
                     for (const auto& b : parameters.blocks()) {
                         if (i < b.first || i >= b.first + b.size) { continue; }

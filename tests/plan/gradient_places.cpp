@@ -88,6 +88,10 @@ TEST_CASE("weight passes that come later keep gradients apart, each as far in fr
     const four_stages some{sizes, {F(0), F(1), F(2), F(3), B(3), B(2), W(3), W(2), B(1), B(0), W(1), W(0)}};
     // The largest, 2, has 36 to 1036; 3 begins behind it, 12 beyond a multiple; 1 behind 0.
     CHECK((some.places() == gradient_places{{0, 0, 36 - 740, 1036 - 1740}, 1236}));
+    // 1 meets 0 and 2, which are not there at one time: placed first, it leaves them one place.
+    const four_stages middle{{100, 1000, 200, 640},
+                             {F(0), F(1), F(2), F(3), B(3), W(3), B(2), B(1), W(2), B(0), W(1), W(0)}};
+    CHECK((middle.places() == gradient_places{{1088, 36 - 100, 1036 - 1100, 20 - 1300}, 1236}));
     // All are there at one time.
     const four_stages all{sizes, {F(0), F(1), F(2), F(3), B(3), B(2), B(1), B(0), W(3), W(2), W(1), W(0)}};
     CHECK((all.places() == gradient_places{{0, 0, 0, 0}, 1940}));

@@ -28,8 +28,8 @@ serial = itertools.count()
 OPTIONS = ("--model", "--model-config", "--device", "--profile", "--cascade-with", "--devices", "--cluster",
            "--global-batch", "--pipeline", "--data", "--waves", "--self-conditioning",
            "--microbatch-size", "--microbatches", "--placement", "--split-backward", "--routing", "--recomputation",
-           "--shard-optimizer", "--gradient-release", "--frozen", "--memory-limit", "--schedule", "--time-limit", "--out", "--svg", "--trace",
-           "--torch")
+           "--shard-optimizer", "--gradient-release", "--frozen", "--memory-limit", "--schedule", "--time-limit",
+           "--out", "--svg", "--trace", "--torch")
 MODELS = {"sd15": 859520964, "sd21": 865910724, "controlnet_sd15": 361279120,
           "sdxl": 2567463684, "uvit_s2": 44255328,
           "uvit_m4": 130940292, "uvit_l2": 286763172, "uvit_h2": 500832016, "hunyuan_dit_v11": 1516534048,

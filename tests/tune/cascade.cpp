@@ -210,6 +210,7 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
     CHECK(asking([](plan_request& r) { r.schedule = schedule_method::ilp; }) ==
           "schedule: a cascade is ordered by list alone");
     CHECK(asking([](plan_request& r) { r.sharded_optimizer = true; }).find("sharded_optimizer") == 0);
+    CHECK(asking([](plan_request& r) { r.gradient_release = true; }).find("gradient_release") == 0);
     CHECK(asking([](plan_request& r) { r.frozen = frozen_mode::bubbles; }).find("frozen: a cascade encodes nothing") ==
           0);
     CHECK(asking([](plan_request& r) { r.pipeline_degree = 2; }) ==

@@ -47,6 +47,7 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
         drawn_space s = draw_space(random);
         INFO("space " << i);
         s.options.prune = false;
+        s.options.gradient_release = i % 3 == 2;
         const int devices = s.machine.devices();
         left_out_candidates left_out{};
         auto all = enumerate_candidates(s.options, devices, s.machine.nodes, left_out);
@@ -60,12 +61,14 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
             try {
                 cut = cut_candidate(costs, c, kept, 0);
             } catch (const infeasible_error&) { continue; }
-            const auto least =
-                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, kept, c.data_degree);
+            const auto least_of = [&](const parameter_memory& of) {
+                return least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, of, c.data_degree,
+                                       s.options.gradient_release);
+            };
+            const std::vector<least_memory> least = least_of(kept);
             parameter_memory with_scratch = kept;
             with_scratch.scratch.library_bytes = 1000;
-            const auto more =
-                least_memory_of(costs, cut, c.split_backward, c.routing, c.recompute, with_scratch, c.data_degree);
+            const std::vector<least_memory> more = least_of(with_scratch);
             for (std::size_t d = 0; d != least.size(); ++d) {
                 least_memory wanted = least[d];
                 wanted.workspace_bytes += 1000 + scratch_rounding_bytes;

@@ -27,8 +27,8 @@ struct gradient_places {
 
 namespace detail {
 
-/// The instructions of a program from a stage's first backward pass to what ends its gradients: the last pass that makes
-/// any, or the sum over replicas.
+/// The instructions of a program from a stage's first backward pass to its last; right behind that stands the sum over
+/// replicas, and gradients are there until the next stage's first.
 struct gradient_life {
     int first{-1};
     int last{-1};
@@ -50,7 +50,6 @@ struct gradient_life {
         const instruction& what = of_rank.instructions[i];
         if (const auto* b = std::get_if<op::backward_input>(&what)) { touch(b->stage); }
         if (const auto* w = std::get_if<op::backward_weight>(&what)) { touch(w->stage); }
-        if (const auto* sum = std::get_if<op::all_reduce>(&what)) { touch(sum->stage); }
     }
     return lives;
 }

@@ -16,8 +16,9 @@ namespace pulse {
 ///
 /// Beyond the fixed format it reads "skip_routing" ("direct" if absent, or "relayed") and "recomputation" ("none" if
 /// absent, "skips", "stages" or "selective"; plans of before have "skip_policy" in its place: "resident" is none,
-/// "recomputed" skips), of "selective" alone "recomputed_stages" (true or false for each stage), "gradient_release" (false
-/// if absent), "spare_sends" (2 if absent), "node_replicas" (1 if absent), and "frozen_tasks" and "frozen_hosts", both or neither (nothing is encoded).
+/// "recomputed" skips), of "selective" alone "recomputed_stages" (true or false for each stage), "gradient_release"
+/// (false if absent), "spare_sends" (2 if absent), "node_replicas" (1 if absent), and "frozen_tasks" and
+/// "frozen_hosts", both or neither (nothing is encoded).
 [[nodiscard]] PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source = "plan");
 
 /// The plan as `pulse-plan/1`, one stage and one pass a line; parse_plan gives the same plan back. Throws input_error

@@ -41,7 +41,8 @@ struct plan {
     skip_routing routing{skip_routing::direct};
     stage_recomputation recompute{};
     /// A stage's weights are updated as soon as its gradients are there, in whose memory those of other stages of the
-    /// device come to lie (place_gradients); otherwise all gradients are there until the step ends. No bit depends on it.
+    /// device come to lie (place_gradients); otherwise all gradients are there until the step ends. No bit depends on
+    /// it.
     bool gradient_release{};
     /// How many sends each rank has slots for beyond what a step needs whose sends block. A sent tensor keeps its slot
     /// until its rank needs one of that size and has none left (with_releases).

@@ -214,8 +214,8 @@ public:
         transport.sum(shared_);
         if (!scaler_.on()) { require_finite(measured_losses(), measured_squares(), replicas()); }
     }
-    /// Where gradients are released, the update of layers `first` to `last`: of a stage, whose gradients are summed over
-    /// replicas and not read again. Of all stages it stands before measure() of the step.
+    /// Where gradients are released, the update of layers `first` to `last`: of a stage, whose gradients are summed
+    /// over replicas and not read again. Of all stages it stands before measure() of the step.
     template <class Parameters>
     void update_layers(Parameters& parameters, int first, int last, std::int64_t step, double learning_rate) {
         require_counted(step);

@@ -33,8 +33,8 @@ namespace detail {
 inline constexpr const char* loss_scale_keys[]{"loss_scale", "loss_scale_good_steps", "loss_scale_skipped_steps"};
 inline constexpr const char* last_norm_key = "last_gradient_norm";
 
-/// Adds what a trainer, or a backbone of a cascade, agrees on between steps to what a checkpoint keeps: a loss scale, if
-/// a run has ever scaled its loss, and a norm that clips the next step.
+/// Adds what a trainer, or a backbone of a cascade, agrees on between steps to what a checkpoint keeps: a loss scale,
+/// if a run has ever scaled its loss, and a norm that clips the next step.
 template <class Backbone>
 void add_agreed(std::map<std::string, std::string>& config, Backbone& of, const std::string& prefix = {}) {
     if (of.last_norm() > 0) { config[prefix + last_norm_key] = exact_text(of.last_norm()); }

@@ -23,6 +23,13 @@ namespace pulse {
 /// Position of the conditioning module where layers are counted: before layer 0.
 inline constexpr int conditioning_block = -1;
 
+/// Where the gradients of a rank's layers lie.
+struct gradient_room {
+    /// Of each layer: from where its values lie among the rank's to where its gradients do; empty: nowhere else.
+    std::span<const std::ptrdiff_t> shifts{};
+    std::size_t size{}; ///< in all, where there are shifts
+};
+
 /// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer. The
 /// gradients of some layers may lie where those of others do, which are there at other times of a step.
 ///
@@ -45,12 +52,6 @@ public:
         [[nodiscard]] std::size_t first_gradient() const noexcept { return first + static_cast<std::size_t>(shift); }
     };
 
-    /// Where gradients lie.
-    struct gradient_room {
-        std::span<const std::ptrdiff_t> shifts{}; ///< of the block of each layer; empty: none has any
-        std::size_t size{};                       ///< in all, where there are shifts
-    };
-
     /// A tensor with elements, and its rows where it is a matrix (parameter::matrix_rows).
     struct tensor {
         std::size_t first{};
@@ -62,6 +63,7 @@ public:
     /// `frozen[l]`, of weights that are not trained, likewise; empty where all are.
     /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them. No tensor is
     /// a convolution's weight until set_windows.
+    /// `room`: without shifts, gradients lie as values do.
     rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
                     std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {},
                     const gradient_room& room = {}) {

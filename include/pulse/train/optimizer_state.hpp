@@ -79,7 +79,7 @@ public:
             return array.size() == 0 ? nullptr : array.data() + first;
         };
         update_arrays<scalar> a{.size = r.size,
-                                .gradients = gradients + r.first + pieces_[i].shift,
+                                .gradients = gradients + (static_cast<std::ptrdiff_t>(r.first) + pieces_[i].shift),
                                 .first_moment = at(mean_.values, first_[i]),
                                 .second_moment = at(square_.values, factored_ ? first_mean_[i] : first_[i]),
                                 .average = at(average_, first_[i]),

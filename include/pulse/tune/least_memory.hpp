@@ -25,7 +25,8 @@ struct least_memory {
 };
 
 /// What each device needs for a cut at least, by the exact buffers of one microbatch that runs alone: no order of any
-/// number of microbatches has a layout that takes less, and running them one after the other takes hardly more.
+/// number of microbatches has a layout that takes less, and running them one after the other takes hardly more, but for
+/// gradients that are released.
 ///
 /// Throws input_error where the cut does not fit the cost table.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,

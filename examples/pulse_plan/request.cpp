@@ -65,7 +65,8 @@ pulse::plan_request request_of(const arguments& a) {
     if (on == nullptr) { throw pulse::input_error("--device: '" + a.device + "' is not known"); }
     if (on->tflops_16 == 0) { throw pulse::input_error("--device: no 16-bit rate of " + a.device + " is known"); }
     asked.device = *on;
-    asked.kept = pulse::on_cuda(pulse::adamw_memory(scalar_bytes, asked.optimizer));
+    asked.kept = pulse::adamw_memory(scalar_bytes, asked.optimizer);
+    if (on->runs_cuda && a.torch.empty()) { asked.kept = pulse::on_cuda(*asked.kept); }
     return asked;
 }
 

@@ -197,10 +197,12 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
         throw pulse::input_error{"--weights: what is beside a weight in fp32 is for --precision bf16"};
     }
     a.optimizer.averages = a.average_decay > 0;
+    if (a.clip_by_last_norm && a.clip_norm == 0) { throw pulse::input_error{"--clip-by: --clip 0 looks at no norm"}; }
     if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
     if (!on_cuda && a.time_engines_s > 0) { throw pulse::input_error{"--time-engines: it is for --backend cuda"}; }
-    if (a.transport != transport_kind::threads && a.time_engines_s >= a.timeout_s) {
-        throw pulse::input_error{"--time-engines: ranks wait no longer than --timeout for the one that times"};
+    if (a.transport != transport_kind::threads && 2 * a.time_engines_s > a.timeout_s) {
+        throw pulse::input_error{
+            "--time-engines: it may be half of --timeout, for which ranks wait for the one that times"};
     }
     if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: they are for --backend host"}; }
     if (!prompt_file.empty()) {

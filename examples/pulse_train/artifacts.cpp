@@ -104,7 +104,11 @@ bool goes_on_in_its_folder(const run_inputs& in) {
 void open_folder(const run_inputs& in) {
     make_folder(in);
     pulse::save_plans(in.planned().plans(), in.file("plan.json"));
-    if (!in.engines.empty()) { pulse::io::write_file(in.file(engines_name), in.engines); }
+    if (!in.engines.empty()) {
+        pulse::io::write_file(in.file(engines_name), in.engines);
+    } else if (!in.args.plan_only) { // whoever goes on from here is not to take those of another run
+        std::filesystem::remove(in.file(engines_name));
+    }
 }
 
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary) {

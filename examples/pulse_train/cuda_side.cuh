@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -133,8 +135,12 @@ public:
         const bool kept = !known.empty();
         if (!kept && in.args.time_engines_s == 0) { return; }
         const bool times = !(resumes && kept);
+        if (!times && leads && in.args.time_engines_s > 0) {
+            std::fprintf(stderr, "pulse_train: --time-engines: the run that this one goes on from has engines\n");
+        }
         if (times) {
             for (auto& [made_for, group] : known) {
+                std::erase_if(group, [](const auto& one) { return one.second.seconds == 0; }); // never timed
                 for (auto& [what, one] : group) { one.uses = 0; }
             }
             pulse::cuda::engine_choice_groups timed;

@@ -258,13 +258,18 @@ private:
         const auto kept_by = [&](int replica) {
             return pulse::kept_bytes_on(trainer_.runner().model(), device, in_.plan.data_degree, replica, in_.kept);
         };
-        std::int64_t scratch = 0;
-        in_.planned().each_extent([&](const auto&, const pulse::plan& made, const pulse::cost_table& costs, double) {
-            scratch = std::max(scratch, pulse::scratch_bytes_on(pulse::step_model{made, costs}, device, in_.kept));
-        });
+        // `of`: what is kept, or the scratch of the layers alone
+        const auto scratch_of = [&](const auto& of) {
+            std::int64_t most = 0;
+            in_.planned().each_extent(
+                [&](const auto&, const pulse::plan& made, const pulse::cost_table& costs, double) {
+                    most = std::max(most, pulse::scratch_bytes_on(pulse::step_model{made, costs}, device, of));
+                });
+            return most;
+        };
         return in_.plan.predicted.peak_memory_bytes[static_cast<std::size_t>(device)] -
-               kept_by(in_.plan.data_degree - 1) + kept_by(trainer_.runner().place().replica) - scratch +
-               std::min(scratch, trainer_.scratch_bytes());
+               kept_by(in_.plan.data_degree - 1) + kept_by(trainer_.runner().place().replica) - scratch_of(in_.kept) +
+               std::min(scratch_of(in_.kept.scratch), trainer_.scratch_bytes());
     }
 
     /// The last checkpoint, and what the rank leaves.

@@ -200,6 +200,15 @@ TEST_CASE("backend: a sum with what a convolution, a product or a norm makes tak
     CHECK(kernels([&] {
               nn::linear_onto(on, {8, 8}, 31, x.data(), w.data(), b.data(), residual.data() + 1, y.data());
           }) == 1);
+    // by the algorithm that takes an aligned one
+    const auto runs_of_algorithm_1 = [&](const T* onto) {
+        const std::int64_t before = emulated_cuda::cublas_lt::executed(1);
+        nn::linear_onto(on, {8, 8}, 31, x.data(), w.data(), b.data(), onto, y.data());
+        on.synchronize();
+        return emulated_cuda::cublas_lt::executed(1) - before;
+    };
+    CHECK(runs_of_algorithm_1(residual.data()) == 1);
+    CHECK(runs_of_algorithm_1(residual.data() + 1) == 1);
     CHECK(kernels([&] { nn::conv2d_onto(on, s, batch, x.data(), w.data(), b.data(), residual.data(), y.data()); }) ==
           1);
     CHECK(kernels([&] { nn::conv2d_per_sample(on, s, batch, x.data(), w.data(), b.data(), t.data(), y.data()); }) == 1);

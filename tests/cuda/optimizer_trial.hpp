@@ -28,10 +28,13 @@ public:
         int layer{};
         std::size_t first{};
         std::size_t size{};
+        std::ptrdiff_t shift{};
+
+        [[nodiscard]] std::size_t first_gradient() const { return first; }
     };
     some_parameters(const std::vector<int>& layers, std::size_t elements) :
         size_(layers.size() * elements), values_(size_), gradients_(size_) {
-        for (std::size_t i = 0; i < layers.size(); ++i) { blocks_.push_back({layers[i], i * elements, elements}); }
+        for (std::size_t i = 0; i < layers.size(); ++i) { blocks_.push_back({layers[i], i * elements, elements, 0}); }
     }
     [[nodiscard]] std::span<const block> blocks() const { return blocks_; }
     [[nodiscard]] std::span<T> values() const { return {values_.data(), size_}; }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -108,6 +109,7 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
             const int device = static_cast<int>(r);
             double reduced = 0;
             double now = 0;
+            std::set<int> begun{}; // stages
             for (std::size_t i = 0; i != code.size(); ++i) {
                 // Messages of this rank that stand before i and carry a buffer that i touches.
                 std::vector<std::pair<pulse::buffer_id, bool>> touched{};
@@ -128,6 +130,10 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
                         if (v != nullptr) { now = std::max(now, transfers[message].arrived); }
                         if (s != nullptr && changes) { now = std::max(now, transfers[message].left); }
                     }
+                }
+                const auto* b = std::get_if<pulse::op::backward_input>(&code[i]);
+                if (b != nullptr && planned.gradient_release && begun.insert(pulse::index_of(b->stage)).second) {
+                    now = std::max(now, reduced);
                 }
                 now += pulse::duration_us(model, static_cast<int>(r), code[i]);
                 if (const auto* a = std::get_if<pulse::op::all_reduce>(&code[i])) {
@@ -162,6 +168,10 @@ TEST_CASE("the simulator solves the equations of the executor's rules") {
         planned_model c = make();
         if (c.planned.microbatches > 3) { continue; }
         if (i % 2 == 1) { make.add_frozen_work(c); }
+        if (i % 3 == 1) {
+            c.planned.gradient_release = true;
+            for (auto& layer : c.costs.layers) { layer.parameter_bytes = 4 * make.between(0, 2000); }
+        }
         const pulse::step_model model{c.planned, c.costs};
         const programs all = pulse::lower(c.planned, model);
         const auto options = random_options(make, c.planned.pipeline_degree);

@@ -250,6 +250,7 @@ TEST_CASE("gradients that are released and not finite are told on every rank, wi
         trainer<net, math> rank{transport, made, unclipped};
         sine_task data;
         rank.step(data);
+        const train::rank_state before = rank.read_state();
         data.spoilt = 2 * batch + 3 * batch; // the last microbatch of the second step
         std::string text;
         try {
@@ -257,6 +258,13 @@ TEST_CASE("gradients that are released and not finite are told on every rank, wi
         } catch (const train::not_finite_error& e) { text = e.what(); }
         CHECK(text == "step 2: the loss of microbatch 2 is not finite: a smaller learning rate may help; the step has "
                       "changed weights, as it releases gradients");
+        const std::string lost = "a step that was not finite has changed weights, as the plan releases gradients: only "
+                                 "the state of a checkpoint goes on from here";
+        CHECK(error_of([&] { rank.step(data); }) == lost);
+        CHECK(error_of([&] { static_cast<void>(rank.read_state()); }) == lost);
+        rank.set_state(before, 1, 4 * batch);
+        data.spoilt = sine_task{}.spoilt;
+        CHECK(error_of([&] { rank.step(data); }) == "");
     });
 }
 

@@ -280,7 +280,8 @@ private:
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);
             cudnn::choice next = cudnn::choose_engine(
                 dnn_, stream, cudnn::make_graph(g, dnn_.get()), rules_, options_, device_, trial_tensors(g),
-                text_of(r) + (r.adds ? ", added" : "") + (r.has_bias ? ", with bias" : ""));
+                text_of(r) + (r.adds ? ", added" : "") + (r.has_bias ? ", with bias" : "") +
+                    (r.has_vectors ? ", with vectors" : ""));
             if (next.made) {
                 return plans_.emplace(wanted, prepared{std::move(next.made), form, next.counted}).first->second;
             }
@@ -306,7 +307,10 @@ private:
                                               {id::weight, std::int64_t{sizeof(T)} * g.shape.weight_elements()},
                                               {id::y, out}};
         if (adds_bias(g.form)) { made.push_back({id::bias, 4 * std::int64_t{g.shape.out_channels}}); }
-        if (g.form == form::bias_add || g.form == form::bias_sample) { made.push_back({id::target, out}); }
+        if (g.form == form::bias_add) { made.push_back({id::target, out}); }
+        if (g.form == form::bias_sample) {
+            made.push_back({id::target, std::int64_t{sizeof(T)} * g.batch * g.shape.out_channels});
+        }
         return made;
     }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,7 +47,11 @@ public:
                  std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how,
                  const T* residual = nullptr) {
         cublas::product p = forward_of(s, weight_stride, rows, x, weight, y, how);
-        p.alignment_d = std::min(p.alignment_d, cublas::alignment_of(residual));
+        // The algorithm, and so the bits, must not depend on where a residual lies.
+        if (residual != nullptr && cublas::alignment_of(residual) < p.alignment_d) {
+            copy_async(y, residual, static_cast<std::size_t>(rows * s.out_features), on.stream);
+            residual = nullptr;
+        }
         if (bias == nullptr) { return run(on, scratch, p, weight, x, y, nullptr, into::add, residual); }
         p.beside = cublas::extra::bias;
         const entry& chosen = find(on.stream, p);
@@ -250,6 +255,7 @@ private:
         if (const auto kept = options_.find(made_for, p.text())) {
             made.how = made.prepared->restore(lt_, kept->text);
             made.counted = kept->counted;
+            if (!made.how) { std::fprintf(stderr, "pulse: a kept algorithm is not taken: %s\n", p.name().c_str()); }
         }
         if (!made.how) {
             const engine_trial trial{options_};

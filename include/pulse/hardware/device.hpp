@@ -24,6 +24,7 @@ struct device {
     double tflops_64{};
     /// Share of each peak that the analytic costs count on: an assumption, not a figure of the maker.
     double efficiency{1.0};
+    bool runs_cuda{true};
     std::string_view source{};
 
     /// Peak FLOP/s for scalars of 2, 4 or 8 bytes. Throws input_error for any other size.
@@ -85,6 +86,7 @@ inline constexpr device ascend_910a{.name = "ascend-910a",
                                     .tflops_32 = 0.0,
                                     .tflops_64 = 0.0,
                                     .efficiency = 0.4,
+                                    .runs_cuda = false,
                                     .source = "Huawei, Hot Chips 31 (2019) and the launch of Ascend 910 (2019-08-23)"};
 inline constexpr device rtx_4090{.name = "rtx-4090",
                                  .memory_bytes = 24'000'000'000,
@@ -103,6 +105,7 @@ inline constexpr device cpu_core{
     .tflops_32 = 0.096,
     .tflops_64 = 0.048,
     .efficiency = 0.7,
+    .runs_cuda = false,
     .source = "by arithmetic: two AVX2 multiply-adds a cycle at 3 GHz; memory is a rule of thumb"};
 
 /// Every device that is known by name.

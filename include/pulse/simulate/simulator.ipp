@@ -41,7 +41,8 @@ public:
                              const simulation_options& options) :
         model_(&model),
         programs_(&programs), options_(&options), replicas_(planned.data_degree),
-        queue_(model, programs.size(), planned.data_degree, options), ranks_(programs.size()) {
+        queue_(model, programs.size(), planned.data_degree, options), ranks_(programs.size()),
+        begun_(static_cast<std::size_t>(model.stage_count()), false) {
         for (std::size_t r = 0; r != programs.size(); ++r) {
             if (programs[r].device != static_cast<int>(r)) {
                 throw input_error("pulse: simulate: programs must be in rank order");
@@ -109,6 +110,7 @@ private:
     int replicas_;
     transfer_queue queue_;
     std::vector<rank_state> ranks_;
+    std::vector<bool> begun_; ///< stages of which a backward pass has begun
     simulation made_{};
 
     [[nodiscard]] constexpr const program& of(std::size_t r) const noexcept { return (*programs_)[r]; }
@@ -179,7 +181,7 @@ private:
     constexpr bool advance(std::size_t r) {
         rank_state& rank = ranks_[r];
         const instruction& what = of(r).instructions[rank.at];
-        if (std::holds_alternative<op::optimizer_step>(what) && !queue_.reduced(r)) { return false; }
+        if (waits_for_sums(what) && !queue_.reduced(r)) { return false; }
         const double before_us = rank.clock_us;
         const std::vector<buffer_access> accesses = model_->accesses(static_cast<int>(r), what);
         const auto* last = std::get_if<op::release>(&what);
@@ -203,9 +205,21 @@ private:
         ++rank.at;
         return true;
     }
+    /// Whether sums over replicas that the rank has started end before what the instruction does: gradients that are
+    /// released make room for those of the next stage.
+    [[nodiscard]] constexpr bool waits_for_sums(const instruction& what) const {
+        const auto* b = std::get_if<op::backward_input>(&what);
+        return std::holds_alternative<op::optimizer_step>(what) ||
+               (b != nullptr && replicas_ > 1 && model_->gradient_release() &&
+                !begun_[static_cast<std::size_t>(index_of(b->stage))]);
+    }
     constexpr void perform(std::size_t r, const instruction& what, double before_us) {
         rank_state& rank = ranks_[r];
+        if (waits_for_sums(what)) { rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)); }
         if (is_compute(what)) {
+            if (const auto* b = std::get_if<op::backward_input>(&what)) {
+                begun_[static_cast<std::size_t>(index_of(b->stage))] = true;
+            }
             const double start_us = rank.clock_us;
             const double speed = options_->device_speed.empty() ? 1.0 : options_->device_speed[r];
             rank.clock_us += duration_us(*model_, static_cast<int>(r), what) / speed;
@@ -221,7 +235,7 @@ private:
             queue_.post_exchange(r, share_bytes_of(bytes, replicas_), true, !options_->kept.sharded, rank.clock_us);
             made_.gradient_bytes[r] += reduce_bytes(bytes, replicas_, options_->kept);
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
-            rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)) + options_->optimizer_us_of(r);
+            rank.clock_us += options_->optimizer_us_of(r);
             rank.busy_us += options_->optimizer_us_of(r);
             const std::int64_t share =
                 weight_share_bytes(parameter_bytes_on(*model_, static_cast<int>(r)), replicas_, options_->kept);

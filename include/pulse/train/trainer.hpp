@@ -46,10 +46,12 @@ public:
     /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Of a plan with
     /// several extents the task says which one the step has (extent_at). Throws error, on every rank, when a gradient
     /// or loss is not finite, naming the first tensor that was not; nothing has changed then. Where the plan
-    /// releases gradients, that is known when all is changed: the error names the layer, and no step may follow.
+    /// releases gradients, that is known when all is changed: the error names the layer, and until set_state steps and
+    /// reads of the state throw error.
     template <class Task>
     train::step_outcome step(Task& data, bool stop = false) {
         require_task<Task, Model, B>();
+        require_whole();
         const auto run = [&] {
             select(data, this->samples());
             this->begin_record();
@@ -59,9 +61,9 @@ public:
         };
         run();
         if (!backbone_.not_finite().empty()) {
-            const bool changed = executor_.model().gradient_release(); // another run would have other weights
-            const std::string where = backbone_.take_fault(changed ? std::nullopt : this->find_fault(run)) +
-                                      (changed ? "; the step has changed weights, as it releases gradients" : "");
+            spoilt_ = executor_.model().gradient_release(); // another run would have other weights
+            const std::string where = backbone_.take_fault(spoilt_ ? std::nullopt : this->find_fault(run)) +
+                                      (spoilt_ ? "; the step has changed weights, as it releases gradients" : "");
             throw train::not_finite_error{"step " + std::to_string(this->steps() + 1) + ": " + where};
         }
         this->count_step();
@@ -107,14 +109,19 @@ public:
     /// they are not on the host or replicas share them; every rank calls it.
     template <class Act>
     decltype(auto) with_state(const Act& act) {
+        require_whole();
         return backbone_.with_state(act);
     }
     /// A copy of them; every rank calls it.
-    [[nodiscard]] train::rank_state read_state() { return backbone_.read_state(); }
+    [[nodiscard]] train::rank_state read_state() {
+        require_whole();
+        return backbone_.read_state();
+    }
     /// Goes on from a state that was read, after `steps` steps and `samples` samples.
     void set_state(const train::rank_state& kept, std::int64_t steps, std::uint64_t samples) {
         backbone_.set_state(kept);
         this->set_progress(steps, samples);
+        spoilt_ = false;
     }
     [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return backbone_.loss_scale(); }
     /// The norm by which the next step is clipped (trainer_options::clip_by_last_norm); 0: none.
@@ -130,6 +137,14 @@ private:
         void optimize() { trained.optimize(stop); }
         void update(stage_id stage) { trained.update(stage); }
     };
+
+    void require_whole() const {
+        if (spoilt_) {
+            throw error{
+                "a step that was not finite has changed weights, as the plan releases gradients: only the state "
+                "of a checkpoint goes on from here"};
+        }
+    }
 
     /// The extent of the step whose samples begin at `first`.
     template <class Task>
@@ -159,6 +174,7 @@ private:
 
     backbone_rank backbone_;
     train::step_outcome outcome_{};
+    bool spoilt_{};
 };
 
 } // namespace pulse

@@ -6,7 +6,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/model/graph_of.hpp>
-#include <pulse/plan/parameter_memory.hpp>
+#include <pulse/plan/kept_by.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/profile/analytic.hpp>
 #include <pulse/profile/cost_table.hpp>
@@ -54,10 +54,7 @@ struct cascade_tuning : tuning {
 template <class First, class Second, class Backend>
 [[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
-    // What an optimizer's tables take, each backbone's optimizer adds.
-    if (!request.kept) {
-        request.kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)), request.optimizer);
-    }
+    if (!request.kept) { request.kept = kept_by<cascade<First, Second>, Backend>(false, request.optimizer); }
     const auto costs_of = [on = *request.device]<class Model>(const Model*) {
         return [on](int samples) {
             static constexpr auto graph = graph_of<Model>();

@@ -77,7 +77,8 @@ struct plan_request {
     std::optional<rank_layout> layout{};
     /// Whether replicas share the optimizer's state. A plan's file does not say it: whoever runs it must be told.
     std::optional<bool> sharded_optimizer{false};
-    /// Whether a stage's update frees its gradients (plan::gradient_release): trainers then clip nothing.
+    /// Whether a stage's update frees its gradients (plan::gradient_release): trainers then clip by the norm of the
+    /// step before, or not at all.
     bool gradient_release{};
     /// Who orders the passes; absent: whatever is found within `seconds`.
     std::optional<schedule_method> schedule{};

@@ -160,6 +160,10 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
             }
         }
         made.fixed_bytes.push_back(kept_bytes_on(model, d, c.data_degree, c.data_degree - 1, kept) + workspace);
+        // Of several microbatches a device's stages mostly have their gradients at one time.
+        if (c.microbatches > 1) {
+            made.fixed_bytes.back() += gradient_bytes_of(one, kept) - gradient_bytes_on(model, d, kept);
+        }
     }
     return made;
 }

@@ -69,7 +69,8 @@ struct product {
     /// What of it tells a person which it is.
     [[nodiscard]] std::string name() const {
         return (batch != 1 ? std::to_string(batch) + " products of " : "product of ") + std::to_string(rows) + "x" +
-               std::to_string(columns) + " over " + std::to_string(depth) + (adds ? ", added" : "") +
+               std::to_string(columns) + " over " + std::to_string(depth) + (transpose_a ? ", a^T" : "") +
+               (transpose_b ? ", b^T" : "") + (adds ? ", added" : "") +
                (beside == extra::bias            ? ", with bias"
                 : beside == extra::bias_gradient ? ", with bias gradient"
                                                  : "");

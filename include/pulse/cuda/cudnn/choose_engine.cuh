@@ -87,6 +87,7 @@ struct choice {
     engine_choice chosen;
     chosen.name = name;
     std::size_t best = 0;
+    if (wanted > 1) { chosen.seconds = trial.seconds(); } // that others were refused took time, too
     if (ready.size() > 1) {
         std::int64_t workspace = 0;
         for (const ready_engine& e : ready) { workspace = std::max(workspace, e.workspace_bytes()); }

@@ -240,8 +240,8 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
 /// dy xhat, dbeta = or += sum of dy, both alike.
 ///
 /// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to, or written with the residual added
-/// where that is not null. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum); rows beyond 96 accesses of 16
-/// bytes are read twice. Scratch: layer_norm_backward_scratch_bytes.
+/// where that is not null; it lies apart from x and dy. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum);
+/// rows beyond 96 accesses of 16 bytes are read twice. Scratch: layer_norm_backward_scratch_bytes.
 template <class T>
 void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
                          const float* statistics, const T* dy, T* dx, gradient_place<float> dgamma,

@@ -105,8 +105,9 @@ cublasStatus_t judge(const description& op, const matrix& a, const matrix& b, co
     return CUBLAS_STATUS_SUCCESS;
 }
 
-void multiply(const description& op, double alpha, const void* a, const matrix& la, const void* b, const matrix& lb,
-              double beta, const void* c, void* d, const matrix& ld) {
+/// `in_float`: whether sums are rounded at every summand, so that algorithms differ in their bits.
+void multiply(const description& op, bool in_float, double alpha, const void* a, const matrix& la, const void* b,
+              const matrix& lb, double beta, const void* c, void* d, const matrix& ld) {
     const bool turn_a = op.transpose_a == CUBLAS_OP_T;
     const bool turn_b = op.transpose_b == CUBLAS_OP_T;
     const bool rounds = op.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && la.type == CUDA_R_32F;
@@ -137,6 +138,7 @@ void multiply(const description& op, double alpha, const void* a, const matrix& 
             double sum = 0.0;
             for (std::int64_t k = 0; k != depth; ++k) {
                 sum += rows[static_cast<std::size_t>(i * depth + k)] * columns[static_cast<std::size_t>(j * depth + k)];
+                if (in_float) { sum = static_cast<float>(sum); }
             }
             const std::int64_t at = i + j * ld.stride;
             double value = alpha * sum + (beta == 0.0 ? 0.0 : beta * load(number_of(ld.type), c, at));
@@ -350,7 +352,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
             }
         }
         for (std::int32_t i = 0; i != md.batch; ++i) {
-            multiply(op, scale, place(ma, a, i), ma, place(mb, b, i), mb, keep, place(md, c, i),
+            multiply(op, works, scale, place(ma, a, i), ma, place(mb, b, i), mb, keep, place(md, c, i),
                      const_cast<void*>(place(md, to, i)), md);
         }
         ++executions[works ? 1 : 0];

@@ -325,6 +325,11 @@ class Cuda(unittest.TestCase):
         done = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, r"\Apulse_train: [^\n]*timed/engines\.json[^\n]*\n\Z")
+        # a new run without them in that folder leaves none to whoever goes on from it
+        done = subprocess.run(command("--ranks", 1, *where, out=half, steps=1), capture_output=True, text=True,
+                              timeout=PATIENCE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertFalse((half / "engines.json").exists())
 
     def check_report(self, half):
         """Bytes as the plan said, and a time for every pass."""

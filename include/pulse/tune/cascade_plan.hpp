@@ -5,6 +5,7 @@
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
+#include <pulse/model/cascade.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/plan/planned.hpp>

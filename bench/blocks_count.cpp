@@ -65,6 +65,28 @@ json json_of(const ledger& book) {
     return all;
 }
 
+/// What cuBLASLt is asked for; ms as all else is estimated.
+json products_of(const ledger& book) {
+    json all = json::array();
+    for (const auto& [shape, amount] : book.products()) {
+        json one = json_of(amount);
+        one.update({{"rows", shape.rows},
+                    {"columns", shape.columns},
+                    {"depth", shape.depth},
+                    {"transpose_a", shape.transpose_a},
+                    {"transpose_b", shape.transpose_b},
+                    {"type", "bf16"},
+                    {"result", shape.float_result ? "fp32" : "bf16"},
+                    {"batch", shape.batch},
+                    {"adds", shape.adds},
+                    {"epilogue", !shape.with_bias    ? "none"
+                                 : shape.transpose_b ? "bias gradient"
+                                                     : "bias"}});
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
 } // namespace
 
 int count_blocks(const count_options& options, char**) {
@@ -94,7 +116,8 @@ int count_blocks(const count_options& options, char**) {
                              {"batch", batch},
                              {"parameters", found.parameters},
                              {"speedup", ratio},
-                             {"parties", json_of(found.book)}});
+                             {"parties", json_of(found.book)},
+                             {"products", products_of(found.book)}});
         }
     }
     file.write({{"format", "pulse-bench-blocks-count/1"},

@@ -13,6 +13,7 @@
 #include "counted_work.hpp"
 #include "device_operations.cuh"
 #include "ledger.hpp"
+#include "product_shapes.hpp"
 
 namespace pulse_bench {
 
@@ -37,6 +38,7 @@ class counted_operations : public device_operations {
 public:
     using conv_shape = pulse::conv2d_shape;
     using i64 = std::int64_t;
+    using pass = pulse::pass;
 
     counted_operations(cudaStream_t stream, work_counter& counter) : device_operations{stream}, counter_{counter} {}
 
@@ -47,10 +49,11 @@ public:
     void conv2d(const conv_shape& s, int batch, const T* x, const T* w, const T* bias, T* y, into how,
                 const T* residual = nullptr) {
         const convolution_size n{s, batch};
-        const auto here = begin(forward_of(s),
-                                {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), onto(residual, n.y),
-                                 out(y, n.y, result_of(how, residual))},
-                                n.flops, {1, n.bytes()});
+        const auto here =
+            begin(forward_of(s),
+                  {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), onto(residual, n.y),
+                   out(y, n.y, result_of(how, residual))},
+                  n.flops, {1, n.bytes()}, shapes_of(pass::forward, s, 0, batch, how == into::add, bias != nullptr));
         device_operations::conv2d(s, batch, x, w, bias, y, how, residual);
     }
     /// torch adds the vectors in the norm that follows, and writes the sum.
@@ -59,14 +62,14 @@ public:
         const auto here = begin(
             forward_of(s),
             {in(x, n.x), in(w, n.weights), in(bias, s.out_channels), in(t, i64{batch} * s.out_channels), out(y, n.y)},
-            n.flops, {1, n.bytes()});
+            n.flops, {1, n.bytes()}, shapes_of(pass::forward, s, 0, batch, false, bias != nullptr));
         torch(work_kind::pointwise, 0, scalars(n.y));
         device_operations::conv2d_per_sample(s, batch, x, w, bias, t, y);
     }
     void conv2d_backward_input(const conv_shape& s, int batch, const T* dy, const T* w, T* dx, into how) {
         const convolution_size n{s, batch};
-        const auto here =
-            begin(dgrad_of(s), {in(dy, n.y), in(w, n.weights), out(dx, n.x, how)}, n.flops, {1, n.bytes()});
+        const auto here = begin(dgrad_of(s), {in(dy, n.y), in(w, n.weights), out(dx, n.x, how)}, n.flops,
+                                {1, n.bytes()}, shapes_of(pass::backward_input, s, 0, batch, how == into::add));
         device_operations::conv2d_backward_input(s, batch, dy, w, dx, how);
     }
     void conv2d_backward_weight(const conv_shape& s, int batch, const T* x, const T* dy, gradient_place dw,
@@ -74,7 +77,7 @@ public:
         const convolution_size n{s, batch};
         const auto here =
             begin(wgrad_of(s), {in(x, n.x), in(dy, n.y), gradient(dw, n.weights), gradient(dbias, s.out_channels)},
-                  n.flops, {1, n.bytes()});
+                  n.flops, {1, n.bytes()}, shapes_of(pass::backward_weight, s, 0, batch, dw.adds(), dbias.wanted()));
         if (dbias.wanted()) { torch(work_kind::column_sums, 1.5, scalars(n.y)); }
         device_operations::conv2d_backward_weight(s, batch, x, dy, dw, dbias);
     }
@@ -82,10 +85,10 @@ public:
                      T* y, into how) {
         const convolution_size n{s, batch};
         const auto [xa_size, xb_size] = parts(s, second, n.x);
-        const auto here =
-            begin(forward_of(s),
-                  {in(xa, xa_size), in(xb, xb_size), in(w, n.weights), in(bias, s.out_channels), out(y, n.y, how)},
-                  n.flops, {1, n.bytes()});
+        const auto here = begin(
+            forward_of(s),
+            {in(xa, xa_size), in(xb, xb_size), in(w, n.weights), in(bias, s.out_channels), out(y, n.y, how)}, n.flops,
+            {1, n.bytes()}, shapes_of(pass::forward, s, second, batch, how == into::add, bias != nullptr));
         torch(work_kind::copies, 1, scalars(2 * n.x)); // both are joined before the norm and this read them
         device_operations::conv2d_pair(s, second, batch, xa, xb, w, bias, y, how);
     }
@@ -95,7 +98,7 @@ public:
         const auto [xa_size, xb_size] = parts(s, second, n.x);
         const auto here =
             begin(dgrad_of(s), {in(dy, n.y), in(w, n.weights), out(dxa, xa_size, how), out(dxb, xb_size, how)}, n.flops,
-                  {1, n.bytes()});
+                  {1, n.bytes()}, shapes_of(pass::backward_input, s, second, batch, how == into::add));
         torch(work_kind::pointwise, 1, scalars(n.x)); // added in the backward pass of the norm
         device_operations::conv2d_pair_backward_input(s, second, batch, dy, w, dxa, dxb, how);
     }
@@ -108,7 +111,8 @@ public:
                                 // of each part, which is convolved on its own
                                 {in(xa, xa_size), in(xb, xb_size), in(dy, n.y), gradient(dw, n.weights - of_second),
                                  gradient(dw + (s.in_channels - second), of_second), gradient(dbias, s.out_channels)},
-                                n.flops, {1, n.bytes()});
+                                n.flops, {1, n.bytes()},
+                                shapes_of(pass::backward_weight, s, second, batch, dw.adds(), dbias.wanted()));
         torch(work_kind::column_sums, 1.5, scalars(n.y));
         device_operations::conv2d_pair_backward_weight(s, second, batch, xa, xb, dy, dw, dbias);
     }
@@ -121,14 +125,16 @@ public:
                                          onto(residual, y_size), out(y, y_size, result_of(how, residual))};
         const double least = counted_operation{work_kind::product_forward, moved}.least_bytes();
         const auto here = begin(work_kind::product_forward, moved, flops(s, rows),
-                                {1, least - (residual == nullptr ? 0 : scalars(y_size))});
+                                {1, least - (residual == nullptr ? 0 : scalars(y_size))},
+                                {shape_of(pass::forward, s, rows, how == into::add, bias != nullptr)});
         device_operations::linear(s, rows, x, w, bias, y, how, residual);
     }
     void linear_backward_input(const pulse::linear_shape& s, i64 rows, const T* dy, const T* w, T* dx, into how) {
         const i64 x = rows * s.in_features;
         const i64 y = rows * s.out_features;
-        const auto here = begin(work_kind::product_dgrad, {in(dy, y), in(w, weights(s)), out(dx, x, how)},
-                                flops(s, rows), {1, scalars(x + y + weights(s))});
+        const auto here =
+            begin(work_kind::product_dgrad, {in(dy, y), in(w, weights(s)), out(dx, x, how)}, flops(s, rows),
+                  {1, scalars(x + y + weights(s))}, {shape_of(pass::backward_input, s, rows, how == into::add)});
         if (how == into::add) { torch(work_kind::pointwise, 0.5, scalars(x)); }
         device_operations::linear_backward_input(s, rows, dy, w, dx, how);
     }
@@ -138,7 +144,8 @@ public:
         const auto here =
             begin(work_kind::product_wgrad,
                   {in(x, rows * s.in_features), in(dy, y), gradient(dw, weights(s)), gradient(dbias, s.out_features)},
-                  flops(s, rows), {1, scalars(rows * s.in_features + y + weights(s))});
+                  flops(s, rows), {1, scalars(rows * s.in_features + y + weights(s))},
+                  {shape_of(pass::backward_weight, s, rows, dw.adds(), dbias.wanted())});
         if (dbias.wanted()) { torch(work_kind::column_sums, 1.5, scalars(y)); }
         device_operations::linear_backward_weight(s, rows, x, dy, dw, dbias);
     }
@@ -151,7 +158,8 @@ public:
         const auto here = begin(work_kind::product_forward,
                                 {in(x, in_size), in(w, s.count * weights(s.each)), out(y, s.count * out_size, how)},
                                 s.count * flops(s.each, rows),
-                                {double(s.count), s.count * scalars(in_size + weights(s.each) + times * out_size)});
+                                {double(s.count), s.count * scalars(in_size + weights(s.each) + times * out_size)},
+                                {shape_of(pass::forward, s.each, rows, how == into::add, false, s.count)});
         device_operations::linear_batch(s, rows, x, w, y, how);
     }
     void linear_batch_backward_weight(const pulse::linear_batch_shape& s, i64 rows, const T* x, const T* dy,
@@ -161,7 +169,8 @@ public:
         const auto here = begin(work_kind::product_wgrad,
                                 {in(x, in_size), in(dy, s.count * out_size), gradient(dw, s.count * weights(s.each))},
                                 s.count * flops(s.each, rows),
-                                {double(s.count), s.count * scalars(in_size + out_size + weights(s.each))});
+                                {double(s.count), s.count * scalars(in_size + out_size + weights(s.each))},
+                                {shape_of(pass::backward_weight, s.each, rows, dw.adds(), false, s.count)});
         device_operations::linear_batch_backward_weight(s, rows, x, dy, dw);
     }
 
@@ -343,7 +352,7 @@ private:
         counter_.enter_with(stream(), [=](ledger& book) { book.put(party::torch, kind, launches, bytes); });
     }
     [[nodiscard]] work_counter::scope begin_with(work_kind kind, std::vector<operand> operands, double products,
-                                                 taken least, taken by_torch) {
+                                                 taken least, taken by_torch, std::vector<product_shape> shapes = {}) {
         const bool attends = kind == work_kind::attention_forward || kind == work_kind::attention_backward;
         const double rate = attends ? library_attention_rate : 1;
         counter_.enter_with(stream(), [=](ledger& book) {
@@ -351,12 +360,12 @@ private:
             book.put(party::torch, kind, by_torch.kernels, by_torch.bytes, products, rate);
         });
         const bool has_library = kind == work_kind::attention_backward;
-        return {counter_, {kind, std::move(operands), products, has_library ? by_torch : taken{}}};
+        return {counter_, {kind, std::move(operands), products, has_library ? by_torch : taken{}, std::move(shapes)}};
     }
     [[nodiscard]] work_counter::scope begin(work_kind kind, std::vector<operand> operands, double products,
-                                            taken by_torch) {
+                                            taken by_torch, std::vector<product_shape> shapes = {}) {
         const double bytes = counted_operation{kind, operands}.least_bytes();
-        return begin_with(kind, std::move(operands), products, {1, bytes}, by_torch);
+        return begin_with(kind, std::move(operands), products, {1, bytes}, by_torch, std::move(shapes));
     }
     /// torch does the least, too.
     [[nodiscard]] work_counter::scope begin(work_kind kind, std::vector<operand> operands, double products = 0) {

@@ -54,9 +54,11 @@ struct taken {
 struct counted_operation {
     work_kind kind{};
     std::vector<operand> operands{};
-    double flops{};          ///< of an attention
-    taken by_library{};      ///< an attention's backward pass in cuDNN, where kernels are more than calls
-    bool is_by_library{};    ///< a library or a copy, of whose operands nothing is known, had part in it
+    double flops{};                        ///< of an attention
+    taken by_library{};                    ///< an attention's backward pass in cuDNN, where kernels are more than calls
+    std::vector<product_shape> products{}; ///< in the order in which the library is asked for them
+    std::size_t asked{};                   ///< of these
+    bool is_by_library{};                  ///< a library or a copy, of whose operands nothing is known, had part in it
     bool owns_allocations{}; ///< kernels read and write the whole of what begins at an address that is no operand's
 
     [[nodiscard]] double least_bytes() const {
@@ -130,7 +132,9 @@ public:
             if (!counts_) { return; }
             calls_ += made.name.empty() ? 1 : 0;
             if (!made.kind) { return refuse("no operation has asked for " + made.name); }
-            book_.put(party::pulse, *made.kind, made.kernels, made.bytes, made.flops, made.rate_share);
+            const work_amount amount =
+                book_.put(party::pulse, *made.kind, made.kernels, made.bytes, made.flops, made.rate_share);
+            if (made.product) { book_.put_product(*made.product, amount); }
         };
     }
     /// Calls `enter(book)` when the stream comes to it, in every replay again, where work is counted.
@@ -161,6 +165,7 @@ private:
         double bytes{};
         double flops{};
         double rate_share{1};
+        std::optional<product_shape> product{};
     };
 
     [[nodiscard]] static std::string_view name_of(work_kind kind) { return work_kinds[static_cast<std::size_t>(kind)]; }
@@ -210,6 +215,8 @@ private:
         made.kind = now_->kind;
         if (what.kernel != nullptr) {
             enter_kernel(what.arguments, made);
+        } else if (what.call == "product") {
+            made.product = next_product(made.flops);
         } else if (what.call == "attention") {
             made.flops = now_->flops;
             made.rate_share = library_attention_rate;
@@ -219,6 +226,12 @@ private:
             }
         }
         return made;
+    }
+    [[nodiscard]] product_shape next_product(double flops) {
+        if (now_->asked == now_->products.size() || now_->products[now_->asked].flops() != flops) {
+            throw std::logic_error{"a product has another shape than " + std::string{name_of(now_->kind)} + " says"};
+        }
+        return now_->products[now_->asked++];
     }
     void enter_kernel(std::span<const std::byte> arguments, entry& made) {
         const auto is = [&](std::string_view part) { return made.name.find(part) != std::string::npos; };

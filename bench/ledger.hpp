@@ -4,11 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include <pulse/hardware/device.hpp>
+
+#include "product_shapes.hpp"
 
 namespace pulse_bench {
 
@@ -104,12 +107,18 @@ class ledger {
 public:
     explicit ledger(const card& on) : card_{on} {}
 
-    /// Work of like kernels, whose products run at a share of the card's rate of large ones.
-    void put(party whose, work_kind kind, double kernels, double bytes, double flops = 0, double rate_share = 1) {
+    /// Work of like kernels, whose products run at a share of the card's rate of large ones. Returns what it enters.
+    work_amount put(party whose, work_kind kind, double kernels, double bytes, double flops = 0,
+                    double rate_share = 1) {
         const double moving = bytes / card_.bytes_per_second;
         const double multiplying = flops / (card_.flops_per_second * rate_share);
-        at(whose, kind) += {kernels, bytes, flops, std::max(moving, multiplying) + kernels * card_.launch_seconds};
+        const work_amount amount{kernels, bytes, flops, std::max(moving, multiplying) + kernels * card_.launch_seconds};
+        at(whose, kind) += amount;
+        return amount;
     }
+    /// Says of what pulse has entered that it multiplies such matrices.
+    void put_product(const product_shape& shape, const work_amount& amount) { products_[shape] += amount; }
+    [[nodiscard]] const std::map<product_shape, work_amount>& products() const { return products_; }
     [[nodiscard]] const work_amount& of(party whose, work_kind kind) const {
         return rows_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(whose)];
     }
@@ -126,6 +135,7 @@ private:
 
     card card_;
     std::array<std::array<work_amount, parties.size()>, work_kinds.size()> rows_{};
+    std::map<product_shape, work_amount> products_{};
 };
 
 } // namespace pulse_bench

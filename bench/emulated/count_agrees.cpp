@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <map>
 
 #include <emulated/runtime.hpp>
 
@@ -12,6 +13,7 @@
 #include "../blocks_count.hpp"
 #include "../counted_operations.hpp"
 #include "../ledger.hpp"
+#include "../product_shapes.hpp"
 #include "../training_step.hpp"
 
 namespace {
@@ -144,6 +146,54 @@ void check_projections() {
     }
 }
 
+/// Shapes by hand; what the library is given has their FLOP, or they are refused.
+void check_shapes() {
+    static constexpr pulse::conv2d_shape s{.in_channels = 96,
+                                           .out_channels = 32,
+                                           .in_height = 8,
+                                           .in_width = 8,
+                                           .kernel = 1,
+                                           .pad_before = 0,
+                                           .pad_after = 0};
+    const auto book = book_of([](auto& math) {
+        const memory<scalar> a(64 * 64), b(64 * 32), w(96 * 32), bias(32);
+        memory<scalar> y(64 * 32);
+        memory<float> dw(3 * 64 * 32), dbias(32);
+        math.conv2d_pair(s, 32, 1, a.data(), b.data(), w.data(), bias.data(), y.data(), pulse::into::write);
+        math.linear_backward_input({96, 32}, 1, y.data(), w.data(), a.data(), pulse::into::write);
+        math.linear_backward_weight({64, 32}, 64, a.data(), y.data(), dw.data(), dbias.data());
+        math.linear_batch_backward_weight({{64, 32}, 3, 64 * 32, 1024}, 32, a.data(), w.data(), dw.data());
+    });
+    const std::map<pulse_bench::product_shape, double> wanted{
+        {{32, 64, 64, true, false, false, false, true}, 1}, // each input of the pair, weights turned over
+        {{32, 64, 32, true, false, false, true}, 1},
+        {{96, 1, 32}, 1},
+        {{64, 32, 64, false, true, true, true, true}, 1},
+        {{64, 32, 32, false, true, true, true, false, 3}, 1}};
+    check("shapes of products", static_cast<double>(book.products().size()), static_cast<double>(wanted.size()));
+    for (const auto& [shape, times] : wanted) {
+        const auto found = book.products().find(shape);
+        check("products of a shape", found == book.products().end() ? 0 : found->second.kernels, times);
+    }
+}
+
+/// Kernels and FLOP of all shapes are those of the kinds.
+void check_products(const pulse_bench::ledger& book) {
+    pulse_bench::work_amount shapes;
+    double by_shape = 0;
+    for (const auto& [shape, amount] : book.products()) {
+        shapes += amount;
+        by_shape += shape.flops() * amount.kernels;
+    }
+    pulse_bench::work_amount kinds;
+    for (const work_kind kind : {work_kind::product_forward, work_kind::product_dgrad, work_kind::product_wgrad}) {
+        kinds += book.of(party::pulse, kind);
+    }
+    check("products by shape", shapes.kernels, kinds.kernels);
+    check("their FLOP", by_shape, kinds.flops);
+    check("their bytes", shapes.bytes, kinds.bytes);
+}
+
 } // namespace
 
 int main() {
@@ -158,5 +208,7 @@ int main() {
     check_attention();
     check_convolution();
     check_projections();
+    check_shapes();
+    check_products(found.book);
     return failed == 0 && run > 0 ? 0 : 1;
 }

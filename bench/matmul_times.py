@@ -1,7 +1,7 @@
 """How long the matrix products of counted steps take by NVIDIA's model of its kernels (nvidia-matmul-heuristics, which
 needs no GPU) beside the rates that are assumed: FILE is what `bench_blocks --count --json FILE` has written, and says
-of which card. The model's kernels are CUTLASS's, and it includes a start of about 10 us that a replayed graph does not
-have: "less starts" takes the time of a product of one tile for it, and puts the launch that is assumed in its place."""
+of which card. The model's kernels are CUTLASS's. What a product of one tile takes by it, some 10 us, is taken for a
+start that a replayed graph does not have: "less starts" has the launch that is assumed in its place."""
 
 import argparse
 import json

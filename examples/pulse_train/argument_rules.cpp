@@ -200,6 +200,9 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     if (a.clip_by_last_norm && a.clip_norm == 0) { throw pulse::input_error{"--clip-by: --clip 0 looks at no norm"}; }
     if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
     if (!on_cuda && a.time_engines_s > 0) { throw pulse::input_error{"--time-engines: it is for --backend cuda"}; }
+    if (!on_cuda && app.count("--deterministic") > 0) {
+        throw pulse::input_error{"--deterministic: it is for --backend cuda"};
+    }
     if (a.transport != transport_kind::threads && 2 * a.time_engines_s > a.timeout_s) {
         throw pulse::input_error{
             "--time-engines: it may be half of --timeout, for which ranks wait for the one that times"};

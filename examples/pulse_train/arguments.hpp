@@ -119,7 +119,8 @@ struct arguments {
     precision_kind precision{precision_kind::fp32};
     /// Devices to deal thread ranks over; of process ranks on one machine each has the one of its place. Empty: all.
     std::vector<int> gpus{};
-    double time_engines_s{}; ///< a budget; 0: none is timed
+    double time_engines_s{};  ///< a budget; 0: none is timed
+    bool deterministic{true}; ///< what cuDNN computes
     int threads{1};
     std::int64_t steps{1000};
     double time_limit_s{};

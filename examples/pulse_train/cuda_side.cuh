@@ -56,6 +56,7 @@ public:
 
     /// Throws input_error when there is no such device.
     explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {
+        pulse::cuda::process_deterministic() = a.deterministic;
         if (processes_ != nullptr) {
             devices_ = {processes_->device()};
             return;

@@ -50,6 +50,9 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
         "Seconds in which engines of cuDNN and cuBLASLt are timed before the first step. The quickest are kept in "
         "engines.json of --out, which a run there takes, and one that goes on from there; 0: those that heuristics "
         "put first");
+    add.choice("--deterministic", a.deterministic, yes_or_no(), "yes",
+               "Whether a run on cuda gives the same bits each time; no: engines of cuDNN whose results vary in their "
+               "last bits are taken, too, and with --time-engines attention's backward pass is cuDNN's where quicker");
     add.app
         .add_option("--gpus", a.gpus,
                     "Devices by number, over which ranks are dealt, and the processes of a machine in their order; one "

@@ -73,6 +73,7 @@ namespace {
                                                     {"noise_offset", "0"},
                                                     {"held_out", "0"},
                                                     {"self_conditioning", "no"},
+                                                    {"deterministic", "yes"},
                                                     {"learning_rate_schedule", "constant"}});
     return config;
 }
@@ -109,6 +110,7 @@ std::map<std::string, std::string> config_of(const run_inputs& in) {
         {"seed", std::to_string(a.seed)},
         {"held_out", pulse::exact_text(a.pictures.held_out)},
         {"self_conditioning", a.planning.self_conditioning ? "yes" : "no"},
+        {"deterministic", a.deterministic ? "yes" : "no"},
         {"microbatch_size", std::to_string(in.plan.microbatch_size)},
         {"microbatches", std::to_string(in.plan.microbatches)},
         {"replicas", std::to_string(in.plan.data_degree)}};

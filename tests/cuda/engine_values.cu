@@ -101,7 +101,8 @@ void run_engines(library& dnn, const convolution_request& r, test::source& draw,
         const doubles wanted = result_of(r, how, drawn);
         const doubles size = result_of(r, how, sizes);
         const descriptor graph = make_graph(graph_of_request(r, how), dnn.get());
-        const engine_rules rules{.tensor_float = P::tensor_float || sizeof(T) < 4, .allow_run_time_compiled = false};
+        const engine_rules rules{
+            .tensor_float = P::tensor_float || sizeof(T) < 4, .allow_run_time_compiled = false, .deterministic = true};
         for (const engine_config& one : engines_for(graph, {dnn.get(), {}}, rules)) {
             ready_engine engine;
             try {

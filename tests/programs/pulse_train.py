@@ -40,8 +40,8 @@ OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export
            "--export-shard", "--crop", "--flip", "--masked-loss", "--captions", "--caption-column",
            "--on-missing-caption", "--caption-dropout", "--shuffle-tags", "--on-bad-picture", "--prompt", "--prompts",
            "--class", "--negative", "--guidance", "--backend", "--precision", "--gpus", "--ranks", "--global-batch",
-           "--time-engines", "--pipeline", "--replicas", "--waves", "--microbatch-size", "--microbatches", "--steps",
-           "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation",
+           "--time-engines", "--deterministic", "--pipeline", "--replicas", "--waves", "--microbatch-size",
+           "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation",
            "--split-backward", "--shard-optimizer", "--gradient-release", "--clip-by", "--memory-limit", "--schedule",
            "--plan-time", "--profile", "--cluster", "--profile-out", "--cluster-out", "--plan-only",
            "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
@@ -856,6 +856,7 @@ class Errors(Case):
         self.refuses("--precision", "bf16", names=["--precision", "host"])
         self.refuses("--gpus", "0", names=["--gpus", "--backend cuda"])
         self.refuses("--time-engines", "1", names=["--time-engines", "--backend cuda"])
+        self.refuses("--deterministic", "no", names=["--deterministic", "--backend cuda"])
         self.refuses(model="sd21", data="synthetic", names=["sd21", "host", "-DPULSE_TRAIN_HOST=sd21"])
         self.refuses("--backend", "cuda", "--threads", "2", names=["--threads", "--backend host"])
 
@@ -933,7 +934,7 @@ class Errors(Case):
                  "--keep-best": ["2"], "--prediction": ["x"], "--sample-steps": ["0", "1001"], "--backend": ["tpu"],
                  "--precision": ["fp8"], "--gpus": ["x", "-1", "1024"], "--global-batch": ["0", "x"],
                  "--pipeline": ["0", "65"], "--replicas": ["0"], "--plan-time": ["-1", "nan"],
-                 "--time-engines": ["-1", "nan", "x"], "--memory-limit": ["0", "1e9"],
+                 "--time-engines": ["-1", "nan", "x"], "--deterministic": ["maybe"], "--memory-limit": ["0", "1e9"],
                  "--shard-optimizer": ["maybe"], "--gradient-release": ["maybe"], "--clip-by": ["that"]}
         for option, values in wrong.items():
             for value in values:

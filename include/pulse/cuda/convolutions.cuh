@@ -48,7 +48,7 @@ class convolutions {
 public:
     /// Throws input_error on bad options, cudnn_error where cuDNN does not start.
     convolutions(const engine_options& options, bool tensor_float, cudaStream_t stream) :
-        options_{options}, rules_{tensor_float || sizeof(T) < 4, true}, device_{device_key()} {
+        options_{options}, rules_{tensor_float || sizeof(T) < 4, true, options.deterministic}, device_{device_key()} {
         options_.require_valid();
         dnn_.use(stream);
     }

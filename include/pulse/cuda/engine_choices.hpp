@@ -12,12 +12,13 @@
 
 namespace pulse::cuda {
 
-/// An engine of cuDNN or an algorithm of cuBLASLt that was chosen for one graph or product, and by what times.
+/// An engine of cuDNN, an algorithm of cuBLASLt or a kernel of pulse that was chosen for one graph, product or
+/// attention, and by what times.
 struct engine_choice {
     std::string name{};   ///< of what is computed, for a report
-    std::string engine{}; ///< as the library writes it
-    double seconds{};     ///< that timing took; 0: the heuristics' first was taken untimed
-    double first_us{};    ///< of a run of the heuristics' first
+    std::string engine{}; ///< as the library writes it; "pulse": pulse's own kernel
+    double seconds{};     ///< that timing took; 0: what is first was taken untimed
+    double first_us{};    ///< of a run of the heuristics' first, or of what computes attention where nothing is timed
     double us{};          ///< of a run of the engine
     double uses{};        ///< of a step
 
@@ -132,6 +133,13 @@ private:
 [[nodiscard]] inline std::shared_ptr<engine_choices>& process_engine_choices() {
     static std::shared_ptr<engine_choices> all;
     return all;
+}
+
+/// Whether engines of the engine_options that are made from now on are deterministic, unless told otherwise. Set it
+/// while no thread makes a backend.
+[[nodiscard]] inline bool& process_deterministic() noexcept {
+    static bool deterministic = true;
+    return deterministic;
 }
 
 } // namespace pulse::cuda

@@ -38,6 +38,9 @@ struct engine_options {
     /// Choices that are shared, which come before those of `store`. With candidates they are added to, within their
     /// budget, and `store` is not used.
     std::shared_ptr<engine_choices> choices = process_engine_choices();
+    /// Whether no engine is taken whose results may differ from run to run in their last bits: some of convolutions'
+    /// weight gradients, and those of attention's backward pass.
+    bool deterministic = process_deterministic();
     /// Device memory that an engine may use.
     std::int64_t workspace_limit{cuda_scratch.library_bytes};
 

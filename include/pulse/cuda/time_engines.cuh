@@ -17,7 +17,7 @@
 
 namespace pulse::cuda {
 
-/// Adds to `choices` engines for every product and convolution of a model's layers, each timed on its shape at
+/// Adds to `choices` engines for every product, convolution and attention of a model's layers, each timed on its shape at
 /// microbatches of `batch` samples and an extent (none: that of the model's type) as long as the budget lasts, then the
 /// heuristics' first. `uses`: microbatches of a step, of a mean one where steps differ. Throws as layer_bench and the
 /// backend do.

@@ -40,6 +40,12 @@ struct choice {
     return "it proposes no engine";
 }
 
+/// What choices of cuDNN's engines hold for: its version, a kind of device as device_key() writes it, and a limit.
+[[nodiscard]] inline std::string choices_hold_for(const std::string& device, const engine_options& options) {
+    return "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
+           std::to_string(options.workspace_limit);
+}
+
 /// The engine for a graph on a handle's device, or none where cuDNN has none for it: the one that was kept, else the
 /// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first
 /// few: the heuristics' first, then engines that need no compiler before others. Engines that cannot be made ready are
@@ -49,9 +55,8 @@ struct choice {
                                           const std::string& device, const std::vector<trial_tensor>& tensors,
                                           const std::string& name) {
     const target here{dnn.get(), {}};
-    const std::string made_for = "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
-                                 std::to_string(options.workspace_limit);
-    const std::string what = (rules.tensor_float ? "TF32, " : "plain sums, ") + graph.text();
+    const std::string made_for = choices_hold_for(device, options);
+    const std::string what = rules.text() + graph.text();
     if (const auto kept = options.find(made_for, what)) {
         try {
             return {ready_engine{here, kept->text}, {}, kept->counted};

@@ -59,6 +59,12 @@ struct target {
 struct engine_rules {
     bool tensor_float{true};            ///< factors in float may be rounded to TF32, and sums be transformed ones
     bool allow_run_time_compiled{true}; ///< engines that are compiled when they are made ready: about a second each
+    bool deterministic{true};           ///< none whose results may differ from run to run in their last bits
+
+    /// What a kept choice depends on.
+    [[nodiscard]] std::string text() const {
+        return std::string{deterministic ? "" : "any order, "} + (tensor_float ? "TF32, " : "plain sums, ");
+    }
 };
 
 /// An engine with its settings, as cuDNN's heuristics propose it.
@@ -67,14 +73,13 @@ struct engine_config {
     bool run_time_compiled{};
 };
 
-/// Whether the rules leave an engine out. Engines that are not deterministic, or that add partial sums in less than
-/// float, always are. Where floats may not be rounded, so are Winograd's and Fourier's, which do not sum the products
-/// themselves and lose bits of their own.
+/// Whether the rules leave an engine out. Engines that add partial sums in less than float always are. Where floats may
+/// not be rounded, so are Winograd's and Fourier's, which do not sum the products themselves and lose bits of their own.
 [[nodiscard]] inline bool is_excluded(const descriptor& engine, const engine_rules& rules) {
     const auto notes = engine.get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
     return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
         switch (note) {
-        case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+        case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return rules.deterministic;
         case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: return true;
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:

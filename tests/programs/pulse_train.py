@@ -41,13 +41,14 @@ OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export
            "--on-missing-caption", "--caption-dropout", "--shuffle-tags", "--on-bad-picture", "--prompt", "--prompts",
            "--class", "--negative", "--guidance", "--backend", "--precision", "--gpus", "--ranks", "--global-batch",
            "--time-engines", "--deterministic", "--pipeline", "--replicas", "--waves", "--microbatch-size",
-           "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing", "--recomputation",
-           "--split-backward", "--shard-optimizer", "--gradient-release", "--clip-by", "--memory-limit", "--schedule",
-           "--plan-time", "--profile", "--cluster", "--profile-out", "--cluster-out", "--plan-only",
-           "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every", "--out", "--plan",
-           "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best", "--prediction",
-           "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from", "--control-data",
-           "--control-picture", "--cascade-with", "--cascade-from", "--cascade-export", "--cascade-noise")
+           "--microbatches", "--steps", "--lr", "--optimizer", "--weights", "--seed", "--placement", "--routing",
+           "--recomputation", "--split-backward", "--shard-optimizer", "--gradient-release", "--clip-by",
+           "--memory-limit", "--schedule", "--plan-time", "--profile", "--cluster", "--profile-out", "--cluster-out",
+           "--plan-only", "--checkpoint-every", "--log-every", "--keep", "--resume", "--sample", "--sample-every",
+           "--out", "--plan", "--data-changed", "--validate", "--validate-every", "--validate-times", "--keep-best",
+           "--prediction", "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from",
+           "--control-data", "--control-picture", "--cascade-with", "--cascade-from", "--cascade-export",
+           "--cascade-noise")
 # Far above what any run here takes; a program that hangs must not hang the tests.
 PATIENCE = 120
 

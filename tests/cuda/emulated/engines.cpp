@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -192,7 +193,11 @@ TEST_CASE("an engine is never given more workspace than the limit, nor one that 
     options.workspace_limit = 100;
     const std::int64_t before = dnn::executed(1) + lt::executed(1);
     cuda::backend<cuda::fp32> tight{options};
-    CHECK(work.results(tight) == wanted);
+    const doubles without = work.results(tight); // another algorithm has other roundings
+    REQUIRE(without.size() == wanted.size());
+    double worst = 0.0;
+    for (std::size_t i = 0; i != wanted.size(); ++i) { worst = std::max(worst, std::abs(without[i] - wanted[i])); }
+    CHECK(worst < 1e-4);
     CHECK(dnn::executed(1) + lt::executed(1) == before);
 
     const program<cuda::tf32> same{2};

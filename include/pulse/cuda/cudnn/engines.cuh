@@ -73,8 +73,9 @@ struct engine_config {
     bool run_time_compiled{};
 };
 
-/// Whether the rules leave an engine out. Engines that add partial sums in less than float always are. Where floats may
-/// not be rounded, so are Winograd's and Fourier's, which do not sum the products themselves and lose bits of their own.
+/// Whether the rules leave an engine out. Engines that add partial sums in less than float always are. Where floats
+/// may not be rounded, so are Winograd's and Fourier's, which do not sum the products themselves and lose bits of their
+/// own.
 [[nodiscard]] inline bool is_excluded(const descriptor& engine, const engine_rules& rules) {
     const auto notes = engine.get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
     return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {

@@ -106,10 +106,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
            "Who orders the passes; ilp: search, then the integer program's proof");
     choice("--shard-optimizer", shared, shardings,
            "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
-    choice(
-        "--gradient-release", a.asked.gradient_release, answers,
-        "Whether a stage is updated as soon as its gradients are there, in whose memory others come to lie; gradients "
-        "are not clipped then, or by the norm of the step before")
+    choice("--gradient-release", a.asked.gradient_release, answers,
+           "Whether a stage is updated as soon as its gradients are there, so that other stages take their memory; "
+           "gradients are not clipped then, or by the norm of the step before")
         ->default_str("no");
     choice("--optimizer", a.asked.optimizer.moments, optimizers,
            "AdamW, AdamW whose moments have 8 bits each, or Adafactor, which keeps means of rows and columns")

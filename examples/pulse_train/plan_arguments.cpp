@@ -116,9 +116,10 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
                "Each replica keeps optimizer state of its share of the weights")
         ->expected(0, 1)
         ->option_text("[" + names_in(shardings) + "]");
-    add.choice("--gradient-release", plan.gradient_release, yes_or_no(), "no",
-               "Whether a stage is updated as soon as its gradients are there, in whose memory those of others come to "
-               "lie; it is for --clip 0 or --clip-by last");
+    add.choice(
+        "--gradient-release", plan.gradient_release, yes_or_no(), "no",
+        "Whether a stage is updated as soon as its gradients are there, so that other stages take their memory; it "
+        "is for --clip 0 or --clip-by last");
     add.value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"),
               "Load above the optimum that fewer bytes may cost");
     add.value("--memory-limit", plan.memory_limit_bytes,

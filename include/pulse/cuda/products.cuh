@@ -231,17 +231,17 @@ private:
         p.alignment_b = cublas::alignment_of(b);
         p.alignment_d = cublas::alignment_of(d);
     }
-    /// A product that adds writes instead where `how` says so; it adds to `before` where that is not null.
+    /// A product that adds writes instead where `how` says so; it adds to `residual` where that is not null.
     void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,
-             const void* beside, into how = into::add, const void* before = nullptr) {
+             const void* beside, into how = into::add, const void* residual = nullptr) {
         const entry& chosen = find(on.stream, p);
         std::byte* const workspace = scratch.reserve(static_cast<std::size_t>(chosen.how->workspace_bytes));
-        start(chosen, a, b, d, beside, workspace, on.stream, how == into::add, before);
+        start(chosen, a, b, d, beside, workspace, on.stream, how == into::add, residual);
     }
     void start(const entry& chosen, const void* a, const void* b, void* d, const void* beside, void* workspace,
-               cudaStream_t stream, bool adds = true, const void* before = nullptr) const {
+               cudaStream_t stream, bool adds = true, const void* residual = nullptr) const {
         options_.count(chosen.counted);
-        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, stream, adds, before);
+        chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, stream, adds, residual);
     }
 
     /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but

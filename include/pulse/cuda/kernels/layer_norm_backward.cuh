@@ -44,6 +44,21 @@ __device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N
     lanes<T, N>::of(made).store(dx);
 }
 
+/// Adds one access of a row to sums of dy and of dy * xhat.
+template <class T, int N>
+__device__ void sum_row(const layer_norm_gradient<T>& d, std::int64_t row, int column, float (&sum_dy)[N],
+                        float (&sum_product)[N]) {
+    const auto x = lanes<T, N>::load(d.x + row * d.features + column);
+    const auto dy = lanes<T, N>::load(d.dy + row * d.features + column);
+    const float mean = d.statistics[2 * row];
+    const float inverse = d.statistics[2 * row + 1];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        sum_dy[i] += dy[i];
+        sum_product[i] = fmaf(dy[i], (x[i] - mean) * inverse, sum_product[i]);
+    }
+}
+
 /// Rows in registers, and with them the sums of a warp over all its rows: x and dy are read once.
 template <class T, int N, int Reads>
 __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(layer_norm_gradient<T> d) {
@@ -157,15 +172,7 @@ __global__ void __launch_bounds__(row_warps * 32, 8) split_layer_norm_gradient_k
         if (blockIdx.y == 0) {
             write_long_row_gradient<T, N>(d, row, row_affine<T>{d.gamma, nullptr});
         } else if (first + lane < d.features) {
-            const auto x = lanes<T, N>::load(d.x + row * d.features + first + lane);
-            const auto dy = lanes<T, N>::load(d.dy + row * d.features + first + lane);
-            const float mean = d.statistics[2 * row];
-            const float inverse = d.statistics[2 * row + 1];
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                sum_dy[i] += dy[i];
-                sum_product[i] = fmaf(dy[i], (x[i] - mean) * inverse, sum_product[i]);
-            }
+            sum_row(d, row, first + lane, sum_dy, sum_product);
         }
     }
     if (blockIdx.y == 0) { return; }
@@ -204,15 +211,7 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
         const std::int64_t set = blockIdx.y * d.rows;
 #pragma unroll 2
         for (std::int64_t row = set + split * t.chunk + thread_row; row < set + last; row += t.rows) {
-            const auto x = lanes<T, N>::load(d.x + row * d.features + column);
-            const auto dy = lanes<T, N>::load(d.dy + row * d.features + column);
-            const float mean = d.statistics[2 * row];
-            const float inverse = d.statistics[2 * row + 1];
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                sum_dy[i] += dy[i];
-                sum_product[i] = fmaf(dy[i], (x[i] - mean) * inverse, sum_product[i]);
-            }
+            sum_row(d, row, column, sum_dy, sum_product);
         }
     }
     float* const to = d.affine + (std::int64_t{blockIdx.y} * t.splits + split) * 2 * d.features + first;

@@ -858,6 +858,7 @@ class Errors(Case):
         self.refuses("--gpus", "0", names=["--gpus", "--backend cuda"])
         self.refuses("--time-engines", "1", names=["--time-engines", "--backend cuda"])
         self.refuses("--deterministic", "no", names=["--deterministic", "--backend cuda"])
+        self.refuses("--clip-by", "last", "--clip", "0", names=["--clip-by", "--clip 0"])
         self.refuses(model="sd21", data="synthetic", names=["sd21", "host", "-DPULSE_TRAIN_HOST=sd21"])
         self.refuses("--backend", "cuda", "--threads", "2", names=["--threads", "--backend host"])
 

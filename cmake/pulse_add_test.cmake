@@ -1,27 +1,33 @@
-# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [COMPARED <files>] [LABELS <labels>]
-# [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [QUICK])
+# pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [EVERYWHERE <files>] [COMPARED <files>] [BODIES <files>]
+# [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [QUICK])
 #
 # Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
 # and the room's name; cases of TEST_SUITE("constexpr") get that label too. A case that calls pulse::test::skip() is
 # reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. COMPARED files ask for
-# what sanitizers find in other cases too, and take them longest: these leave them out, and where the room is
-# PULSE_SANITIZED_ELSEWHERE, only they are built. SERIAL cases run alone. QUICK cases take less time than it takes to
+# what sanitizers find in other cases too, and take them longest: these leave them out. Where the room is
+# PULSE_SANITIZED_ELSEWHERE, only they are built, and EVERYWHERE files, which draw fewer cases under sanitizers or run
+# other instructions there. BODIES are files that ask for constant expressions or for what bodies alone declare: they
+# include them where the room links pulse::compiled. SERIAL cases run alone. QUICK cases take less time than it takes to
 # optimise them, so that is not done. If a library does not exist as a target, the room's tests are left out, with a
 # status line.
 include_guard()
 
 function(pulse_add_test room)
     cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;QUICK" "TIMEOUT"
-                          "SOURCES;COMPARED;LIBRARIES;LABELS;DEFINITIONS")
+                          "SOURCES;EVERYWHERE;COMPARED;BODIES;LIBRARIES;LABELS;DEFINITIONS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT arg_LIBRARIES)
         message(FATAL_ERROR "pulse_add_test(${room}): SOURCES and LIBRARIES are needed, "
                             "'${arg_UNPARSED_ARGUMENTS}' is not known")
     endif()
     if(room IN_LIST PULSE_SANITIZED_ELSEWHERE)
-        set(arg_SOURCES ${arg_COMPARED})
-    elseif(NOT PULSE_SANITIZED)
+        set(arg_SOURCES)
+    endif()
+    list(APPEND arg_SOURCES ${arg_EVERYWHERE} ${arg_BODIES})
+    if(NOT PULSE_SANITIZED)
         list(APPEND arg_SOURCES ${arg_COMPARED})
     endif()
+    set_source_files_properties(${arg_BODIES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+        COMPILE_OPTIONS "-UPULSE_SEPARATE_COMPILATION;-UPULSE_SEPARATE_HOST")
     if(NOT arg_SOURCES)
         return()
     endif()
@@ -46,13 +52,9 @@ function(pulse_add_test room)
     if(PULSE_UNITY_TESTS)
         set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     endif()
-    # Compiling is most of what a test costs; what runs the mathematics fast is tested as its users build it.
+    # Compiling is most of what a test costs.
     if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-        set(level -O1)
-        if(room STREQUAL "onednn")
-            set(level -O3)
-        endif()
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}> $<$<BOOL:${arg_QUICK}>:-O0>)
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1> $<$<BOOL:${arg_QUICK}>:-O0>)
     endif()
 
     # The cases are asked for when the program is built, and read by ctest from the file that this leaves.

@@ -69,6 +69,10 @@ target_link_libraries(pulse_compiled_host PUBLIC pulse::compiled pulse::host)
 if(PULSE_NATIVE AND PULSE_HAS_MARCH_NATIVE)
     target_compile_options(pulse_compiled_host PRIVATE -march=native)
 endif()
+# The mathematics is tested as its users build it, however the rest is.
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+    target_compile_options(pulse_compiled_host PRIVATE $<$<CONFIG:Release>:-O3>)
+endif()
 
 # What the installed library asks for: this oneDNN or a later one of its major version, and OpenMP where it has it.
 string(REGEX MATCH "^[0-9]+" major "${OneDNN_VERSION}")

@@ -30,8 +30,8 @@ struct four_stages {
     cost_table costs{};
     plan made{};
 
-    constexpr four_stages(const std::vector<std::int64_t>& parameters, const std::vector<std::pair<pass, int>>& order,
-                          int microbatches = 1) {
+    four_stages(const std::vector<std::int64_t>& parameters, const std::vector<std::pair<pass, int>>& order,
+                int microbatches = 1) {
         costs.model = label{"four"};
         costs.microbatch_size = 1;
         made.microbatches = microbatches;
@@ -56,7 +56,7 @@ struct four_stages {
             now_us += 1;
         }
     }
-    [[nodiscard]] constexpr gradient_places places() const {
+    [[nodiscard]] gradient_places places() const {
         const step_model model{made, costs};
         const std::vector<program> programs = lower(made, model);
         return place_gradients(model, adamw_memory(4), {programs.data()});

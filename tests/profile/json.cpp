@@ -19,6 +19,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <pulse/profile/check_costs.hpp>
+
 namespace {
 
 using namespace pulse;

@@ -13,6 +13,7 @@
 
 #include <plan/random_plan.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/simulator.hpp>
 
 #include "contended.hpp"

@@ -18,6 +18,7 @@
 #include <pulse/plan/check.hpp>
 #include <pulse/plan/layout.hpp>
 #include <pulse/plan/lower.hpp>
+#include <pulse/simulate/duration.hpp>
 #include <pulse/simulate/simulator.hpp>
 
 using doctest::Approx;

@@ -17,6 +17,7 @@
 #include <pulse/plan/peak_bytes.hpp>
 #include <pulse/plan/require_valid.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/plan_summary.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>

@@ -15,6 +15,7 @@
 #include <pulse/tune/frozen_hosts.hpp>
 #include <pulse/tune/frozen_step.hpp>
 #include <pulse/tune/plan_for.hpp>
+#include <pulse/tune/tuner.hpp>
 
 #include "beside_encoders.hpp"
 #include "mentions.hpp"

@@ -11,6 +11,7 @@
 #include <pulse/hardware/link.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/schedule/frozen_work.hpp>
+#include <pulse/simulate/duration.hpp>
 #include <pulse/tune/candidate.hpp>
 #include <pulse/tune/candidate_bound.hpp>
 #include <pulse/tune/candidate_plan.hpp>

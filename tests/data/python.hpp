@@ -24,7 +24,7 @@ namespace pulse::test {
 [[nodiscard]] inline bool run_python(const std::string& file, const std::string& arguments,
                                      const std::string& packages = {}) {
     return std::system(
-               ("PYTHONPATH='" + packages + "' '" PULSE_TEST_PYTHON "' -B '" + file + "' " + arguments).c_str()) == 0;
+               ("PYTHONPATH='" + packages + "' '" PULSE_TEST_PYTHON "' '" + file + "' " + arguments).c_str()) == 0;
 }
 
 } // namespace pulse::test

@@ -109,8 +109,7 @@ template <class Act>
 [[nodiscard]] inline bool run_python(const char* script, const char* packages,
                                      std::initializer_list<fs::path> folders) {
     if (std::string_view{PULSE_TEST_PYTHON}.empty() || !fs::exists(packages)) { return false; }
-    // The packages come without compiled modules, which take most of the time to import them.
-    std::string command = "PYTHONPYCACHEPREFIX='" PULSE_TEST_PYTHON_CACHE "' '" PULSE_TEST_PYTHON "' '";
+    std::string command = "'" PULSE_TEST_PYTHON "' '";
     command += script + std::string{"' '"} + packages + "'";
     for (const fs::path& folder : folders) { command += " '" + folder.string() + "'"; }
     const int status = std::system(command.c_str());

@@ -74,7 +74,7 @@ void check_network(const fs::path& folder, B& on) {
 
 TEST_CASE("text encoders equal transformers', tiny and one layer of the published width") {
     const pulse::test::scratch folder{};
-    const std::string command = "'" PULSE_TEST_PYTHON "' -B '" PULSE_TEST_TRANSFORMERS_STATES "' '" +
+    const std::string command = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_TRANSFORMERS_STATES "' '" +
                                 folder.path.string() + "' '" PULSE_TEST_PYTHON_PACKAGES "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
     REQUIRE(WIFEXITED(status));

@@ -23,8 +23,8 @@ namespace pulse::test {
 /// Whether a program of Python in a file ends well with these arguments.
 [[nodiscard]] inline bool run_python(const std::string& file, const std::string& arguments,
                                      const std::string& packages = {}) {
-    return std::system(
-               ("PYTHONPATH='" + packages + "' '" PULSE_TEST_PYTHON "' '" + file + "' " + arguments).c_str()) == 0;
+    return std::system(("PYTHONPATH='" + packages + "' '" PULSE_TEST_PYTHON "' '" + file + "' " + arguments).c_str()) ==
+           0;
 }
 
 } // namespace pulse::test

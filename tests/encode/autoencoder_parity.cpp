@@ -114,8 +114,8 @@ bool check_against_diffusers(bool older) {
         put(noise);
         put(latents);
     }
-    const std::string command = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_AUTOENCODER_TORCH "' '" +
-                                folder.path.string() + "' '" PULSE_TEST_PYTHON_PACKAGES "'";
+    const std::string command = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_AUTOENCODER_TORCH "' '" + folder.path.string() +
+                                "' '" PULSE_TEST_PYTHON_PACKAGES "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) { return false; }

@@ -53,8 +53,7 @@ std::vector<std::string> texts_of(const fs::path& folder) {
 
 /// Runs a script on the folder with the packages that it compares with; false where one is missing.
 bool run(const std::string& script, const fs::path& folder, const std::string& packages) {
-    const std::string command =
-        "'" PULSE_TEST_PYTHON "' '" + script + "' '" + folder.string() + "' '" + packages + "'";
+    const std::string command = "'" PULSE_TEST_PYTHON "' '" + script + "' '" + folder.string() + "' '" + packages + "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
     REQUIRE((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77));

@@ -133,8 +133,8 @@ std::optional<reader> by_diffusers(const pulse::test::scratch& folder, const std
             start.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * picture_size));
         }
     }
-    const std::string command = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_SCHEDULERS_SCRIPT "' '" +
-                                folder.path.string() + "' '" + packages + "'";
+    const std::string command =
+        "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_SCHEDULERS_SCRIPT "' '" + folder.path.string() + "' '" + packages + "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) {

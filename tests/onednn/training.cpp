@@ -194,7 +194,9 @@ void check_every_cut() {
     const auto check = [&](placement kind, int devices, int waves) {
         for (const bool split : {false, true}) {
             for (const auto skips : {recomputation::none, recomputation::skips, recomputation::stages}) {
-                const plan p = plan_of(kind, devices, waves, split, skips, draw++);
+                const unsigned seed = draw++;
+                if (PULSE_TEST_SANITIZED && seed % 4 < 2) { continue; } // by pairs: a seed decides the routing
+                const plan p = plan_of(kind, devices, waves, split, skips, seed);
                 INFO(name_of(kind) << ", P " << devices << ", W " << waves << ", split " << split << ", policy "
                                    << static_cast<int>(skips));
                 REQUIRE(!p.cut.stages.empty());

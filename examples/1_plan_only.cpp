@@ -11,7 +11,7 @@ int main() {
     for (const int devices : {2, 4, 8}) {
         // What is not given is tuned: replicas, waves, microbatch size, recomputation, the order of passes.
         const pulse::tuning found = pulse::plan_for(costs_of, {.devices = devices,
-                                                               .global_batch = 64 * devices,
+                                                               .global_batch = 16 * devices,
                                                                .device = pulse::v100_16gb,
                                                                .pipeline_degree = devices,
                                                                .placement = pulse::placement::folded});

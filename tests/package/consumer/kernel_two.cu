@@ -1,4 +1,7 @@
-#include <pulse/cuda.cuh>
+#include <pulse/cuda/launch.cuh>
+#include <pulse/cuda/memory.cuh>
+#include <pulse/cuda/precision.cuh>
+#include <pulse/cuda/stream.cuh>
 
 int other_kernel_unit();
 

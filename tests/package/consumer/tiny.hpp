@@ -3,12 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#ifdef USES_umbrella
-#include <pulse/pulse.hpp>
-#else
 #include <pulse/model/graph_of.hpp>
 #include <pulse/model/model.hpp>
-#endif
 
 namespace consumer {
 

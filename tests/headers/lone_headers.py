@@ -4,12 +4,15 @@
 
 `unit` is a source file of that data base that includes the headers; its command is used for all. Reading the standard
 library is what costs, so headers share units: where every file that A includes, directly or not, is also included by
-B, then B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. A file
-that is included under a condition counts as included by A and as not included by B, but where the condition is one for
-all: units compile without PULSE_SEPARATE_COMPILATION, so headers have the bodies of functions, and what there is to
-include is the same for each.
+B, then B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. For the
+same reason units share a precompiled header of what the first of each chain includes besides itself. A file that is
+under a condition counts as included by A and as not included by B, but where the condition is one for all: units
+compile without PULSE_SEPARATE_COMPILATION, so headers have the bodies of functions, and what there is to include is the
+same for each.
 """
 
+import functools
+import itertools
 import json
 import os
 import re
@@ -37,10 +40,11 @@ def command_of(data_base, unit):
 
 
 class Includes:
-    """What files include, by the folders that a compiler is given; other files are known by their names alone."""
+    """What files include, by the folders that a compiler is given; what others include the compiler says."""
 
-    def __init__(self, folders):
-        self.folders = folders
+    def __init__(self, command, folder):
+        self.command, self.folder = command, folder
+        self.folders = [os.path.join(folder, argument[2:]) for argument in command if argument.startswith("-I")]
         self.found = {}
 
     def path(self, name):
@@ -60,8 +64,21 @@ class Includes:
                 some |= may
                 if not conditional:
                     always |= must
+            if not path:
+                some = always = self.files_of(name)
             self.found[name] = (some, always)
         return self.found[name]
+
+    def files_of(self, name):
+        said = subprocess.run(self.command + ["-M", "-x", "c++", "-"], cwd=self.folder, input=f"#include <{name}>\n",
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        files = said.stdout.replace("\\\n", " ").split()[1:]
+        return {os.path.realpath(os.path.join(self.folder, file)) for file in files if file != "-"} or {name}
+
+    @functools.cache
+    def size(self, name):
+        path = self.path(name)  # a whole path is itself
+        return os.path.getsize(path) if path else 0
 
 
 def direct_includes(path):
@@ -108,24 +125,64 @@ def chains(headers, includes):
         yield chain
 
 
+PRECOMPILING = 1_500_000  # bytes of source that are read in the time that it takes to write a precompiled header
+
+
+def groups(chained, includes):
+    """Chains in groups, each with what is included before all its chains."""
+    made = [([chain], includes.closure(chain[0])[1] - {chain[0]}) for chain in chained]
+
+    def gain(group):
+        return (len(group[0]) - 1) * sum(map(includes.size, group[1])) - PRECOMPILING
+
+    def merged(pair):
+        return made[pair[0]][0] + made[pair[1]][0], made[pair[0]][1] & made[pair[1]][1]
+
+    def gain_of_merging(pair):
+        return gain(merged(pair)) - gain(made[pair[0]]) - gain(made[pair[1]])
+
+    while len(made) > 1:
+        best = max(itertools.combinations(range(len(made)), 2), key=gain_of_merging)
+        if gain_of_merging(best) <= 0:
+            break
+        made[best[0]] = merged(best)
+        del made[best[1]]
+    for group in made:
+        before = [name for name in sorted(includes.found)
+                  if not name.endswith(".ipp") and includes.closure(name)[0] <= group[1]]
+        yield group[0], before if gain(group) > 0 else []
+
+
+def write_unit(path, headers):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"#include <{header}>\n" for header in headers)
+
+
 def main():
     data_base, unit = sys.argv[1:]
     command, folder = command_of(data_base, unit)
     with open(unit, encoding="utf-8") as file:
         headers = re.findall(r"^#include <(.+)>$", file.read(), re.MULTILINE)
-    includes = Includes([os.path.join(folder, argument[2:]) for argument in command if argument.startswith("-I")])
+    includes = Includes(command, folder)
+
+    def compiled(*words):
+        return subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+
     units = failed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for chain in chains(headers, includes):
-            source = os.path.join(scratch, "unit.cpp")
-            with open(source, "w", encoding="utf-8") as file:
-                file.writelines(f"#include <{header}>\n" for header in chain + chain)
-            done = subprocess.run(command + ["-fsyntax-only", source], cwd=folder, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, check=False)
-            units += 1
-            if done.returncode != 0:
-                failed += 1
-                print(f"{' '.join(chain)}:\n{done.stdout}", flush=True)
+    for chained, common in groups(list(chains(headers, includes)), includes):
+        with tempfile.TemporaryDirectory() as scratch:
+            before, source = os.path.join(scratch, "before.hpp"), os.path.join(scratch, "unit.cpp")
+            write_unit(before, common)
+            if common:  # where this fails, units read the text and say why
+                compiled(*command, "-x", "c++-header", before, "-o", before + ".gch")
+            for chain in chained:
+                write_unit(source, chain + chain)
+                done = compiled(command[0], "-include", before, *command[1:], "-Winvalid-pch", "-fsyntax-only", source)
+                units += 1
+                if done.returncode != 0:
+                    failed += 1
+                    print(f"{' '.join(chain)}:\n{done.stdout}", flush=True)
     print(f"{len(headers)} headers in {units} units, {failed} failed")
     return 1 if failed or not headers else 0
 

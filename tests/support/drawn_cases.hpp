@@ -2,8 +2,8 @@
 
 namespace pulse::test {
 
-/// Whether drawn cases are all taken, as they are but under AddressSanitizer, which looks for faults of memory that every
-/// case would have and takes ten times as long. ThreadSanitizer is fast enough, and the threads are what is tested.
+/// Whether drawn cases are all taken, as they are but under AddressSanitizer, which looks for faults of memory that
+/// every case would have and takes ten times as long. ThreadSanitizer is fast enough, and threads are what it looks at.
 #ifdef __SANITIZE_THREAD__
 constexpr bool all_cases = true;
 #else

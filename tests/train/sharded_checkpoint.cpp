@@ -27,6 +27,7 @@
 #include <pulse/threads/transport.hpp>
 
 #include <io/scratch.hpp>
+#include <support/drawn_cases.hpp>
 #include <support/single_checkpoint.hpp>
 
 #include "checkpoint_world.hpp"
@@ -34,9 +35,11 @@
 
 namespace sharded_test {
 
+using pulse::test::drawn_cases;
+
 TEST_CASE("what one world saved, any other world loads, bit for bit; the merged file is the one of a single save") {
     std::mt19937_64 draw{11};
-    for (int round = 0; round != 60; ++round) {
+    for (int round = 0; round != drawn_cases(60); ++round) {
         CAPTURE(round);
         const pulse::test::scratch folder;
         const auto model = pulse::test::random_parameters(draw, static_cast<int>(1 + draw() % 9));

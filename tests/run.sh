@@ -21,19 +21,15 @@ esac
 failed=()
 summary=$(mktemp)
 trap 'rm -f "$summary"' EXIT
-for preset in "${presets[@]}"; do
-    started=$SECONDS
-    echo "== $preset: configure and build"
-    if ! cmake --preset "$preset" </dev/null || ! cmake --build --preset "$preset" -j "$jobs" </dev/null; then
-        failed+=("$preset (build)")
-        echo "$preset: the build failed" >>"$summary"
-        continue
-    fi
-    echo "== $preset: tests"
-    log=build/$preset/ctest.log
-    ctest --preset "$preset" -j "$jobs" </dev/null 2>&1 | tee "$log" || failed+=("$preset (tests)")
+
+# The tests of a preset run while the next one is built: neither has work for all cores to its end.
+tested= # the preset whose tests run
+end_tests() {
+    [ -n "$tested" ] || return 0
+    local log=build/$tested/ctest.log
+    wait "$tests" || failed+=("$tested (tests)")
     {
-        echo "$preset: $((SECONDS - started)) s"
+        echo "$tested: tested at $SECONDS s"
         grep 'tests passed,' "$log" || true
         sed -n '/tests FAILED:/,$p' "$log"
         # The end of what each of those has said: from the line of its failure to the line of another test.
@@ -43,7 +39,26 @@ for preset in "${presets[@]}"; do
             on { said[n++] = substr($0, 1, 400) }
             END { tell() }' "$log"
     } >>"$summary"
+    tested=
+}
+
+for preset in "${presets[@]}"; do
+    echo "== $preset: configure and build"
+    built=yes
+    { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs"; } </dev/null || built=no
+    end_tests
+    if [ $built = no ]; then
+        failed+=("$preset (build)")
+        echo "$preset: the build failed at $SECONDS s" >>"$summary"
+        continue
+    fi
+    echo "$preset: built at $SECONDS s" >>"$summary"
+    echo "== $preset: tests"
+    { ctest --preset "$preset" -j "$jobs" </dev/null 2>&1 | tee "build/$preset/ctest.log"; } &
+    tested=$preset
+    tests=$!
 done
+end_tests
 
 echo
 echo "== summary"

@@ -13,7 +13,7 @@ import sys
 
 CLANG, DATA_BASE = sys.argv[1], pathlib.Path(sys.argv[2])
 LEFT_OUT = re.compile(r"catalogue|pulse_train_(tiny|models|emulated)|train_on_pictures_|cuda_trainer|nccl_ranks")
-KEPT = re.compile(r"-(D|I|std=|f(?!openmp|no-))")
+KEPT = re.compile(r"-(D|I|std=|f(?!openmp|no-|keep-))")
 
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 

@@ -52,6 +52,7 @@ public:
                                                          bool = false) {
         return all;
     }
+    static void to_space(const block&, std::span<float>) {}
     static void to_checkpoint(std::span<float>, bool = false) {}
 
 private:

@@ -141,6 +141,10 @@ public:
         turn_weights(factored ? column_windows() : windows_, weight_order::checkpoint, std::span{room});
         return room;
     }
+    /// Turns host values of one block from the checkpoint's order into the Space's.
+    void to_space(const block& of, std::span<float> values) const {
+        turn_weights(windows_, weight_order::checkpoint, values, of.first);
+    }
     /// Turns host values of all blocks, such as gradients that were downloaded, or means as in to_space, from the
     /// Space's order into the checkpoint's.
     template <class Each>

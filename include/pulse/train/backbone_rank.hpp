@@ -14,6 +14,7 @@
 #include <pulse/model/model.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/model/resize.hpp>
+#include <pulse/nn/initialise.hpp>
 #include <pulse/plan/optimizer_form.hpp>
 #include <pulse/plan/planned.hpp>
 #include <pulse/plan/replica_place.hpp>
@@ -71,7 +72,9 @@ public:
             elements_.push_back(
                 {of_batch(graph.layers.front().input_elements), of_batch(graph.layers.back().output_elements)});
         });
-        start(initial_values<Model>(parameters_, seed_));
+        optimizer_.start_by_block(parameters_, [&](const auto& block, std::span<float> values) {
+            nn::initialise<float>(parameters_of<Model>(block.layer), seed_, values);
+        });
         initialise_frozen<Model>(parameters_, seed_);
     }
     backbone_rank(const backbone_rank&) = delete;

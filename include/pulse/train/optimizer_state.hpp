@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -99,19 +100,25 @@ public:
         return a;
     }
 
-    /// Sets weights that are kept beside the values, and the average, to `weights` of all of the rank's parameters,
-    /// which the values were rounded from.
-    void start(std::span<const float> weights) {
+    /// Sets what is kept beside the values of weights, and the average, to `weights`, those of the rank's parameters
+    /// from `first` on, which the values were rounded from.
+    void start(std::size_t first, std::span<const float> weights) {
         for (std::size_t i = 0; i != pieces_.size(); ++i) {
-            const std::span<const float> mine = weights.subspan(pieces_[i].range.first, pieces_[i].range.size);
-            put(mine, master_, i);
-            put(mine, average_, i);
+            const element_range& range = pieces_[i].range;
+            const std::size_t from = std::max(first, range.first);
+            const std::size_t to = std::min(first + weights.size(), range.first + range.size);
+            if (from >= to) { continue; }
+            const std::span<const float> mine = weights.subspan(from - first, to - from);
+            const std::size_t at = first_[i] + (from - range.first);
+            for (floats* kept : {&master_, &average_}) {
+                if (kept->size() != 0) { space::template upload<float>(mine, kept->data() + at); }
+            }
             if (left_over_.size() == 0) { continue; }
             std::vector<scalar> rests;
             for (const float weight : mine) {
                 rests.push_back(truncated(weight - static_cast<float>(static_cast<scalar>(weight))));
             }
-            space::template upload<scalar>(rests, left_over_.data() + first_[i]);
+            space::template upload<scalar>(rests, left_over_.data() + at);
         }
     }
     /// Moments and average that were read, each of all of the rank's parameters; moments that are factored as

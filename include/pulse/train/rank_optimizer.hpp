@@ -114,18 +114,28 @@ public:
     template <class Parameters>
     void start(std::span<const float> values, Parameters& parameters) {
         require_size("initial weights", values.size(), size_);
-        std::vector<float> turned;
-        values = parameters.to_space(values, turned);
+        start_by_block(parameters, [&](const auto& b, std::span<float> to) {
+            std::ranges::copy(values.subspan(b.first, b.size), to.begin());
+        });
+    }
+    /// The same of values that fill(block, values) gives for one block of the parameters after the other: the host has
+    /// room for one at a time.
+    template <class Parameters, class Fill>
+    void start_by_block(Parameters& parameters, const Fill& fill) {
         updates_.wait();
         std::size_t most = 0;
         for (const auto& b : parameters.blocks()) { most = std::max(most, b.size); }
         array layer(most);
+        std::vector<float> values(most);
         for (const auto& b : parameters.blocks()) {
-            space::template upload<float>(values.subspan(b.first, b.size), layer.data());
+            const std::span<float> here = std::span{values}.first(b.size);
+            fill(b, here);
+            parameters.to_space(b, here);
+            space::template upload<float>(here, layer.data());
             updates_.round(layer.data(), parameters.values().data() + b.first, b.size);
             updates_.wait();
+            state_.start(b.first, here);
         }
-        state_.start(values);
     }
 
     /// Of which parameters the state is, in order: first_moment() and the others have the values of one piece after the
@@ -158,12 +168,16 @@ public:
     [[nodiscard]] std::int64_t bytes() const noexcept { return state_.bytes() + updates_.bytes(); }
 
     /// Calls `act` with all that training keeps of the rank's parameters, that of other replicas included: a
-    /// rank_state_view on the host, unless replicas share it, else a rank_state. Every rank calls it.
+    /// rank_state_view where it is floats on the host that replicas do not share, else a rank_state. Every rank calls
+    /// it.
     template <class Parameters, class Act>
     decltype(auto) with_state(Parameters& parameters, const any_transport& transport, const Act& act) {
         if constexpr (std::same_as<space, host_space>) {
-            if (!options_.replicas.sharded && options_.form == optimizer_form{}) {
-                return act(rank_state_view{weights(parameters), first_moment(), second_moment(), average()});
+            const optimizer_form& form = options_.form;
+            if (!options_.replicas.sharded && form.weights == weight_form::float32 &&
+                form.moments != moment_form::dynamic8) {
+                const std::span<float> all = weights(parameters);
+                return act(rank_state_view{all, first_moment(), second_moment(), form.averages ? average() : all});
             }
         }
         return act(read_state(parameters, transport));

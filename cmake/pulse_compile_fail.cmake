@@ -31,5 +31,5 @@ function(pulse_add_compile_fail file)
         -D SOURCE=${source}
         -D CASES=${cases}
         -P ${PROJECT_SOURCE_DIR}/cmake/expect_compile_errors.cmake)
-    set_tests_properties(compile_fail.${name} PROPERTIES LABELS compile_fail TIMEOUT 120)
+    set_tests_properties(compile_fail.${name} PROPERTIES LABELS compile_fail TIMEOUT 300)
 endfunction()

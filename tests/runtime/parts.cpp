@@ -4,6 +4,7 @@
 #include <random>
 
 #include <nn/small_text.hpp>
+#include <support/drawn_cases.hpp>
 #include <support/pipelined.hpp>
 #include <support/random_plan.hpp>
 #include <support/tallying_backend.hpp>
@@ -77,7 +78,7 @@ void check_cuts(bool split) {
 TEST_CASE("parts of a layer on one device run as the whole does, and a cut between them costs its copies alone") {
     check_cuts<ddpm_tiny>(false);
     check_cuts<small_sdxl>(true);
-    if (PULSE_TEST_SANITIZED) { return; }
+    if (!all_cases) { return; }
     check_cuts<ddpm_tiny>(true);
     check_cuts<small_sdxl>(false);
 }

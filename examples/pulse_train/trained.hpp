@@ -69,13 +69,11 @@ template <class Backbone, class Parameters>
 [[nodiscard]] drawing_weights drawing_weights_of(Backbone& of, const Parameters& parameters,
                                                  const pulse::replica_place& place) {
     drawing_weights mine;
-    of.with_state([&](const auto& kept) {
-        if (place.replica != 0) { return; }
-        for (const auto& block : parameters.blocks()) {
-            const auto average = std::span{kept.average}.subspan(block.first, block.size);
-            mine[block.layer].assign(average.begin(), average.end());
-        }
-    });
+    for (const auto& block : parameters.blocks()) {
+        if (place.replica != 0 && !of.is_sharded()) { continue; }
+        pulse::train::rank_state kept = of.read_state(block);
+        if (place.replica == 0) { mine[block.layer] = std::move(kept.average); }
+    }
     return mine;
 }
 

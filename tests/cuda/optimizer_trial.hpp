@@ -48,12 +48,8 @@ public:
     };
     [[nodiscard]] static std::span<const tensor> tensors() { return {}; }
     // No tensor is a convolution's weight.
-    [[nodiscard]] static std::span<const float> to_space(std::span<const float> all, std::vector<float>&,
-                                                         bool = false) {
-        return all;
-    }
-    static void to_space(const block&, std::span<float>) {}
-    static void to_checkpoint(std::span<float>, bool = false) {}
+    static void to_space(const block&, std::span<float>, bool = false) {}
+    static void to_checkpoint(const block&, std::span<float>, bool = false) {}
 
 private:
     std::size_t size_;

@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include <support/block_states.hpp>
 #include <support/random_plan.hpp>
 #include <support/single_checkpoint.hpp>
 #include <support/unpipelined.hpp>
@@ -129,15 +130,13 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         train::diffusion_task task{images, noise, task_options()};
         const auto blocks = rank.runner().parameters().blocks();
         if (!resume.empty()) {
-            train::rank_state kept = rank.read_state();
+            std::vector<train::rank_state> kept = read_states(rank);
             std::vector<pulse::test::checkpoint_tensor<float>> mine;
-            for (const auto& block : blocks) {
-                append_tensors(mine, block.layer, [&](std::size_t i) {
-                    return std::span{*arrays_of(kept)[i]}.subspan(block.first, block.size);
-                });
+            for (std::size_t b = 0; b != blocks.size(); ++b) {
+                append_tensors(mine, blocks[b].layer, [&](std::size_t i) { return std::span{*arrays_of(kept[b])[i]}; });
             }
             const train::training_state from = load_single(resume, mine);
-            rank.set_state(kept, from.step, from.position);
+            set_states(rank, kept, from.step, from.position);
         }
         std::vector<double> losses;
         std::vector<double> norms;

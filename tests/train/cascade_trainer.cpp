@@ -83,7 +83,7 @@ struct trained {
 
     template <class Parameters>
     void keep(const Parameters& owned, const train::rank_state& now) {
-        const bool factored = pulse::detail::is_factored(now);
+        const bool factored = now.first_moment.empty();
         std::size_t mean = 0;
         for (const auto& block : owned.blocks()) {
             const auto add = [&](const std::vector<float>& all, std::size_t at, std::size_t size) {

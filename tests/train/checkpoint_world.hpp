@@ -12,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include <doctest/doctest.h>
+
 #include <pulse/checkpoint/reader.hpp>
 #include <pulse/checkpoint/sharded.hpp>
+#include <pulse/core/error.hpp>
 #include <pulse/model/parameter.hpp>
 #include <pulse/threads/transport.hpp>
 
@@ -145,14 +148,34 @@ inline void append_ranges(std::vector<train::tensor_range<float>>& all, std::spa
             .config = {{"model", "random"}, {"odd \"text\"", "line\nbreak \xC3\xA9"}}};
 }
 
-/// Collective: one save of that version's values; the step is the version.
+/// Collective: one save of that version's values; the step is the version. A rank has room for one range at a time,
+/// and is asked for all, in their order, whether it can write or not.
 template <class Disk, class Transport>
 train::saved_checkpoint save_version(train::sharded_checkpoints<Disk>& to, Transport& transport,
                                      const std::vector<parameter>& model, const world_shape& shape,
                                      std::uint64_t version) {
     rank_state mine = state_of_rank(model, shape, transport.rank());
     mine.fill(version);
-    return to.save(transport, mine.held(), state_at(version));
+    std::vector<train::tensor_range<const float>> held = mine.held();
+    std::size_t most = 0;
+    for (const auto& range : held) { most = std::max(most, range.values.size()); }
+    std::vector<float> room(most);
+    for (auto& range : held) { range.values = std::span{room}.first(range.values.size()); }
+    std::size_t asked = 0;
+    const auto load = [&](std::size_t range, bool read) {
+        CHECK(range == asked++);
+        std::ranges::fill(room, -7.0F);
+        if (read) { std::ranges::copy(mine.ranges.at(range).values, room.begin()); }
+    };
+    const auto require_all = [&] { CHECK(asked == held.size()); };
+    try {
+        const train::saved_checkpoint saved = to.save(transport, held, state_at(version), load);
+        require_all();
+        return saved;
+    } catch (const input_error&) {
+        if (asked != 0) { require_all(); } // else nothing was to be written
+        throw;
+    }
 }
 
 /// Elements of a whole world that are not the version's after reading them from `checkpoint`.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <io/scratch.hpp>
+#include <support/block_states.hpp>
 #include <support/random_plan.hpp>
 #include <support/scaling_math.hpp>
 #include <pulse/core/error.hpp>
@@ -250,7 +251,7 @@ TEST_CASE("gradients that are released and not finite are told on every rank, wi
         trainer<net, math> rank{transport, made, unclipped};
         sine_task data;
         rank.step(data);
-        const train::rank_state before = rank.read_state();
+        const std::vector<train::rank_state> before = read_states(rank);
         data.spoilt = 2 * batch + 3 * batch; // the last microbatch of the second step
         std::string text;
         try {
@@ -262,7 +263,7 @@ TEST_CASE("gradients that are released and not finite are told on every rank, wi
                                  "the state of a checkpoint goes on from here";
         CHECK(error_of([&] { rank.step(data); }) == lost);
         CHECK(error_of([&] { static_cast<void>(rank.read_state()); }) == lost);
-        rank.set_state(before, 1, 4 * batch);
+        set_states(rank, before, 1, 4 * batch);
         data.spoilt = sine_task{}.spoilt;
         CHECK(error_of([&] { rank.step(data); }) == "");
     });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <nn/small_text.hpp>
+#include <support/block_states.hpp>
 #include <support/wave_training.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/extent.hpp>
@@ -72,13 +73,13 @@ trained trained_in_turn(const std::vector<extent_share>& extents, int steps) {
                 trainer_options{.seed = 3, .learning_rate = {.peak = 1e-2}}));
         }
         wave_task data;
-        auto state = each.front()->read_state();
+        auto state = read_states(*each.front());
         for (int s = 0; s != steps; ++s) {
             const auto first = static_cast<std::uint64_t>(s) * batch;
             auto& now = *each[mixed_task::extent_at(first)];
-            now.set_state(state, s, first);
+            set_states(now, state, s, first);
             all.losses.push_back(now.step(data).loss);
-            state = now.read_state();
+            state = read_states(now);
             auto& owned = now.runner().parameters();
             for (const auto& b : owned.blocks()) {
                 all.weights[b.layer].assign(owned.values_of(b.layer).begin(), owned.values_of(b.layer).end());

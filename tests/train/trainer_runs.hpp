@@ -98,7 +98,7 @@ void keep(trainer<net, B>& rank, trained& run, std::mutex& mutex) {
         };
         add(now.weights, block.first, block.size);
         add(now.average, block.first, block.size);
-        if (pulse::detail::is_factored(now)) {
+        if (now.first_moment.empty()) {
             std::int64_t means = 0;
             for (const parameter& p : parameters_of<net>(block.layer)) {
                 means += factored_elements(p.elements(), p.matrix_rows());

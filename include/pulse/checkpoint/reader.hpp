@@ -26,10 +26,16 @@ public:
     [[nodiscard]] const checkpoint_manifest& manifest() const noexcept { return manifest_; }
     [[nodiscard]] const training_state& state() const noexcept { return manifest_.state; }
 
-    /// Fills every range. All names, shapes and checksums are checked before the first value is written.
-    ///
-    /// Throws input_error naming the tensor that is missing or of another shape, or the file that is damaged.
-    void read(std::span<const tensor_range<float>> ranges);
+    /// Reads what belongs in the ranges, all of it, and leaves their values as they are. Throws input_error naming the
+    /// tensor that is missing or of another shape, or the file that is damaged.
+    void check(std::span<const tensor_range<float>> ranges);
+    /// Fills ranges that are checked.
+    void fill(std::span<const tensor_range<float>> ranges);
+    /// Checks all ranges, then fills them.
+    void read(std::span<const tensor_range<float>> ranges) {
+        check(ranges);
+        fill(ranges);
+    }
 
     /// Fills `out`, which has the piece's size, and checks it. Throws input_error naming the file and the tensor.
     void read_piece(const checkpoint_entry& entry, const checkpoint_piece& piece, std::span<float> out);

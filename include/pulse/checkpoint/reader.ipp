@@ -70,11 +70,13 @@ PULSE_INLINE checkpoint_reader::checkpoint_reader(const std::filesystem::path& p
     }
 }
 
-PULSE_INLINE void checkpoint_reader::read(std::span<const tensor_range<float>> ranges) {
+PULSE_INLINE void checkpoint_reader::check(std::span<const tensor_range<float>> ranges) {
     for (const tensor_range<float>& range : ranges) { require_fit(range); }
-    for (const bool writing : {false, true}) {
-        for (const tensor_range<float>& range : ranges) { read(range, writing); }
-    }
+    for (const tensor_range<float>& range : ranges) { read(range, false); }
+}
+
+PULSE_INLINE void checkpoint_reader::fill(std::span<const tensor_range<float>> ranges) {
+    for (const tensor_range<float>& range : ranges) { read(range, true); }
 }
 
 PULSE_INLINE void checkpoint_reader::read_piece(const checkpoint_entry& entry, const checkpoint_piece& piece,

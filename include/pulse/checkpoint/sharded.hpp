@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -65,12 +66,12 @@ struct written_shard {
                                                            const std::vector<std::vector<range_share>>& shares,
                                                            const std::vector<std::string>& written);
 
-/// Writes one rank's shard.
-template <class Disk>
+/// Writes one rank's shard, `shares` in the order of the ranges. loaded(range) is called before a share is read.
+template <class Disk, class Loaded>
 [[nodiscard]] written_shard write_shard(const Disk& on, const std::filesystem::path& path,
                                         std::span<const tensor_range<const float>> ranges,
                                         std::span<const range_share> shares, std::int64_t step,
-                                        std::int64_t piece_elements) {
+                                        std::int64_t piece_elements, const Loaded& loaded) {
     if (shares.empty()) { return {}; }
     std::vector<io::tensor_shape> shapes;
     for (const range_share& share : shares) {
@@ -85,13 +86,15 @@ template <class Disk>
         }
     }
     const io::safetensors_layout layout = io::lay_out_safetensors(
-        "'" + path.string() + "'", shapes, {{"pulse.format", manifest_format}, {"pulse.step", std::to_string(step)}});
+        "'" + path.string() + "'", shapes, {{"pulse.format", manifest_format}, {"pulse.step", std::to_string(step)}},
+        io::tensor_order::as_listed);
     written_shard written{.bytes = layout.file_bytes};
     io::output_file file = on.create(path);
     on.write(file, layout.head);
-    for (const std::size_t s : layout.order) {
+    for (std::size_t s = 0; s != shares.size(); ++s) {
         const range_share& share = shares[s];
         const tensor_range<const float>& range = ranges[share.range];
+        loaded(share.range);
         for (std::int64_t done = 0; done != share.elements;) {
             const std::int64_t elements = std::min(piece_elements, share.elements - done);
             const std::int64_t first = share.first + done;
@@ -132,12 +135,14 @@ public:
     }
 
     /// Collective: `mine` is what this rank holds of the state, `state` is rank 0's. What several ranks hold is written
-    /// once, and the writing is shared among them.
+    /// once, and the writing is shared among them. load(i, read) is called for all ranges in their order, and where
+    /// `read` is true the values of range i are read next, so that ranges may lie in the same memory one after the other.
     ///
     /// When a rank cannot do its part (a full disk, say), every rank throws the same input_error, which names the rank
     /// and the file; the checkpoints from before stay as they were.
-    template <transport T>
-    saved_checkpoint save(T& transport, std::span<const tensor_range<const float>> mine, const training_state& state) {
+    template <transport T, class Load>
+    saved_checkpoint save(T& transport, std::span<const tensor_range<const float>> mine, const training_state& state,
+                          const Load& load) {
         const auto me = static_cast<std::size_t>(transport.rank());
         std::vector<std::vector<held_range>> held; // of all ranks, on rank 0
         std::vector<std::vector<range_share>> shares;
@@ -156,11 +161,7 @@ public:
             const std::filesystem::path folder = place_.folder / task.folder;
             std::string not_removed = detail::agree(
                 transport,
-                [&] {
-                    return detail::print_shard(detail::write_shard(disk_, folder / detail::shard_name(me), mine,
-                                                                   task.shares.at(me), task.step,
-                                                                   place_.piece_elements));
-                },
+                [&] { return write(folder / detail::shard_name(me), mine, task.shares.at(me), task.step, load); },
                 [&](const std::vector<std::string>& written) {
                     checkpoint_manifest manifest = detail::manifest_of(held, shares, written);
                     manifest.sequence = sequence_ + 1;
@@ -178,7 +179,35 @@ public:
         }
     }
 
+    /// The same of ranges that have their values.
+    template <transport T>
+    saved_checkpoint save(T& transport, std::span<const tensor_range<const float>> mine, const training_state& state) {
+        return save(transport, mine, state, [](std::size_t, bool) {});
+    }
+
 private:
+    /// What the rank says of its shard. Ranks may load together, so one that cannot write loads what is left.
+    template <class Load>
+    [[nodiscard]] std::string write(const std::filesystem::path& path, std::span<const tensor_range<const float>> mine,
+                                    std::span<const range_share> shares, std::int64_t step, const Load& load) {
+        std::size_t next = 0;
+        const auto load_until = [&](std::size_t end, bool read) {
+            while (next < end) {
+                const std::size_t range = std::exchange(next, mine.size()); // none follows one that fails
+                load(range, read && range + 1 == end);
+                next = range + 1;
+            }
+        };
+        std::string said;
+        std::exception_ptr fault;
+        try {
+            said = detail::print_shard(detail::write_shard(disk_, path, mine, shares, step, place_.piece_elements,
+                                                           [&](std::size_t range) { load_until(range + 1, true); }));
+        } catch (const std::exception&) { fault = std::current_exception(); }
+        load_until(mine.size(), false);
+        if (fault) { std::rethrow_exception(fault); }
+        return said;
+    }
     /// The manifest gets its name when all that it speaks of is on disk.
     void commit(const std::filesystem::path& folder, const checkpoint_manifest& manifest) {
         const std::string text = print_manifest(manifest);

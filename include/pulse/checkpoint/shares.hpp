@@ -52,7 +52,7 @@ struct range_share {
 };
 
 /// Who writes what: every element of every tensor exactly once, by a rank that holds it. `held[rank]` is what ranks
-/// hold.
+/// hold; the shares of a rank are in the order of its list.
 ///
 /// What several ranks hold goes to the one with the least to write so far, the largest ranges first. Throws input_error
 /// naming the tensor that has two shapes, that a rank holds beyond its end, or of which no rank holds a part.

@@ -75,32 +75,28 @@ PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(std::span<const s
 
     std::stable_sort(segments.begin(), segments.end(),
                      [](const segment& a, const segment& b) { return a.last - a.first > b.last - b.first; });
-    struct written {
-        std::string_view key;
-        range_share share;
-    };
-    std::vector<std::vector<written>> dealt(held.size());
+    std::vector<std::vector<range_share>> dealt(held.size());
     std::vector<std::int64_t> load(held.size(), 0);
     for (const segment& s : segments) {
         const holder& writer =
             *std::min_element(s.holders.begin(), s.holders.end(),
                               [&](const holder& a, const holder& b) { return load[a.rank] < load[b.rank]; });
         load[writer.rank] += s.last - s.first;
-        dealt[writer.rank].push_back({s.key, {writer.range, s.first, s.last - s.first}});
+        dealt[writer.rank].push_back({writer.range, s.first, s.last - s.first});
     }
 
     std::vector<std::vector<range_share>> shares(held.size());
     for (std::size_t rank = 0; rank != held.size(); ++rank) {
-        std::sort(dealt[rank].begin(), dealt[rank].end(), [](const written& a, const written& b) {
-            return std::tie(a.key, a.share.first) < std::tie(b.key, b.share.first);
+        std::sort(dealt[rank].begin(), dealt[rank].end(), [](const range_share& a, const range_share& b) {
+            return std::tie(a.range, a.first) < std::tie(b.range, b.first);
         });
-        for (const written& w : dealt[rank]) {
+        for (const range_share& next : dealt[rank]) {
             auto& mine = shares[rank];
-            if (!mine.empty() && mine.back().range == w.share.range &&
-                mine.back().first + mine.back().elements == w.share.first) {
-                mine.back().elements += w.share.elements;
+            if (!mine.empty() && mine.back().range == next.range &&
+                mine.back().first + mine.back().elements == next.first) {
+                mine.back().elements += next.elements;
             } else {
-                mine.push_back(w.share);
+                mine.push_back(next);
             }
         }
     }

@@ -81,13 +81,19 @@ struct safetensors_layout {
     std::uint64_t file_bytes{};
 };
 
-/// The header of a file with these tensors; equal input gives equal bytes, whatever the order of `tensors`.
+enum class tensor_order : std::uint8_t {
+    as_by_the_format, ///< of falling type width, then of name, as the format's own writer does
+    as_listed,        ///< for tensors of one type width
+};
+
+/// The header of a file with these tensors, padded to 8 bytes as by the format's own writer; equal input gives equal
+/// bytes, and so does another list of the same tensors that is not to lie as listed.
 ///
-/// As the format's own writer does, tensors lie in order of falling type width, then of name, and the header is padded
-/// to 8 bytes. Throws input_error, beginning with `place`, on a name given twice or sizes that cannot be counted.
+/// Throws input_error, beginning with `place`, on a name given twice or sizes that cannot be counted.
 [[nodiscard]] PULSE_INLINE safetensors_layout lay_out_safetensors(const std::string& place,
                                                                   std::span<const tensor_shape> tensors,
-                                                                  const tensor_metadata& metadata = {});
+                                                                  const tensor_metadata& metadata = {},
+                                                                  tensor_order order = tensor_order::as_by_the_format);
 
 } // namespace pulse::io
 

@@ -39,15 +39,17 @@ PULSE_INLINE std::uint64_t tensor_bytes(const std::string& place, element_type t
 } // namespace detail
 
 PULSE_INLINE safetensors_layout lay_out_safetensors(const std::string& place, std::span<const tensor_shape> tensors,
-                                                    const tensor_metadata& metadata) {
+                                                    const tensor_metadata& metadata, tensor_order order) {
     safetensors_layout layout{.offset = std::vector<std::uint64_t>(tensors.size(), 0),
                               .bytes = std::vector<std::uint64_t>(tensors.size(), 0)};
     for (std::size_t i = 0; i != tensors.size(); ++i) { layout.order.push_back(i); }
-    std::sort(layout.order.begin(), layout.order.end(), [&](std::size_t i, std::size_t j) {
-        const tensor_shape& a = tensors[i];
-        const tensor_shape& b = tensors[j];
-        return a.type.bits != b.type.bits ? a.type.bits > b.type.bits : a.name < b.name;
-    });
+    if (order == tensor_order::as_by_the_format) {
+        std::sort(layout.order.begin(), layout.order.end(), [&](std::size_t i, std::size_t j) {
+            const tensor_shape& a = tensors[i];
+            const tensor_shape& b = tensors[j];
+            return a.type.bits != b.type.bits ? a.type.bits > b.type.bits : a.name < b.name;
+        });
+    }
 
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) {

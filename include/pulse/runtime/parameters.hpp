@@ -131,25 +131,20 @@ public:
         return {};
     }
 
-    /// Host values of all blocks in the Space's order, given in the checkpoint's: `all` itself where nothing lies
-    /// otherwise, else in `room`. `factored`: the means of rows, then of columns, of each tensor
-    /// (moment_form::factored).
-    [[nodiscard]] std::span<const float> to_space(std::span<const float> all, std::vector<float>& room,
-                                                  bool factored = false) const {
-        if (windows_.empty()) { return all; }
-        room.assign(all.begin(), all.end());
-        turn_weights(factored ? column_windows() : windows_, weight_order::checkpoint, std::span{room});
-        return room;
+    /// Turns host values of one block from the checkpoint's order into the Space's. `factored`: the means of rows, then
+    /// of columns, of each of its tensors (moment_form::factored).
+    void to_space(const block& of, std::span<float> values, bool factored = false) const {
+        turn_block(of, weight_order::checkpoint, values, factored);
     }
-    /// Turns host values of one block from the checkpoint's order into the Space's.
-    void to_space(const block& of, std::span<float> values) const {
-        turn_weights(windows_, weight_order::checkpoint, values, of.first);
+    /// The way back.
+    void to_checkpoint(const block& of, std::span<float> values, bool factored = false) const {
+        turn_block(of, Space::weights, values, factored);
     }
-    /// Turns host values of all blocks, such as gradients that were downloaded, or means as in to_space, from the
-    /// Space's order into the checkpoint's.
+    /// Turns host values of all blocks, such as gradients that were downloaded, from the Space's order into the
+    /// checkpoint's.
     template <class Each>
-    void to_checkpoint(std::span<Each> all, bool factored = false) const {
-        turn_weights(factored ? column_windows() : windows_, Space::weights, all);
+    void to_checkpoint(std::span<Each> all) const {
+        turn_weights(windows_, Space::weights, all);
     }
     /// Sets the values of a layer to those on the host, in the checkpoint's order. Throws error for another number.
     void upload(int layer, std::span<const T> from) { put(windows_, of(layer), from, values_.data()); }
@@ -164,15 +159,18 @@ public:
     }
 
 private:
-    /// Where the means of a window's columns, which lie as one row of it does, are among those of all tensors.
-    [[nodiscard]] std::vector<window_weight> column_windows() const {
+    void turn_block(const block& of, weight_order from, std::span<float> values, bool factored) const {
+        factored ? turn_weights(column_windows(of), from, values) : turn_weights(windows_, from, values, of.first);
+    }
+    /// Where the means of a window's columns, which lie as one row of it does, are among those of a block's tensors.
+    [[nodiscard]] std::vector<window_weight> column_windows(const block& of) const {
         std::vector<window_weight> found;
-        auto window = windows_.begin();
         std::size_t at = 0;
         for (const tensor& t : tensors_) {
-            if (window != windows_.end() && window->first == t.first) {
+            if (t.first < of.first || t.first >= of.first + of.size) { continue; }
+            const auto window = std::ranges::find(windows_, t.first, &window_weight::first);
+            if (window != windows_.end()) {
                 found.push_back({at + t.rows, t.size / t.rows, window->channels, window->taps});
-                ++window;
             }
             at += factored_elements(t.size, t.rows);
         }

@@ -48,6 +48,7 @@ class backbone_rank {
 public:
     using scalar = typename B::scalar;
     using space = space_of<B>;
+    using block = typename backend_parameters<B>::block;
 
     /// `math` and `parameters` must outlive it. Throws input_error when an option is out of range.
     backbone_rank(const any_transport& ranks, B& math, backend_parameters<B>& parameters, const replica_place& place,
@@ -72,8 +73,8 @@ public:
             elements_.push_back(
                 {of_batch(graph.layers.front().input_elements), of_batch(graph.layers.back().output_elements)});
         });
-        optimizer_.start_by_block(parameters_, [&](const auto& block, std::span<float> values) {
-            nn::initialise<float>(parameters_of<Model>(block.layer), seed_, values);
+        optimizer_.start_by_block(parameters_, [&](const block& of, std::span<float> values) {
+            nn::initialise<float>(parameters_of<Model>(of.layer), seed_, values);
         });
         initialise_frozen<Model>(parameters_, seed_);
     }
@@ -84,16 +85,13 @@ public:
     void start(std::span<const float> weights) { optimizer_.start(weights, parameters_); }
     template <weights_source Weights>
     void start(const Weights& from) {
-        std::vector<float> weights(parameters_.values().size());
-        for (const auto& block : parameters_.blocks()) {
-            std::size_t at = block.first;
-            for (const parameter& what : parameters_of<Model>(block.layer)) {
+        optimizer_.start_by_block(parameters_, [&](const block& of, std::span<float> values) {
+            for (const parameter& what : parameters_of<Model>(of.layer)) {
                 const auto n = static_cast<std::size_t>(what.elements());
-                from.read(what, 0, std::span{weights}.subspan(at, n));
-                at += n;
+                from.read(what, 0, values.first(n));
+                values = values.subspan(n);
             }
-        }
-        start(std::span<const float>{weights});
+        });
     }
     /// See trainer::lock.
     template <weights_source Weights>
@@ -103,15 +101,23 @@ public:
     }
     /// See trainer::start_as_locked.
     void start_as_locked() { start(with_locked_values<Model>(parameters_, initial_values<Model>(parameters_, seed_))); }
-    /// See trainer::with_state.
-    template <class Act>
-    decltype(auto) with_state(const Act& act) {
-        return optimizer_.with_state(parameters_, ranks_, act);
-    }
     /// See trainer::read_state.
-    [[nodiscard]] rank_state read_state() { return optimizer_.read_state(parameters_, ranks_); }
-    /// Goes on from a state that was read.
-    void set_state(const rank_state& kept) { optimizer_.set_state(kept, parameters_); }
+    [[nodiscard]] rank_state read_state(const block& of) { return optimizer_.read_state(parameters_, of, ranks_); }
+    [[nodiscard]] rank_state read_state() {
+        rank_state all;
+        for (const block& of : parameters_.blocks()) {
+            const rank_state one = read_state(of);
+            for (auto part :
+                 {&rank_state::weights, &rank_state::first_moment, &rank_state::second_moment, &rank_state::average}) {
+                (all.*part).insert((all.*part).end(), (one.*part).begin(), (one.*part).end());
+            }
+        }
+        return all;
+    }
+    /// See trainer::set_state.
+    void set_state(rank_state kept, const block& of) { optimizer_.set_state(std::move(kept), parameters_, of); }
+    [[nodiscard]] const optimizer_form& form() const noexcept { return optimizer_.form(); }
+    [[nodiscard]] bool is_sharded() const noexcept { return optimizer_.is_sharded(); }
 
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
     [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }

@@ -92,13 +92,8 @@ public:
     /// The rank's part of each backbone: its weights, state and loss scale.
     [[nodiscard]] first_rank& first() noexcept { return first_; }
     [[nodiscard]] second_rank& second() noexcept { return second_; }
-    /// Goes on from states that were read, after `steps` steps and `samples` samples.
-    void set_state(const train::rank_state& first, const train::rank_state& second, std::int64_t steps,
-                   std::uint64_t samples) {
-        first_.set_state(first);
-        second_.set_state(second);
-        this->set_progress(steps, samples);
-    }
+    /// Goes on from there when all blocks of both have their state.
+    using base::set_progress;
 
 private:
     template <class FirstTask, class SecondTask>

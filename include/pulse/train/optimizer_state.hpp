@@ -103,58 +103,64 @@ public:
     /// Sets what is kept beside the values of weights, and the average, to `weights`, those of the rank's parameters
     /// from `first` on, which the values were rounded from.
     void start(std::size_t first, std::span<const float> weights) {
-        for (std::size_t i = 0; i != pieces_.size(); ++i) {
-            const element_range& range = pieces_[i].range;
-            const std::size_t from = std::max(first, range.first);
-            const std::size_t to = std::min(first + weights.size(), range.first + range.size);
-            if (from >= to) { continue; }
-            const std::span<const float> mine = weights.subspan(from - first, to - from);
-            const std::size_t at = first_[i] + (from - range.first);
-            for (floats* kept : {&master_, &average_}) {
-                if (kept->size() != 0) { space::template upload<float>(mine, kept->data() + at); }
-            }
-            if (left_over_.size() == 0) { continue; }
+        for_each_in({first, weights.size()}, [&](std::size_t i, const element_range& part) {
+            const std::span<const float> mine = weights.subspan(part.first - first, part.size);
+            const std::size_t at = place_of(i, part);
+            for (floats* kept : {&master_, &average_}) { put(mine, *kept, at); }
+            if (left_over_.size() == 0) { return; }
             std::vector<scalar> rests;
             for (const float weight : mine) {
                 rests.push_back(truncated(weight - static_cast<float>(static_cast<scalar>(weight))));
             }
             space::template upload<scalar>(rests, left_over_.data() + at);
-        }
+        });
     }
-    /// Moments and average that were read, each of all of the rank's parameters; moments that are factored as
+    /// Moments and average of a block of the rank's parameters that were read; moments that are factored as
     /// read_second_moment() gives them, without first ones. Throws input_error for other sizes of those.
-    void set_first_moment(std::span<const float> all) {
-        if (!factored_) { return set(all, mean_); }
-        require_means(all.empty());
+    void set_first_moment(const element_range& block, std::span<const float> read) {
+        if (!factored_) { return set(block, read, mean_); }
+        require_means(read.empty());
     }
-    void set_second_moment(std::span<const float> all) {
-        if (!factored_) { return set(all, square_); }
-        require_means(all.size() == means_);
-        space::template upload<float>(all, square_.values.data());
+    void set_second_moment(const element_range& block, std::span<const float> read) {
+        if (!factored_) { return set(block, read, square_); }
+        for_each_in(block, [&](std::size_t i, const element_range& part) {
+            const std::size_t means = means_of(i);
+            require_means(part.size == pieces_[i].range.size && means <= read.size());
+            put(read.first(means), square_.values, first_mean_[i]);
+            read = read.subspan(means);
+        });
+        require_means(read.empty());
     }
-    void set_average(std::span<const float> all) { set(all, average_); }
-    /// Of the pieces, in order, on the host: weights with all that is kept of them, given the rank's values.
-    [[nodiscard]] std::vector<float> read_weights(std::span<const scalar> values) const {
-        if (master_.size() != 0) { return downloaded(master_); }
+    void set_average(const element_range& block, std::span<const float> read) { set(block, read, average_); }
+    /// Of what the pieces have of a block, in order, on the host: weights with all that is kept of them, given the
+    /// rank's values.
+    [[nodiscard]] std::vector<float> read_weights(const element_range& block, std::span<const scalar> values) const {
+        if (master_.size() != 0) { return read(block, master_); }
         std::vector<float> all;
-        for (std::size_t i = 0; i != pieces_.size(); ++i) {
-            const std::size_t n = pieces_[i].range.size;
-            std::vector<scalar> here(n);
-            space::template download<scalar>(values.data() + pieces_[i].range.first, here);
-            std::vector<scalar> rests(left_over_.size() == 0 ? 0 : n);
-            if (!rests.empty()) { space::template download<scalar>(left_over_.data() + first_[i], rests); }
-            for (std::size_t k = 0; k != n; ++k) {
+        for_each_in(block, [&](std::size_t i, const element_range& part) {
+            std::vector<scalar> here(part.size);
+            space::template download<scalar>(values.data() + part.first, here);
+            std::vector<scalar> rests(left_over_.size() == 0 ? 0 : part.size);
+            if (!rests.empty()) { space::template download<scalar>(left_over_.data() + place_of(i, part), rests); }
+            for (std::size_t k = 0; k != part.size; ++k) {
                 all.push_back(static_cast<float>(here[k]) + (rests.empty() ? 0.0F : static_cast<float>(rests[k])));
             }
-        }
+        });
         return all;
     }
     /// Empty where moments are factored.
-    [[nodiscard]] std::vector<float> read_first_moment() const { return read(mean_); }
+    [[nodiscard]] std::vector<float> read_first_moment(const element_range& block) const { return read(block, mean_); }
     /// Where moments are factored, of each tensor the means of rows, then of columns.
-    [[nodiscard]] std::vector<float> read_second_moment() const { return read(square_); }
+    [[nodiscard]] std::vector<float> read_second_moment(const element_range& block) const {
+        if (!factored_) { return read(block, square_); }
+        std::vector<float> all;
+        for_each_in(block, [&](std::size_t i, const element_range&) {
+            append(square_.values.data() + first_mean_[i], means_of(i), all);
+        });
+        return all;
+    }
     /// Empty where none is kept.
-    [[nodiscard]] std::vector<float> read_average() const { return downloaded(average_); }
+    [[nodiscard]] std::vector<float> read_average(const element_range& block) const { return read(block, average_); }
 
 private:
     using floats = typename space::template array<float>;
@@ -183,23 +189,44 @@ private:
     [[nodiscard]] static scalar truncated(float value) noexcept {
         return static_cast<scalar>(std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xFFFF0000U));
     }
-    [[nodiscard]] static std::vector<float> downloaded(const floats& from) {
-        std::vector<float> here(from.size());
-        space::template download<float>(from.data(), here);
-        return here;
-    }
-    template <class Kept>
-    void set(std::span<const float> all, Kept& to) const {
+    /// Calls act(i, part) for the part of each piece i that lies in `range`.
+    template <class Act>
+    void for_each_in(const element_range& range, const Act& act) const {
         for (std::size_t i = 0; i != pieces_.size(); ++i) {
-            put(all.subspan(pieces_[i].range.first, pieces_[i].range.size), to, i);
+            const element_range& piece = pieces_[i].range;
+            const std::size_t from = std::max(range.first, piece.first);
+            const std::size_t to = std::min(range.first + range.size, piece.first + piece.size);
+            if (from < to) { act(i, element_range{from, to - from}); }
         }
     }
-    void put(std::span<const float> from, floats& to, std::size_t piece) const {
-        if (to.size() != 0) { space::template upload<float>(from, to.data() + first_[piece]); }
+    /// Where a part of piece i is among all elements.
+    [[nodiscard]] std::size_t place_of(std::size_t i, const element_range& part) const {
+        return first_[i] + (part.first - pieces_[i].range.first);
     }
-    void put(std::span<const float> from, moment& to, std::size_t piece) const {
-        put(from, to.values, piece);
+    [[nodiscard]] std::size_t means_of(std::size_t i) const {
+        return factored_elements(pieces_[i].range.size, pieces_[i].rows);
+    }
+    static void append(const float* from, std::size_t size, std::vector<float>& to) {
+        to.resize(to.size() + size);
+        space::template download<float>(from, std::span{to}.last(size));
+    }
+    static void put(std::span<const float> from, floats& to, std::size_t at) {
+        if (to.size() != 0) { space::template upload<float>(from, to.data() + at); }
+    }
+    void set(const element_range& block, std::span<const float> read, floats& to) const {
+        for_each_in(block, [&](std::size_t i, const element_range& part) {
+            put(read.subspan(part.first - block.first, part.size), to, place_of(i, part));
+        });
+    }
+    void set(const element_range& block, std::span<const float> read, moment& to) const {
+        set(block, read, to.values);
         if (to.codes.size() == 0) { return; }
+        // a piece that has codes lies in one block
+        for_each_in(block, [&](std::size_t i, const element_range& part) {
+            encode(read.subspan(part.first - block.first, part.size), to, i);
+        });
+    }
+    void encode(std::span<const float> from, moment& to, std::size_t piece) const {
         std::vector<std::uint8_t> made(from.size());
         std::vector<float> scales(blocks_of(from.size()));
         for_each_moment_block(from.size(), [&](std::size_t block, std::size_t first, std::size_t size) {
@@ -208,18 +235,29 @@ private:
         space::template upload<std::uint8_t>(made, to.codes.data() + first_[piece]);
         space::template upload<float>(scales, to.scales.data() + first_block_[piece]);
     }
-    [[nodiscard]] std::vector<float> read(const moment& from) const {
-        if (from.codes.size() == 0) { return downloaded(from.values); }
-        std::vector<std::uint8_t> here(from.codes.size());
-        space::template download<std::uint8_t>(from.codes.data(), here);
-        const std::vector<float> scales = downloaded(from.scales);
-        std::vector<float> all(here.size());
-        for (std::size_t i = 0; i != pieces_.size(); ++i) {
-            for_each_moment_block(pieces_[i].range.size, [&](std::size_t block, std::size_t first, std::size_t size) {
-                decode_block(from.map, std::span{here}.subspan(first_[i] + first, size),
-                             scales[first_block_[i] + block], std::span{all}.subspan(first_[i] + first, size));
+    [[nodiscard]] std::vector<float> read(const element_range& block, const floats& from) const {
+        std::vector<float> all;
+        if (from.size() == 0) { return all; }
+        for_each_in(block, [&](std::size_t i, const element_range& part) {
+            append(from.data() + place_of(i, part), part.size, all);
+        });
+        return all;
+    }
+    [[nodiscard]] std::vector<float> read(const element_range& block, const moment& from) const {
+        if (from.codes.size() == 0) { return read(block, from.values); }
+        std::vector<float> all;
+        for_each_in(block, [&](std::size_t i, const element_range& part) {
+            std::vector<std::uint8_t> codes(part.size);
+            space::template download<std::uint8_t>(from.codes.data() + first_[i], codes);
+            std::vector<float> scales;
+            append(from.scales.data() + first_block_[i], blocks_of(part.size), scales);
+            const std::size_t at = all.size();
+            all.resize(at + part.size);
+            for_each_moment_block(part.size, [&](std::size_t b, std::size_t first, std::size_t size) {
+                decode_block(from.map, std::span{codes}.subspan(first, size), scales[b],
+                             std::span{all}.subspan(at + first, size));
             });
-        }
+        });
         return all;
     }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -39,22 +39,14 @@ struct step_outcome {
     double loss_scale{1}; ///< of the next step
 };
 
-/// Weights, moments and average of all of a rank's parameters, one tensor behind the other, each in the checkpoint's
-/// order: what a checkpoint keeps. Where moments are factored there are no first ones, and of the second the means of
-/// rows and columns of each tensor.
+/// Weights, moments and average of a block of a rank's parameters, or of all, one tensor behind the other, each in the
+/// checkpoint's order: what a checkpoint keeps. Where moments are factored there are no first ones, and of the second
+/// the means of rows and columns of each tensor.
 struct rank_state {
     std::vector<float> weights{};
     std::vector<float> first_moment{};
     std::vector<float> second_moment{};
     std::vector<float> average{};
-};
-
-/// The same, where it lies.
-struct rank_state_view {
-    std::span<const float> weights{};
-    std::span<const float> first_moment{};
-    std::span<const float> second_moment{};
-    std::span<const float> average{};
 };
 
 /// AdamW, or Adafactor where moments are factored, with global-norm clipping and a moving average, for the parameters
@@ -122,19 +114,11 @@ public:
     /// room for one at a time.
     template <class Parameters, class Fill>
     void start_by_block(Parameters& parameters, const Fill& fill) {
-        updates_.wait();
-        std::size_t most = 0;
-        for (const auto& b : parameters.blocks()) { most = std::max(most, b.size); }
-        array layer(most);
-        std::vector<float> values(most);
+        std::vector<float> values;
         for (const auto& b : parameters.blocks()) {
-            const std::span<float> here = std::span{values}.first(b.size);
-            fill(b, here);
-            parameters.to_space(b, here);
-            space::template upload<float>(here, layer.data());
-            updates_.round(layer.data(), parameters.values().data() + b.first, b.size);
-            updates_.wait();
-            state_.start(b.first, here);
+            values.resize(b.size);
+            fill(b, std::span{values});
+            start_block(parameters, b, values);
         }
     }
 
@@ -167,39 +151,37 @@ public:
     /// In the space's memory, without the parameters.
     [[nodiscard]] std::int64_t bytes() const noexcept { return state_.bytes() + updates_.bytes(); }
 
-    /// Calls `act` with all that training keeps of the rank's parameters, that of other replicas included: a
-    /// rank_state_view where it is floats on the host that replicas do not share, else a rank_state. Every rank calls
-    /// it.
-    template <class Parameters, class Act>
-    decltype(auto) with_state(Parameters& parameters, const any_transport& transport, const Act& act) {
-        if constexpr (std::same_as<space, host_space>) {
-            const optimizer_form& form = options_.form;
-            if (!options_.replicas.sharded && form.weights == weight_form::float32 &&
-                form.moments != moment_form::dynamic8) {
-                const std::span<float> all = weights(parameters);
-                return act(rank_state_view{all, first_moment(), second_moment(), form.averages ? average() : all});
-            }
-        }
-        return act(read_state(parameters, transport));
-    }
-    /// A copy of it: every rank calls it.
+    /// Whether replicas share the state, and read_state is collective among those of one block.
+    [[nodiscard]] bool is_sharded() const noexcept { return options_.replicas.sharded; }
+    /// A copy of what training keeps of one of the blocks of `parameters`, that of other replicas included.
     template <class Parameters>
-    [[nodiscard]] rank_state read_state(Parameters& parameters, const any_transport& transport) {
+    [[nodiscard]] rank_state read_state(Parameters& parameters, const typename Parameters::block& of,
+                                        const any_transport& transport) {
         updates_.wait();
-        rank_state all{whole(parameters, state_.read_weights(parameters.values()), transport),
-                       whole(parameters, state_.read_first_moment(), transport),
-                       whole(parameters, state_.read_second_moment(), transport, is_factored())};
-        all.average = options_.form.averages ? whole(parameters, state_.read_average(), transport) : all.weights;
+        const element_range range{of.first, of.size};
+        const auto whole = [&](std::vector<float> mine, bool factored = false) {
+            if (is_sharded()) { mine = gathered(range, mine, transport); }
+            parameters.to_checkpoint(of, std::span{mine}, factored);
+            return mine;
+        };
+        rank_state all{whole(state_.read_weights(range, parameters.values())), whole(state_.read_first_moment(range)),
+                       whole(state_.read_second_moment(range), is_factored())};
+        all.average = options_.form.averages ? whole(state_.read_average(range)) : all.weights;
         return all;
     }
-    /// Goes on with what read_state gave, on this backend or on another.
+    /// Goes on with what read_state gave of a block, on this backend or on another. Throws input_error for moments in
+    /// another form.
     template <class Parameters>
-    void set_state(const rank_state& kept, Parameters& parameters) {
-        start(kept.weights, parameters);
-        std::vector<float> turned;
-        state_.set_first_moment(parameters.to_space(kept.first_moment, turned));
-        state_.set_second_moment(parameters.to_space(kept.second_moment, turned, is_factored()));
-        state_.set_average(parameters.to_space(kept.average, turned));
+    void set_state(rank_state kept, Parameters& parameters, const typename Parameters::block& of) {
+        const element_range range{of.first, of.size};
+        const auto in_space = [&](std::vector<float>& values, bool factored = false) {
+            parameters.to_space(of, std::span{values}, factored);
+            return std::span<const float>{values};
+        };
+        start_block(parameters, of, kept.weights);
+        state_.set_first_moment(range, in_space(kept.first_moment));
+        state_.set_second_moment(range, in_space(kept.second_moment, is_factored()));
+        state_.set_average(range, in_space(kept.average));
     }
 
     /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
@@ -334,28 +316,30 @@ private:
     [[nodiscard]] std::span<const double> measured_losses() const noexcept {
         return std::span{shared_}.subspan(square_count(), replicas() * microbatches_);
     }
-    /// State of all of the rank's parameters, in the checkpoint's order, from that of the pieces, which the replicas
-    /// keep.
+    /// Gives a block its weights, which are in the checkpoint's order and are turned.
     template <class Parameters>
-    [[nodiscard]] std::vector<float> whole(const Parameters& parameters, std::vector<float> mine,
-                                           const any_transport& transport, bool factored = false) {
-        std::vector<float> all = options_.replicas.sharded ? gathered(parameters, mine, transport) : std::move(mine);
-        parameters.to_checkpoint(std::span{all}, factored);
-        return all;
+    void start_block(Parameters& parameters, const typename Parameters::block& b, std::span<float> weights) {
+        require_size("weights of a block", weights.size(), b.size);
+        updates_.wait();
+        array layer(b.size);
+        parameters.to_space(b, weights);
+        space::template upload<float>(weights, layer.data());
+        updates_.round(layer.data(), parameters.values().data() + b.first, b.size);
+        updates_.wait();
+        state_.start(b.first, weights);
     }
-    template <class Parameters>
-    [[nodiscard]] std::vector<float> gathered(const Parameters& parameters, std::span<const float> mine,
+    /// State of a block from this replica's share and those of the others.
+    [[nodiscard]] std::vector<float> gathered(const element_range& block, std::span<const float> mine,
                                               const any_transport& transport) {
-        array all(size_);
-        std::size_t at = 0;
-        for (const update_piece& piece : state_.pieces()) {
-            space::template upload<float>(mine.subspan(at, piece.range.size), all.data() + piece.range.first);
-            at += piece.range.size;
-        }
-        weight_exchange shares{place(), std::span{parameters.blocks()}, std::span<float>{all.data(), size_}};
+        array all(block.size);
+        const std::array<element_range, 1> alone{{{0, block.size}}};
+        const element_range share = share_of(alone[0], place().replicas(), place().replica);
+        space::template upload<float>(mine, all.data() + share.first);
+        weight_exchange shares{place(), std::span<const element_range>{alone},
+                               std::span<float>{all.data(), block.size}};
         updates_.exchange(shares, transport);
         updates_.wait();
-        std::vector<float> here(size_);
+        std::vector<float> here(block.size);
         space::template download<float>(all.data(), here);
         return here;
     }

@@ -1,16 +1,19 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -74,97 +77,171 @@ void resume_agreed(const std::map<std::string, std::string>& config, Backbone& t
     to.set_last_norm(norm);
 }
 
-/// Whether a rank_state, or a view of one, has factored moments.
-template <class State>
-[[nodiscard]] bool is_factored(const State& state) {
-    return state.first_moment.empty();
+/// The second moments of a block in the other form: factored, or not. Means of rows and columns stand for their product
+/// over the mean. `correction`: AdamW's, of the bias of second moments.
+template <class Model>
+[[nodiscard]] std::vector<float> second_moment_in_other_form(int layer, std::span<const float> kept, bool factored,
+                                                             double correction) {
+    std::vector<float> made;
+    for (const parameter& p : parameters_of<Model>(layer)) {
+        const auto n = static_cast<std::size_t>(p.elements());
+        const auto rows = static_cast<std::size_t>(p.matrix_rows());
+        const std::size_t means = factored_elements(n, rows);
+        const std::size_t to = made.size();
+        made.resize(to + (factored ? means : n));
+        const auto read = kept.first(factored ? n : means);
+        const auto written = std::span{made}.subspan(to);
+        factored ? train::factor_moments(read, rows, written, correction)
+                 : train::expand_moments(read, rows, written, correction);
+        kept = kept.subspan(read.size());
+    }
+    return made;
 }
 
-/// Makes room for moments of the other form where a rank_state has not those that are asked for, with what those that
-/// it has stand for: means of rows and columns are of the second moments, which are their product over the mean; the
-/// first ones are 0. `correction`: AdamW's, of the bias of second moments.
-template <class Model, class Blocks>
-void set_form(train::rank_state& state, const Blocks& blocks, bool factored, double correction) {
-    if (is_factored(state) == factored) { return; }
-    std::vector<float> made;
-    std::size_t from = 0;
-    for (const auto& block : blocks) {
-        for (const parameter& p : parameters_of<Model>(block.layer)) {
-            const auto n = static_cast<std::size_t>(p.elements());
-            const auto rows = static_cast<std::size_t>(p.matrix_rows());
-            const std::size_t means = factored_elements(n, rows);
-            const std::size_t to = made.size();
-            made.resize(to + (factored ? means : n));
-            const auto read = std::span{std::as_const(state.second_moment)}.subspan(from, factored ? n : means);
-            const auto written = std::span{made}.subspan(to);
-            factored ? train::factor_moments(read, rows, written, correction)
-                     : train::expand_moments(read, rows, written, correction);
-            from += read.size();
+/// What a checkpoint has of a rank's backbone, in room for one block of its parameters.
+template <class Model, class Backbone>
+class block_room {
+public:
+    using block = typename Backbone::block;
+
+    /// `factored`: the form of moments in the checkpoint.
+    block_room(Backbone& of, std::span<const block> blocks, bool factored) :
+        of_{of}, blocks_{blocks}, factored_{factored} {
+        std::size_t size = 0;
+        std::size_t second = 0;
+        for (const block& b : blocks_) {
+            size = std::max(size, b.size);
+            second = std::max(second, second_size(b));
+        }
+        room_ = {std::vector<float>(size), std::vector<float>(factored_ ? 0 : size), std::vector<float>(second),
+                 std::vector<float>(size)};
+    }
+
+    /// Adds the tensors of all blocks by name; `T` is float or const float.
+    template <class T>
+    void list(std::vector<train::tensor_range<T>>& to, std::string_view prefix = {}) {
+        for (const block& b : blocks_) {
+            begins_.push_back(to.size());
+            add_ranges(to, b.layer, prefix);
+        }
+        begins_.push_back(to.size());
+    }
+    /// Loads the block of a range that is read, or that replicas load together; see sharded_checkpoints::save.
+    void load(std::size_t range, bool read) {
+        if (range < begins_.front() || range >= begins_.back()) { return; }
+        const auto behind = std::upper_bound(begins_.begin(), begins_.end(), range);
+        const auto b = static_cast<std::size_t>(behind - begins_.begin()) - 1;
+        if (b == loaded_ || !(read || of_.is_sharded())) { return; }
+        const train::rank_state now = of_.read_state(blocks_[b]);
+        for (auto part : parts) { std::ranges::copy(now.*part, (room_.*part).begin()); }
+        loaded_ = b;
+    }
+    /// Gives the backbone what a checkpoint has, in which `ranges`, as they were listed, are checked.
+    void resume(train::checkpoint_reader& from, std::span<const train::tensor_range<float>> ranges, double correction) {
+        for (std::size_t b = 0; b != blocks_.size(); ++b) {
+            from.fill(ranges.subspan(begins_[b], begins_[b + 1] - begins_[b]));
+            const std::size_t size = blocks_[b].size;
+            const auto copy = [](const std::vector<float>& of, std::size_t n) {
+                return std::vector<float>(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(n));
+            };
+            train::rank_state kept{copy(room_.weights, size), copy(room_.first_moment, factored_ ? 0 : size),
+                                   copy(room_.second_moment, second_size(blocks_[b])), copy(room_.average, size)};
+            if (const bool factored = of_.form().is_factored(); factored != factored_) {
+                kept.second_moment =
+                    second_moment_in_other_form<Model>(blocks_[b].layer, kept.second_moment, factored, correction);
+                kept.first_moment.assign(factored ? 0 : size, 0.0F);
+            }
+            of_.set_state(std::move(kept), blocks_[b]);
         }
     }
-    state.first_moment.assign(factored ? 0 : made.size(), 0.0F);
-    state.second_moment = std::move(made);
-}
 
-/// Adds the tensors of a rank's layers by name; `blocks` are of its parameters, `T` is float or const float.
-template <class Model, class T, class Blocks, class State>
-void add_ranges(std::vector<train::tensor_range<T>>& to, const Blocks& blocks, State& state,
-                std::string_view prefix = {}) {
-    std::size_t mean = 0;
-    for (const auto& block : blocks) {
-        std::size_t at = block.first;
-        for (const parameter& p : parameters_of<Model>(block.layer)) {
+private:
+    static constexpr std::array parts{&train::rank_state::weights, &train::rank_state::first_moment,
+                                      &train::rank_state::second_moment, &train::rank_state::average};
+
+    [[nodiscard]] std::size_t second_size(const block& b) const {
+        if (!factored_) { return b.size; }
+        std::size_t means = 0;
+        for (const parameter& p : parameters_of<Model>(b.layer)) {
+            means +=
+                factored_elements(static_cast<std::size_t>(p.elements()), static_cast<std::size_t>(p.matrix_rows()));
+        }
+        return means;
+    }
+    template <class T>
+    void add_ranges(std::vector<train::tensor_range<T>>& to, int layer, std::string_view prefix) {
+        using enum train::tensor_part;
+        std::size_t at = 0;
+        std::size_t mean = 0;
+        for (const parameter& p : parameters_of<Model>(layer)) {
             const auto n = static_cast<std::size_t>(p.elements());
             const auto rows = static_cast<std::size_t>(p.matrix_rows());
-            const auto add = [&](const parameter& what, train::tensor_part part, auto& of, std::size_t first) {
+            const auto add = [&](const parameter& what, train::tensor_part part, std::vector<float>& of,
+                                 std::size_t first) {
                 const auto size = static_cast<std::size_t>(what.elements());
-                if (size == 0 && part != train::tensor_part::weight) { return; }
+                if (size == 0 && part != weight) { return; }
                 to.push_back({what, part, 0, std::span<T>{of}.subspan(first, size), prefix});
             };
-            add(p, train::tensor_part::weight, state.weights, at);
-            if (!is_factored(state)) {
-                add(p, train::tensor_part::first_moment, state.first_moment, at);
-                add(p, train::tensor_part::second_moment, state.second_moment, at);
+            add(p, weight, room_.weights, at);
+            if (!factored_) {
+                add(p, first_moment, room_.first_moment, at);
+                add(p, second_moment, room_.second_moment, at);
             } else if (rows == 0) {
-                add(p, train::tensor_part::second_moment, state.second_moment, mean);
+                add(p, second_moment, room_.second_moment, mean);
             } else {
                 const auto means = [&](std::size_t size) {
                     return parameter{.name = p.name, .dims = {static_cast<int>(size)}, .rank = 1};
                 };
-                add(means(rows), train::tensor_part::row_means, state.second_moment, mean);
-                add(means(n / rows), train::tensor_part::column_means, state.second_moment, mean + rows);
+                add(means(rows), row_means, room_.second_moment, mean);
+                add(means(n / rows), column_means, room_.second_moment, mean + rows);
             }
-            add(p, train::tensor_part::average, state.average, at);
+            add(p, average, room_.average, at);
             at += n;
             mean += factored_elements(n, rows);
         }
     }
-}
 
-/// Reads what a rank keeps of a backbone, whatever the form of the moments in the checkpoint is. `beta2` is AdamW's, to
-/// go from one form to the other.
-template <class Model, class Backbone, class Blocks>
-[[nodiscard]] train::rank_state read_backbone_state(train::checkpoint_reader& reader, Backbone& of,
-                                                    const Blocks& blocks, double beta2,
-                                                    const std::string& prefix = {}) {
-    const train::training_state& from = reader.state();
-    const std::int64_t applied = from.step - loss_scale_in(from.config, prefix).skipped_steps;
-    // Before the first update all moments are 0, whatever they are divided by.
-    const double correction = applied < 1 ? 1.0 : 1.0 - std::pow(beta2, static_cast<double>(applied));
-    train::rank_state kept = of.read_state();
-    const bool factored = is_factored(kept);
-    const std::string_view first =
-        train::detail::tensor_prefixes[static_cast<std::size_t>(train::tensor_part::first_moment)];
-    set_form<Model>(kept, blocks,
-                    std::ranges::none_of(reader.manifest().tensors,
-                                         [&](const auto& entry) { return entry.name.starts_with(first); }),
-                    correction);
-    std::vector<train::tensor_range<float>> ranges;
-    add_ranges<Model>(ranges, blocks, kept, prefix);
-    reader.read(ranges);
-    set_form<Model>(kept, blocks, factored, correction);
-    return kept;
-}
+    Backbone& of_;
+    std::span<const block> blocks_;
+    bool factored_;
+    train::rank_state room_;
+    std::vector<std::size_t> begins_{}; ///< of each block among the ranges, and the end
+    std::size_t loaded_{std::numeric_limits<std::size_t>::max()};
+};
+
+/// A rank's backbone and what a checkpoint has of it.
+template <class Model, class Backbone>
+class resumed_backbone {
+public:
+    /// Throws input_error when the checkpoint lacks something of it, or is damaged.
+    resumed_backbone(train::checkpoint_reader& from, Backbone& of, std::span<const typename Backbone::block> blocks,
+                     std::string_view prefix = {}) :
+        from_{from},
+        prefix_{prefix}, room_{of, blocks, has_factored(from)} {
+        room_.list(ranges_, prefix);
+        from.check(ranges_);
+    }
+    /// `beta2` is AdamW's, to go from one form of moments to the other.
+    void resume(double beta2) {
+        const train::training_state& state = from_.state();
+        const std::int64_t applied = state.step - loss_scale_in(state.config, prefix_).skipped_steps;
+        // Before the first update all moments are 0, whatever they are divided by.
+        const double correction = applied < 1 ? 1.0 : 1.0 - std::pow(beta2, static_cast<double>(applied));
+        room_.resume(from_, ranges_, correction);
+    }
+
+private:
+    [[nodiscard]] static bool has_factored(const train::checkpoint_reader& from) {
+        const auto first = train::detail::tensor_prefixes[static_cast<std::size_t>(train::tensor_part::first_moment)];
+        return std::ranges::none_of(from.manifest().tensors,
+                                    [&](const auto& entry) { return entry.name.starts_with(first); });
+    }
+
+    train::checkpoint_reader& from_;
+    std::string prefix_;
+    block_room<Model, Backbone> room_;
+    std::vector<train::tensor_range<float>> ranges_{};
+};
 
 /// What a checkpoint says of a run beside its tensors, but for what add_agreed says.
 template <class Trainer>
@@ -199,11 +276,13 @@ template <any_model Model, backend B>
 train::saved_checkpoint save_trainer(trainer<Model, B>& trained, const train::checkpoint_place& place) {
     train::training_state now = detail::state_of_run(trained);
     detail::add_agreed(now.config, trained);
-    return trained.with_state([&](const auto& kept) {
-        std::vector<train::tensor_range<const float>> ranges;
-        detail::add_ranges<Model>(ranges, trained.runner().parameters().blocks(), kept);
-        return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now);
-    });
+    trained.require_whole();
+    detail::block_room<Model, trainer<Model, B>> room{trained, trained.runner().parameters().blocks(),
+                                                      trained.form().is_factored()};
+    std::vector<train::tensor_range<const float>> ranges;
+    room.list(ranges);
+    return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now,
+                                                    [&](std::size_t range, bool read) { room.load(range, read); });
 }
 template <any_model First, any_model Second, backend B>
 train::saved_checkpoint save_trainer(cascade_trainer<First, Second, B>& trained, const train::checkpoint_place& place) {
@@ -212,13 +291,16 @@ train::saved_checkpoint save_trainer(cascade_trainer<First, Second, B>& trained,
     train::training_state now = detail::state_of_run(trained);
     detail::add_agreed(now.config, first, "first.");
     detail::add_agreed(now.config, second, "second.");
-    return first.with_state([&](const auto& kept) {
-        return second.with_state([&](const auto& other) {
-            std::vector<train::tensor_range<const float>> ranges;
-            detail::add_ranges<First>(ranges, first.parameters().blocks(), kept, "first.");
-            detail::add_ranges<Second>(ranges, second.parameters().blocks(), other, "second.");
-            return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now);
-        });
+    detail::block_room<First, std::remove_reference_t<decltype(first)>> firsts{first, first.parameters().blocks(),
+                                                                               first.form().is_factored()};
+    detail::block_room<Second, std::remove_reference_t<decltype(second)>> seconds{second, second.parameters().blocks(),
+                                                                                  second.form().is_factored()};
+    std::vector<train::tensor_range<const float>> ranges;
+    firsts.list(ranges, "first.");
+    seconds.list(ranges, "second.");
+    return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now, [&](std::size_t range, bool read) {
+        firsts.load(range, read);
+        seconds.load(range, read);
     });
 }
 template <class Trainer>
@@ -233,9 +315,10 @@ void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& fol
     train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
     const train::training_state& from = reader.state();
     detail::require_resumable(trained, from, folder);
-    const train::rank_state kept = detail::read_backbone_state<Model>(
-        reader, trained, trained.runner().parameters().blocks(), trained.options().adamw.beta2);
-    trained.set_state(kept, from.step, from.position);
+    detail::resumed_backbone<Model, trainer<Model, B>> backbone{reader, trained,
+                                                                trained.runner().parameters().blocks()};
+    backbone.resume(trained.options().adamw.beta2);
+    trained.set_progress(from.step, from.position);
     detail::resume_agreed(from.config, trained);
 }
 template <any_model First, any_model Second, backend B>
@@ -245,11 +328,13 @@ void resume_trainer(cascade_trainer<First, Second, B>& trained, const std::files
     detail::require_resumable(trained, from, folder);
     auto& first = trained.first();
     auto& second = trained.second();
-    const double beta2 = trained.options().adamw.beta2;
-    const auto kept = detail::read_backbone_state<First>(reader, first, first.parameters().blocks(), beta2, "first.");
-    const auto other =
-        detail::read_backbone_state<Second>(reader, second, second.parameters().blocks(), beta2, "second.");
-    trained.set_state(kept, other, from.step, from.position);
+    detail::resumed_backbone<First, std::remove_reference_t<decltype(first)>> firsts{
+        reader, first, first.parameters().blocks(), "first."};
+    detail::resumed_backbone<Second, std::remove_reference_t<decltype(second)>> seconds{
+        reader, second, second.parameters().blocks(), "second."};
+    firsts.resume(trained.options().adamw.beta2);
+    seconds.resume(trained.options().adamw.beta2);
+    trained.set_progress(from.step, from.position);
     detail::resume_agreed(from.config, first, "first.");
     detail::resume_agreed(from.config, second, "second.");
 }

@@ -36,6 +36,7 @@ public:
     using scalar = typename B::scalar;
     using accumulator = typename B::accumulator;
     using space = space_of<B>;
+    using block = typename backbone_rank::block;
 
     /// The backend is made for the rank: in its stream, or with options.threads. Throws input_error when plan, costs,
     /// model, backend and number of ranks do not fit together, or when an option is out of range.
@@ -46,8 +47,8 @@ public:
     /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Of a plan with
     /// several extents the task says which one the step has (extent_at). Throws error, on every rank, when a gradient
     /// or loss is not finite, naming the first tensor that was not; nothing has changed then. Where the plan
-    /// releases gradients, that is known when all is changed: the error names the layer, and until set_state steps and
-    /// reads of the state throw error.
+    /// releases gradients, that is known when all is changed: the error names the layer, and until set_progress steps
+    /// and reads of the state throw error.
     template <class Task>
     train::step_outcome step(Task& data, bool stop = false) {
         require_task<Task, Model, B>();
@@ -105,23 +106,36 @@ public:
     /// Begins with the locked weights, where a trained one has the name of one in its layer, instead of the initial
     /// ones: so does a ControlNet begin as the encoder under it.
     void start_as_locked() { backbone_.start_as_locked(); }
-    /// Calls `act` with weights, moments and average of the rank's layers, in that order, which are copied only where
-    /// they are not on the host or replicas share them; every rank calls it.
-    template <class Act>
-    decltype(auto) with_state(const Act& act) {
+    /// A copy of weights, moments and average of one of the runner's blocks of parameters, on the host. Where replicas
+    /// share the state, each of them calls it, of their blocks in the same order. Throws error when a step that was not
+    /// finite has changed weights.
+    [[nodiscard]] train::rank_state read_state(const block& of) {
         require_whole();
-        return backbone_.with_state(act);
+        return backbone_.read_state(of);
     }
-    /// A copy of them; every rank calls it.
+    /// The same of all blocks, one behind the other.
     [[nodiscard]] train::rank_state read_state() {
         require_whole();
         return backbone_.read_state();
     }
-    /// Goes on from a state that was read, after `steps` steps and `samples` samples.
-    void set_state(const train::rank_state& kept, std::int64_t steps, std::uint64_t samples) {
-        backbone_.set_state(kept);
-        this->set_progress(steps, samples);
+    /// Gives a block a state that was read, of this backend or of another. Throws input_error for another form.
+    void set_state(train::rank_state kept, const block& of) { backbone_.set_state(std::move(kept), of); }
+    /// Goes on from there when all blocks have their state.
+    void set_progress(std::int64_t steps, std::uint64_t samples) noexcept {
+        base::set_progress(steps, samples);
         spoilt_ = false;
+    }
+    /// What the optimizer keeps of each weight.
+    [[nodiscard]] const optimizer_form& form() const noexcept { return backbone_.form(); }
+    /// Whether replicas share what it keeps.
+    [[nodiscard]] bool is_sharded() const noexcept { return backbone_.is_sharded(); }
+    /// Throws error where reads of the state do.
+    void require_whole() const {
+        if (spoilt_) {
+            throw error{
+                "a step that was not finite has changed weights, as the plan releases gradients: only the state "
+                "of a checkpoint goes on from here"};
+        }
     }
     [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return backbone_.loss_scale(); }
     /// The norm by which the next step is clipped (trainer_options::clip_by_last_norm); 0: none.
@@ -137,14 +151,6 @@ private:
         void optimize() { trained.optimize(stop); }
         void update(stage_id stage) { trained.update(stage); }
     };
-
-    void require_whole() const {
-        if (spoilt_) {
-            throw error{
-                "a step that was not finite has changed weights, as the plan releases gradients: only the state "
-                "of a checkpoint goes on from here"};
-        }
-    }
 
     /// The extent of the step whose samples begin at `first`.
     template <class Task>

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pulse/train/rank_optimizer.hpp>
+
+namespace pulse::test {
+
+/// What a trainer's rank keeps, of one block of its parameters after the other.
+template <class Trainer>
+[[nodiscard]] std::vector<train::rank_state> read_states(Trainer& rank) {
+    std::vector<train::rank_state> all;
+    for (const auto& block : rank.runner().parameters().blocks()) { all.push_back(rank.read_state(block)); }
+    return all;
+}
+
+/// Goes on from there, after `steps` steps and `samples` samples.
+template <class Trainer>
+void set_states(Trainer& rank, const std::vector<train::rank_state>& all, std::int64_t steps, std::uint64_t samples) {
+    std::size_t next = 0;
+    for (const auto& block : rank.runner().parameters().blocks()) { rank.set_state(all.at(next++), block); }
+    rank.set_progress(steps, samples);
+}
+
+} // namespace pulse::test

@@ -43,12 +43,10 @@ class Pipeline:
         pipelines = [dist.new_group([r * degree + p for p in range(degree)]) for r in range(replicas)]
         places = [dist.new_group([r * degree + p for r in range(replicas)]) for p in range(degree)]
         self.pipeline, self.replicas = pipelines[self.replica], places[self.place]
-        ghost = options.ghost()
-        given, self.target = made_up(ghost, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
-        boundaries, _ = outline(ghost, plan, given, self.autocast)
+        self.target, boundaries, _ = options.outlines[plan.folder]
         self.given = boundaries[0]
-        sample = torch.empty_like(given[0], device=self.device)
-        modules = load(split(ghost, plan, self.place, sample, self.autocast), options.source, self.device)
+        sample = torch.empty_like(self.given[0], device=self.device)
+        modules = load(split(options.ghost(), plan, self.place, sample, self.autocast), options.source, self.device)
         self.stages = [Stage(module, boundaries, self.device, self.pipeline) for module in modules]
         self.weights = {name: weight for module in modules for name, weight in module.named_weights()}
         self.optimizer = torch.optim.AdamW(self.weights.values(), lr=options.learning_rate)
@@ -166,9 +164,12 @@ def prepared(options):
     samples = [plan.microbatches * plan.microbatch_size * plan.data_degree for plan in plans]
     if len(set(samples)) > 1:
         raise Refused(f"--compare {options.compare}: its steps have {samples[1]} samples, those of --plan {samples[0]}")
-    reports = [dry_run(plan, options) for plan in plans]
+    options.outlines = {}
+    for plan in plans:
+        given, target = made_up(backbone, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
+        options.outlines[plan.folder] = target, *outline(ghost(), plan, given, options.autocast)
     if options.dry_run:
-        print("\n".join(reports))
+        print("\n".join(dry_run(plan, options) for plan in plans))
         return plans
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     for plan in plans:

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 import weakref
 
@@ -132,18 +133,24 @@ def folder_of(name):
     return folder
 
 
+def prepared(name, folder, precision):
+    """A plan and the options of its check, which four ranks have in common."""
+    sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], "--check",
+                             "--device", "cpu", "--precision", precision))
+    options = train.read_arguments()
+    with unittest.mock.patch.dict(os.environ, WORLD_SIZE="4"):
+        plan, = train.prepared(options)
+    options.device = torch.device("cpu")
+    return plan, options
+
+
 def compared(jobs):
     """Of each plan whether the check failed, how many skips are left behind, and the bytes sent."""
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
     rows = []
-    for name, folder, precision, chosen in jobs:
-        sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], "--check",
-                                 "--device", "cpu", "--precision", precision))
-        options, said = train.read_arguments(), []
-        plan, = train.prepared(options)
-        options.device = torch.device("cpu")
-        made = train.Pipeline(plan, options)
+    for name, precision, chosen, plan, options in jobs:
+        made, said = train.Pipeline(plan, options), []
         failed = reports.check(made, options, MadeUp(options), train.loss_of, said.append)
         left = [stage.submod.skips for stage in made.stages]
         rows.append((failed, sum(len(one.tensors) + len(one.gradients) for one in left), reports.sent(made)))
@@ -181,12 +188,9 @@ class Gradients(unittest.TestCase):
                        2 * microbatches * (4 // degree), *chosen, profile=ROOM / name / "2x4.json"):
                 # What bf16 rounds in so small a Hunyuan-DiT is as large as a tenth of a gradient.
                 precision = "bf16" if len(jobs) % 3 == 2 and "hunyuan" not in name else "fp32"
-                jobs.append((name, folder, precision, " ".join(map(str, chosen))))
-        for name in MODELS:
-            folder_of(name)
+                jobs.append((name, precision, " ".join(map(str, chosen)), *prepared(name, folder, precision)))
         rows = on_ranks(4, compared, jobs)
-        for (name, folder, precision, chosen), (failed, _, sent) in zip(jobs, rows[0]):
-            plan = plans.read_plan(folder)
+        for (name, precision, chosen, plan, _), (failed, _, sent) in zip(jobs, rows[0]):
             with self.subTest(f"{name}, {precision}, {plan.microbatches} microbatches, {chosen}"):
                 self.assertFalse(failed)
                 sent = [count * (2 if precision == "bf16" else 1) / plan.data_degree for count in sent]

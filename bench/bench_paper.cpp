@@ -311,7 +311,7 @@ int main(int argc, char** argv) {
     CLI::App app{"Simulated throughput and volume of pulse's tuned plan against tuned baselines, on two to eight "
                  "cards that people own, on eight devices of a data centre, on four nodes and on the paper's clusters.",
                  "bench_paper"};
-    app.add_flag("--quick", options.quick, "one node and four, one model, small batch, no synthesis");
+    app.add_flag("--quick", options.quick, "one node and two, one model, small batch, no synthesis");
     std::vector<std::string> clusters{};
     for (const setting& in : pulse_bench::paper_settings()) { clusters.push_back(in.machine.name.str()); }
     const auto& models = pulse_bench::paper_models;
@@ -329,8 +329,8 @@ int main(int argc, char** argv) {
     return pulse_bench::run_bench(app, argc, argv, [&] {
         if (options.quick) {
             options.model = "uvit_h2";
-            options.clusters = {"8xv100-pcie", "4x8xv100-slow"};
-            options.global_batch = 32;
+            options.clusters = {"8xv100-pcie", "2x4xrtx-4090"};
+            options.global_batch = 16;
             options.refine_seconds = 0;
         }
         run(options);

@@ -429,10 +429,12 @@ class Inputs(Case):
         self.refused(*SMALL, "--pipeline", 4, "--shard-optimizer", "yes", naming="--shard-optimizer")
 
     def test_an_optimizer_that_keeps_less_fits_where_another_does_not(self):
-        asked = ("--model", "sdxl", "--device", "rtx-4090", "--devices", 2, "--global-batch", 16, "--time-limit", 0)
+        # more samples at once only need more
+        asked = ("--model", "sdxl", "--device", "rtx-4090", "--devices", 2, "--global-batch", 16, "--microbatch-size", 1,
+                 "--time-limit", 0)
         self.refused(*asked, code=3, naming="need more memory")
         # some of the plans that have been refused
-        asked += ("--pipeline", 2, "--placement", "folded", "--microbatch-size", 1)
+        asked += ("--pipeline", 2, "--placement", "folded", "--waves", 1, "--recomputation", "stages")
         for weights, kept in (("kahan", "10 bytes kept of each (value 2, gradient 4, optimizer 4 and 8 of 256)"),
                               ("stochastic", "8 bytes kept of each (value 2, gradient 4, optimizer 2 and 8 of 256)")):
             text, plan = self.plan(*asked, "--optimizer", "adamw8", "--averages", "no", "--weights", weights)

@@ -106,6 +106,10 @@ struct arguments {
     std::string cluster{};
     std::string profile_out{};
     std::string cluster_out{};
+    /// Whether there is no file that says what layers cost, or, as a plan, does without: then they are measured.
+    [[nodiscard]] bool measures_layers() const noexcept {
+        return profile.empty() && (plan_file.empty() || !profile_out.empty());
+    }
     int ranks{2}; ///< of all replicas together
     transport_kind transport{transport_kind::threads};
     double timeout_s{300};

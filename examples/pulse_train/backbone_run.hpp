@@ -14,6 +14,7 @@
 #include <pulse/diffusers/backbone_config.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/frozen/picture_extents.hpp>
+#include <pulse/hardware/device.hpp>
 #include <pulse/launch/agree.hpp>
 #include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
@@ -169,10 +170,11 @@ public:
                              {{"images", text_of_data(in)},
                               {"images of --validate", in.args.validates() ? text_of_data(of_validation()) : ""}});
     }
-    /// What the model costs without times, at microbatches of a size and an extent.
-    [[nodiscard]] static pulse::cost_table blank(int size, const pulse::extent& to) {
+    /// What the model costs at microbatches of a size and an extent: the times are those that rates of some device
+    /// suggest, of which only their ratios mean anything here.
+    [[nodiscard]] static pulse::cost_table estimated(int size, const pulse::extent& to) {
         const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(to));
-        return pulse::blank_costs(graph.view(), size, static_cast<int>(sizeof(typename Side::scalar)));
+        return pulse::analytic_costs(graph.view(), pulse::h200, size, static_cast<int>(sizeof(typename Side::scalar)));
     }
     /// Encodes what --encode once and --validate keep, where there is a plan; `in` then has the run of validation.
     void fill_caches() {

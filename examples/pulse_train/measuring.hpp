@@ -48,11 +48,14 @@ struct measurements {
     /// What is to be encoded in the bubbles; none: nothing is. Components of `costs`, if any, are others.
     std::vector<pulse::frozen_component> frozen{};
 
-    /// Costs of microbatches of a size: as measured, or in proportion to the next smaller size that was.
-    [[nodiscard]] pulse::cost_table costs_of(int microbatch_size, std::size_t extent) const {
+    /// Costs with times of microbatches of their size: as measured, or in proportion to the next smaller size that was,
+    /// or their own, where nothing was.
+    [[nodiscard]] pulse::cost_table timed(pulse::cost_table bytes, std::size_t extent) const {
+        if (costs.empty()) { return bytes; }
+        const int microbatch_size = bytes.microbatch_size;
         auto found = costs.upper_bound(microbatch_size);
         if (found != costs.begin()) { found = std::prev(found); }
-        return pulse::scaled_costs(found->second.at(extent), microbatch_size);
+        return with_times(std::move(bytes), pulse::scaled_costs(found->second.at(extent), microbatch_size));
     }
 };
 
@@ -192,8 +195,8 @@ template <class Model, class Side>
 void measure_unknown(const Side& side, const run_inputs& in, measurements& known, bool knows_links = false) {
     const arguments& a = in.args;
     const bool links = !knows_links && a.plan_file.empty() && a.cluster.empty();
-    std::vector<int> sizes = a.profile.empty() ? microbatch_sizes(a) : std::vector<int>{};
-    if (a.processes != nullptr && !a.plan_file.empty()) {
+    std::vector<int> sizes = a.measures_layers() ? microbatch_sizes(a) : std::vector<int>{};
+    if (!sizes.empty() && a.processes != nullptr && !a.plan_file.empty()) {
         // rank 0 alone has read it
         double size = a.processes->rank() == 0 ? in.plan.microbatch_size : 0;
         a.processes->sum({&size, 1});

@@ -137,7 +137,8 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
     add.file_or_folder("--profile-out", a.profile_out, "FILE", "Write the costs of the plan's layers, for pulse_plan");
     add.file_or_folder("--cluster-out", a.cluster_out, "FILE", "Write the links between ranks, for pulse_plan");
     add.app.add_flag("--plan-only", a.plan_only, "Stop when there is a plan, which --out gets");
-    add.file_or_folder("--plan", a.plan_file, "FILE", "Run this plan (pulse-plan/1) instead of making one");
+    add.file_or_folder("--plan", a.plan_file, "FILE",
+                       "Run this plan (pulse-plan/1) instead of measuring and making one");
 }
 
 } // namespace pulse_train

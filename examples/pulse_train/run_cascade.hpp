@@ -254,7 +254,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
     measurements known_of_second;
     known_of_second.machine = known.machine;
     measure_unknown<Second>(side, two.in, known_of_second, true);
-    if (one.leads()) { make_cascade_plan(both, known, one.blank, known_of_second, two.blank); }
+    if (one.leads()) { make_cascade_plan(both, known, one.estimated, known_of_second, two.estimated); }
     if (a.processes != nullptr) { share_plan(both, *a.processes); }
     take_part(one.in, both, false);
     take_part(two.in, both, true);

@@ -63,7 +63,7 @@ template <class Model>
 /// Makes the plan of the run (make_plan): with frozen tasks where these are asked for, or nothing else is and there is
 /// such a plan.
 template <class Model, class Side>
-void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::extent_cost_source& blank,
+void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::extent_cost_source& estimated,
               const captioned<Model>* pictures) {
     const arguments& a = in.args;
     if constexpr (pulse::frozen::networks_of<Model>::known) {
@@ -79,6 +79,8 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
             if (!a.profile.empty() && !read->second.front().frozen.empty()) {
                 require_same_frozen(read->second.front(), task::tasks::components(pictures->sizes()), a.profile);
                 ahead.frozen = read->second.front().frozen;
+            } else if (!a.measures_layers()) {
+                ahead.frozen = task::tasks::components(pictures->sizes());
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {
                     ahead.frozen = task::tasks::measured(
@@ -87,13 +89,13 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
                 });
             }
             try {
-                return make_plan(in, ahead, blank);
+                return make_plan(in, ahead, estimated);
             } catch (const pulse::infeasible_error&) {
                 if (a.encode) { throw; }
             }
         }
     }
-    make_plan(in, known, blank);
+    make_plan(in, known, estimated);
 }
 
 /// Writes --export of the weights with which a backbone begins, in a run of no steps. What it draws with.
@@ -191,7 +193,7 @@ void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     }
     complete_batch(in);
     measure_unknown<Model>(side, in, known);
-    if (run.leads()) { plan_run<Model>(side, in, known, run.blank, run.pictures()); }
+    if (run.leads()) { plan_run<Model>(side, in, known, run.estimated, run.pictures()); }
     if (a.processes != nullptr) { share_plan(in, *a.processes); }
     if (run.leads() && in.pictures != nullptr && !a.buckets.empty()) {
         std::printf("%s\n", in.pictures->bucket_report(in.samples_of_step()).c_str());

@@ -196,14 +196,13 @@ pulse::plan_request request_of(const run_inputs& in, const pulse::cluster& machi
     return asked;
 }
 
-void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& blank) {
+void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& estimated) {
     const arguments& a = in.args;
     const pulse::extent first = in.extents.front().extent;
     // Bytes are those of the very size: not all of them are in proportion to it.
     const pulse::extent_cost_source measured = [&](int size, const pulse::extent& to) {
         const auto at = std::ranges::find(in.extents, to, &pulse::extent_share::extent);
-        pulse::cost_table costs =
-            with_times(blank(size, to), from.costs_of(size, static_cast<std::size_t>(at - in.extents.begin())));
+        pulse::cost_table costs = from.timed(estimated(size, to), static_cast<std::size_t>(at - in.extents.begin()));
         costs.frozen = from.frozen;
         return costs;
     };
@@ -214,7 +213,7 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
         pulse::cost_table read;
         if (!a.profile.empty()) {
             read = from.costs.begin()->second.front();
-            const pulse::cost_table bytes = blank(read.microbatch_size, first);
+            const pulse::cost_table bytes = estimated(read.microbatch_size, first);
             fill_factored(read, bytes);
             require_same_bytes(read, bytes, a.profile);
             read.frozen = from.frozen;
@@ -229,7 +228,7 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
         for (std::size_t e = 1; e < in.extents.size(); ++e) { in.extents[e].share = found.others[e - 1].share; }
         std::puts((pulse::plan_summary(found) + (from.frozen.empty() ? "" : frozen_text(found))).c_str());
     } else {
-        const pulse::label model = blank(1, first).model;
+        const pulse::label model = estimated(1, first).model;
         if (in.plan.model != model) {
             throw pulse::input_error{a.plan_file + ": model: the plan is for " + in.plan.model.str() + ", not " +
                                      model.str()};
@@ -270,17 +269,17 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
     std::fflush(stdout);
 }
 
-void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_blank,
-                       const measurements& second, const pulse::extent_cost_source& second_blank) {
+void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_estimated,
+                       const measurements& second, const pulse::extent_cost_source& second_estimated) {
     const arguments& a = both.args;
     if (a.planning.sharded_optimizer == true) {
         throw pulse::input_error{"--shard-optimizer: a cascade has no replicas to share with"};
     }
-    const auto measured = [](const measurements& known, const pulse::extent_cost_source& blank) {
-        return pulse::cost_source{[&](int size) { return with_times(blank(size, {}), known.costs_of(size, 0)); }};
+    const auto measured = [](const measurements& known, const pulse::extent_cost_source& estimated) {
+        return pulse::cost_source{[&](int size) { return known.timed(estimated(size, {}), 0); }};
     };
-    const pulse::cost_source costs_of_first = measured(first, first_blank);
-    const pulse::cost_source costs_of_second = measured(second, second_blank);
+    const pulse::cost_source costs_of_first = measured(first, first_estimated);
+    const pulse::cost_source costs_of_second = measured(second, second_estimated);
     if (a.plan_file.empty()) {
         pulse::plan_request asked = request_of(both, first.machine);
         asked.seconds = 0; // which would go to plans of the backbones alone

@@ -34,19 +34,18 @@ void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse:
                          const std::string& file);
 
 /// Makes the plan of the run from what was measured, unless one was read, says what is expected of it, and writes the
-/// files of --profile-out and --cluster-out. `blank` are the costs of the model without times, at the
-/// extents of the run. Throws input_error
-/// naming where plan or profile are from unless they fit the model and the plan cannot deadlock, and infeasible_error
-/// where there is none.
-void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& blank);
+/// files of --profile-out and --cluster-out. `estimated` are the costs of the model at the extents of the run, with the
+/// times that count where none were measured. Throws input_error naming where plan or profile are from unless they fit
+/// the model and the plan cannot deadlock, and infeasible_error where there is none.
+void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& estimated);
 
 /// What is asked of a planner, for devices with these links. Throws input_error naming the option that cannot be.
 [[nodiscard]] pulse::plan_request request_of(const run_inputs& in, const pulse::cluster& machine);
 
 /// The same for a cascade, of which `both` has no more than the arguments and, where one was read, the plan. Throws as
 /// make_plan and plan_cascade_for.
-void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_blank,
-                       const measurements& second, const pulse::extent_cost_source& second_blank);
+void make_cascade_plan(run_inputs& both, const measurements& first, const pulse::extent_cost_source& first_estimated,
+                       const measurements& second, const pulse::extent_cost_source& second_estimated);
 
 /// Plan and costs of the run of one backbone become its part of those of a cascade, numbered as its own.
 void take_part(run_inputs& of, const run_inputs& both, bool is_second);

@@ -736,7 +736,7 @@ class PlanFile(Case):
     @classmethod
     def setUpClass(cls):
         cls.out = fresh()
-        line = command("--steps", 3, "--ranks", 3, out=cls.out)
+        line = command("--steps", 2, "--ranks", 3, out=cls.out)
         subprocess.run([str(w) for w in line], check=True, capture_output=True, timeout=PATIENCE)
         cls.text = (cls.out / "plan.json").read_text()
 
@@ -746,9 +746,17 @@ class PlanFile(Case):
         return path
 
     def test_runs_again(self):
-        again = self.train("--steps", 3, "--plan", self.out / "plan.json", size=())
-        self.same_training(self.out, again)
-        self.assertEqual((again / "plan.json").read_text(), self.text)
+        """Nothing is measured for that unless it is asked for."""
+        profile = fresh()
+        for asked in ((), ("--profile-out", profile)):
+            again = fresh()
+            line = command("--steps", 2, "--plan", self.out / "plan.json", *asked, out=again, size=())
+            self.assertEqual("measuring" in self.invoke(line, 0).stdout, asked != ())
+            self.same_training(self.out, again)
+            self.assertEqual((again / "plan.json").read_text(), self.text)
+        measured = read_json(profile)
+        self.assertEqual(measured["device"], "host")
+        self.assertTrue(all(layer["forward_us"] > 0 for layer in measured["layers"]))
 
     def test_plans_of_another_hand(self):
         last = len(Layout().layers) - 1
@@ -759,14 +767,14 @@ class PlanFile(Case):
             plan = serial_plan(SMALL, placement, devices, waves, cuts + [last], 4, 2)
             for routing in ("direct", "relayed"):
                 with self.subTest(plan=(placement, devices, cuts, routing)):
-                    out = self.train("--steps", 3, "--plan", self.save({**plan, "skip_routing": routing}), size=())
+                    out = self.train("--steps", 2, "--plan", self.save({**plan, "skip_routing": routing}), size=())
                     self.same_training(self.out, out)
                     moved = report(out)["bytes_per_step"]
                     self.assertEqual((moved["boundary"], moved["skip"]), Layout().traffic(read_json(out / "plan.json")))
 
     def refuses_plan(self, plan, *names, **more):
         path = self.save(plan)
-        self.refuses("--steps", 3, "--plan", path, size=(), names=[str(path), *names], **more)
+        self.refuses("--steps", 2, "--plan", path, size=(), names=[str(path), *names], **more)
 
     def test_a_wrong_plan_is_refused(self):
         def changed(change):

@@ -430,8 +430,8 @@ class Inputs(Case):
 
     def test_an_optimizer_that_keeps_less_fits_where_another_does_not(self):
         # more samples at once only need more
-        asked = ("--model", "sdxl", "--device", "rtx-4090", "--devices", 2, "--global-batch", 16, "--microbatch-size", 1,
-                 "--time-limit", 0)
+        asked = ("--model", "sdxl", "--device", "rtx-4090", "--devices", 2, "--global-batch", 16, "--time-limit", 0,
+                 "--microbatch-size", 1)
         self.refused(*asked, code=3, naming="need more memory")
         # some of the plans that have been refused
         asked += ("--pipeline", 2, "--placement", "folded", "--waves", 1, "--recomputation", "stages")

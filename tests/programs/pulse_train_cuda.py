@@ -35,7 +35,7 @@ import unittest
 import device_tests
 import tiny_pipeline
 from drawn_plans import scattered
-from files import Safetensors, png_bytes, write_png
+from files import Safetensors, png_bytes, write_cluster, write_png
 
 PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 del sys.argv[1:4]
@@ -50,21 +50,20 @@ PATIENCE = 250
 
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_cuda."))
 atexit.register(shutil.rmtree, ROOM, True)
+CLUSTER = write_cluster(ROOM / "cluster.json")
 serial = itertools.count()
 
 
 def measured_once(options):
-    """Options by which the first run of a backend and precision leaves what it has measured of layers, and of the links
-    of so many ranks, and the others read it."""
-    def once(kind, *what):
-        at = ROOM / f"{kind}_{precision_of(options)}{''.join(map(str, what))}.json"
-        return (f"--{kind}" if at.exists() else f"--{kind}-out", at)
-
+    """Options by which the first run of a backend and precision leaves what it has measured of layers, and the others
+    read it; links are measured by a run that leaves them."""
     if "--plan" in options:
         return ()
-    ranks = options[options.index("--ranks") + 1] if "--ranks" in options else 1
-    links = once("cluster", ranks) if ranks > 1 else ()
-    return links if {"--from", "--profile"} & set(options) else (*links, *once("profile"))
+    links = () if "--cluster-out" in options else ("--cluster", CLUSTER)
+    if {"--from", "--profile"} & set(options):
+        return links
+    at = ROOM / f"profile_{precision_of(options)}.json"
+    return (*links, "--profile" if at.exists() else "--profile-out", at)
 
 
 @functools.cache
@@ -198,7 +197,9 @@ class Cuda(unittest.TestCase):
 
     def test_a_pipeline_that_is_cut_and_resumed_is_the_same_bits(self):
         for precision in {PRECISIONS[0], PRECISIONS[-1]} - set(FOLLOWING[1:]):
-            half = trained("--ranks", 2, "--gpus", "0,0", *on(precision), steps=STEPS // 2)
+            links = ROOM / f"links_{precision}.json"
+            half = trained("--ranks", 2, "--gpus", "0,0", "--cluster-out", links, *on(precision), steps=STEPS // 2)
+            self.assertEqual(json.loads(links.read_text())["devices_per_node"], 2)
             rest = trained("--ranks", 1, "--resume", checkpoint(half), *on(precision))
             whole = self.whole[precision]
             self.assertEqual(report(half)["loss"] + report(rest)["loss"], report(whole)["loss"])
@@ -480,17 +481,18 @@ class Encoded(unittest.TestCase):
         bounds = Bounds(host)
         bounds.roundings += 12 * (9 + 4)
         precision = PRECISIONS[0]
-        one = trained(*options, "--ranks", 1, *on(precision), data=data, steps=4)
+        alone = ("--plan", host / "plan.json")
+        one = trained(*options, *alone, *on(precision), data=data, steps=4)
         self.assertEqual(len(report(one)["extents"]), 3)
         self.assertTrue(all(size["steps"] > 0 for size in report(one)["extents"]))
         wanted = report(host)["loss"][0]
         self.assertLess(abs(report(one)["loss"][0] - wanted), bounds.loss(precision, 0, wanted, 0))
         half = trained(*options, "--ranks", 2, "--gpus", "0,0", *on(precision), data=data, steps=2)
-        # the plan encodes in the bubbles; what is measured of three sizes takes longer than the steps
+        # the plan encodes in the bubbles
         self.assertIn("frozen_tasks", json.loads((half / "plan.json").read_text())["extents"][0])
         pipeline = ("--plan", half / "plan.json", "--gpus", "0,0")
         for how in (pipeline, (*pipeline, "--encode", "once", "--cache", ROOM / f"shapes_{precision}"),
-                    ("--ranks", 1, "--encode", "each-step", "--resume", checkpoint(half))):
+                    (*alone, "--encode", "each-step", "--resume", checkpoint(half))):
             out = trained(*options, *how, *on(precision), data=data, steps=4)
             self.assertEqual(report(out)["loss"], report(one)["loss"][-len(report(out)["loss"]):])
             self.assertEqual(Safetensors(checkpoint(out)).tensors, Safetensors(checkpoint(one)).tensors)
@@ -604,12 +606,15 @@ class Beside(unittest.TestCase):
             with self.subTest(model):
                 options = ("--model", *model.split())
                 host = self.learn(*options, "--ranks", 1, where=())
-                # two backbones have no profile: what a device measures of them, it measures once
+                # two backbones have no profile, and take a device longer to measure than to train
+                two = ("--ranks", 2)
+                if "--cascade-with" in model:
+                    two = ("--plan", self.learn(*options, *two, "--plan-only", where=()) / "plan.json")
                 alone = self.learn(*options, "--plan", host / "plan.json")
                 for one, other in zip(report(host)["loss"], report(alone)["loss"], strict=True):
                     self.assertLess(abs(one - other), 0.03 * one)
                     self.assertNotEqual(one, other)
-                half = self.learn(*options, "--ranks", 2, "--gpus", "0,0", steps=1)
+                half = self.learn(*options, *two, "--gpus", "0,0", steps=1)
                 self.assertEqual(report(half)["loss"], report(alone)["loss"][:1])
                 self.assertEqual(report(half)["planned_peak_bytes"], report(half)["measured_peak_bytes"])
                 rest = self.learn(*options, "--plan", half / "plan.json", "--gpus", "0,0", "--resume",

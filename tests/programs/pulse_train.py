@@ -33,6 +33,8 @@ from unet_layout import Layout
 
 PROGRAM = sys.argv.pop(1)
 SMALL = "ddpm_fmnist_small"
+# for what no model changes: a third of the time
+TINY = {"model": "sd_tiny", "data": "synthetic"}
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors",
              "plan.json", "report.json", "metrics.jsonl", "tensorboard"}
@@ -69,16 +71,27 @@ def fresh():
 
 def measured_once(options, size, data, model):
     """Options by which the first run of a model leaves what it has measured, and the others read it."""
-    known = {"--from", "--global-batch", "--plan", "--profile", "--profile-out", "--size"} & set(options)
-    if known or data != DATA or size[:1] != ("--microbatch-size",):
+    others = {"--buckets", "--cascade-with", "--global-batch", "--masked-loss", "--plan", "--profile", "--profile-out",
+              "--size"}
+    encoded = data not in (DATA, "synthetic")
+    if others & set(options) or model is None or size[:1] != ("--microbatch-size",) or encoded > ("--from" in options):
         return ()
-    at = ROOM / f"profile_{model}_{size[1]}.json"
+    at = ROOM / f"profile_{model}_{size[1]}{'_encoded' * encoded}.json"
+    if encoded and "--encode" in options and not at.exists(): # only a plan with frozen networks has their costs
+        return ()
     return ("--profile" if at.exists() else "--profile-out", at)
+
+
+def simply_placed(options):
+    """One placement, unless a run is about that: each that the planner looks at takes it as long as a tiny step."""
+    if {"--placement", "--plan", "--schedule", "--routing"} & set(options):
+        return ()
+    return ("--placement", "folded", *(() if "--waves" in options else ("--waves", 1)))
 
 
 def command(*options, out, size=MICROBATCHES, data=DATA, model=SMALL, sample=0, sample_steps=2):
     """A warm-up of 0 lets the weights move from the first step on, so that losses tell runs apart."""
-    planning = () if "--plan" in options else QUICK
+    planning = () if "--plan" in options else (*QUICK, *simply_placed(options))
     return [PROGRAM, "--data", data, *(("--model", model) if model else ()), "--sample", sample,
             "--sample-steps", sample_steps, "--warmup", 0, "--out", out, *planning,
             *measured_once(options, size, data, model), *size, *options]
@@ -312,14 +325,14 @@ class Law(Case):
 
     def test_what_decides_training_does_change_it(self):
         size = ("--microbatch-size", "1", "--microbatches", "2")
-        usual = report(self.train("--steps", 2, size=size))["loss"]
+        usual = report(self.train("--steps", 2, size=size, **TINY))["loss"]
         seen = [usual]
         for options in ("--seed 2", "--lr 0.01", "--prediction epsilon", "--prediction sample", "--noise linear",
                         "--noise scaled-linear", "--zero-snr yes", "--min-snr 5", "--noise-offset 0.1",
                         "--prediction flow", "--prediction flow --flow-shift 3", "--prediction flow --flow-shift size",
                         "--prediction flow --flow-times uniform", "--prediction edm", "--prediction edm --sigma-data 1",
                         "--lr-schedule linear", "--lr-schedule cosine", "--clip 0.001"):
-            losses = report(self.train("--steps", 2, *options.split(), size=size))["loss"]
+            losses = report(self.train("--steps", 2, *options.split(), size=size, **TINY))["loss"]
             self.assertNotIn(losses, seen, options)
             seen.append(losses)
 
@@ -327,10 +340,10 @@ class Law(Case):
         usual = {"--steps": 4, "--prediction": "sample", "--noise": "scaled-linear", "--zero-snr": "yes",
                  "--min-snr": 5, "--noise-offset": 0.1, "--lr-schedule": "cosine"}
         words = list(itertools.chain(*usual.items()))
-        alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words)
-        self.same_training(alone, self.train("--ranks", 4, *words))
+        alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words, **TINY)
+        self.same_training(alone, self.train("--ranks", 4, *words, **TINY))
         half = alone / "checkpoints" / "step-00000002"
-        resumed = self.train("--ranks", 3, "--resume", half, *words)
+        resumed = self.train("--ranks", 3, "--resume", half, *words, **TINY)
         self.assertEqual(report(resumed)["loss"], report(alone)["loss"][2:])
         self.same_tensors(resumed, alone)
         for option, value, names in (("--min-snr", 1, ["min_snr 5,", "1"]),
@@ -339,21 +352,21 @@ class Law(Case):
                                      ("--prediction", "v", ["prediction sample,", "v"]),
                                      ("--steps", 5, ["learning_rate_schedule cosine over 4 steps,", "5"])):
             other = itertools.chain(*(usual | {option: value}).items())
-            self.refuses("--resume", half, *other, names=names)
+            self.refuses("--resume", half, *other, names=names, **TINY)
         for words in ("--prediction flow --flow-shift 3", "--prediction edm"):
             with self.subTest(words):
                 words = ("--steps", 4, "--noise-offset", 0.1, *words.split())
-                alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words, sample=2)
+                alone = self.train("--ranks", 1, "--checkpoint-every", 2, *words, sample=2, **TINY)
                 half = alone / "checkpoints" / "step-00000002"
-                other = self.train("--ranks", 3, "--resume", half, *words, sample=2)
+                other = self.train("--ranks", 3, "--resume", half, *words, sample=2, **TINY)
                 self.same_tensors(other, alone)
                 self.assertEqual((other / "samples.png").read_bytes(), (alone / "samples.png").read_bytes())
         for change in (("--flow-shift", 2), ("--flow-times", "uniform")):
             self.refuses("--resume", self.flow(), "--steps", 2, "--prediction", "flow", *change,
-                         names=["--resume", "noise flow of 1000"])
+                         names=["--resume", "noise flow of 1000"], **TINY)
 
     def flow(self):
-        return self.train("--steps", 1, "--prediction", "flow") / "checkpoints"
+        return self.train("--steps", 1, "--prediction", "flow", **TINY) / "checkpoints"
 
 
 class Resume(Case):
@@ -592,20 +605,22 @@ class Replicas(Case):
     def test_gradients_that_are_released_change_no_bit(self):
         size = ("--microbatch-size", "1", "--microbatches", "1")
         words = ("--steps", 3, "--replicas", 2, "--clip-by", "last")
-        keeping = self.train(*words, "--ranks", 2, size=size)
+        keeping = self.train(*words, "--ranks", 2, size=size, **TINY)
         released = (*words, "--gradient-release", "yes")
-        outs = [self.train(*released, "--ranks", 4, *more, "--split-backward", "no", size=size)
+        outs = [self.train(*released, "--ranks", 4, *more, "--split-backward", "no", size=size, **TINY)
                 for more in ((), ("--shard-optimizer",))]
-        outs.append(self.train("--steps", 3, "--clip-by", "last", "--plan", outs[0] / "plan.json", size=()))
+        outs.append(self.train("--steps", 3, "--clip-by", "last", "--plan", outs[0] / "plan.json", size=(), **TINY))
         for out in outs:
             self.same_training(keeping, out)
             self.assertTrue(read_json(out / "plan.json")["gradient_release"])
             self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
-        half = self.train("--steps", 2, *released[2:], "--ranks", 4, size=size)
-        whole = self.train("--steps", 3, *words[2:], "--ranks", 2, "--resume", half / "checkpoints", size=size)
+        half = self.train("--steps", 2, *released[2:], "--ranks", 4, size=size, **TINY)
+        whole = self.train("--steps", 3, *words[2:], "--ranks", 2, "--resume", half / "checkpoints", size=size, **TINY)
         self.same_tensors(whole, keeping)
-        self.refuses("--ranks", 2, "--gradient-release", "yes", names=["--gradient-release", "--clip 0", "--clip-by"])
-        self.refuses("--plan", outs[0] / "plan.json", size=(), names=["plan.json: gradient_release", "--clip 0"])
+        self.refuses("--ranks", 2, "--gradient-release", "yes", names=["--gradient-release", "--clip 0", "--clip-by"],
+                     **TINY)
+        self.refuses("--plan", outs[0] / "plan.json", size=(), names=["plan.json: gradient_release", "--clip 0"],
+                     **TINY)
 
     def test_a_plan_says_how_many(self):
         again = self.train("--steps", 4, "--plan", self.whole / "plan.json", size=())

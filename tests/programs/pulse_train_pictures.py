@@ -141,7 +141,8 @@ class Pictures(Case):
         folder = changed()
         config = json.loads((folder / "unet/config.json").read_text())
         (folder / "unet/config.json").write_text(json.dumps({**config, "sample_size": [4, 12]}))
-        small = self.train("--from", folder, "--seed", SEED, "--steps", 2, "--ranks", 2, **self.options)
+        small = self.train("--from", folder, "--seed", SEED, "--steps", 2, "--ranks", 2, "--profile-out", fresh(),
+                           **self.options)
         self.same_training(small, self.learn("--steps", 2, "--ranks", 1, "--size", "8x24"))
         self.same_training(self.learn("--steps", 2), self.learn("--steps", 2, "--size", 16))
         self.refuses("--from", FROM, "--size", "16x18", names=["--size", "16 x 18", "(16 or 20)"], **self.options)

@@ -1091,7 +1091,9 @@ class Output(Case):
     def on_terminal(self, columns, *options):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        line = [str(word) for word in command(*options, out=fresh())]
+        # which take longer than a bar is drawn again after
+        steps = ("--microbatch-size", 1, "--microbatches", 4)
+        line = [str(word) for word in command(*options, out=fresh(), size=steps)]
         child = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
         output = b""

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pulse is built and tested with, by name and only when missing.
-#   bash cmake/install_dependencies.sh [build] [test] [run]     (without a group: build)
-# build: compiler, CMake and the libraries of every part; test: what the tests need besides, oneDNN 3 in build/onednn3,
-# because Debian 12 has oneDNN 2, and in build/python and build/python_newest what they compare with; run: data for the
-# examples and a test.
+#   bash cmake/install_dependencies.sh [build] [test] [compare] [run]     (without a group: build)
+# build: compiler, CMake and the libraries of every part; test: what building the tests needs besides, oneDNN 3 in
+# build/onednn3 included, because Debian 12 has oneDNN 2; compare: what only running them needs, in build/python and
+# build/python_newest what they compare with; run: data for the examples and a test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=(g++ cmake ninja-build nlohmann-json3-dev zlib1g-dev libdnnl-dev libglpk-dev libcli11-dev libopenmpi-dev
     libutf8proc-dev libsentencepiece-dev libjpeg62-turbo-dev libpng-dev libwebp-dev)
-test=(openmpi-bin doctest-dev libstb-dev clang clang-format clang-tidy libclang-rt-dev libomp-dev python3 python3-pil
-    python3-pip python3-torch libopenblas0-pthread)
+test=(openmpi-bin doctest-dev libstb-dev clang clang-format clang-tidy libclang-rt-dev libomp-dev python3
+    python3-numpy python3-pip)
+compare=(python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist python3 python3-numpy python3-pil)
 # oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
 onednn3=2023.2.0
@@ -32,17 +33,21 @@ fail() {
 }
 
 wanted=()
-wheels=()
+laid=()
 [ $# -gt 0 ] || set -- build
 for group in "$@"; do
     case "$group" in
     build) wanted+=("${build[@]}") ;;
     test)
         wanted+=("${test[@]}")
-        wheels=(onednn-cpu-gomp=="$onednn3" onednn-devel-cpu-gomp=="$onednn3")
+        laid+=(onednn3)
+        ;;
+    compare)
+        wanted+=("${compare[@]}")
+        laid+=(compared newest)
         ;;
     run) wanted+=("${run[@]}") ;;
-    *) fail "there is no group '$group' (build, test, run)" ;;
+    *) fail "there is no group '$group' (build, test, compare, run)" ;;
     esac
 done
 
@@ -84,7 +89,7 @@ install_packages() {
 
 # The headers and one copy of the library, of which the wheels hold three.
 lay_onednn3() {
-    local folder=build/onednn3 wheel
+    local folder=build/onednn3 wheel wheels=(onednn-cpu-gomp=="$onednn3" onednn-devel-cpu-gomp=="$onednn3")
     [ ! -e $folder/lib/libdnnl.so ] || return 0
     [ "$(uname -m)" = x86_64 ] || return 0 # there are no others
     echo "install_dependencies: laying ${wheels[*]} into $folder"
@@ -130,8 +135,4 @@ lay_newest() {
 }
 
 install_packages
-if [ ${#wheels[@]} -gt 0 ]; then
-    lay_onednn3
-    lay_compared
-    lay_newest
-fi
+for one in "${laid[@]}"; do lay_"$one"; done

@@ -13,14 +13,17 @@
 #include <support/drawn_recomputation.hpp>
 #include <pulse/hardware/device.hpp>
 #include <pulse/model/graph_of.hpp>
+#include <pulse/partition/sequential.hpp>
 #include <pulse/plan/check.hpp>
 #include <pulse/profile/analytic.hpp>
+#include <pulse/schedule/make_problem.hpp>
 #include <pulse/schedule/validate.hpp>
 #include <pulse/simulate/simulator.hpp>
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/zoo/ddpm.hpp>
 
 #include "mentions.hpp"
+#include "small_table.hpp"
 
 using namespace pulse;
 using namespace pulse::test;
@@ -171,39 +174,6 @@ void require_sound(const drawn_case& c, const plan& made) {
                 elements_of(parameters, kept) * kept.total_bytes() + report.live_peak_bytes[at]);
     }
 }
-
-/// Six layers of encoder and decoder, for a planner that runs in the compiler.
-constexpr cost_table small_table() {
-    cost_table t{};
-    t.model = "small";
-    t.device = "none";
-    t.microbatch_size = 2;
-    t.input_bytes = 64;
-    for (unsigned l = 0; l != 6; ++l) {
-        layer_cost cost{};
-        cost.name = label{"l"} + l;
-        cost.forward_us = 2;
-        cost.backward_input_us = 2;
-        cost.backward_weight_us = 1 + l % 2;
-        cost.parameter_bytes = 64;
-        cost.saved_bytes = 128;
-        cost.output_bytes = 64;
-        cost.deferred_bytes = 64;
-        t.layers.push_back(cost);
-    }
-    t.skips = {{0, 5, 64}, {1, 4, 64}, {2, 3, 64}};
-    return t;
-}
-
-constexpr bool plans_in_the_compiler() {
-    candidate_options quick{};
-    quick.list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
-    const plan made =
-        plan_candidate(small_table(), {.pipeline_degree = 2, .microbatches = 2}, pulse::link{}, quick).plan;
-    return made.cut.stages.size() == 4 && made.predicted.skip_bytes == 0 &&
-           made.predicted.step_us >= made.predicted.lower_bound_us && made.predicted.peak_memory_bytes.size() == 2;
-}
-static_assert(plans_in_the_compiler(), "a plan is a constant expression");
 
 template <class Error>
 std::string message_of(const cost_table& costs, const tune_candidate& c, const candidate_options& options = {}) {
@@ -404,35 +374,4 @@ TEST_CASE("DDPM's plans: a folded cut: a folded cut sends no skip bytes, and its
         require_sound(c, sequential);
         CHECK(sequential.predicted.skip_bytes > 0);
     }
-}
-
-TEST_CASE("room is taken away as far as the layout exceeds the limit, and never below what one microbatch holds") {
-    std::mt19937 random{83};
-    const auto draw = [&random](int most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
-    int floored = 0;
-    int unchanged = 0;
-    for (int round = 0; round != 500; ++round) {
-        const std::int64_t limit = 100;
-        std::vector<std::int64_t> room{};
-        std::vector<std::int64_t> least{};
-        std::vector<std::int64_t> peaks{};
-        for (int d = 0; d != 3; ++d) {
-            least.push_back(draw(60));
-            room.push_back(least.back() + draw(4) * draw(20));
-            peaks.push_back(limit - 20 + draw(round % 2 == 0 ? 20 : 60));
-        }
-        const auto before = room;
-        const bool changed = pulse::detail::tighten(room, least, peaks, limit);
-        CHECK(changed == (room != before));
-        for (std::size_t d = 0; d != room.size(); ++d) {
-            CHECK(room[d] >= least[d]);
-            CHECK(room[d] <= before[d]);
-            const std::int64_t excess = std::max<std::int64_t>(0, peaks[d] - limit);
-            CHECK((room[d] == before[d] - excess || (room[d] == least[d] && before[d] - excess < least[d])));
-            floored += before[d] - excess < least[d] ? 1 : 0;
-        }
-        unchanged += changed ? 0 : 1;
-    }
-    CHECK(floored > 100);
-    CHECK(unchanged > 50);
 }

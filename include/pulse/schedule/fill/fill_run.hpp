@@ -28,6 +28,8 @@ struct fill_rules {
     /// A pass that is ready overtakes those before it on its device where it delays the first of them by at most this
     /// share of its own time; below 0 the orders stay.
     double overtake{-1};
+    /// Per device: how long it may stand still until the walk is given up; empty: as long as it likes.
+    std::vector<double> spare_us{};
 };
 
 /// Passes and tasks placed in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
@@ -66,7 +68,7 @@ public:
         tasks_.resize(timelines_.size());
     }
 
-    /// False when memory leaves some task no room.
+    /// False when memory leaves some task no room, or the walk was given up.
     [[nodiscard]] constexpr bool run() {
         for (;;) {
             std::size_t d = timelines_.size();
@@ -78,12 +80,14 @@ public:
             }
             if (d == timelines_.size()) { break; }
             act(d);
+            if (given_up_) { return false; }
         }
         for (std::size_t d = 0; d != timelines_.size(); ++d) {
             if (timelines_[d].next != frame_.sequence[d].size() || !timelines_[d].pieces.empty()) { return false; }
         }
         return true;
     }
+    [[nodiscard]] constexpr std::int64_t placed() const noexcept { return placed_; }
     /// When the last device ends, each with so much behind its passes and tasks.
     [[nodiscard]] constexpr double end_us(const std::vector<double>& after_us) const {
         double last = 0;
@@ -270,7 +274,7 @@ private:
     constexpr void run_pass(std::size_t d, int x, double now) {
         timeline& l = timelines_[d];
         const double end = now + frame_.duration_us(x);
-        stand_still(l, now);
+        stand_still(d, now);
         const stage_pass p = frame_.index.pass_of(static_cast<int>(frame_.op_of(x)));
         passes_.devices[d].push_back({p.op, p.stage, x % frame_.index.microbatches, now, end});
         const std::vector<int>& order = frame_.sequence[d];
@@ -302,7 +306,7 @@ private:
 
     constexpr void run_layer(std::size_t d, int p, double now) {
         timeline& l = timelines_[d];
-        stand_still(l, now);
+        stand_still(d, now);
         const chain_piece& of = piece(p);
         piece_progress& is = progress_[static_cast<std::size_t>(p)];
         const frozen_layer& layer = layer_of(p, is.layer);
@@ -348,8 +352,13 @@ private:
         for (timeline& l : timelines_) { l.wake_us = std::min(l.wake_us, std::max(end, l.free_us)); }
     }
 
-    constexpr void stand_still(timeline& l, double now) {
-        if (!l.pieces.empty()) { l.lost_us += now - l.free_us; }
+    /// Until what comes next is placed.
+    constexpr void stand_still(std::size_t d, double now) {
+        timeline& l = timelines_[d];
+        const double idle_us = now - l.free_us;
+        if (!l.pieces.empty()) { l.lost_us += idle_us; }
+        if (!rules_.spare_us.empty()) { given_up_ = given_up_ || (rules_.spare_us[d] -= idle_us) < 0; }
+        ++placed_;
     }
 
     const fill_problem& frame_;
@@ -363,6 +372,8 @@ private:
     std::vector<char> done_; ///< [instance] whether it has its place
     std::vector<piece_progress> progress_;
     int under_way_{}; ///< chains
+    bool given_up_{};
+    std::int64_t placed_{}; ///< passes and layers
     schedule passes_{};
     std::vector<std::vector<frozen_task>> tasks_{};
 };

@@ -81,9 +81,11 @@ public:
     }
 
     /// When all ends with a choice; never where memory does not allow it. Keeps what is better than all before;
-    /// `lost_us`, if given, is how long each device stood still with tasks to do.
+    /// `lost_us`, if given, is how long each device stood still with tasks to do, and otherwise a walk that is far from
+    /// the best never ends.
     constexpr double walk(const fill_choice& choice, std::vector<double>* lost_us = nullptr) {
         std::vector<double> base = busy_;
+        std::vector<double> spare(lost_us == nullptr ? base.size() : 0, best_us_ * (reorders_ ? near_best : 1 + 1e-9));
         for (std::size_t d = 0; d != base.size(); ++d) { base[d] += choice.bias_us[d]; }
         const auto pieces = cut_chains(work_, base, choice.chunk, choice.line, choice.cut);
         double end = frame_.end_us;
@@ -91,18 +93,24 @@ public:
             base[static_cast<std::size_t>(p.device)] +=
                 work_.components[static_cast<std::size_t>(p.component)].duration_us(p.first_layer, p.last_layer,
                                                                                     p.samples);
-            left_ -= p.last_layer - p.first_layer + 1;
         }
-        left_ -= frame_.instances();
+        for (std::size_t d = 0; d != spare.size(); ++d) { spare[d] -= base[d] - choice.bias_us[d]; }
+        left_ -= static_cast<std::int64_t>(pieces.size());
         for (const double b : base) { end = std::max(end, b); }
-        fill_run run{frame_, problem_, work_, pieces, {end, choice.delay, choice.open, choice.alone, choice.overtake}};
-        if (!run.run()) { return never; }
+        fill_run run{frame_,
+                     problem_,
+                     work_,
+                     pieces,
+                     {end, choice.delay, choice.open, choice.alone, choice.overtake, std::move(spare)}};
+        const bool ended = run.run();
+        left_ -= run.placed();
+        if (!ended) { return never; }
         double end_us = run.end_us(after_us_);
         if (lost_us != nullptr) {
             for (std::size_t d = 0; d != base.size(); ++d) { (*lost_us)[d] = run.lost_us(d); }
         }
         const bool better = end_us < best_us_;
-        if (!better && !(reorders_ && end_us < best_us_ * 1.003)) { return end_us; }
+        if (!better && !(reorders_ && end_us < best_us_ * near_best)) { return end_us; }
         filled_schedule found = std::move(run).result(bound_us_);
         if (better && !fits(found)) { return never; }
         if (reorders_) { end_us = justified(found, end_us); }
@@ -114,12 +122,19 @@ public:
         return end_us;
     }
 
-    /// Where walks start from: nothing is known of the devices.
+    /// Where walks start from: nothing is known of the devices but when their first passes begin. Of a chain that is
+    /// cut a device that waits the longest has the first layers, which it can run meanwhile.
     [[nodiscard]] constexpr fill_choice first_choice(std::vector<int> chunk) const {
         fill_choice choice{};
         choice.chunk = std::move(chunk);
         choice.bias_us.resize(busy_.size(), 0.0);
-        for (std::size_t d = 0; d != busy_.size(); ++d) { choice.line.push_back(static_cast<int>(d)); }
+        std::vector<std::pair<double, int>> begins{};
+        for (const auto& list : frame_.sequence) {
+            const double at_us = list.empty() ? never : frame_.earliest_us[static_cast<std::size_t>(list.front())];
+            begins.emplace_back(-at_us, static_cast<int>(begins.size()));
+        }
+        std::sort(begins.begin(), begins.end());
+        for (const auto& [when, d] : begins) { choice.line.push_back(d); }
         return choice;
     }
 
@@ -153,7 +168,7 @@ public:
             case 4: next.overtake = overtakes[random.below(overtakes.size())]; break;
             default:
                 for (double& b : next.bias_us) {
-                    if (random.below(2) == 0) { b += 2 * share() * (end_us - least_us_); }
+                    if (random.below(4) == 0) { b += share() * (end_us - least_us_); }
                 }
             }
             const bool from_first = reorders_ && random.below(3) == 0;
@@ -167,10 +182,10 @@ public:
         }
     }
     /// Where the end is still far: lets passes overtake one another and be justified, walks with every delay, and
-    /// improves again, for three quarters as many placements more.
+    /// improves again, for three times as many placements more.
     constexpr void reorder() {
         if (!(best_us_ > least_us_ * 1.01)) { return; }
-        left_ = placements_ - placements_ / 4;
+        left_ = 3 * placements_;
         first_frame_ = frame_;
         joint_.emplace_back(frame_, work_, after_us_);
         reorders_ = true;
@@ -193,6 +208,8 @@ public:
 
 private:
     static constexpr double never = std::numeric_limits<double>::infinity();
+    /// What justification may make the best, against the best.
+    static constexpr double near_best = 1.003;
     /// No other order; shares of a pass's time: none, some, however many.
     static constexpr std::array<double, 6> overtakes{-1, 0, 0.2, 0.5, 0.8, 1e9};
 

@@ -136,7 +136,8 @@ public:
 
     /// Collective: `mine` is what this rank holds of the state, `state` is rank 0's. What several ranks hold is written
     /// once, and the writing is shared among them. load(i, read) is called for all ranges in their order, and where
-    /// `read` is true the values of range i are read next, so that ranges may lie in the same memory one after the other.
+    /// `read` is true the values of range i are read next, so that ranges may lie in the same memory, one after the
+    /// other.
     ///
     /// When a rank cannot do its part (a full disk, say), every rank throws the same input_error, which names the rank
     /// and the file; the checkpoints from before stay as they were.

@@ -23,7 +23,7 @@ esac
 
 failed=()
 summary=$(mktemp)
-trap 'rm -f "$summary"' EXIT
+trap 'rm -f "$summary"; kill "$installed" 2>/dev/null || true' EXIT
 
 # The tests of a preset run while the next one is built: neither has work for all cores to its end.
 tested= # the preset whose tests run
@@ -49,7 +49,10 @@ for preset in "${presets[@]}"; do
     echo "== $preset: configure and build"
     built=yes
     { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs"; } </dev/null || built=no
-    wait "$installed" || exit 1
+    wait "$installed" || {
+        echo "failed: what the tests need could not be installed, as is said above" >&2
+        exit 1
+    }
     end_tests
     if [ $built = no ]; then
         failed+=("$preset (build)")

@@ -106,7 +106,7 @@ struct arguments {
     std::string cluster{};
     std::string profile_out{};
     std::string cluster_out{};
-    /// Whether there is no file that says what layers cost, or, as a plan, does without: then they are measured.
+    /// Whether layers are measured: not with --profile, and with --plan for --profile-out alone.
     [[nodiscard]] bool measures_layers() const noexcept {
         return profile.empty() && (plan_file.empty() || !profile_out.empty());
     }

@@ -170,7 +170,7 @@ public:
                              {{"images", text_of_data(in)},
                               {"images of --validate", in.args.validates() ? text_of_data(of_validation()) : ""}});
     }
-    /// What the model costs at microbatches of a size and an extent: the times are those that rates of some device
+    /// What the model costs at microbatches of a size and an extent: the times are those that the rates of an H200
     /// suggest, of which only their ratios mean anything here.
     [[nodiscard]] static pulse::cost_table estimated(int size, const pulse::extent& to) {
         const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(to));

@@ -196,11 +196,11 @@ void measure_unknown(const Side& side, const run_inputs& in, measurements& known
     const arguments& a = in.args;
     const bool links = !knows_links && a.plan_file.empty() && a.cluster.empty();
     std::vector<int> sizes = a.measures_layers() ? microbatch_sizes(a) : std::vector<int>{};
-    if (!sizes.empty() && a.processes != nullptr && !a.plan_file.empty()) {
-        // rank 0 alone has read it
-        double size = a.processes->rank() == 0 ? in.plan.microbatch_size : 0;
+    if (a.processes != nullptr && !a.plan_file.empty()) {
+        // rank 0 alone has read it, and may alone have been asked for a profile
+        double size = a.processes->rank() == 0 && !sizes.empty() ? in.plan.microbatch_size : 0;
         a.processes->sum({&size, 1});
-        sizes = {static_cast<int>(size)};
+        sizes.assign(size > 0 ? 1 : 0, static_cast<int>(size));
     }
     if (!links && sizes.empty()) { return; }
     if (a.processes == nullptr || a.processes->rank() == 0) {

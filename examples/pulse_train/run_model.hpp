@@ -79,7 +79,7 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
             if (!a.profile.empty() && !read->second.front().frozen.empty()) {
                 require_same_frozen(read->second.front(), task::tasks::components(pictures->sizes()), a.profile);
                 ahead.frozen = read->second.front().frozen;
-            } else if (!a.measures_layers()) {
+            } else if (!a.plan_file.empty() && a.profile_out.empty()) {
                 ahead.frozen = task::tasks::components(pictures->sizes());
             } else {
                 side.run_workers(1, [&](const pulse::any_transport& alone) {

@@ -73,7 +73,10 @@ def main():
 
     # Each file that is read, in the order in which it is; bodies (.ipp) are a part of their header.
     headers, others = {}, {}
-    for path in re.findall(r"^\.+ (.+)$", run("-E", "-H", "-x", "c++", "-").stderr, re.MULTILINE):
+    read = run("-E", "-H", "-x", "c++", "-")
+    if read.returncode != 0:
+        sys.exit(read.stderr)
+    for path in re.findall(r"^\.+ (.+)$", read.stderr, re.MULTILINE):
         path = os.path.realpath(os.path.join(folder, path))
         if "/include/pulse/" not in path:
             others[path] = None

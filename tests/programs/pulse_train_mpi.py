@@ -194,8 +194,9 @@ class Training(Case):
     def test_processes_plan_from_links_that_they_measure(self):
         """What is not said is tuned on rank 0; the bits are those of threads that run its plan."""
         cluster = fresh()
-        processes = self.trained("--plan-time", 0.5, "--cluster-out", cluster)
-        self.same(processes, on_threads("--plan", processes / "plan.json"))
+        images = ("--model", "ddpm_fmnist_small", "--data", write_images(fresh(), idx_bytes()))
+        processes = self.trained(*images, "--plan-time", 0.5, "--cluster-out", cluster)
+        self.same(processes, on_threads(*images, "--plan", processes / "plan.json"))
         found = json.loads(cluster.read_text())
         self.assertEqual((found["nodes"], found["devices_per_node"]), (1, RANKS))
         self.assertGreater(found["intra_node"]["latency_us"], 0)

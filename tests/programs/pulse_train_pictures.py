@@ -66,6 +66,11 @@ class Pictures(Case):
         more, less = (report(folder)["planned_peak_bytes"][0] for folder in runs)
         encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
         self.assertGreater(more - less, 4 * sum(p.numel() for one in encoders for p in one.parameters()))
+        # the profile knows nothing of them, and they are measured
+        both = fresh()
+        self.learn("--ranks", 1, "--encode", "bubbles", "--profile", profile, "--profile-out", both, "--plan-only")
+        frozen = json.loads(both.read_text())["frozen"]
+        self.assertTrue(all(layer["sample_us"] > 0 for one in frozen for layer in one["layers"]))
 
     def test_encoding_in_the_bubbles_gives_the_same_bits(self):
         options = ("--flip", "yes", "--caption-dropout", 0.4)

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -324,6 +325,25 @@ TEST_CASE("a disk that is full is every rank's error, and the checkpoint before 
     CHECK(said[1] == said[0]);
     CHECK(names_in(folder.path) == std::set<std::string>{"step-00000003"});
     CHECK(pulse::test::differing_after_load(find_checkpoint(folder.path), model, {}, 3) == 0);
+}
+
+TEST_CASE("what a rank cannot load is its own error, which no rank waits to agree on") {
+    const pulse::test::scratch folder;
+    const pulse::parameter what{pulse::label{"w"}, {8}, 1};
+    const std::vector<float> values(8);
+    CHECK_THROWS_WITH_AS(
+        run_ranks(2, {},
+                  [&](pulse::threads::transport& transport) {
+                      sharded_checkpoints<pulse::test::unsynced_disk> writer{{.folder = folder.path}};
+                      const std::vector<tensor_range<const float>> mine{{what, tensor_part::weight, 0, values}};
+                      const auto load = [&](std::size_t, bool) {
+                          if (transport.rank() == 1) { throw std::runtime_error{"the device is gone"}; }
+                      };
+                      writer.save(transport, mine, pulse::test::state_at(1), load);
+                  }),
+        "the device is gone", std::runtime_error);
+    CHECK(list_checkpoints(folder.path).size() == 1);
+    CHECK(!list_checkpoints(folder.path).front().complete);
 }
 
 TEST_CASE("ranks agree on the checkpoint that rank 0 finds, or on why there is none") {

@@ -287,6 +287,30 @@ TEST_CASE("moments go from AdamW's to Adafactor's without their bias, and back a
     }
 }
 
+TEST_CASE("the state of another block, or of moments in another form, is refused before anything changes") {
+    for (const moment_form moments : {moment_form::float32, moment_form::factored}) {
+        run(draw(1, 1, 1, false, {.moments = moments}), 1, [&](auto& rank, int step) {
+            if (step != 1) { return; }
+            const auto& block = rank.runner().parameters().blocks().back();
+            const train::rank_state before = rank.read_state(block);
+            for (auto part : {&train::rank_state::weights, &train::rank_state::first_moment,
+                              &train::rank_state::second_moment, &train::rank_state::average}) {
+                train::rank_state other = before;
+                for (float& weight : other.weights) { weight += 1; }
+                (other.*part).push_back(0);
+                CHECK_THROWS_WITH_AS(rank.set_state(other, block), doctest::Contains("rank_optimizer: "), input_error);
+            }
+            train::rank_state other = before;
+            std::swap(other.first_moment, other.second_moment);
+            if (moments == moment_form::factored) { CHECK_THROWS_AS(rank.set_state(other, block), input_error); }
+            const train::rank_state after = rank.read_state(block);
+            CHECK(after.weights == before.weights);
+            CHECK(after.second_moment == before.second_moment);
+            CHECK(after.average == before.average);
+        });
+    }
+}
+
 TEST_CASE("steps that were left out are none in the bias of moments that go to Adafactor's") {
     trainer_options scaled = usual;
     scaled.loss_scale = {.initial = 0x1p136}; // beyond any float

@@ -54,6 +54,11 @@ struct save_task {
 [[nodiscard]] PULSE_INLINE std::string print_task(const save_task& task);
 [[nodiscard]] PULSE_INLINE save_task parse_task(std::string_view text);
 
+/// What a rank's `load` threw: no error of its writing, on which ranks could agree.
+struct load_fault {
+    std::exception_ptr why{};
+};
+
 /// What a rank has then written.
 struct written_shard {
     std::uint64_t bytes{};            ///< of the file; 0: nothing was to be written, and there is none
@@ -140,7 +145,7 @@ public:
     /// other.
     ///
     /// When a rank cannot do its part (a full disk, say), every rank throws the same input_error, which names the rank
-    /// and the file; the checkpoints from before stay as they were.
+    /// and the file; the checkpoints from before stay as they were. What `load` throws leaves this rank alone.
     template <transport T, class Load>
     saved_checkpoint save(T& transport, std::span<const tensor_range<const float>> mine, const training_state& state,
                           const Load& load) {
@@ -177,7 +182,7 @@ public:
             // All ranks have the error; none writes any more.
             if (!unfinished.empty()) { static_cast<void>(remove(unfinished)); }
             throw;
-        }
+        } catch (const detail::load_fault& fault) { std::rethrow_exception(fault.why); }
     }
 
     /// The same of ranges that have their values.
@@ -194,9 +199,10 @@ private:
         std::size_t next = 0;
         const auto load_until = [&](std::size_t end, bool read) {
             while (next < end) {
-                const std::size_t range = std::exchange(next, mine.size()); // none follows one that fails
-                load(range, read && range + 1 == end);
-                next = range + 1;
+                try {
+                    load(next, read && next + 1 == end);
+                } catch (...) { throw detail::load_fault{std::current_exception()}; }
+                ++next;
             }
         };
         std::string said;

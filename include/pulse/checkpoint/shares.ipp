@@ -36,7 +36,6 @@ PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(std::span<const s
     }
 
     struct segment {
-        std::string_view key;
         std::int64_t first;
         std::int64_t last;
         std::vector<holder> holders;
@@ -61,7 +60,7 @@ PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(std::span<const s
             cuts.insert({h.first, h.last});
         }
         for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
-            segment next{key, *cut, *std::next(cut), {}};
+            segment next{*cut, *std::next(cut), {}};
             for (const holder& h : holders) {
                 if (h.first <= next.first && next.last <= h.last) { next.holders.push_back(h); }
             }

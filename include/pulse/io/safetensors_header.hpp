@@ -82,18 +82,18 @@ struct safetensors_layout {
 };
 
 enum class tensor_order : std::uint8_t {
-    as_by_the_format, ///< of falling type width, then of name, as the format's own writer does
-    as_listed,        ///< for tensors of one type width
+    by_name,   ///< of falling type width, then of name, as the format's own writer does
+    as_listed, ///< for tensors of one type width
 };
 
-/// The header of a file with these tensors, padded to 8 bytes as by the format's own writer; equal input gives equal
-/// bytes, and so does another list of the same tensors that is not to lie as listed.
+/// The header of a file with these tensors, padded to 8 bytes as by the format's own writer. Equal input gives equal
+/// bytes; `by_name`, so does a list of the same tensors in another order.
 ///
 /// Throws input_error, beginning with `place`, on a name given twice or sizes that cannot be counted.
 [[nodiscard]] PULSE_INLINE safetensors_layout lay_out_safetensors(const std::string& place,
                                                                   std::span<const tensor_shape> tensors,
                                                                   const tensor_metadata& metadata = {},
-                                                                  tensor_order order = tensor_order::as_by_the_format);
+                                                                  tensor_order order = tensor_order::by_name);
 
 } // namespace pulse::io
 

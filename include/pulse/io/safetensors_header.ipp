@@ -43,7 +43,7 @@ PULSE_INLINE safetensors_layout lay_out_safetensors(const std::string& place, st
     safetensors_layout layout{.offset = std::vector<std::uint64_t>(tensors.size(), 0),
                               .bytes = std::vector<std::uint64_t>(tensors.size(), 0)};
     for (std::size_t i = 0; i != tensors.size(); ++i) { layout.order.push_back(i); }
-    if (order == tensor_order::as_by_the_format) {
+    if (order == tensor_order::by_name) {
         std::sort(layout.order.begin(), layout.order.end(), [&](std::size_t i, std::size_t j) {
             const tensor_shape& a = tensors[i];
             const tensor_shape& b = tensors[j];

@@ -115,21 +115,24 @@ public:
             space::template upload<scalar>(rests, left_over_.data() + at);
         });
     }
-    /// Moments and average of a block of the rank's parameters that were read; moments that are factored as
-    /// read_second_moment() gives them, without first ones. Throws input_error for other sizes of those.
+    /// Whether moments of a block have this form: factored as read_second_moment() gives them, without first ones.
+    [[nodiscard]] bool has_form(const element_range& block, std::size_t first_moments,
+                                std::size_t second_moments) const {
+        if (!factored_) { return first_moments == block.size && second_moments == block.size; }
+        std::size_t means = 0;
+        for_each_in(block, [&](std::size_t i, const element_range&) { means += means_of(i); });
+        return first_moments == 0 && second_moments == means;
+    }
+    /// Moments of that form, and an average, of a block of the rank's parameters that were read.
     void set_first_moment(const element_range& block, std::span<const float> read) {
-        if (!factored_) { return set(block, read, mean_); }
-        require_means(read.empty());
+        if (!factored_) { set(block, read, mean_); }
     }
     void set_second_moment(const element_range& block, std::span<const float> read) {
         if (!factored_) { return set(block, read, square_); }
-        for_each_in(block, [&](std::size_t i, const element_range& part) {
-            const std::size_t means = means_of(i);
-            require_means(part.size == pieces_[i].range.size && means <= read.size());
-            put(read.first(means), square_.values, first_mean_[i]);
-            read = read.subspan(means);
+        for_each_in(block, [&](std::size_t i, const element_range&) {
+            put(read.first(means_of(i)), square_.values, first_mean_[i]);
+            read = read.subspan(means_of(i));
         });
-        require_means(read.empty());
     }
     void set_average(const element_range& block, std::span<const float> read) { set(block, read, average_); }
     /// Of what the pieces have of a block, in order, on the host: weights with all that is kept of them, given the
@@ -178,9 +181,6 @@ private:
         if (rounds && !Updates::rounds_to_bfloat16) {
             throw input_error{"rank_optimizer: weights: kahan and stochastic are for values in bf16"};
         }
-    }
-    static void require_means(bool given) {
-        if (!given) { throw input_error{"optimizer_state: moments that are not factored, where they are to be"}; }
     }
     [[nodiscard]] static std::size_t blocks_of(std::size_t elements) noexcept {
         return static_cast<std::size_t>(moment_blocks(static_cast<std::int64_t>(elements)));

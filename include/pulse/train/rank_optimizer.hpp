@@ -169,8 +169,8 @@ public:
         all.average = options_.form.averages ? whole(state_.read_average(range)) : all.weights;
         return all;
     }
-    /// Goes on with what read_state gave of a block, on this backend or on another. Throws input_error for moments in
-    /// another form.
+    /// Goes on with what read_state gave of a block, on this backend or on another. Throws input_error for another
+    /// block's sizes or moments in another form, before anything is changed.
     template <class Parameters>
     void set_state(rank_state kept, Parameters& parameters, const typename Parameters::block& of) {
         const element_range range{of.first, of.size};
@@ -178,6 +178,10 @@ public:
             parameters.to_space(of, std::span{values}, factored);
             return std::span<const float>{values};
         };
+        require_size("averages of a block", kept.average.size(), of.size);
+        if (!state_.has_form(range, kept.first_moment.size(), kept.second_moment.size())) {
+            throw input_error{"rank_optimizer: moments of another form than the optimizer's, or of another block"};
+        }
         start_block(parameters, of, kept.weights);
         state_.set_first_moment(range, in_space(kept.first_moment));
         state_.set_second_moment(range, in_space(kept.second_moment, is_factored()));

@@ -98,7 +98,7 @@ template <class Model>
     return made;
 }
 
-/// What a checkpoint has of a rank's backbone, in room for one block of its parameters.
+/// What a checkpoint has of a rank's backbone, in room for the largest block of its parameters.
 template <class Model, class Backbone>
 class block_room {
 public:
@@ -215,19 +215,17 @@ class resumed_backbone {
 public:
     /// Throws input_error when the checkpoint lacks something of it, or is damaged.
     resumed_backbone(train::checkpoint_reader& from, Backbone& of, std::span<const typename Backbone::block> blocks,
-                     std::string_view prefix = {}) :
+                     const std::string& prefix = {}) :
         from_{from},
-        prefix_{prefix}, room_{of, blocks, has_factored(from)} {
-        room_.list(ranges_, prefix);
+        updates_{from.state().step - loss_scale_in(from.state().config, prefix).skipped_steps}, prefix_{prefix},
+        room_{of, blocks, has_factored(from)} {
+        room_.list(ranges_, prefix_);
         from.check(ranges_);
     }
     /// `beta2` is AdamW's, to go from one form of moments to the other.
     void resume(double beta2) {
-        const train::training_state& state = from_.state();
-        const std::int64_t applied = state.step - loss_scale_in(state.config, prefix_).skipped_steps;
         // Before the first update all moments are 0, whatever they are divided by.
-        const double correction = applied < 1 ? 1.0 : 1.0 - std::pow(beta2, static_cast<double>(applied));
-        room_.resume(from_, ranges_, correction);
+        room_.resume(from_, ranges_, updates_ < 1 ? 1.0 : 1.0 - std::pow(beta2, static_cast<double>(updates_)));
     }
 
 private:
@@ -238,6 +236,7 @@ private:
     }
 
     train::checkpoint_reader& from_;
+    std::int64_t updates_; ///< that moments have had
     std::string prefix_;
     block_room<Model, Backbone> room_;
     std::vector<train::tensor_range<float>> ranges_{};

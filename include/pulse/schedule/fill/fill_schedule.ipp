@@ -80,9 +80,9 @@ public:
         least_us_ = std::max(frame_.end_us, frozen_end_bound_us(problem, work, bound_us));
     }
 
-    /// When all ends with a choice; never where memory does not allow it. Keeps what is better than all before;
-    /// `lost_us`, if given, is how long each device stood still with tasks to do, and otherwise a walk that is far from
-    /// the best never ends.
+    /// When all ends with a choice; never where memory does not allow it. Keeps what is better than all before.
+    /// `lost_us`, if given, is how long each device stood still with tasks to do; without it, a walk that cannot come
+    /// near the best is given up: never.
     constexpr double walk(const fill_choice& choice, std::vector<double>* lost_us = nullptr) {
         std::vector<double> base = busy_;
         std::vector<double> spare(lost_us == nullptr ? base.size() : 0, best_us_ * (reorders_ ? near_best : 1 + 1e-9));
@@ -111,7 +111,7 @@ public:
         }
         const bool better = end_us < best_us_;
         if (!better && !(reorders_ && end_us < best_us_ * near_best)) { return end_us; }
-        if (reorders_ && end_us == walked_us_) { return justified_us_; } // the same walk again
+        if (reorders_ && end_us == walked_us_) { return justified_us_; } // taken for the same walk
         filled_schedule found = std::move(run).result(bound_us_);
         if (better && !fits(found)) { return never; }
         if (reorders_) {
@@ -127,7 +127,7 @@ public:
     }
 
     /// Where walks start from: nothing is known of the devices but when their first passes begin. Of a chain that is
-    /// cut a device that waits the longest has the first layers, which it can run meanwhile.
+    /// cut, the device that waits the longest has the first layers, which it can run meanwhile.
     [[nodiscard]] constexpr fill_choice first_choice(std::vector<int> chunk) const {
         fill_choice choice{};
         choice.chunk = std::move(chunk);

@@ -84,7 +84,7 @@ def measured_once(options, size, data, model):
 
 def simply_placed(options):
     """One placement, unless a run is about that: each that the planner looks at takes it as long as a tiny step."""
-    if {"--placement", "--plan", "--profile", "--routing", "--schedule"} & set(options):
+    if {"--global-batch", "--placement", "--plan", "--routing", "--schedule"} & set(options):
         return ()
     return ("--placement", "folded", *(() if "--waves" in options else ("--waves", 1)))
 

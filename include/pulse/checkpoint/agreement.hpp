@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <span>
@@ -14,9 +15,8 @@ namespace pulse::train::detail {
 
 /// A text that a rank's part returned, or why it could not do its part, in a form that can travel.
 [[nodiscard]] inline std::vector<std::byte> bytes_of(bool done, std::string_view text) {
-    std::vector<std::byte> bytes{std::byte{done}};
-    const auto rest = std::as_bytes(std::span{text});
-    bytes.insert(bytes.end(), rest.begin(), rest.end());
+    std::vector<std::byte> bytes(1 + text.size(), std::byte{done});
+    std::ranges::copy(std::as_bytes(std::span{text}), bytes.begin() + 1);
     return bytes;
 }
 /// That text, or input_error with `place` and the error.

@@ -293,8 +293,7 @@ TEST_CASE("the state of another block, or of moments in another form, is refused
             if (step != 1) { return; }
             const auto& block = rank.runner().parameters().blocks().back();
             const train::rank_state before = rank.read_state(block);
-            for (auto part : {&train::rank_state::weights, &train::rank_state::first_moment,
-                              &train::rank_state::second_moment, &train::rank_state::average}) {
+            for (const auto part : train::rank_state_parts) {
                 train::rank_state other = before;
                 for (float& weight : other.weights) { weight += 1; }
                 (other.*part).push_back(0);

@@ -107,8 +107,7 @@ public:
         rank_state all;
         for (const block& of : parameters_.blocks()) {
             const rank_state one = read_state(of);
-            for (auto part :
-                 {&rank_state::weights, &rank_state::first_moment, &rank_state::second_moment, &rank_state::average}) {
+            for (const auto part : rank_state_parts) {
                 (all.*part).insert((all.*part).end(), (one.*part).begin(), (one.*part).end());
             }
         }

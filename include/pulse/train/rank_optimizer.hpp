@@ -48,6 +48,8 @@ struct rank_state {
     std::vector<float> second_moment{};
     std::vector<float> average{};
 };
+inline constexpr std::array rank_state_parts{&rank_state::weights, &rank_state::first_moment,
+                                             &rank_state::second_moment, &rank_state::average};
 
 /// AdamW, or Adafactor where moments are factored, with global-norm clipping and a moving average, for the parameters
 /// that one rank owns. `Updates` is what it does with memory, on the host or on a device (see host_updates).

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -133,7 +132,7 @@ public:
         const auto b = static_cast<std::size_t>(behind - begins_.begin()) - 1;
         if (b == loaded_ || !(read || of_.is_sharded())) { return; }
         const train::rank_state now = of_.read_state(blocks_[b]);
-        for (auto part : parts) { std::ranges::copy(now.*part, (room_.*part).begin()); }
+        for (const auto part : train::rank_state_parts) { std::ranges::copy(now.*part, (room_.*part).begin()); }
         loaded_ = b;
     }
     /// Gives the backbone what a checkpoint has, in which `ranges`, as they were listed, are checked.
@@ -156,9 +155,6 @@ public:
     }
 
 private:
-    static constexpr std::array parts{&train::rank_state::weights, &train::rank_state::first_moment,
-                                      &train::rank_state::second_moment, &train::rank_state::average};
-
     [[nodiscard]] std::size_t second_size(const block& b) const {
         if (!factored_) { return b.size; }
         std::size_t means = 0;

@@ -168,7 +168,7 @@ private:
     /// Unwinds the stack of a thread whose block failed.
     struct abandoned {};
 
-    void wait(const thread_state& self) const {
+    [[gnu::always_inline]] void wait(const thread_state& self) const {
         self.on->leave();
         if (ending_) { throw abandoned{}; }
     }
@@ -202,7 +202,7 @@ private:
         if (!failure_.empty()) { fail(failure_); }
     }
 
-    void enter(thread_state& thread) {
+    [[gnu::always_inline]] void enter(thread_state& thread) {
         thread.on->enter(
             [](void* self) {
                 try {

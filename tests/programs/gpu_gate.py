@@ -272,7 +272,7 @@ cp "$FAKE/$what" "${@: -1}"
         script(self.gate / "test_nccl_gpu", f"(trap '' TERM; sleep 100; sleep 100) & echo $! >{child}; sleep 100\n")
         script(self.gate / "bench_p2p", "echo no card; exit 77\n")
         begun = time.monotonic()
-        rows, said = self.gated("correctness", result := fresh("result"), "--step-seconds", 8, status=1)
+        rows, said = self.gated("correctness", result := fresh("result"), "--step-seconds", 4, status=1)
         self.assertLess(time.monotonic() - begun, 150)
         state = pathlib.Path("/proc", child.read_text().strip(), "stat")
         self.assertTrue(not state.exists() or " Z " in state.read_text())

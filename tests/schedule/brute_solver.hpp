@@ -7,9 +7,41 @@
 #include <limits>
 #include <vector>
 
+#include <pulse/schedule/prove/ilp_model.hpp>
 #include <pulse/schedule/prove/ilp_solver.hpp>
 
 namespace pulse::test {
+
+/// How many columns must be whole.
+inline int whole_columns(const ilp_model& model) {
+    const auto is_whole = [](const ilp_column& c) { return c.integer; };
+    return static_cast<int>(std::count_if(model.columns.begin(), model.columns.end(), is_whole));
+}
+
+/// The objective of `values`.
+inline double cost_of(const ilp_model& model, const std::vector<double>& values) {
+    double sum = 0;
+    for (std::size_t j = 0; j != model.columns.size(); ++j) { sum += model.columns[j].cost * values[j]; }
+    return sum;
+}
+
+/// By how much `values`, one per column, break a bound, a row or integrality at most; 0 when they solve `model`.
+inline double worst_violation(const ilp_model& model, const std::vector<double>& values) {
+    double worst = 0;
+    for (std::size_t j = 0; j != values.size(); ++j) {
+        const auto& c = model.columns[j];
+        worst = std::max({worst, c.lower - values[j], values[j] - c.upper});
+        if (c.integer) { worst = std::max(worst, std::abs(values[j] - std::round(values[j]))); }
+    }
+    for (const auto& row : model.rows) {
+        double sum = 0;
+        for (std::size_t t = row.first; t != row.first + row.count; ++t) {
+            sum += model.terms[t].coefficient * values[static_cast<std::size_t>(model.terms[t].column)];
+        }
+        worst = std::max({worst, row.lower - sum, sum - row.upper});
+    }
+    return worst;
+}
 
 /// A solver that a user might bring for small scheduling programs: tries both values of every binary, the bounds of all
 /// columns narrowed by the rows on the way. When the binaries are fixed what is left is differences of times: the least
@@ -20,7 +52,7 @@ public:
         model_ = &model;
         left_ = request.limit.nodes;
         best_ = {};
-        best_.bound = request.cutoff;
+        best_.bound = std::numeric_limits<double>::infinity();
         over_ = request.limit.stop.stop_requested();
         std::vector<double> lower{};
         std::vector<double> upper{};

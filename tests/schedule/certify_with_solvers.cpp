@@ -34,9 +34,9 @@ struct counting_solver {
 
     ilp_answer solve(const ilp_model& model, const ilp_request& request) {
         most_nodes = std::max(most_nodes, request.limit.nodes);
-        most_pairs = std::max(most_pairs, model.integers());
-        most_instances =
-            std::max(most_instances, model.columns.size() - 1 - static_cast<std::size_t>(model.integers()));
+        const int whole = test::whole_columns(model);
+        most_pairs = std::max(most_pairs, whole);
+        most_instances = std::max(most_instances, model.columns.size() - 1 - static_cast<std::size_t>(whole));
         knows_bounds = knows_bounds && request.known_bound == model.columns.front().lower;
         ++programs;
         auto answer = brute.solve(model, settles ? ilp_request{} : request);

@@ -29,6 +29,9 @@ using detail::window_problem_of;
 using detail::window_propagator;
 using detail::window_state;
 using detail::window_state_of;
+using test::cost_of;
+using test::whole_columns;
+using test::worst_violation;
 
 /// Whether the windows and settled orders of `state` hold in `timed`.
 bool agrees(const window_problem& facts, const window_state& state, const schedule& timed) {
@@ -154,7 +157,7 @@ TEST_CASE("every solution of a program is a schedule as it stands, whatever orde
         auto state = window_state_of(facts, bound, cutoff);
         if (!window_propagator{facts}.narrow(state)) { continue; }
         const disjunctive_program program{facts, state, bound};
-        const int first = program.model().integers() == 0 ? 0 : 1 + static_cast<int>(bound.head.size());
+        const int first = whole_columns(program.model()) == 0 ? 0 : 1 + static_cast<int>(bound.head.size());
         for (int attempt = 0; attempt != 6; ++attempt) {
             auto model = program.model();
             for (int x = first; x != first + program.open_pairs(); ++x) {
@@ -183,7 +186,7 @@ TEST_CASE("every solution of a program is a schedule as it stands, whatever orde
     CHECK(both_ends > 40);
 }
 
-TEST_CASE("a program's columns say what they mean") {
+TEST_CASE("a program has a whole column for every open pair") {
     const auto problem = test::chain_problem({0, 1, 1, 0}, 2, 2, true, 1, 1, 1);
     const auto facts = window_problem_of(problem);
     const auto bound = bound_schedule(problem);
@@ -191,11 +194,7 @@ TEST_CASE("a program's columns say what they mean") {
     REQUIRE(window_propagator{facts}.narrow(state));
     const disjunctive_program program{facts, state, bound};
     REQUIRE(program.open_pairs() > 0);
-    CHECK(program.open_pairs() == program.model().integers());
-    CHECK(program.name_of(0) == "makespan");
-    CHECK(program.name_of(1) == "start of F of stage 0 of microbatch 0");
-    const auto first_pair = 1 + static_cast<int>(bound.head.size());
-    CHECK(program.name_of(first_pair).find(" before ") != std::string::npos);
+    CHECK(program.open_pairs() == whole_columns(program.model()));
     CHECK_NOTHROW(require_valid(program.model()));
 }
 
@@ -210,7 +209,6 @@ TEST_CASE("ill-formed programs are refused by name") {
     CHECK(worst_violation(good, {1, 0}) == 0);
     CHECK(worst_violation(good, {0, 0.25}) == 0.5);
     CHECK(worst_violation(good, {3.25, 0}) == 0.25);
-    CHECK_THROWS_WITH_AS((void)worst_violation(good, {1}), doctest::Contains("one value per column"), input_error);
     const auto refuses = [](const ilp_model& model, const char* words) {
         CHECK_THROWS_WITH_AS(require_valid(model), doctest::Contains(words), input_error);
     };

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -93,18 +92,6 @@ public:
         return timed_from_orders(problem, orders);
     }
 
-    /// What a column means: "makespan", "start of F of stage 3 of microbatch 7", ...
-    [[nodiscard]] std::string name_of(int column) const {
-        const auto at = static_cast<std::size_t>(column);
-        if (at == 0) { return "makespan"; }
-        if (at < first_pair_) { return "start of " + name_of_instance(at - 1); }
-        if (at < first_pair_ + pairs_.size()) {
-            const auto& pair = pairs_[at - first_pair_];
-            return name_of_instance(pair.first) + " before " + name_of_instance(pair.second);
-        }
-        return "both ends of a hold are over, " + std::to_string(at - first_pair_ - pairs_.size());
-    }
-
 private:
     /// constant + coefficient x column: whether something is before something else.
     struct indicator {
@@ -120,10 +107,6 @@ private:
 
     [[nodiscard]] static constexpr double value_of(const indicator& i, const std::vector<double>& values) {
         return i.constant + (i.coefficient == 0 ? 0.0 : i.coefficient * values[static_cast<std::size_t>(i.column)]);
-    }
-    [[nodiscard]] std::string name_of_instance(std::size_t at) const {
-        const auto m = static_cast<std::size_t>(facts_->index.microbatches);
-        return describe(facts_->index.pass_of(static_cast<int>(at / m)), static_cast<int>(at % m));
     }
     [[nodiscard]] constexpr double duration(int op) const { return facts_->duration(op); }
     [[nodiscard]] constexpr int start_column(int op, int k) const { return 1 + static_cast<int>(facts_->at(op, k)); }

@@ -8,7 +8,6 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <string>
 #include <vector>
@@ -37,20 +36,8 @@ public:
         if (std::max({columns, model.rows.size(), longest}) >= static_cast<std::size_t>(INT_MAX)) {
             throw input_error("ilp_model: more rows or columns than GLPK can number");
         }
-        longest = std::max(longest, columns);
         at_.assign(longest + 1, 0);
         coefficient_.assign(longest + 1, 0.0);
-        if (!request.incumbent.empty()) {
-            const double cost = cost_of(model, request.incumbent);
-            if (cost < request.cutoff) {
-                best_cost_ = cost;
-                std::copy(request.incumbent.begin(), request.incumbent.end(), best_.begin() + 1);
-                for (std::size_t j = 0; j != columns; ++j) {
-                    if (model.columns[j].integer) { best_[j + 1] = std::round(best_[j + 1]); }
-                }
-                inject_ = true;
-            }
-        }
         bound_ = request.known_bound;
     }
     glpk_call(const glpk_call&) = delete;
@@ -63,18 +50,16 @@ public:
         // After an internal error, what GLPK allocated is only reachable through its environment.
         if (made || !returned) { glp_free_env(); }
         if (!returned) { throw error("GLPK gave up: " + std::string{said_.data(), said_length_}); }
-        if (thrown_) { std::rethrow_exception(thrown_); }
         ilp_answer out{};
         out.nodes = nodes_;
         const bool found = best_cost_ < std::numeric_limits<double>::infinity();
         if (found) { out.values.assign(best_.begin() + 1, best_.end()); }
-        if (ended_ && !found && !request_->incumbent.empty()) { out.values = request_->incumbent; }
         if (ended_) {
             out.status = found ? ilp_status::optimal : ilp_status::infeasible;
-            out.bound = std::max(request_->known_bound, found ? best_cost_ : request_->cutoff);
+            out.bound = std::max(request_->known_bound, best_cost_);
         } else {
             out.status = found ? ilp_status::feasible : ilp_status::unknown;
-            out.bound = std::min({bound_, best_cost_, request_->cutoff});
+            out.bound = std::min(bound_, best_cost_);
         }
         return out;
     }
@@ -131,24 +116,6 @@ private:
         for (std::size_t i = 0; i != model_->rows.size(); ++i) {
             if (!model_->rows[i].implied) { add_row(i); }
         }
-        if (request_->cutoff < std::numeric_limits<double>::infinity()) {
-            int count = 0;
-            for (int j = 1; j <= columns; ++j) {
-                const double cost = model_->columns[static_cast<std::size_t>(j - 1)].cost;
-                if (cost == 0) { continue; }
-                ++count;
-                at_[static_cast<std::size_t>(count)] = j;
-                coefficient_[static_cast<std::size_t>(count)] = cost;
-            }
-            const int row = glp_add_rows(problem_, 1);
-            glp_set_row_bnds(problem_, row, GLP_UP, 0, below_cutoff());
-            glp_set_mat_row(problem_, row, count, at_.data(), coefficient_.data());
-        }
-    }
-
-    /// The strict inequality, as far as GLPK's tolerance tells numbers apart.
-    [[nodiscard]] double below_cutoff() const {
-        return request_->cutoff - 1e-6 * std::max(1.0, std::abs(request_->cutoff));
     }
 
     void add_row(std::size_t i) {
@@ -179,7 +146,6 @@ private:
 
     /// True when the search ended by itself: nothing is better than `best_cost_`.
     bool search() {
-        if (known_optimal()) { return true; }
         if (out_of_budget()) { return false; }
         glp_smcp simplex;
         glp_init_smcp(&simplex);
@@ -200,7 +166,7 @@ private:
         const int relaxed = glp_get_status(problem_);
         if (relaxed == GLP_NOFEAS || glp_get_dual_stat(problem_) == GLP_NOFEAS) { return relaxed == GLP_NOFEAS; }
         if (relaxed != GLP_OPT) { return false; }
-        raise_bound(glp_get_obj_val(problem_));
+        bound_ = std::max(bound_, glp_get_obj_val(problem_));
         nodes_ = 0;
         glp_iocp control;
         glp_init_iocp(&control);
@@ -223,19 +189,6 @@ private:
         for (std::size_t j = 1; j != best_.size(); ++j) { best_[j] = glp_mip_col_val(problem_, static_cast<int>(j)); }
     }
 
-    void raise_bound(double bound) {
-        if (!(bound > bound_)) { return; }
-        bound_ = bound;
-        report();
-    }
-
-    void report() {
-        if (!request_->progress || thrown_) { return; }
-        try {
-            request_->progress({best_cost_, std::min(bound_, best_cost_), nodes_});
-        } catch (...) { thrown_ = std::current_exception(); }
-    }
-
     static void on_event(glp_tree* tree, void* self) { static_cast<glpk_call*>(self)->event(tree); }
 
     void event(glp_tree* tree) {
@@ -246,19 +199,12 @@ private:
             ++nodes_;
         }
         if (reason == GLP_IROWGEN) { add_violated(); }
-        if (reason == GLP_IHEUR && inject_) {
-            glp_ios_heur_sol(tree, best_.data());
-            inject_ = false;
-        }
-        if (reason == GLP_IBINGO) {
-            take_solution();
-            report();
-        }
+        if (reason == GLP_IBINGO) { take_solution(); }
         if (reason == GLP_ISELECT || reason == GLP_IPREPRO) {
             const int best = glp_ios_best_node(tree);
-            if (best != 0) { raise_bound(glp_ios_node_bound(tree, best)); }
+            if (best != 0) { bound_ = std::max(bound_, glp_ios_node_bound(tree, best)); }
         }
-        if (thrown_ || known_optimal() || out_of_budget()) { glp_ios_terminate(tree); }
+        if (known_optimal() || out_of_budget()) { glp_ios_terminate(tree); }
     }
 
     /// Adds the implied rows that the relaxation breaks, for the node and what is below it.
@@ -295,9 +241,7 @@ private:
     double bound_{};
     std::int64_t nodes_{};
     int node_{};
-    bool inject_{};
     bool ended_{};
-    std::exception_ptr thrown_{};
 };
 
 } // namespace detail
@@ -309,18 +253,14 @@ private:
 /// must have thread-local storage, as Debian's has). In a thread that has not used GLPK before, nothing of it is left
 /// after a call.
 ///
-/// GLPK's tolerances are relative for values above 1 and absolute below: so are the 1e-6 by which an incumbent may
-/// break a row and by which a cost must be less than a cutoff. Programs whose values are much below 1 are to be scaled,
-/// as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
+/// GLPK's tolerances are relative for values above 1 and absolute below. Programs whose values are much below 1 are to
+/// be scaled, as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
 class glpk_solver {
 public:
-    /// Throws input_error for an ill-formed model or incumbent; error when GLPK ends with an internal error, which also
-    /// frees every other GLPK object of the calling thread.
+    /// Throws input_error for an ill-formed model; error when GLPK ends with an internal error, which also frees every
+    /// other GLPK object of the calling thread.
     [[nodiscard]] ilp_answer solve(const ilp_model& model, const ilp_request& request) {
         require_valid(model);
-        if (!request.incumbent.empty() && worst_violation(model, request.incumbent) > 1e-6) {
-            throw input_error("glpk_solver: the incumbent breaks the model");
-        }
         return detail::glpk_call{model, request}.answer();
     }
 };

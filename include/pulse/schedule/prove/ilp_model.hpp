@@ -1,9 +1,6 @@
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <initializer_list>
 #include <limits>
 #include <string>
 #include <vector>
@@ -53,12 +50,6 @@ struct ilp_model {
         rows.push_back({lower, upper, terms.size(), row_terms.size(), implied});
         terms.insert(terms.end(), row_terms.begin(), row_terms.end());
     }
-    /// How many columns must be whole.
-    [[nodiscard]] constexpr int integers() const noexcept {
-        int count = 0;
-        for (const auto& c : columns) { count += c.integer ? 1 : 0; }
-        return count;
-    }
 };
 
 /// Throws input_error, naming the column or row, unless `model` can be given to a solver: bounds in order, finite costs
@@ -96,33 +87,6 @@ constexpr void require_valid(const ilp_model& model) {
             last = i;
         }
     }
-}
-
-/// The objective of `values`.
-[[nodiscard]] constexpr double cost_of(const ilp_model& model, const std::vector<double>& values) {
-    double sum = 0;
-    for (std::size_t j = 0; j != model.columns.size(); ++j) { sum += model.columns[j].cost * values[j]; }
-    return sum;
-}
-
-/// By how much `values` break a bound, a row or integrality at most; 0 when they solve `model`. Throws input_error when
-/// there is not one value per column.
-[[nodiscard]] constexpr double worst_violation(const ilp_model& model, const std::vector<double>& values) {
-    if (values.size() != model.columns.size()) { throw input_error("ilp_model: there is not one value per column"); }
-    double worst = 0;
-    for (std::size_t j = 0; j != values.size(); ++j) {
-        const auto& c = model.columns[j];
-        worst = std::max({worst, c.lower - values[j], values[j] - c.upper});
-        if (c.integer) { worst = std::max(worst, std::abs(values[j] - std::round(values[j]))); }
-    }
-    for (const auto& row : model.rows) {
-        double sum = 0;
-        for (std::size_t t = row.first; t != row.first + row.count; ++t) {
-            sum += model.terms[t].coefficient * values[static_cast<std::size_t>(model.terms[t].column)];
-        }
-        worst = std::max({worst, row.lower - sum, sum - row.upper});
-    }
-    return worst;
 }
 
 } // namespace pulse

@@ -2,7 +2,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -13,40 +12,26 @@ namespace pulse {
 
 /// How a solver left a program.
 enum class ilp_status : std::uint8_t {
-    optimal,    ///< `values` solve it, and nothing below the cutoff is better
+    optimal,    ///< `values` solve it, and nothing is better
     feasible,   ///< `values` solve it; a limit ended the search
-    infeasible, ///< no solution below the cutoff exists
+    infeasible, ///< no solution exists
     unknown,    ///< a limit ended the search before a solution was found
-};
-
-/// Best solution and bound of a search that is under way.
-struct ilp_progress {
-    /// Infinite while no solution is known.
-    double best{std::numeric_limits<double>::infinity()};
-    double bound{-std::numeric_limits<double>::infinity()};
-    std::int64_t nodes{};
 };
 
 /// What a solver is told besides the program.
 struct ilp_request {
-    /// A solution to start from, one value per column; empty when none is known.
-    std::vector<double> incumbent{};
-    /// Only solutions whose cost is less than this are wanted.
-    double cutoff{std::numeric_limits<double>::infinity()};
     /// No solution costs less than this: a search that has a solution of this cost is over.
     double known_bound{-std::numeric_limits<double>::infinity()};
     /// A node is a branch whose relaxation was solved.
     search_limit limit{};
-    /// Called whenever best or bound changed; may throw, which ends the search and leaves `solve`.
-    std::function<void(const ilp_progress&)> progress{};
 };
 
 /// What a solver found.
 struct ilp_answer {
     ilp_status status{ilp_status::unknown};
-    /// The best solution; empty when none was found and none was given.
+    /// The best solution; empty when none was found.
     std::vector<double> values{};
-    /// No solution costs less than this (or than the cutoff, where that is lower).
+    /// No solution costs less than this.
     double bound{-std::numeric_limits<double>::infinity()};
     std::int64_t nodes{};
 
@@ -59,9 +44,9 @@ struct ilp_answer {
 /// A solver of mixed-integer programs. `pulse::glpk_solver` is one; another (HiGHS, CP-SAT, ...) takes one class:
 ///
 /// 1. `ilp_answer solve(const ilp_model&, const ilp_request&)` copies columns and rows into the solver, solves, and
-///    reports. It may ignore incumbent, cutoff and known bound, which only save time, but no limit.
+///    reports. It may ignore the known bound, which only saves time, but no limit.
 /// 2. The same input under the same limit of nodes gives the same answer.
-/// 3. A stop request ends the search with the best solution so far, the incumbent at worst.
+/// 3. A stop request ends the search with the best solution so far.
 /// 4. `bound` is never above the cost of a solution, but for the solver's tolerance.
 template <class S>
 concept ilp_solver = requires(S& solver, const ilp_model& model, const ilp_request& request) {

@@ -170,15 +170,16 @@ TEST_CASE("a refusal says which order needs what of the problem") {
         return text.find(part) != std::string::npos;
     };
     using m = schedule_method;
-    CHECK(has(refusal(folded, m::interleaved), "interleaved: it is an order for the interleaved placement"));
-    CHECK(has(refusal(folded, m::zb_h1), "zb_h1: it is an order for the sequential placement"));
-    CHECK(has(refusal(unsplit, m::zb_h1), "zb_h1: its order needs the weight gradient apart"));
-    CHECK(has(refusal(sequential, m::zb_v), "zb_v: it is an order for the folded placement"));
-    CHECK(has(refusal(waves, m::zb_v), "zb_v: it is an order for one wave"));
-    CHECK(has(refusal(whole, m::zb_v), "zb_v: its order needs"));
-    CHECK(has(refusal(waves, m::dualpipe_v), "dualpipe_v: it is an order for one wave"));
-    CHECK(has(refusal(whole, m::dualpipe_v), "dualpipe_v: its order needs"));
-    CHECK(has(refusal(sequential, m::hanayo), "hanayo: it is an order for the folded placement"));
+    CHECK(has(refusal(folded, m::interleaved),
+              "interleaved needs the interleaved placement; the problem has 4 stages on 2 devices"));
+    CHECK(has(refusal(folded, m::zb_h1), "zb-h1 needs one stage on each device: the sequential placement"));
+    CHECK(has(refusal(unsplit, m::zb_h1), "zb-h1 needs a split backward"));
+    CHECK(has(refusal(sequential, m::zb_v), "zb-v needs the folded placement"));
+    CHECK(has(refusal(waves, m::zb_v), "zb-v needs one wave"));
+    CHECK(has(refusal(whole, m::zb_v), "zb-v needs a split backward"));
+    CHECK(has(refusal(waves, m::dualpipe_v), "dualpipe-v needs one wave"));
+    CHECK(has(refusal(whole, m::dualpipe_v), "dualpipe-v needs a split backward"));
+    CHECK(has(refusal(sequential, m::hanayo), "hanayo needs the folded placement"));
     CHECK(has(refusal(folded, m::list), "list: it is no published order"));
 }
 

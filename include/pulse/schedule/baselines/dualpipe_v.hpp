@@ -5,6 +5,7 @@
 
 #include <pulse/schedule/baselines/placed.hpp>
 #include <pulse/schedule/baselines/v_order.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/timed_orders.hpp>
@@ -17,8 +18,7 @@ namespace pulse {
 /// Defined from 2P microbatches on; fewer: the order for 2P without the surplus. Ignores memory limits: 2P + 1 stage
 /// activations are held. Throws input_error unless the placement is folded in one wave and the backward split.
 [[nodiscard]] constexpr schedule dualpipe_v(const schedule_problem& problem) {
-    detail::require_one_wave(problem, "dualpipe_v");
-    detail::require_split(problem, "dualpipe_v");
+    detail::require_needs(problem, schedule_method::dualpipe_v);
     const int devices = problem.devices;
     const int built = std::max(problem.microbatches, 2 * devices);
     detail::device_orders orders(static_cast<std::size_t>(devices));

@@ -9,6 +9,7 @@
 #include <pulse/schedule/construct/list_engine.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 
@@ -49,7 +50,7 @@ namespace detail {
 /// Split, W follows its B at once. Under memory limits, the best that fits. Throws infeasible_error when none does,
 /// input_error unless the placement is folded.
 [[nodiscard]] constexpr schedule hanayo(const schedule_problem& problem) {
-    static_cast<void>(detail::require_folded(problem, "hanayo"));
+    detail::require_needs(problem, schedule_method::hanayo);
     const detail::indexed_problem index = detail::index_problem(problem);
     detail::memory_profile free = detail::profile_memory(problem, index);
     free.limit.clear();

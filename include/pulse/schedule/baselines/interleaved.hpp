@@ -8,6 +8,7 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/placed.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/timed_orders.hpp>
@@ -33,8 +34,9 @@ namespace detail {
 /// Where M is no multiple of P the groups are larger, as Megatron-LM allows. Split, W follows its B at once. Ignores
 /// memory limits. Throws input_error unless the placement is interleaved and M >= P.
 [[nodiscard]] constexpr schedule interleaved_one_f_one_b(const schedule_problem& problem) {
-    const int chunks = detail::require_interleaved(problem, "interleaved");
+    detail::require_needs(problem, schedule_method::interleaved);
     const int devices = problem.devices;
+    const int chunks = static_cast<int>(problem.stages.size()) / devices;
     const int count = problem.microbatches;
     if (count < devices) {
         throw input_error("interleaved: " + std::to_string(count) + " microbatches are fewer than the " +

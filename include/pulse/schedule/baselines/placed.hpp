@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include <pulse/core/error.hpp>
 #include <pulse/partition/partition.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 
 namespace pulse::detail {
@@ -14,7 +16,7 @@ namespace pulse::detail {
 [[nodiscard]] constexpr bool is_placed(const schedule_problem& problem, placement kind) {
     const auto& stages = problem.stages;
     const auto devices = static_cast<std::size_t>(problem.devices);
-    if (stages.empty() || stages.size() % devices != 0) { return false; }
+    if (devices == 0 || stages.empty() || stages.size() % devices != 0) { return false; }
     for (std::size_t d = 0; d != devices; ++d) {
         for (std::size_t e = 0; e != d; ++e) {
             if (stages[d].device == stages[e].device) { return false; }
@@ -27,48 +29,24 @@ namespace pulse::detail {
     return true;
 }
 
-/// Throws input_error, saying that the order `who` needs it, unless the problem has one stage on each device.
-constexpr void require_sequential(const schedule_problem& problem, const char* who) {
-    const bool one_each = problem.stages.size() == static_cast<std::size_t>(problem.devices);
-    if (one_each && is_placed(problem, placement::sequential)) { return; }
-    throw input_error(std::string{who} + ": it is an order for the sequential placement, one stage on each device; " +
-                      "the problem has " + std::to_string(problem.stages.size()) + " stages on " +
-                      std::to_string(problem.devices) + " devices");
+/// Why `method` orders no such problem, in one clause ("needs ..."); empty when it does.
+[[nodiscard]] constexpr std::string_view unmet_need(const schedule_problem& problem, schedule_method method) {
+    const bool folds = rule_of(method).kind == placement::folded;
+    const placement kind = folds ? placement::folded : placement::interleaved;
+    const placement other = folds ? placement::interleaved : placement::folded;
+    const bool lies_so = is_placed(problem, kind);
+    const int chunks = lies_so ? static_cast<int>(problem.stages.size()) / problem.devices : 0;
+    const bool whole_waves = lies_so && !(folds && chunks % 2 != 0);
+    return unmet_need(method, whole_waves ? kind : other, folds ? chunks / 2 : chunks, problem.split_backward);
 }
 
-/// Chunks on a device; throws input_error, naming `who`, unless stage s is on the device of stage s mod P.
-[[nodiscard]] constexpr int require_interleaved(const schedule_problem& problem, const char* who) {
-    if (is_placed(problem, placement::interleaved)) {
-        return static_cast<int>(problem.stages.size()) / problem.devices;
-    }
-    throw input_error(std::string{who} + ": it is an order for the interleaved placement, stage s on device s mod P; " +
-                      "the problem's " + std::to_string(problem.stages.size()) + " stages on " +
-                      std::to_string(problem.devices) + " devices lie otherwise");
-}
-
-/// Waves; throws input_error, naming `who`, unless the stages zigzag over the devices, S = 2PW.
-[[nodiscard]] constexpr int require_folded(const schedule_problem& problem, const char* who) {
-    const auto turn = 2 * static_cast<std::size_t>(problem.devices);
-    if (problem.stages.size() % turn == 0 && is_placed(problem, placement::folded)) {
-        return static_cast<int>(problem.stages.size() / turn);
-    }
-    throw input_error(std::string{who} + ": it is an order for the folded placement, zigzag over the devices; the " +
-                      "problem's " + std::to_string(problem.stages.size()) + " stages on " +
-                      std::to_string(problem.devices) + " devices lie otherwise");
-}
-
-/// Throws input_error, naming `who`, unless the stages are folded in one wave: exactly two on each device.
-constexpr void require_one_wave(const schedule_problem& problem, const char* who) {
-    const int waves = require_folded(problem, who);
-    if (waves == 1) { return; }
-    throw input_error(std::string{who} + ": it is an order for one wave, two stages on each device; the problem has " +
-                      std::to_string(waves) + " waves");
-}
-
-/// Throws input_error, naming `who`, unless the backward is split.
-constexpr void require_split(const schedule_problem& problem, const char* who) {
-    if (problem.split_backward) { return; }
-    throw input_error(std::string{who} + ": its order needs the weight gradient apart (split_backward)");
+/// Throws input_error, naming the method and its need, unless it orders such problems.
+constexpr void require_needs(const schedule_problem& problem, schedule_method method) {
+    const std::string_view need = unmet_need(problem, method);
+    if (need.empty()) { return; }
+    throw input_error(std::string{name_of(method)} + " " + std::string{need} + "; the problem has " +
+                      std::to_string(problem.stages.size()) + " stages on " + std::to_string(problem.devices) +
+                      " devices");
 }
 
 } // namespace pulse::detail

@@ -13,6 +13,7 @@
 #include <pulse/schedule/baselines/zero_bubble_heuristic.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/timed_orders.hpp>
@@ -21,8 +22,7 @@
 namespace pulse {
 
 PULSE_CONSTEXPR schedule zb_h1(const schedule_problem& problem) {
-    detail::require_sequential(problem, "zb_h1");
-    detail::require_split(problem, "zb_h1");
+    detail::require_needs(problem, schedule_method::zb_h1);
     const detail::indexed_problem index = detail::index_problem(problem);
     detail::require_room(detail::profile_memory(problem, index));
     const auto peaks = peak_holds(problem, one_f_one_b(problem));

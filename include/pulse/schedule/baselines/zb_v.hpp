@@ -9,6 +9,7 @@
 #include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/baselines/zb_v_greedy.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/method.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
 #include <pulse/schedule/timed_orders.hpp>
@@ -21,8 +22,7 @@ namespace pulse {
 /// on every device. Ignores memory limits. Throws input_error unless the placement is folded in one wave and the
 /// backward split.
 [[nodiscard]] constexpr schedule zb_v_fixed(const schedule_problem& problem) {
-    detail::require_one_wave(problem, "zb_v");
-    detail::require_split(problem, "zb_v");
+    detail::require_needs(problem, schedule_method::zb_v);
     const int devices = problem.devices;
     const int built = std::max(problem.microbatches, 2 * devices - 1);
     detail::device_orders orders(static_cast<std::size_t>(devices));

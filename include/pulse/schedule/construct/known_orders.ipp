@@ -2,11 +2,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
-#include <pulse/partition/partition.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/baselines/placed.hpp>
 #include <pulse/schedule/construct/known_orders.hpp>
@@ -15,21 +13,6 @@
 #include <pulse/schedule/schedule.hpp>
 
 namespace pulse::detail {
-
-/// The placement of a problem that `method` is an order for; none when there is none.
-[[nodiscard]] constexpr std::optional<placement> placement_for(const schedule_problem& problem,
-                                                               schedule_method method) {
-    const int chunks = problem.devices > 0 ? static_cast<int>(problem.stages.size()) / problem.devices : 0;
-    for (const auto kind : {placement::sequential, placement::interleaved, placement::folded}) {
-        if (kind == placement::sequential ? chunks != 1 : kind == placement::folded ? chunks % 2 != 0 : false) {
-            continue;
-        }
-        if (!is_placed(problem, kind)) { continue; }
-        const int waves = kind == placement::folded ? chunks / 2 : chunks;
-        if (unmet_need(method, kind, waves, problem.split_backward).empty()) { return kind; }
-    }
-    return std::nullopt;
-}
 
 PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const std::function<bool(std::int64_t)>& go_on,
                                        const std::function<void(const schedule&)>& take) {
@@ -46,7 +29,7 @@ PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const st
     for (const auto method :
          {schedule_method::gpipe, schedule_method::one_f_one_b, schedule_method::interleaved,
           schedule_method::dualpipe_v, schedule_method::zb_h1, schedule_method::zb_v, schedule_method::hanayo}) {
-        if (!placement_for(problem, method) || !go_on(runs(method) * passes)) { continue; }
+        if (!unmet_need(problem, method).empty() || !go_on(runs(method) * passes)) { continue; }
         try {
             take(baseline_schedule(problem, method));
         } catch (const infeasible_error&) { // it does not fit

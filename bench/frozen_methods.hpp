@@ -167,7 +167,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     const prepared_candidate ready =
         prepare_candidate(ours.costs, in.machine, ours.plan.cut, c, space, in.machine.memory_bytes);
     const schedule_problem& problem = ready.step.problem;
-    const schedule alone = pulse::detail::timed_from_orders(problem, pulse::detail::orders_of(ours.plan.order));
+    const schedule alone = pulse::detail::retimed(problem, ours.plan.order);
     filled_schedule filled = best_greedy(alone, ours.frozen.work);
     frozen_work work = ours.frozen.work;
     work.hosts.clear();

@@ -23,11 +23,9 @@
 namespace fill_tests {
 
 using namespace pulse;
-using detail::device_orders;
 using detail::frozen_bound_us;
 using detail::frozen_end_bound_us;
-using detail::ordered_pass;
-using detail::orders_of;
+using detail::retimed;
 using pulse::test::chain_problem;
 using pulse::test::end_us;
 using pulse::test::limited_problem;
@@ -64,7 +62,7 @@ TEST_SUITE("host") {
                                              {.placements = 3000, .reorder_passes = reorder});
             REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
             REQUIRE(found.makespan_us() >= found.lower_bound_us * (1 - 1e-9));
-            if (!reorder) { REQUIRE(orders_of(found.passes) == orders_of(passes)); }
+            if (!reorder) { REQUIRE(retimed(problem, found.passes) == retimed(problem, passes)); }
             if (work.samples == 0) { REQUIRE(found.passes == passes); }
         }
     }

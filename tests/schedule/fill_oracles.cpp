@@ -23,8 +23,6 @@ using namespace pulse;
 using detail::device_orders;
 using detail::frozen_bound_us;
 using detail::frozen_end_bound_us;
-using detail::ordered_pass;
-using detail::orders_of;
 using pulse::test::chain_problem;
 using pulse::test::end_us;
 using pulse::test::limited_problem;
@@ -66,7 +64,7 @@ double bound_of_all_sets(const schedule_problem& problem, const frozen_work& wor
 class exhaustive_fill {
 public:
     exhaustive_fill(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double known) :
-        problem_{problem}, work_{work}, orders_{orders_of(passes)}, best_{known}, next_(orders_.size(), 0),
+        problem_{problem}, work_{work}, orders_{passes.devices}, best_{known}, next_(orders_.size(), 0),
         free_(orders_.size(), 0.0), after_{work.after_us},
         ends_(problem.stages.size() * 3 * static_cast<std::size_t>(problem.microbatches), -1.0) {
         for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
@@ -91,7 +89,7 @@ private:
     };
     static constexpr long most_nodes = 300'000;
 
-    double& end_of(const ordered_pass& p) {
+    double& end_of(const timed_pass& p) {
         return ends_[(static_cast<std::size_t>(p.stage) * 3 + static_cast<std::size_t>(p.op)) *
                          static_cast<std::size_t>(problem_.microbatches) +
                      static_cast<std::size_t>(p.microbatch)];
@@ -111,7 +109,7 @@ private:
         for (std::size_t d = 0; d != orders_.size(); ++d) {
             if (next_[d] == orders_[d].size()) { continue; }
             ended = false;
-            const ordered_pass p = orders_[d][next_[d]];
+            const timed_pass p = orders_[d][next_[d]];
             double start = free_[d];
             bool ready = true;
             for (const auto& need : problem_.dependencies) {

@@ -24,7 +24,7 @@
 namespace {
 
 using namespace pulse;
-using detail::orders_of;
+using detail::retimed;
 using pulse::test::chain_problem;
 using pulse::test::end_us;
 using pulse::test::limited_problem;
@@ -81,7 +81,7 @@ TEST_SUITE("host") {
             const auto passes = list_schedule(problem);
             const auto work = coarse_work(random, problem.devices);
             const auto first = fill_schedule(problem, passes, work, 0.0, {.placements = 1, .reorder_passes = false});
-            REQUIRE(orders_of(first.passes) == orders_of(passes));
+            REQUIRE(retimed(problem, first.passes) == retimed(problem, passes));
             std::vector<double> after = work.after_us;
             after.resize(static_cast<std::size_t>(problem.devices), 0.0);
             detail::joint_justifier joint{detail::frame_of(problem, passes, after), work, after};
@@ -93,7 +93,7 @@ TEST_SUITE("host") {
             REQUIRE(said <= end_us(work, first));
             CHECK(left < 0);
             sooner += said < end_us(work, first) ? 1 : 0;
-            reordered += orders_of(found.passes) != orders_of(passes) ? 1 : 0;
+            reordered += retimed(problem, found.passes) != retimed(problem, passes) ? 1 : 0;
         }
         MESSAGE(sooner << " sooner, " << reordered << " with other orders");
         CHECK(sooner > 50);
@@ -138,7 +138,7 @@ TEST_SUITE("host") {
             kept = fill_schedule(problem, passes, work, bound, {.placements = 2000, .reorder_passes = false});
             const auto found = fill_schedule(problem, passes, work, bound, {.placements = 2000});
             REQUIRE_NOTHROW(validate_fill(problem, work, found.passes, found.tasks));
-            REQUIRE(orders_of(kept.passes) == orders_of(passes));
+            REQUIRE(retimed(problem, kept.passes) == retimed(problem, passes));
             REQUIRE(end_us(work, found) <= end_us(work, kept));
             REQUIRE(found == fill_schedule(problem, passes, work, bound, {.placements = 2000}));
             const bool gains = end_us(work, found) < end_us(work, kept);
@@ -251,7 +251,7 @@ TEST_SUITE("host") {
         REQUIRE_NOTHROW(validate_fill(of.problem, of.work, found.passes, found.tasks));
         MESSAGE((100 * kept.gap()) << " % with the orders kept, " << (100 * found.gap()) << " % with others");
         CHECK(found.makespan_us() < kept.makespan_us() * (1 - 1e-3));
-        CHECK(orders_of(found.passes) != orders_of(passes));
+        CHECK(retimed(of.problem, found.passes) != retimed(of.problem, passes));
     }
 }
 

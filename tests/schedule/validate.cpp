@@ -17,7 +17,6 @@ namespace {
 
 using namespace pulse;
 using detail::device_orders;
-using detail::orders_of;
 using detail::timed_from_orders;
 
 schedule_problem example(bool split) {
@@ -173,7 +172,7 @@ TEST_CASE("peaks and bubble of a schedule worked out by hand") {
 
 TEST_CASE("orders that wait for each other are named, wrong lists are refused") {
     const auto problem = example(true);
-    auto orders = orders_of(gpipe(problem));
+    auto orders = gpipe(problem).devices;
     CHECK(timed_from_orders(problem, orders) == gpipe(problem));
     SUBCASE("deadlock") {
         // device 0 wants to end microbatch 0 before it sends microbatch 1, device 1 wants microbatch 1 first

@@ -7,14 +7,9 @@
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/problem.hpp>
+#include <pulse/schedule/schedule.hpp>
 
 namespace pulse {
-
-/// "B of stage 3 of microbatch 7": how messages name a pass.
-[[nodiscard]] inline std::string describe(stage_pass p, int microbatch) {
-    return std::string{letter_of(p.op)} + " of stage " + std::to_string(p.stage) + " of microbatch " +
-           std::to_string(microbatch);
-}
 
 namespace detail {
 
@@ -132,7 +127,7 @@ constexpr void require_valid(const schedule_problem& problem) {
 namespace detail {
 
 /// A problem with its passes numbered (stage * passes_per_stage + pass, previews by stage behind them) and its
-/// dependencies in both directions.
+/// dependencies in both directions. An instance, the operation of one microbatch, is op * microbatches + microbatch.
 struct indexed_problem {
     struct link {
         int op{};
@@ -163,6 +158,15 @@ struct indexed_problem {
         return {static_cast<pass>(op % passes), op / passes};
     }
     [[nodiscard]] constexpr bool is_preview(int op) const noexcept { return op >= stages * passes; }
+    [[nodiscard]] constexpr int instance_of(const timed_pass& p) const noexcept {
+        return op_of({p.op, p.stage}) * microbatches + p.microbatch;
+    }
+    [[nodiscard]] constexpr timed_pass timed(int instance, double start_us = 0) const {
+        const int op = instance / microbatches;
+        const stage_pass p = pass_of(op);
+        const double end_us = start_us + duration[static_cast<std::size_t>(op)];
+        return {p.op, p.stage, instance % microbatches, start_us, end_us};
+    }
     /// Whether the operation runs on the microbatch.
     [[nodiscard]] constexpr bool runs_on(std::size_t op, int microbatch) const {
         return first[op] <= microbatch && microbatch < end[op];
@@ -172,6 +176,13 @@ struct indexed_problem {
         std::size_t sum = 0;
         for (std::size_t op = 0; op != first.size(); ++op) { sum += static_cast<std::size_t>(end[op] - first[op]); }
         return sum;
+    }
+    /// Values of all instances as the mirrored problem numbers them: microbatches counted from the last.
+    [[nodiscard]] constexpr std::vector<double> mirrored(const std::vector<double>& values) const {
+        const auto m = static_cast<std::size_t>(microbatches);
+        std::vector<double> out{};
+        for (std::size_t i = 0; i != values.size(); ++i) { out.push_back(values[i / m * m + m - 1 - i % m]); }
+        return out;
     }
     /// Microseconds of work of one microbatch, its preview included, on device `d`.
     [[nodiscard]] constexpr double load_us(int d) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <pulse/core/pass.hpp>
@@ -16,6 +17,12 @@ struct timed_pass {
 
     [[nodiscard]] constexpr bool operator==(const timed_pass&) const = default;
 };
+
+/// "B of stage 3 of microbatch 7": how messages name a pass.
+[[nodiscard]] inline std::string describe(const timed_pass& p) {
+    return std::string{letter_of(p.op)} + " of stage " + std::to_string(p.stage) + " of microbatch " +
+           std::to_string(p.microbatch);
+}
 
 /// Start time and order of every pass on every device; each device's list is ordered by start.
 struct schedule {

@@ -59,9 +59,7 @@ struct synthesis_state {
     void offer(const schedule& found) {
         sequences of(found.devices.size());
         for (std::size_t d = 0; d != found.devices.size(); ++d) {
-            for (const auto& p : found.devices[d]) {
-                of[d].push_back(index.op_of({p.op, p.stage}) * index.microbatches + p.microbatch);
-            }
+            for (const auto& p : found.devices[d]) { of[d].push_back(index.instance_of(p)); }
         }
         if (found.makespan_us() < makespan_us) { replace(found, std::move(of)); }
     }
@@ -73,10 +71,7 @@ struct synthesis_state {
         schedule order{};
         for (const auto& sequence : found) {
             order.devices.emplace_back();
-            for (const int x : sequence) {
-                const stage_pass p = index.pass_of(x / index.microbatches);
-                order.devices.back().push_back({p.op, p.stage, x % index.microbatches, timed.start(x), timed.end(x)});
-            }
+            for (const int x : sequence) { order.devices.back().push_back(index.timed(x, timed.start(x))); }
         }
         replace(order, found);
     }

@@ -12,21 +12,11 @@
 
 namespace pulse::detail {
 
-/// A pass of a microbatch, without a time.
-struct ordered_pass {
-    pass op{};
-    int stage{};
-    int microbatch{};
+/// What every device runs, in order; the times mean nothing.
+using device_orders = std::vector<std::vector<timed_pass>>;
 
-    [[nodiscard]] constexpr bool operator==(const ordered_pass&) const = default;
-};
-
-/// What every device runs, in order.
-using device_orders = std::vector<std::vector<ordered_pass>>;
-
-[[noreturn]] inline void throw_bad_order(std::size_t device, const ordered_pass& p, const char* what) {
-    throw input_error("order of device " + std::to_string(device) + ": " + describe({p.op, p.stage}, p.microbatch) +
-                      " " + what);
+[[noreturn]] inline void throw_bad_order(std::size_t device, const timed_pass& p, const char* what) {
+    throw input_error("order of device " + std::to_string(device) + ": " + describe(p) + " " + what);
 }
 
 [[noreturn]] inline void throw_deadlock(const device_orders& orders, const std::vector<std::size_t>& next,
@@ -35,14 +25,13 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
     const auto m = static_cast<std::size_t>(index.microbatches);
     for (std::size_t d = 0; d != orders.size(); ++d) {
         if (next[d] == orders[d].size()) { continue; }
-        const ordered_pass& p = orders[d][next[d]];
-        text +=
-            " device " + std::to_string(d) + " is at " + describe({p.op, p.stage}, p.microbatch) + " and waits for ";
+        const timed_pass& p = orders[d][next[d]];
+        text += " device " + std::to_string(d) + " is at " + describe(p) + " and waits for ";
         for (const auto& link : index.before[static_cast<std::size_t>(index.op_of({p.op, p.stage}))]) {
             const auto before = static_cast<std::size_t>(link.op);
             if (!index.runs_on(before, p.microbatch)) { continue; }
             if (done[before * m + static_cast<std::size_t>(p.microbatch)] != 0) { continue; }
-            text += describe(index.pass_of(link.op), p.microbatch);
+            text += describe(index.timed(link.op * index.microbatches + p.microbatch));
             break;
         }
         text += ";";
@@ -94,7 +83,7 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
         const std::size_t before_round = placed;
         for (std::size_t d = 0; d != orders.size(); ++d) {
             for (; next[d] != orders[d].size(); ++next[d]) {
-                const ordered_pass& p = orders[d][next[d]];
+                const timed_pass& p = orders[d][next[d]];
                 const auto op = static_cast<std::size_t>(index.op_of({p.op, p.stage}));
                 double start = free_at[d];
                 bool ready = true;
@@ -117,19 +106,9 @@ using device_orders = std::vector<std::vector<ordered_pass>>;
     return out;
 }
 
-/// The orders of a schedule.
-[[nodiscard]] constexpr device_orders orders_of(const schedule& timed) {
-    device_orders out{};
-    for (const auto& passes : timed.devices) {
-        out.emplace_back();
-        for (const auto& p : passes) { out.back().push_back({p.op, p.stage, p.microbatch}); }
-    }
-    return out;
-}
-
 /// The order of another plan, each pass as early as the costs of a problem allow.
 [[nodiscard]] constexpr schedule retimed(const schedule_problem& problem, const schedule& order) {
-    return timed_from_orders(problem, orders_of(order));
+    return timed_from_orders(problem, order.devices);
 }
 
 } // namespace pulse::detail

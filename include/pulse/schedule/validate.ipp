@@ -174,11 +174,7 @@ PULSE_CONSTEXPR bool is_valid(const schedule_problem& problem, const schedule& t
 }
 
 PULSE_INLINE std::string describe(const schedule_violation& v) {
-    const auto name = [](const timed_pass& p) {
-        return std::string{letter_of(p.op)} + " of stage " + std::to_string(p.stage) + " of microbatch " +
-               std::to_string(p.microbatch);
-    };
-    const std::string at = name(v.at) + " on device " + std::to_string(v.device);
+    const std::string at = describe(v.at) + " on device " + std::to_string(v.device);
     const std::string found = std::to_string(v.found);
     const std::string wanted = std::to_string(v.wanted);
     const auto whole = [](double x) { return std::to_string(static_cast<std::int64_t>(x)); };
@@ -192,13 +188,13 @@ PULSE_INLINE std::string describe(const schedule_violation& v) {
     case schedule_rule::missing: return at + " is missing";
     case schedule_rule::start: return at + " starts at " + found + " us";
     case schedule_rule::duration: return at + " takes " + found + " us instead of " + wanted + " us";
-    case schedule_rule::sorted: return at + " is listed after " + name(v.other) + ", which starts later";
+    case schedule_rule::sorted: return at + " is listed after " + describe(v.other) + ", which starts later";
     case schedule_rule::overlap:
-        return at + " starts at " + found + " us, before " + name(v.other) + " ends at " + wanted + " us";
-    case schedule_rule::fifo: return at + " runs after " + name(v.other);
+        return at + " starts at " + found + " us, before " + describe(v.other) + " ends at " + wanted + " us";
+    case schedule_rule::fifo: return at + " runs after " + describe(v.other);
     case schedule_rule::dependency:
-        return at + " starts at " + found + " us, but what it needs from " + name(v.other) + " is there at " + wanted +
-               " us";
+        return at + " starts at " + found + " us, but what it needs from " + describe(v.other) + " is there at " +
+               wanted + " us";
     case schedule_rule::memory:
         return at + " brings the device to " + whole(v.found) + " bytes, the limit is " + whole(v.wanted);
     }

@@ -36,7 +36,7 @@ public:
     [[nodiscard]] constexpr int done(pass op, int half) const {
         return done_[static_cast<std::size_t>(op) * 2 + static_cast<std::size_t>(half)];
     }
-    [[nodiscard]] constexpr const std::vector<ordered_pass>& order() const noexcept { return order_; }
+    [[nodiscard]] constexpr const std::vector<timed_pass>& order() const noexcept { return order_; }
 
 private:
     constexpr void add(pass op, int half) {
@@ -50,7 +50,7 @@ private:
     std::array<int, 6> done_{};
     std::vector<int> waiting_{};
     std::size_t next_{};
-    std::vector<ordered_pass> order_{};
+    std::vector<timed_pass> order_{};
 };
 
 } // namespace detail

@@ -56,12 +56,12 @@ public:
 private:
     struct device_state {
         std::array<int, 4> done{};
-        std::vector<ordered_pass> waiting{}; ///< W passes, first in, first out
+        std::vector<timed_pass> waiting{}; ///< W passes, first in, first out
         std::size_t next_weight{};
         int held{};
         double free_at{};
         double idle{};
-        std::vector<ordered_pass> order{};
+        std::vector<timed_pass> order{};
     };
 
     [[nodiscard]] constexpr stage_pass pass_in(std::size_t d, std::size_t lane) const {
@@ -124,7 +124,7 @@ private:
             fits_ = false;
             return;
         }
-        const ordered_pass w = at_[d].waiting[at_[d].next_weight++];
+        const timed_pass w = at_[d].waiting[at_[d].next_weight++];
         place(d, {w.op, w.stage}, w.microbatch);
         --at_[d].held;
     }

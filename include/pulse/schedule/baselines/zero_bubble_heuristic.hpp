@@ -75,7 +75,7 @@ private:
         std::array<int, 3> done{};
         double free_at{};
         double idle{};
-        std::vector<ordered_pass> order{};
+        std::vector<timed_pass> order{};
 
         [[nodiscard]] constexpr std::int64_t held() const {
             return (done[0] - done[1]) * kept[0] + (done[1] - done[2]) * kept[1];

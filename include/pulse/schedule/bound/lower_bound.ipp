@@ -17,16 +17,13 @@ namespace pulse {
 
 PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
     const detail::indexed_problem index = detail::index_problem(problem, detail::taken_chains::several);
-    const auto n = static_cast<std::size_t>(index.ops());
     const auto m = static_cast<std::size_t>(index.microbatches);
     auto links = detail::memory_links(problem, index);
-    schedule_bound out{0, detail::order_statistic_heads(index, links), std::vector<double>(n * m, 0.0)};
+    schedule_bound out{0, detail::order_statistic_heads(index, links), {}};
     const detail::indexed_problem back = mirrored(index);
     for (auto& link : links) { link = {link.after, link.before, link.distance}; }
     const auto mirrored_heads = detail::order_statistic_heads(back, links);
-    for (std::size_t op = 0; op != n; ++op) {
-        for (std::size_t k = 0; k != m; ++k) { out.tail[op * m + k] = mirrored_heads[op * m + m - 1 - k]; }
-    }
+    out.tail = index.mirrored(mirrored_heads);
     for (std::size_t d = 0; d != index.on_device.size(); ++d) {
         std::vector<detail::machine_job> jobs{};
         for (const int o : index.on_device[d]) {

@@ -18,17 +18,12 @@ namespace pulse::detail {
 /// Some devices of a problem; the passes of the others are relaxed to the least time that lies between those that
 /// remain. A makespan that no schedule of it beats is one for the problem too.
 struct relaxed_problem {
-    struct release {
-        std::int64_t bytes{};
-        /// The operation that must have ended too; -1 when there is none.
-        int with{};
-    };
     struct operation {
         /// Place among the kept devices.
         std::size_t device{};
         double duration{};
         std::int64_t begins{};
-        std::vector<release> ends{};
+        std::vector<memory_profile::release> ends{};
         /// Indices of the links that end here.
         std::vector<std::size_t> into{};
         /// Its number in the problem.
@@ -61,16 +56,8 @@ public:
     /// `bound` is that of `bound_schedule(problem)`. Throws input_error for an ill-formed problem.
     problem_relaxer(const schedule_problem& problem, const schedule_bound& bound) :
         index_{index_problem(problem)}, memory_{profile_memory(problem, index_)}, path_{least_paths(index_)} {
-        const auto n = static_cast<std::size_t>(index_.ops());
-        const auto m = static_cast<std::size_t>(index_.microbatches);
-        head_ = {bound.head, std::vector<double>(n * m, 0.0)};
-        tail_ = {bound.tail, std::vector<double>(n * m, 0.0)};
-        for (std::size_t o = 0; o != n; ++o) {
-            for (std::size_t k = 0; k != m; ++k) {
-                head_[1][o * m + k] = bound.tail[o * m + m - 1 - k];
-                tail_[1][o * m + k] = bound.head[o * m + m - 1 - k];
-            }
-        }
+        head_ = {bound.head, index_.mirrored(bound.tail)};
+        tail_ = {bound.tail, index_.mirrored(bound.head)};
         rest_.resize(2, std::vector<std::vector<begun_work>>(static_cast<std::size_t>(index_.devices)));
         const auto back = mirrored(index_);
         for (int d = 0; memory_.limited() && d != index_.devices; ++d) {

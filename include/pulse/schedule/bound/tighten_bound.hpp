@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/schedule.hpp>
+#include <pulse/schedule/search_budget.hpp>
 #include <pulse/schedule/synthesis.hpp>
 #include <pulse/schedule/timed_orders.hpp>
 
@@ -36,7 +36,7 @@ public:
     bound_tightener(const schedule_problem& problem, const schedule_bound& bound, double upper_bound_us,
                     const search_limit& limit) :
         problem_{&problem},
-        limit_{&limit}, relaxer_{problem, bound}, times_(static_cast<std::size_t>(problem.devices)),
+        budget_{limit}, relaxer_{problem, bound}, times_(static_cast<std::size_t>(problem.devices)),
         listed_(times_.size(), 0) {
         out_.lower_bound_us = std::min(bound.makespan_us, upper_bound_us);
         out_.makespan_us = upper_bound_us;
@@ -59,11 +59,11 @@ public:
             std::erase_if(windows, [](const window& w) { return w.exhausted; });
         }
         out_.finished = proved() || windows.empty();
+        out_.nodes = budget_.nodes();
         return std::move(out_);
     }
 
 private:
-    using clock = std::chrono::steady_clock;
     struct window {
         int first{};
         int size{};
@@ -72,10 +72,8 @@ private:
     /// Sums in another order must not turn an equal makespan into a shorter one.
     static constexpr double rounding = 4e-10;
 
-    [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - begin_).count(); }
-    [[nodiscard]] bool over() const { return limit_->stop.stop_requested() || seconds() >= limit_->seconds; }
     [[nodiscard]] bool proved() const { return out_.lower_bound_us >= out_.makespan_us * (1 - 2 * rounding); }
-    [[nodiscard]] bool ended() const { return proved() || out_.nodes >= limit_->nodes || over(); }
+    [[nodiscard]] bool ended() const { return proved() || budget_.ended(); }
 
     void refute(double makespan_us) {
         out_.lower_bound_us = std::max(out_.lower_bound_us, std::min(makespan_us, out_.makespan_us));
@@ -87,7 +85,7 @@ private:
         state_search turned{relaxer_.relax({device}, true)};
         const double below = out_.makespan_us * (1 - rounding);
         const auto found = turned.run(limits(below, most), &times_[d]);
-        out_.nodes += found.nodes;
+        budget_.count(found.nodes);
         listed_[d] = found.finished ? 1 : 0;
         if (found.finished && found.order.empty()) { refute(found.makespan_us); }
     }
@@ -111,7 +109,7 @@ private:
                 limits.nodes = std::max(most, 4 * limits.width * layers);
             }
             const auto found = states.run(limits);
-            out_.nodes += found.nodes;
+            budget_.count(found.nodes);
             if (whole && !found.order.empty()) { take(found.order); }
             if (found.finished && (whole || found.order.empty())) {
                 w.exhausted = part == 1.0;
@@ -127,8 +125,8 @@ private:
     [[nodiscard]] state_limits limits(double below_us, std::int64_t most) const {
         state_limits out{};
         out.below_us = below_us;
-        out.nodes = std::min(most, limit_->nodes - out_.nodes);
-        out.over = [this] { return over(); };
+        out.nodes = budget_.turn(1, most).nodes;
+        out.over = [this] { return budget_.ended(); };
         return out;
     }
 
@@ -136,10 +134,7 @@ private:
         device_orders orders{};
         for (const auto& passes : instances) {
             orders.emplace_back();
-            for (const int i : passes) {
-                const stage_pass p = relaxer_.index().pass_of(i / problem_->microbatches);
-                orders.back().push_back({p.op, p.stage, i % problem_->microbatches});
-            }
+            for (const int i : passes) { orders.back().push_back(relaxer_.index().timed(i)); }
         }
         out_.better = timed_from_orders(*problem_, orders);
         out_.makespan_us = out_.better.makespan_us();
@@ -147,8 +142,7 @@ private:
     }
 
     const schedule_problem* problem_;
-    const search_limit* limit_;
-    clock::time_point begin_{clock::now()};
+    search_budget budget_;
     problem_relaxer relaxer_;
     std::vector<completion_times> times_;
     std::vector<char> listed_;

@@ -141,11 +141,7 @@ struct list_limits {
     for (const auto& order : run.order) {
         std::vector<timed_pass> passes{};
         for (const int instance : order) {
-            const int op = instance / index.microbatches;
-            const stage_pass p = index.pass_of(op);
-            const double at = run.start[static_cast<std::size_t>(instance)];
-            const double end = at + index.duration[static_cast<std::size_t>(op)];
-            passes.push_back({p.op, p.stage, instance % index.microbatches, at, end});
+            passes.push_back(index.timed(instance, run.start[static_cast<std::size_t>(instance)]));
         }
         out.devices.push_back(std::move(passes));
     }

@@ -10,6 +10,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/schedule/baselines/gpipe.hpp>
 #include <pulse/schedule/baselines/one_f_one_b.hpp>
+#include <pulse/schedule/baselines/within_limit.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/construct/list_engine.hpp>
 #include <pulse/schedule/construct/list_rules.hpp>
@@ -19,7 +20,6 @@
 #include <pulse/schedule/problem.hpp>
 #include <pulse/schedule/random_numbers.hpp>
 #include <pulse/schedule/schedule.hpp>
-#include <pulse/schedule/validate.hpp>
 
 namespace pulse {
 
@@ -39,11 +39,7 @@ public:
         free_.begins.resize(memory_.begins.size(), 0);
         free_.ends.resize(memory_.ends.size());
         free_.peak_from = memory_.peak_from;
-        const auto m = static_cast<std::size_t>(index_.microbatches);
-        back_tail_.resize(bound_.head.size(), 0.0);
-        for (std::size_t op = 0; op != index_.device.size(); ++op) {
-            for (std::size_t k = 0; k != m; ++k) { back_tail_[op * m + k] = bound_.head[op * m + m - 1 - k]; }
-        }
+        back_tail_ = index_.mirrored(bound_.head);
     }
 
     /// Looks until all is tried, the bound is met, or `go_on()` is false, which is asked after every run: the rules,
@@ -108,20 +104,13 @@ private:
     }
 
     constexpr void take(const schedule& timed) {
-        const auto peaks = peak_holds(*problem_, timed);
-        for (std::size_t d = 0; d != memory_.limit.size(); ++d) {
-            if (peaks[d] > memory_.limit[d]) { return; }
-        }
-        if (!beats_best(timed.makespan_us())) { return; }
-        const auto m = static_cast<std::size_t>(index_.microbatches);
+        if (!beats_best(timed.makespan_us()) || !fits_memory(*problem_, timed)) { return; }
         list_run run{std::vector<double>(bound_.head.size(), 0.0), {}, timed.makespan_us()};
         for (const auto& passes : timed.devices) {
             run.order.emplace_back();
             for (const auto& p : passes) {
-                const auto at = static_cast<std::size_t>(index_.op_of({p.op, p.stage})) * m +
-                                static_cast<std::size_t>(p.microbatch);
-                run.start[at] = p.start_us;
-                run.order.back().push_back(static_cast<int>(at));
+                run.order.back().push_back(index_.instance_of(p));
+                run.start[static_cast<std::size_t>(run.order.back().back())] = p.start_us;
             }
         }
         best_ = std::move(run);

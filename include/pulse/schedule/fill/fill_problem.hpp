@@ -86,7 +86,7 @@ constexpr void take_levels(fill_problem& frame, const schedule_problem& problem)
 /// `problem` can run.
 [[nodiscard]] constexpr fill_problem frame_of(const schedule_problem& problem, const schedule& passes,
                                               const std::vector<double>& after_us) {
-    const schedule early = timed_from_orders(problem, orders_of(passes));
+    const schedule early = retimed(problem, passes);
     fill_problem out{};
     out.index = index_problem(problem, problem.further_chains.empty() ? taken_chains::several : taken_chains::one);
     const auto n = static_cast<std::size_t>(out.instances());
@@ -98,7 +98,7 @@ constexpr void take_levels(fill_problem& frame, const schedule_problem& problem)
         if (!list.empty()) { out.end_us = std::max(out.end_us, list.back().end_us + after_us[out.sequence.size()]); }
         out.sequence.emplace_back();
         for (const timed_pass& p : list) {
-            const int x = out.index.op_of({p.op, p.stage}) * out.index.microbatches + p.microbatch;
+            const int x = out.index.instance_of(p);
             out.earliest_us[static_cast<std::size_t>(x)] = p.start_us;
             if (!out.sequence.back().empty()) { next[static_cast<std::size_t>(out.sequence.back().back())] = x; }
             out.sequence.back().push_back(x);

@@ -273,10 +273,8 @@ private:
 
     constexpr void run_pass(std::size_t d, int x, double now) {
         timeline& l = timelines_[d];
-        const double end = now + frame_.duration_us(x);
         stand_still(d, now);
-        const stage_pass p = frame_.index.pass_of(static_cast<int>(frame_.op_of(x)));
-        passes_.devices[d].push_back({p.op, p.stage, x % frame_.index.microbatches, now, end});
+        const double end = passes_.devices[d].emplace_back(frame_.index.timed(x, now)).end_us;
         const std::vector<int>& order = frame_.sequence[d];
         if (!limit_.empty()) {
             if (order[l.next] != x) { l.ahead += frame_.takes[frame_.op_of(x)]; }

@@ -183,8 +183,7 @@ private:
             bool goes_on = false; // the last one is a task
             for (const placed& p : lists_[d]) {
                 if (static_cast<std::size_t>(p.job) < passes_) {
-                    const stage_pass of = index_.pass_of(p.job / index_.microbatches);
-                    passes.push_back({of.op, of.stage, p.job % index_.microbatches, p.start_us, p.end_us});
+                    passes.push_back(index_.timed(p.job, p.start_us));
                     goes_on = false;
                     continue;
                 }

@@ -149,12 +149,7 @@ private:
     /// The instances of `entries` as they are numbered from the other end.
     void flip(const std::vector<entry>& entries) {
         order_.clear();
-        for (const auto& e : entries) { order_.push_back(flipped(e.instance)); }
-    }
-
-    [[nodiscard]] int flipped(int x) const noexcept {
-        const int k = x - g_->op[at(x)] * g_->microbatches;
-        return x - k + g_->microbatches - 1 - k;
+        for (const auto& e : entries) { order_.push_back(g_->flipped(e.instance)); }
     }
 
     /// Takes sequences as the present schedule.
@@ -228,7 +223,7 @@ private:
             for (int e = g_->first_after[at(o)]; e != g_->first_after[at(o) + 1]; ++e) {
                 const int y = x + g_->after[at(e)].shift;
                 if (inside(y)) { continue; }
-                late_.set_before(flipped(y), state_.tail(y));
+                late_.set_before(g_->flipped(y), state_.tail(y));
                 rest = std::max(rest, state_.tail(y) + g_->after[at(e)].weight_us);
             }
             early_.set_rest(x, rest);
@@ -236,10 +231,10 @@ private:
                 const int y = other * g_->microbatches + k;
                 if (state_.place(y) < from) {
                     early_.set_before(y, state_.start(y));
-                    late_.set_after(flipped(y));
+                    late_.set_after(g_->flipped(y));
                 } else if (state_.place(y) >= to) {
                     early_.set_after(y);
-                    late_.set_before(flipped(y), state_.tail(y));
+                    late_.set_before(g_->flipped(y), state_.tail(y));
                 }
             }
             const int p = state_.prev(x);

@@ -22,14 +22,10 @@ namespace pulse::detail {
     const sequence_graph& graph, std::vector<std::vector<int>> sequences, int most_rounds = 10,
     const std::function<bool()>& go_on = [] { return true; }) {
     const sequence_graph turned = mirrored(graph);
-    const auto flip = [&](int x) {
-        const int k = x % graph.microbatches;
-        return x - k + graph.microbatches - 1 - k;
-    };
     const auto turn = [&](std::vector<std::vector<int>>& lists) {
         for (auto& list : lists) {
             std::reverse(list.begin(), list.end());
-            for (int& x : list) { x = flip(x); }
+            for (int& x : list) { x = graph.flipped(x); }
         }
     };
     sequence_state here{graph};

@@ -40,6 +40,11 @@ struct sequence_graph {
     std::vector<std::int64_t> limit{};
 
     [[nodiscard]] int instances() const noexcept { return ops * microbatches; }
+    /// The number of an instance in the mirrored graph.
+    [[nodiscard]] int flipped(int x) const noexcept {
+        const int k = x - op[static_cast<std::size_t>(x)] * microbatches;
+        return x - k + microbatches - 1 - k;
+    }
 };
 
 /// Flattens a problem. Requires the index of the same problem.
@@ -56,14 +61,12 @@ struct sequence_graph {
         out.first_before.push_back(static_cast<int>(out.before.size()));
         out.first_after.push_back(static_cast<int>(out.after.size()));
         const auto at = static_cast<std::size_t>(o);
-        for (const auto& e : index.before[at]) {
+        const auto edge_to = [&](const indexed_problem::link& e) {
             const double weight = index.duration[static_cast<std::size_t>(e.op)] + e.lag_us;
-            out.before.push_back({(e.op - o) * out.microbatches, weight});
-        }
-        for (const auto& e : index.after[at]) {
-            const double weight = index.duration[static_cast<std::size_t>(e.op)] + e.lag_us;
-            out.after.push_back({(e.op - o) * out.microbatches, weight});
-        }
+            return sequence_graph::edge{(e.op - o) * out.microbatches, weight};
+        };
+        for (const auto& e : index.before[at]) { out.before.push_back(edge_to(e)); }
+        for (const auto& e : index.after[at]) { out.after.push_back(edge_to(e)); }
     }
     out.first_before.push_back(static_cast<int>(out.before.size()));
     out.first_after.push_back(static_cast<int>(out.after.size()));

@@ -52,7 +52,7 @@ public:
         search_{problem_, facts_, [this](const window_state& state, std::size_t open, schedule& found) {
                     return solve_part(state, open, found);
                 }} {
-        best_ = timed_from_orders(problem_, orders_of(incumbent));
+        best_ = retimed(problem_, incumbent);
         makespan_ = incumbent.makespan_us() * scale_;
         if (best_.makespan_us() > makespan_) { best_ = scaled_times(incumbent, scale_); }
         makespan_ = best_.makespan_us();

@@ -48,7 +48,7 @@ public:
         for (const auto& passes : timed.devices) {
             for (std::size_t i = 0; i != passes.size(); ++i) {
                 const auto& p = passes[i];
-                const std::size_t at = facts_->at(facts_->index.op_of({p.op, p.stage}), p.microbatch);
+                const auto at = static_cast<std::size_t>(facts_->index.instance_of(p));
                 rank[at] = i;
                 values[1 + at] = p.start_us;
             }
@@ -83,11 +83,7 @@ public:
                 const double sy = values[1 + y.second];
                 return x.first != y.first ? x.first < y.first : sx != sy ? sx < sy : x.second < y.second;
             });
-            for (const auto& r : ranked) {
-                const auto m = static_cast<std::size_t>(facts_->index.microbatches);
-                const stage_pass p = facts_->index.pass_of(static_cast<int>(r.second / m));
-                orders.back().push_back({p.op, p.stage, static_cast<int>(r.second % m)});
-            }
+            for (const auto& r : ranked) { orders.back().push_back(facts_->index.timed(static_cast<int>(r.second))); }
         }
         return timed_from_orders(problem, orders);
     }

@@ -35,7 +35,7 @@ enum class window_outcome : std::uint8_t {
     device_orders orders{};
     const int m = facts.index.microbatches;
     for (const auto& ops : facts.index.on_device) {
-        std::vector<ordered_pass> passes(ops.size() * static_cast<std::size_t>(m), ordered_pass{});
+        std::vector<timed_pass> passes(ops.size() * static_cast<std::size_t>(m));
         for (const int b : ops) {
             const stage_pass p = facts.index.pass_of(b);
             for (int l = 0; l != m; ++l) {

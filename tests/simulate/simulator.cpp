@@ -207,9 +207,8 @@ TEST_CASE("passes of a rank do not overlap, messages of a link do not overlap, a
                                        all[r].instructions.begin(), all[r].instructions.end(), pulse::is_compute)));
             for (std::size_t k = 0; k != passes.size(); ++k) {
                 busy += passes[k].end_us - passes[k].start_us;
-                CHECK(passes[k].waited_us >= 0);
                 CHECK(passes[k].end_us <= made.step_us);
-                if (k > 0) { CHECK(passes[k].start_us - passes[k].waited_us >= passes[k - 1].end_us - 1e-9); }
+                if (k > 0) { CHECK(passes[k].start_us >= passes[k - 1].end_us - 1e-9); }
             }
             busy += options.optimizer_us;
         }
@@ -236,7 +235,9 @@ TEST_CASE("traffic is what the partition predicts, and live bytes are what check
         const pulse::traffic expected = pulse::traffic_of(c.planned.cut, c.costs, c.planned.routing);
         CHECK(made.boundary_bytes == expected.boundary() * c.planned.microbatches);
         CHECK(made.skip_bytes == expected.skip() * c.planned.microbatches);
-        CHECK(made.live_peak_bytes == pulse::check(c.planned, model, all).live_peak_bytes);
+        const auto checked = pulse::check(c.planned, model, all).live_peak_bytes;
+        REQUIRE(made.memory.size() == checked.size());
+        for (std::size_t r = 0; r != checked.size(); ++r) { CHECK(made.memory[r].live_peak_bytes() == checked[r]); }
     }
 }
 
@@ -330,7 +331,6 @@ TEST_CASE("two stages on two ranks, by hand") {
     CHECK(made.transfers[0].left_us == Approx(20));
     CHECK(made.transfers[0].arrived_us == Approx(23));
     CHECK(made.ranks[1][0].start_us == Approx(23));
-    CHECK(made.ranks[1][0].waited_us == Approx(23));
     CHECK(made.ranks[1][1].end_us == Approx(53));
     CHECK(made.ranks[0][1].start_us == Approx(66));
     CHECK(made.step_us == Approx(91));

@@ -42,8 +42,9 @@ enum class replica_exchange : std::uint8_t {
 [[nodiscard]] PULSE_CONSTEXPR std::vector<int> possible_node_replicas(const cluster& machine, const rank_grid& grid);
 
 /// Links, routes and speeds of P pipeline devices with D replicas each on a cluster, in a world that all replicas enter
-/// at once; the routes are those of one of them, and its numbers those of simulated_on for one pipeline. Where replicas
-/// are not alike, because nodes are no multiple of pipelines or the other way round, times are those of the slowest.
+/// at once: a link of its own for each ordered pair inside a node; between nodes, number 2n is what leaves node n and
+/// 2n + 1 what enters it. The routes are those of one replica. Where replicas are not alike, because nodes are no
+/// multiple of pipelines or the other way round, times are those of the slowest.
 ///
 /// Between nodes, a rank's replicas take what leaves its node and what enters it: on every node of theirs the same
 /// happens. Throws input_error for a grid without ranks or with more than the cluster has devices.

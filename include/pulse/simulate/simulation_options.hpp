@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include <pulse/core/error.hpp>
-#include <pulse/hardware/cluster.hpp>
 #include <pulse/hardware/link.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 
@@ -107,27 +104,5 @@ struct simulation_options {
         return device_optimizer_us.empty() ? optimizer_us : device_optimizer_us[rank];
     }
 };
-
-/// Links, routes and speeds of a pipeline whose rank r runs on device devices[r] of a cluster: a link of its own for
-/// each ordered pair inside a node; between nodes, number 2n is what leaves node n and 2n + 1 what enters it. Throws
-/// input_error for a device that the cluster does not have.
-[[nodiscard]] constexpr simulation_options simulated_on(const cluster& where, const std::vector<int>& devices) {
-    simulation_options made{};
-    for (const int from : devices) {
-        if (from < 0 || from >= where.devices()) {
-            throw input_error("pulse: simulate: the cluster has no device " + std::to_string(from));
-        }
-    }
-    for (const int from : devices) {
-        if (!where.unlike.empty()) { made.device_speed.push_back(where.speed_of(from)); }
-        for (const int to : devices) {
-            const int source = where.node_of(from);
-            const int target = where.node_of(to);
-            made.links.push_back(where.between(from, to));
-            made.routes.push_back(source == target ? link_route{} : link_route{2 * source, 2 * target + 1});
-        }
-    }
-    return made;
-}
 
 } // namespace pulse

@@ -77,7 +77,6 @@ public:
         for (std::size_t r = 0; r != ranks_.size(); ++r) {
             if (!ended(r)) { refuse_stuck(r); }
             made_.step_us = std::max({made_.step_us, ranks_[r].clock_us, queue_.reduced_us(r)});
-            made_.live_peak_bytes.push_back(made_.memory[r].live_peak_bytes());
             busy += ranks_[r].busy_us;
         }
         queue_.report(made_);
@@ -182,7 +181,6 @@ private:
         rank_state& rank = ranks_[r];
         const instruction& what = of(r).instructions[rank.at];
         if (waits_for_sums(what) && !queue_.reduced(r)) { return false; }
-        const double before_us = rank.clock_us;
         const std::vector<buffer_access> accesses = model_->accesses(static_cast<int>(r), what);
         const auto* last = std::get_if<op::release>(&what);
         if (last != nullptr && !can_touch(rank, last->buffer, true)) { return false; }
@@ -201,7 +199,7 @@ private:
             changed = true;
         }
         if (changed) { made_.memory[r].samples.push_back({rank.clock_us, rank.activation_bytes, rank.skip_bytes}); }
-        perform(r, what, before_us);
+        perform(r, what);
         ++rank.at;
         return true;
     }
@@ -213,7 +211,7 @@ private:
                (b != nullptr && replicas_ > 1 && model_->gradient_release() &&
                 !begun_[static_cast<std::size_t>(index_of(b->stage))]);
     }
-    constexpr void perform(std::size_t r, const instruction& what, double before_us) {
+    constexpr void perform(std::size_t r, const instruction& what) {
         rank_state& rank = ranks_[r];
         if (waits_for_sums(what)) { rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)); }
         if (is_compute(what)) {
@@ -224,7 +222,7 @@ private:
             const double speed = options_->device_speed.empty() ? 1.0 : options_->device_speed[r];
             rank.clock_us += duration_us(*model_, static_cast<int>(r), what) / speed;
             rank.busy_us += rank.clock_us - start_us;
-            made_.ranks[r].push_back({static_cast<int>(rank.at), start_us, rank.clock_us, start_us - before_us});
+            made_.ranks[r].push_back({static_cast<int>(rank.at), start_us, rank.clock_us});
         } else if (const auto* s = std::get_if<op::send>(&what)) {
             post(r, index_of(s->peer), s->message, true);
         } else if (const auto* v = std::get_if<op::recv>(&what)) {

@@ -119,31 +119,13 @@ public:
         return {at / ranks_, at % ranks_};
     }
 
-    /// All messages by sender, then receiver, then time; and what links carried.
+    /// All messages by sender, then receiver, then time.
     constexpr void report(simulation& made) const {
-        made.pairs.resize(wires_.size(), link_traffic{});
-        made.shared_links.resize(free_us_.size(), link_traffic{});
-        for (std::size_t at = 0; at != wires_.size(); ++at) {
-            const link_route route = route_of(at);
-            for (const simulated_transfer& t : wires_[at].transfers) {
+        for (const wire& w : wires_) {
+            for (const simulated_transfer& t : w.transfers) {
                 made.boundary_bytes += t.boundary_bytes;
                 made.skip_bytes += t.skip_bytes;
                 made.transfers.push_back(t);
-                count(made.pairs[at], t);
-                for_each_link(route, [&](std::size_t shared) { count(made.shared_links[shared], t); });
-            }
-        }
-        for (std::size_t rank = 0; rank != ranks_; ++rank) {
-            for (const exchange& e : rings_[rank].posted) {
-                for (int piece = 0; piece != e.pieces && options_->shares_links(rank); ++piece) {
-                    const replica_round round = round_of(rank, e, piece);
-                    if (!round.shared) { continue; }
-                    for_each_link(ring_route(rank), [&](std::size_t shared) {
-                        made.shared_links[shared].gradient_bytes += round.messages * round.shares * e.share_bytes;
-                        made.shared_links[shared].occupied_us +=
-                            round.message_us(e.share_bytes) - round.line.latency_us;
-                    });
-                }
             }
         }
     }
@@ -194,9 +176,6 @@ private:
     [[nodiscard]] constexpr link_route route_of(std::size_t at) const {
         return options_->routes.empty() ? link_route{} : options_->routes[at];
     }
-    [[nodiscard]] constexpr link_route ring_route(std::size_t rank) const noexcept {
-        return options_->replica_route(rank);
-    }
     [[nodiscard]] constexpr replica_round round_of(std::size_t rank, const exchange& of, int piece) const noexcept {
         return piece < of.there ? options_->round(rank, piece + 1) : options_->round_back(rank, piece - of.there + 1);
     }
@@ -216,7 +195,7 @@ private:
         if (at >= wires_.size()) {
             const ring& r = rings_[at - wires_.size()];
             const std::size_t rank = at - wires_.size();
-            if (round_of(rank, r.posted[r.next], r.pieces).shared) { route = ring_route(rank); }
+            if (round_of(rank, r.posted[r.next], r.pieces).shared) { route = options_->replica_route(rank); }
             made.ready_us = std::max(r.posted[r.next].time_us, r.arrived_us);
         } else {
             const wire& w = wires_[at];
@@ -238,7 +217,7 @@ private:
             r.arrived_us = start_us + round.message_us(now.share_bytes);
             const double left_us = std::max(start_us, r.arrived_us - round.line.latency_us);
             if (round.shared) {
-                for_each_link(ring_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
+                for_each_link(options_->replica_route(rank), [&](std::size_t shared) { free_us_[shared] = left_us; });
             }
         } else {
             r.arrived_us = start_us + now.whole_us;
@@ -268,12 +247,6 @@ private:
         for_each_link(route_of(at), [&](std::size_t shared) { free_us_[shared] = t.left_us; });
         w.transfers.push_back(t);
         return w.transfers.size() == std::min(w.sent.size(), w.received.size());
-    }
-    static constexpr void count(link_traffic& use, const simulated_transfer& t) {
-        const bool backward = step_model::is_backward(t.message);
-        (backward ? use.boundary_backward_bytes : use.boundary_forward_bytes) += t.boundary_bytes;
-        (backward ? use.skip_backward_bytes : use.skip_forward_bytes) += t.skip_bytes;
-        use.occupied_us += t.left_us - t.start_us;
     }
 };
 

@@ -38,8 +38,8 @@ TEST_CASE("a cluster is checked while compiling too") {
         return c.devices();
     };
     CHECK_BOTH(refused(h100_8x8) == 64);
-    CHECK_BOTH(a100_8x8.between(0, 7) == nvlink3);
-    CHECK_BOTH(a100_8x8.between(7, 8) == bundle(infiniband_hdr, 8));
+    CHECK_BOTH(a100_8x8.intra_node == nvlink3);
+    CHECK_BOTH(a100_8x8.inter_node == bundle(infiniband_hdr, 8));
     CHECK_BOTH(bundle(infiniband_edr, 4).bandwidth_gb_per_s == 50.0);
     CHECK_BOTH(bundle(infiniband_edr, 4).latency_us == infiniband_edr.latency_us);
 }

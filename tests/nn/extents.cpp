@@ -67,19 +67,19 @@ TEST_CASE("a Hunyuan-DiT at another extent is the one whose type has it, bit for
 
 TEST_CASE("SD 2.1 costs at 64 x 64 what SD 2.1-base costs, in the compiler too") {
     using base = sized<sd21, 64>;
-    constexpr auto small = graph_of<sd21>(resize_to<sd21, extent{64, 64}>());
+    constexpr auto small = graph_of<sd21>(resize<sd21>({64, 64}));
     static_assert(small.layers == graph_of<base>().layers && small.skips == graph_of<base>().skips);
-    static_assert(graph_of<sd21>(resize_to<sd21, extent{96, 96}>()).layers == graph_of<sd21>().layers);
+    static_assert(graph_of<sd21>(resize<sd21>({96, 96})).layers == graph_of<sd21>().layers);
     CHECK(small.layers.front().input_elements == std::int64_t{4} * 64 * 64);
 }
 
 TEST_CASE("height and width change a layer's tensors each by its own factor") {
-    constexpr auto flat = graph_of<sd21>(resize_to<sd21, extent{48, 192}>());
+    constexpr auto flat = graph_of<sd21>(resize<sd21>({48, 192}));
     const auto square = graph_of<sd21>();
     for (std::size_t l = 0; l != flat.layers.size(); ++l) {
         CHECK(flat.layers[l].output_elements == square.layers[l].output_elements);
     }
-    constexpr auto wide = graph_of<sd21>(resize_to<sd21, extent{96, 192}>());
+    constexpr auto wide = graph_of<sd21>(resize<sd21>({96, 192}));
     CHECK(wide.layers.front().output_elements == 2 * square.layers.front().output_elements);
     CHECK(wide.layers.back().forward_flops == 2 * square.layers.back().forward_flops);
     CHECK(wide.conditioning_elements == square.conditioning_elements);
@@ -108,7 +108,7 @@ TEST_CASE("a model whose layers do not all resize keeps its extent") {
 TEST_CASE(
     "a U-ViT at another extent costs what a type of that extent does but for positions, which it resamples if asked") {
     constexpr auto typed = graph_of<sized<small_uvit, 8>>();
-    constexpr auto resized = graph_of<small_uvit>(resize_to<small_uvit, extent{8, 8}>());
+    constexpr auto resized = graph_of<small_uvit>(resize<small_uvit>({8, 8}));
     static_assert(std::equal(resized.layers.begin() + 1, resized.layers.end(), typed.layers.begin() + 1));
     layer_node first = typed.layers.front();
     first.parameter_elements = graph_of<small_uvit>().layers.front().parameter_elements;

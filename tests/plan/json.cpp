@@ -297,23 +297,24 @@ TEST_CASE("a saved plan is there whole, and a failure leaves what was there") {
     const fs::path folder = fs::temp_directory_path() / ("pulse_test_plan_" + std::to_string(::getpid()));
     fs::create_directories(folder);
     random_plans make{47};
-    const pulse::plan p = random_plan(make);
-    const pulse::plan q = random_plan(make);
-    pulse::save_plan(p, folder / "plan.json");
-    CHECK(pulse::load_plan(folder / "plan.json") == p);
-    pulse::save_plan(q, folder / "plan.json");
-    CHECK(pulse::load_plan(folder / "plan.json") == q);
-    pulse::plan broken = p;
-    broken.microbatches = 0;
-    CHECK_THROWS_AS(pulse::save_plan(broken, folder / "plan.json"), pulse::input_error);
-    CHECK(pulse::load_plan(folder / "plan.json") == q);
+    using plans = std::vector<pulse::extent_plan>;
+    const plans p{{.plan = random_plan(make)}};
+    const plans q{{.plan = random_plan(make)}};
+    pulse::save_plans(p, folder / "plan.json");
+    CHECK(pulse::load_plans(folder / "plan.json") == p);
+    pulse::save_plans(q, folder / "plan.json");
+    CHECK(pulse::load_plans(folder / "plan.json") == q);
+    plans broken = p;
+    broken.front().plan.microbatches = 0;
+    CHECK_THROWS_AS(pulse::save_plans(broken, folder / "plan.json"), pulse::input_error);
+    CHECK(pulse::load_plans(folder / "plan.json") == q);
     fs::create_directory(folder / "taken");
-    CHECK_THROWS_WITH_AS(pulse::save_plan(p, folder / "taken"), doctest::Contains("taken: cannot be written"),
+    CHECK_THROWS_WITH_AS(pulse::save_plans(p, folder / "taken"), doctest::Contains("taken: cannot be written"),
                          pulse::input_error);
-    CHECK_THROWS_AS(pulse::save_plan(p, folder / "absent" / "plan.json"), pulse::input_error);
-    CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder / "absent"), doctest::Contains("cannot be read"),
+    CHECK_THROWS_AS(pulse::save_plans(p, folder / "absent" / "plan.json"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::load_plans(folder / "absent"), doctest::Contains("cannot be read"),
                          pulse::input_error);
-    CHECK_THROWS_WITH_AS((void)pulse::load_plan(folder), doctest::Contains("is a folder"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::load_plans(folder), doctest::Contains("is a folder"), pulse::input_error);
     int left = 0;
     for (const auto& entry : fs::directory_iterator(folder)) { left += entry.path().filename() == "taken" ? 0 : 1; }
     CHECK(left == 1);

@@ -135,7 +135,7 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
         const planned_model c = make();
         const pulse::step_model model{c.planned, c.costs};
         for (int s = 0; s != model.stage_count(); ++s) {
-            const pulse::stage_footprint& f = pulse::footprint_of(model, s);
+            const pulse::stage_footprint& f = model.footprint(s);
             struct span {
                 std::int64_t offset, bytes;
                 int born, dies; // over the layers, as B walks from the last to the first

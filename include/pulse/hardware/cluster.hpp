@@ -48,10 +48,6 @@ struct cluster {
     [[nodiscard]] constexpr double speed_of(int device) const noexcept {
         return unlike.empty() ? 1.0 : unlike[static_cast<std::size_t>(device)].relative_speed;
     }
-    /// The link between two different devices.
-    [[nodiscard]] constexpr const link& between(int a, int b) const noexcept {
-        return node_of(a) == node_of(b) ? intra_node : inter_node;
-    }
     [[nodiscard]] constexpr bool operator==(const cluster&) const = default;
 };
 

@@ -48,7 +48,7 @@ inline constexpr int largest_extent = 16384;
     return below == 0 ? std::to_string(above) : std::to_string(below) + " or " + std::to_string(above);
 }
 
-[[nodiscard]] constexpr bool is_step(int size, int step, int most = largest_extent) noexcept {
+[[nodiscard]] constexpr bool is_step(int size, int step, int most) noexcept {
     return size > 0 && size <= most && size % step == 0;
 }
 
@@ -158,14 +158,6 @@ template <any_model M>
     if (to == extent{} || to == type) { return {}; }
     require_steps<M>(to);
     return {type, to};
-}
-
-/// The same of an extent that the compiler knows: compilation stops with one sentence when M cannot be of it.
-template <resizable_model M, extent To>
-[[nodiscard]] consteval resizing resize_to() {
-    static_assert(detail::is_step(To.height, steps_of<M>().height) && detail::is_step(To.width, steps_of<M>().width),
-                  "pulse: height and width of a model's input are multiples of what its halvings divide (steps_of)");
-    return {extent_of<M>(), To};
 }
 
 } // namespace pulse

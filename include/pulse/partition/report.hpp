@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -17,8 +18,6 @@ struct partition_report {
     double max_load_us{};
     /// Time that all devices would take together over greatest device load: 1 is perfect balance.
     double balance{};
-    int binding_device{}; ///< the device with the greatest load
-    int binding_stage{};  ///< its heaviest stage
     /// Folded only: sum over pairs of |load(stage s) - load(stage S-1-s)|.
     double imbalance_us{};
     traffic bytes{};
@@ -46,19 +45,9 @@ struct partition_report {
     for (std::size_t d = 0; d != report.device_load_us.size(); ++d) {
         speed += detail::speed_of(device_speed, static_cast<int>(d));
         report.device_load_us[d] /= detail::speed_of(device_speed, static_cast<int>(d));
-        if (report.device_load_us[d] > report.max_load_us) {
-            report.max_load_us = report.device_load_us[d];
-            report.binding_device = static_cast<int>(d);
-        }
+        report.max_load_us = std::max(report.max_load_us, report.device_load_us[d]);
     }
     report.balance = report.max_load_us > 0.0 ? total / (speed * report.max_load_us) : 1.0;
-    double heaviest = -1.0;
-    for (std::size_t s = 0; s != cut.stages.size(); ++s) {
-        if (cut.stages[s].device == report.binding_device && report.stage_load_us[s] > heaviest) {
-            heaviest = report.stage_load_us[s];
-            report.binding_stage = static_cast<int>(s);
-        }
-    }
     if (cut.kind == placement::folded) {
         for (std::size_t s = 0; 2 * s < cut.stages.size(); ++s) {
             const double off = report.stage_load_us[s] - report.stage_load_us[cut.stages.size() - 1 - s];

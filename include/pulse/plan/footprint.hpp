@@ -7,11 +7,6 @@
 
 namespace pulse {
 
-/// Where every layer of `stage` finds its tensors inside the stage's saved and deferred buffers.
-[[nodiscard]] constexpr const stage_footprint& footprint_of(const step_model& model, int stage) noexcept {
-    return model.footprint(stage);
-}
-
 /// Scratch that the passes of `device` share: the largest of its layers.
 ///
 /// After a layer's own there is room for what a recompute writes and nobody reads: at the first layer of a backbone the

@@ -25,12 +25,6 @@ namespace pulse {
 /// when the plan is not valid, so that nothing is written that cannot be read.
 [[nodiscard]] PULSE_INLINE std::string print_plan(const plan& planned);
 
-/// Reads a plan from a file. Throws input_error naming the file.
-[[nodiscard]] PULSE_INLINE plan load_plan(const std::filesystem::path& path);
-
-/// Writes a plan to a file that appears whole or not at all (io::atomic_file). Throws input_error.
-PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& path);
-
 /// Plans of all extents of a run. A file has what differs between them under "extents", by extent, with "height",
 /// "width" and "share"; one without that is a plan for any one extent, and as such has none here. They throw as those
 /// of one plan; printing also where plans differ in more than their order and what is predicted.

@@ -328,12 +328,4 @@ PULSE_INLINE void save_plans(const std::vector<extent_plan>& plans, const std::f
     } catch (const input_error&) { throw input_error(path.string() + ": cannot be written"); }
 }
 
-PULSE_INLINE plan load_plan(const std::filesystem::path& path) {
-    return parse_plan(io::read_file(path), path.string());
-}
-
-PULSE_INLINE void save_plan(const plan& planned, const std::filesystem::path& path) {
-    save_plans({{.plan = planned}}, path);
-}
-
 } // namespace pulse

@@ -123,7 +123,7 @@ TEST_CASE("the interleaved cut has the least greatest stage load, then the fewes
         // A cut between chunks of one device sends nothing; with one device there is no other.
         if (devices == 1) { continue; }
         const std::vector<double> speed = test::random_speeds(random, devices);
-        const partition cut = interleaved_partition(costs, devices, chunks, {.device_speed = speed});
+        const partition cut = interleaved_partition(costs, devices, chunks, speed);
         check_partition(cut, costs);
         const value ours = worth(cut, costs, skip_routing::direct, speed);
         const value best =
@@ -148,6 +148,6 @@ TEST_CASE("what cannot be cut is refused") {
     CHECK_THROWS_AS(static_cast<void>(sequential_partition({}, 1)), input_error);
     CHECK_THROWS_WITH_AS(static_cast<void>(sequential_partition(costs, 2, {.device_speed = {1.0}})),
                          "device_speed: it must have one value for each of 2 devices, not 1", input_error);
-    CHECK_THROWS_WITH_AS(static_cast<void>(interleaved_partition(costs, 2, 1, {.device_speed = {1.0, -1.0}})),
+    CHECK_THROWS_WITH_AS(static_cast<void>(interleaved_partition(costs, 2, 1, {1.0, -1.0})),
                          "device_speed: device 1: it must be a number above 0", input_error);
 }

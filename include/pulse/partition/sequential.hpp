@@ -17,12 +17,6 @@ struct sequential_options {
     std::vector<double> device_speed{};
 };
 
-/// What an interleaved partition knows of its devices.
-struct interleaved_options {
-    /// As in sequential_options.
-    std::vector<double> device_speed{};
-};
-
 /// The honest baseline: P contiguous stages, stage s on device s, with the least greatest load F+B+W and, within the
 /// slack of that, the fewest bytes across boundaries, skips included as `routing` sends them. Exact.
 ///
@@ -32,11 +26,11 @@ struct interleaved_options {
 
 /// P devices with `chunks` stages each, stage s on device s mod P: the cut with the least greatest load of a single
 /// stage and, among those, the fewest bytes of main activations. Loads of whole devices and bytes of skips are not
-/// optimised.
+/// optimised. `device_speed` as in sequential_options.
 ///
 /// Throws as sequential_partition.
 [[nodiscard]] PULSE_CONSTEXPR partition interleaved_partition(const cost_table& costs, int devices, int chunks,
-                                                              const interleaved_options& options = {});
+                                                              const std::vector<double>& device_speed = {});
 
 } // namespace pulse
 

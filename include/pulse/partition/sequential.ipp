@@ -145,9 +145,9 @@ PULSE_CONSTEXPR partition sequential_partition(const cost_table& costs, int devi
 }
 
 PULSE_CONSTEXPR partition interleaved_partition(const cost_table& costs, int devices, int chunks,
-                                                const interleaved_options& options) {
+                                                const std::vector<double>& device_speed) {
     return detail::chain_partition(costs, placement::interleaved, devices, chunks, 0.0, skip_routing::direct,
-                                   options.device_speed);
+                                   device_speed);
 }
 
 } // namespace pulse

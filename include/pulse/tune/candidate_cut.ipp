@@ -81,7 +81,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         asked.memory = {};
         return searched.of_layers(skip_aware_partition(searched.costs, c.pipeline_degree, c.waves, asked));
     }
-    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves, {device_speed});
+    case placement::interleaved: return interleaved_partition(costs, c.pipeline_degree, c.waves, device_speed);
     case placement::sequential: break;
     }
     return sequential_partition(costs, c.pipeline_degree,

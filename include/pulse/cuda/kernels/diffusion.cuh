@@ -60,33 +60,45 @@ __device__ float pixel_of(const image_layout& layout, const Stored* image, bool 
     }
 }
 
-/// Calls visit(first element, images, noise) with `Count` neighbours of one sample; Count is 1, or a multiple of 4
+template <class Stored>
+[[nodiscard]] const __device__ Stored* image_of(const image_layout& layout, const Stored* images,
+                                                const diffusion_sample& sample) {
+    return images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
+}
+
+/// `Count` neighbours of one sample's image, from element `first` on, and their noise; Count is 1, or a multiple of 4
 /// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null:
 /// none.
-template <int Count, class Stored, class Visit>
-__device__ void with_image_and_noise(const image_layout& layout, const Stored* images, const diffusion_sample& sample,
-                                     const float* offsets, const random_key& key, int first, Visit& visit) {
-    const Stored* image =
-        images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
+template <int Count>
+struct image_and_noise {
     float x[Count];
     float noise[Count];
-    for (int k = 0; k != Count; ++k) { x[k] = pixel_of(layout, image, sample.flipped != 0, first + k); }
-    if constexpr (Count == 1) {
-        noise[0] = normal_one(sample.noise_index + static_cast<std::uint64_t>(first), key);
-    } else {
-        for (int k = 0; k != Count; k += 4) {
-            const float4 four = normal_four((sample.noise_index + static_cast<std::uint64_t>(first + k)) / 4, key);
-            noise[k] = four.x;
-            noise[k + 1] = four.y;
-            noise[k + 2] = four.z;
-            noise[k + 3] = four.w;
+
+    template <class Stored>
+    __device__ image_and_noise(const image_layout& layout, const Stored* images, const diffusion_sample& sample,
+                               const float* offsets, const random_key& key, int first) {
+        const Stored* image = image_of(layout, images, sample);
+        for (int k = 0; k != Count; ++k) { x[k] = pixel_of(layout, image, sample.flipped != 0, first + k); }
+        if constexpr (Count == 1) {
+            noise[0] = normal_one(sample.noise_index + static_cast<std::uint64_t>(first), key);
+        } else {
+            for (int k = 0; k != Count; k += 4) {
+                const float4 four = normal_four((sample.noise_index + static_cast<std::uint64_t>(first + k)) / 4, key);
+                noise[k] = four.x;
+                noise[k + 1] = four.y;
+                noise[k + 2] = four.z;
+                noise[k + 3] = four.w;
+            }
+        }
+        if (offsets != nullptr) {
+            for (int k = 0; k != Count; ++k) { noise[k] += offsets[(first + k) % layout.channels]; }
         }
     }
-    if (offsets != nullptr) {
-        for (int k = 0; k != Count; ++k) { noise[k] += offsets[(first + k) % layout.channels]; }
+    /// Of x_t.
+    [[nodiscard]] __device__ float noisy(const diffusion_sample& sample, int k = 0) const {
+        return sample.signal * x[k] + sample.sigma * noise[k];
     }
-    visit(first, x, noise);
-}
+};
 
 /// Of the sample of this block, of which there is one for each y.
 __device__ inline const float* offsets_of_sample(const image_layout& layout, const float* offsets) {
@@ -95,28 +107,11 @@ __device__ inline const float* offsets_of_sample(const image_layout& layout, con
 
 inline constexpr int diffusion_threads = 128;
 
-/// Whether the samples of images of this size may be taken in packs: their numbers begin with whole counters.
-template <class T, class... Pointers>
-[[nodiscard]] bool samples_are_packable(const image_layout& layout, const Pointers*... addresses) {
-    return is_packable<T>(layout.elements(), addresses...);
+/// Blocks of all samples, whose threads have `per_thread` elements each.
+[[nodiscard]] inline dim3 diffusion_grid(const image_layout& layout, int batch, int per_thread) {
+    const int per_block = diffusion_threads * per_thread;
+    return dim3(static_cast<unsigned>((layout.elements() + per_block - 1) / per_block), static_cast<unsigned>(batch));
 }
-
-template <class T, int Count>
-struct write_noisy {
-    T* x_t;
-    float signal;
-    float sigma;
-
-    __device__ void operator()(int first, const float* x, const float* noise) {
-        if constexpr (Count == 1) {
-            x_t[first] = from_float<T>(signal * x[0] + sigma * noise[0]);
-        } else {
-            pack<T> out;
-            for (int k = 0; k != Count; ++k) { out.set(k, signal * x[k] + sigma * noise[k]); }
-            store_pack(x_t + first, out);
-        }
-    }
-};
 
 template <class T, int Count, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
@@ -125,9 +120,15 @@ __global__ void __launch_bounds__(diffusion_threads)
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     if (first >= layout.elements()) { return; }
     const diffusion_sample sample = samples[blockIdx.y];
-    write_noisy<T, Count> write{x_t + static_cast<std::int64_t>(blockIdx.y) * layout.elements(), sample.signal,
-                                sample.sigma};
-    with_image_and_noise<Count>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+    const image_and_noise<Count> of(layout, images, sample, offsets_of_sample(layout, offsets), key, first);
+    T* const to = x_t + static_cast<std::int64_t>(blockIdx.y) * layout.elements() + first;
+    if constexpr (Count == 1) {
+        *to = from_float<T>(of.noisy(sample));
+    } else {
+        pack<T> out;
+        for (int k = 0; k != Count; ++k) { out.set(k, of.noisy(sample, k)); }
+        store_pack(to, out);
+    }
 }
 
 /// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the
@@ -138,46 +139,16 @@ __global__ void __launch_bounds__(diffusion_threads)
 template <class T, class Stored>
 void q_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
               const diffusion_sample* samples, const float* offsets, const random_key& key, T* x_t) {
-    const auto grid = [&](int per_thread) {
-        const int per_block = diffusion_threads * per_thread;
-        return dim3(static_cast<unsigned>((layout.elements() + per_block - 1) / per_block),
-                    static_cast<unsigned>(batch));
+    const auto run = [&]<int Count>() {
+        launch(q_sample_kernel<T, Count, Stored>, diffusion_grid(layout, batch, Count), diffusion_threads, 0, on.stream,
+               layout, images, samples, offsets, key, x_t);
     };
-    if (samples_are_packable<T>(layout, x_t)) {
-        launch(q_sample_kernel<T, pack_size<T>, Stored>, grid(pack_size<T>), diffusion_threads, 0, on.stream, layout,
-               images, samples, offsets, key, x_t);
-    } else {
-        launch(q_sample_kernel<T, 1, Stored>, grid(1), diffusion_threads, 0, on.stream, layout, images, samples,
-               offsets, key, x_t);
-    }
+    // The numbers of samples in packs begin with whole counters.
+    is_packable<T>(layout.elements(), x_t) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
 }
 
 /// What a self-conditioned model reads of each pixel: the channels of x_t, and those of the image that `answer`, of
 /// `answered` channels, implies; null: zeros.
-template <class T>
-struct write_self_conditioned {
-    T* x_t;
-    const T* answer;
-    int channels;
-    int answered;
-    diffusion_sample sample;
-
-    __device__ void operator()(int first, const float* x, const float* noise) {
-        const float noisy = sample.signal * x[0] + sample.sigma * noise[0];
-        const std::int64_t pixel = first / channels;
-        const int channel = first % channels;
-        float image = 0.0f;
-        if (answer != nullptr) {
-            const float both = sample.signal * sample.target_noise - sample.sigma * sample.target_image;
-            const float said = to_float(answer[pixel * answered + channel]);
-            constexpr float most = train::detail::most_implied;
-            image = fminf(fmaxf(sample.target_noise / both * noisy - sample.sigma / both * said, -most), most);
-        }
-        x_t[2 * pixel * channels + channel] = from_float<T>(noisy);
-        x_t[(2 * pixel + 1) * channels + channel] = from_float<T>(image);
-    }
-};
-
 template <class T, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     self_conditioned_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
@@ -185,12 +156,21 @@ __global__ void __launch_bounds__(diffusion_threads)
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (first >= layout.elements()) { return; }
     const diffusion_sample sample = samples[blockIdx.y];
-    const std::int64_t pixels = layout.elements() / layout.channels;
-    const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * pixels;
-    write_self_conditioned<T> write{x_t + 2 * at * layout.channels,
-                                    answer == nullptr ? nullptr : answer + at * answered, layout.channels, answered,
-                                    sample};
-    with_image_and_noise<1>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+    const image_and_noise<1> of(layout, images, sample, offsets_of_sample(layout, offsets), key, first);
+    const int channels = layout.channels;
+    const std::int64_t pixel =
+        static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / channels) + first / channels;
+    const int channel = first % channels;
+    const float noisy = of.noisy(sample);
+    float image = 0.0f;
+    if (answer != nullptr) {
+        const float both = sample.signal * sample.target_noise - sample.sigma * sample.target_image;
+        const float said = to_float(answer[pixel * answered + channel]);
+        constexpr float most = train::detail::most_implied;
+        image = fminf(fmaxf(sample.target_noise / both * noisy - sample.sigma / both * said, -most), most);
+    }
+    x_t[2 * pixel * channels + channel] = from_float<T>(noisy);
+    x_t[(2 * pixel + 1) * channels + channel] = from_float<T>(image);
 }
 
 /// As q_sample, [batch][height][width][2 channels], with what a preview has answered behind the channels of each pixel.
@@ -198,28 +178,11 @@ template <class T, class Stored>
 void self_conditioned_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
                              const diffusion_sample* samples, const float* offsets, const random_key& key, int answered,
                              const T* answer, T* x_t) {
-    const dim3 grid(static_cast<unsigned>((layout.elements() + diffusion_threads - 1) / diffusion_threads),
-                    static_cast<unsigned>(batch));
-    launch(self_conditioned_kernel<T, Stored>, grid, diffusion_threads, 0, on.stream, layout, images, samples, offsets,
-           key, answered, answer, x_t);
+    launch(self_conditioned_kernel<T, Stored>, diffusion_grid(layout, batch, 1), diffusion_threads, 0, on.stream,
+           layout, images, samples, offsets, key, answered, answer, x_t);
 }
 
 /// What the second backbone of a cascade reads of each pixel: the channels of x_t, and those of the enlarged image.
-template <class T>
-struct write_enlarged {
-    T* x_t;
-    int channels;
-    float signal;
-    float sigma;
-    float enlarged;
-
-    __device__ void operator()(int first, const float* x, const float* noise) {
-        const std::int64_t place = first + static_cast<std::int64_t>(first / channels) * channels;
-        x_t[place] = from_float<T>(signal * x[0] + sigma * noise[0]);
-        x_t[place + channels] = from_float<T>(enlarged);
-    }
-};
-
 template <class T, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     enlarged_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples, const float* offsets,
@@ -227,8 +190,7 @@ __global__ void __launch_bounds__(diffusion_threads)
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (first >= layout.elements()) { return; }
     const diffusion_sample sample = samples[blockIdx.y];
-    const Stored* image =
-        images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
+    const Stored* image = image_of(layout, images, sample);
     const int channel = first % layout.channels;
     const int pixel = first / layout.channels;
     const int row = pixel / width / times;
@@ -244,9 +206,11 @@ __global__ void __launch_bounds__(diffusion_threads)
     const std::uint64_t small_index =
         sample.noise_index / static_cast<std::uint64_t>(square) + static_cast<std::uint64_t>(small);
     const float enlarged = sum / static_cast<float>(square) + small_noise * normal_one(small_index, small_key);
-    write_enlarged<T> write{x_t + 2 * static_cast<std::int64_t>(blockIdx.y) * layout.elements(), layout.channels,
-                            sample.signal, sample.sigma, enlarged};
-    with_image_and_noise<1>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+    const image_and_noise<1> of(layout, images, sample, offsets_of_sample(layout, offsets), key, first);
+    T* const to = x_t + 2 * static_cast<std::int64_t>(blockIdx.y) * layout.elements() + first +
+                  static_cast<std::int64_t>(pixel) * layout.channels;
+    to[0] = from_float<T>(of.noisy(sample));
+    to[layout.channels] = from_float<T>(enlarged);
 }
 
 /// As q_sample, [batch][height][width][2 channels], with the smaller image behind the channels of each pixel, enlarged
@@ -255,52 +219,12 @@ template <class T, class Stored>
 void enlarged_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
                      const diffusion_sample* samples, const float* offsets, const random_key& key,
                      const train::enlargement& how, const random_key& small_key, T* x_t) {
-    const dim3 grid(static_cast<unsigned>((layout.elements() + diffusion_threads - 1) / diffusion_threads),
-                    static_cast<unsigned>(batch));
-    launch(enlarged_kernel<T, Stored>, grid, diffusion_threads, 0, on.stream, layout, images, samples, offsets, key,
-           small_key, how.times, how.width, static_cast<float>(how.noise), x_t);
+    launch(enlarged_kernel<T, Stored>, diffusion_grid(layout, batch, 1), diffusion_threads, 0, on.stream, layout,
+           images, samples, offsets, key, small_key, how.times, how.width, static_cast<float>(how.noise), x_t);
 }
 
-/// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0.
-template <class T, int Count, bool Masked>
-struct write_loss_gradient {
-    const T* prediction;
-    T* gradient;
-    const float* mask; ///< of each pixel, where there is one
-    int channels;      ///< of the image
-    int answered;      ///< channels of the prediction
-    float target_noise;
-    float target_image;
-    float factor;
-    double squares;
-
-    __device__ void operator()(int first, const float* x, const float* noise) {
-        pack<T> answer{};
-        pack<T> slope{};
-        const std::int64_t place = static_cast<std::int64_t>(first / channels) * answered + first % channels;
-        if constexpr (Count == 1) {
-            answer.values[0] = prediction[place];
-        } else {
-            answer = load_pack(prediction + first);
-        }
-        for (int k = 0; k != Count; ++k) {
-            const float difference = answer.get(k) - (target_noise * noise[k] + target_image * x[k]);
-            float masked = difference;
-            if constexpr (Masked) { masked *= mask[(first + k) / channels]; }
-            squares += static_cast<double>(masked) * static_cast<double>(difference);
-            slope.set(k, factor * masked);
-        }
-        if constexpr (Count == 1) {
-            gradient[place] = slope.values[0];
-            for (int c = channels; first % channels + c < answered; c += channels) {
-                gradient[place + c] = from_float<T>(0.0f);
-            }
-        } else {
-            store_pack(gradient + first, slope);
-        }
-    }
-};
-
+/// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0. `masks`: of
+/// each pixel, where there are any.
 template <class T, int Count, bool Masked, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     diffusion_loss_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
@@ -308,34 +232,44 @@ __global__ void __launch_bounds__(diffusion_threads)
                           T* gradient, double* parts) {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Count;
     const diffusion_sample sample = samples[blockIdx.y];
-    const std::int64_t pixels = static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / layout.channels);
-    const std::int64_t at = pixels * answered;
-    write_loss_gradient<T, Count, Masked> write{prediction + at,
-                                                gradient + at,
-                                                Masked ? masks + pixels : nullptr,
-                                                layout.channels,
-                                                answered,
-                                                sample.target_noise,
-                                                sample.target_image,
-                                                sample.gradient_factor,
-                                                0.0};
+    const int channels = layout.channels;
+    double squares = 0;
     if (first < layout.elements()) {
-        with_image_and_noise<Count>(layout, images, sample, offsets_of_sample(layout, offsets), key, first, write);
+        const image_and_noise<Count> of(layout, images, sample, offsets_of_sample(layout, offsets), key, first);
+        const std::int64_t pixels = static_cast<std::int64_t>(blockIdx.y) * (layout.elements() / channels);
+        const std::int64_t place = (pixels + first / channels) * answered + first % channels;
+        pack<T> answer{};
+        pack<T> slope{};
+        if constexpr (Count == 1) {
+            answer.values[0] = prediction[place];
+        } else {
+            answer = load_pack(prediction + place);
+        }
+        for (int k = 0; k != Count; ++k) {
+            const float difference =
+                answer.get(k) - (sample.target_noise * of.noise[k] + sample.target_image * of.x[k]);
+            float masked = difference;
+            if constexpr (Masked) { masked *= masks[pixels + (first + k) / channels]; }
+            squares += static_cast<double>(masked) * static_cast<double>(difference);
+            slope.set(k, sample.gradient_factor * masked);
+        }
+        if constexpr (Count == 1) {
+            gradient[place] = slope.values[0];
+            for (int c = channels; first % channels + c < answered; c += channels) {
+                gradient[place + c] = from_float<T>(0.0f);
+            }
+        } else {
+            store_pack(gradient + place, slope);
+        }
     }
-    const double sum = block_sum(write.squares);
+    const double sum = block_sum(squares);
     if (threadIdx.x == 0) { parts[blockIdx.y * gridDim.x + blockIdx.x] = sum * sample.loss_factor; }
 }
 
-/// Blocks that one sample's elements take, at one element a thread: the most.
-[[nodiscard]] inline int diffusion_loss_blocks(const image_layout& layout, int per_thread) {
-    const int per_block = diffusion_threads * per_thread;
-    return (layout.elements() + per_block - 1) / per_block;
-}
-
-/// Scratch of diffusion_loss.
+/// Scratch of diffusion_loss: a number for each block, of which there are most at one element a thread.
 [[nodiscard]] inline std::size_t diffusion_loss_scratch_bytes(const image_layout& layout, int batch) {
-    return static_cast<std::size_t>(batch) * static_cast<std::size_t>(diffusion_loss_blocks(layout, 1)) *
-           sizeof(double);
+    const dim3 grid = diffusion_grid(layout, batch, 1);
+    return std::size_t{grid.x} * grid.y * sizeof(double);
 }
 
 /// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
@@ -352,13 +286,13 @@ void diffusion_loss(const queue& on, const image_layout& layout, int batch, cons
                     int answered, const T* prediction, T* gradient, double* loss) {
     auto* parts = reinterpret_cast<double*>(on.scratch);
     const auto run = [&](auto kernel, int per_thread) {
-        const auto blocks = static_cast<unsigned>(diffusion_loss_blocks(layout, per_thread));
-        launch(kernel, dim3(blocks, static_cast<unsigned>(batch)), diffusion_threads, 0, on.stream, layout, images,
-               samples, offsets, masks, key, answered, prediction, gradient, parts);
-        launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(blocks) * batch, loss);
+        const dim3 grid = diffusion_grid(layout, batch, per_thread);
+        launch(kernel, grid, diffusion_threads, 0, on.stream, layout, images, samples, offsets, masks, key, answered,
+               prediction, gradient, parts);
+        launch(sum_all_parts_kernel<int>, 1, 256, 0, on.stream, parts, static_cast<int>(grid.x * grid.y), loss);
     };
     const auto run_masked = [&]<bool Masked>(std::bool_constant<Masked>) {
-        if (answered == layout.channels && samples_are_packable<T>(layout, prediction, gradient)) {
+        if (answered == layout.channels && is_packable<T>(layout.elements(), prediction, gradient)) {
             run(diffusion_loss_kernel<T, pack_size<T>, Masked, Stored>, pack_size<T>);
         } else {
             run(diffusion_loss_kernel<T, 1, Masked, Stored>, 1);

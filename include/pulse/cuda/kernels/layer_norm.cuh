@@ -28,6 +28,28 @@ struct warp_row {
             if (column(r) < features) { read[r] = lanes<T, N>::load(row + column(r)); }
         }
     }
+    /// Calls visit(first column, numbers) for each access.
+    template <class Visit>
+    __device__ void each(int features, Visit visit) const {
+#pragma unroll
+        for (int r = 0; r < Reads; ++r) {
+            if (column(r) < features) { visit(column(r), read[r]); }
+        }
+    }
+};
+
+/// The row of a warp, of any length: each() reads it again, from the cache.
+template <class T, int N>
+struct long_row {
+    const T* at;
+
+    __device__ void load(const T* row, int) { at = row; }
+    template <class Visit>
+    __device__ void each(int features, Visit visit) const {
+        for (int c = static_cast<int>(threadIdx.x) % 32 * N; c < features; c += 32 * N) {
+            visit(c, lanes<T, N>::load(at + c));
+        }
+    }
 };
 
 /// The affine of every row: gamma and beta.
@@ -48,84 +70,31 @@ struct row_affine {
     }
 };
 
-/// LayerNorm with rows in registers: mean, then the squares about it, then y.
-template <class T, int N, int Reads, class Affine>
+/// LayerNorm of a row for each warp: mean, then the squares about it, then y.
+template <class T, int N, class Row, class Affine>
 __global__ void __launch_bounds__(row_warps * 32)
     layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, Affine affine, T* y,
                       float* statistics) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
     if (row >= rows) { return; }
-    using held_row = warp_row<T, N, Reads>;
-    held_row held;
+    Row held;
     held.load(x + row * features, features);
     float sum = 0.0f;
-#pragma unroll
-    for (int r = 0; r < Reads; ++r) {
-        if (held_row::column(r) < features) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) { sum += held.read[r][i]; }
-        }
-    }
-    const float mean = sum_of_warp(sum) / static_cast<float>(features);
-    float squares = 0.0f;
-#pragma unroll
-    for (int r = 0; r < Reads; ++r) {
-        if (held_row::column(r) < features) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                const float d = held.read[r][i] - mean;
-                squares = fmaf(d, d, squares);
-            }
-        }
-    }
-    const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
-#pragma unroll
-    for (int r = 0; r < Reads; ++r) {
-        const int c = held_row::column(r);
-        if (c < features) {
-            float slope[N];
-            float shift[N];
-            affine.load(row, c, slope, shift);
-            float made[N];
-#pragma unroll
-            for (int i = 0; i < N; ++i) { made[i] = fmaf((held.read[r][i] - mean) * inverse, slope[i], shift[i]); }
-            lanes<T, N>::of(made).store(y + row * features + c);
-        }
-    }
-    if (threadIdx.x % 32 == 0) {
-        statistics[2 * row] = mean;
-        statistics[2 * row + 1] = inverse;
-    }
-}
-
-/// LayerNorm for rows of any length: every sweep reads the row again, from the cache.
-template <class T, int N, class Affine>
-__global__ void __launch_bounds__(row_warps * 32)
-    long_layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, Affine affine, T* y,
-                           float* statistics) {
-    const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
-    if (row >= rows) { return; }
-    const int first = static_cast<int>(threadIdx.x) % 32 * N;
-    const T* const from = x + row * features;
-    float sum = 0.0f;
-    for (int c = first; c < features; c += 32 * N) {
-        const auto read = lanes<T, N>::load(from + c);
+    held.each(features, [&](int, const lanes<T, N>& read) {
 #pragma unroll
         for (int i = 0; i < N; ++i) { sum += read[i]; }
-    }
+    });
     const float mean = sum_of_warp(sum) / static_cast<float>(features);
     float squares = 0.0f;
-    for (int c = first; c < features; c += 32 * N) {
-        const auto read = lanes<T, N>::load(from + c);
+    held.each(features, [&](int, const lanes<T, N>& read) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float d = read[i] - mean;
             squares = fmaf(d, d, squares);
         }
-    }
+    });
     const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
-    for (int c = first; c < features; c += 32 * N) {
-        const auto read = lanes<T, N>::load(from + c);
+    held.each(features, [&](int c, const lanes<T, N>& read) {
         float slope[N];
         float shift[N];
         affine.load(row, c, slope, shift);
@@ -133,8 +102,8 @@ __global__ void __launch_bounds__(row_warps * 32)
 #pragma unroll
         for (int i = 0; i < N; ++i) { made[i] = fmaf((read[i] - mean) * inverse, slope[i], shift[i]); }
         lanes<T, N>::of(made).store(y + row * features + c);
-    }
-    if (first == 0) {
+    });
+    if (threadIdx.x % 32 == 0) {
         statistics[2 * row] = mean;
         statistics[2 * row + 1] = inverse;
     }
@@ -158,15 +127,15 @@ void normalise_rows(const queue& on, int features, double epsilon, std::int64_t 
     constexpr int N = pack_size<T>;
     const int reads = (features + 32 * N - 1) / (32 * N);
     if (!packs) {
-        run(long_layer_norm_kernel<T, 1, Affine>);
+        run(layer_norm_kernel<T, 1, long_row<T, 1>, Affine>);
     } else if (reads <= 2) {
-        run(layer_norm_kernel<T, N, 2, Affine>);
+        run(layer_norm_kernel<T, N, warp_row<T, N, 2>, Affine>);
     } else if (reads <= 5) {
-        run(layer_norm_kernel<T, N, 5, Affine>);
+        run(layer_norm_kernel<T, N, warp_row<T, N, 5>, Affine>);
     } else if (reads <= 10) {
-        run(layer_norm_kernel<T, N, 10, Affine>);
+        run(layer_norm_kernel<T, N, warp_row<T, N, 10>, Affine>);
     } else {
-        run(long_layer_norm_kernel<T, N, Affine>);
+        run(layer_norm_kernel<T, N, long_row<T, N>, Affine>);
     }
 }
 

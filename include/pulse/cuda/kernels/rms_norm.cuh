@@ -17,23 +17,20 @@ __global__ void __launch_bounds__(row_warps * 32)
     rms_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, T* y) {
     const std::int64_t row = std::int64_t{blockIdx.x} * row_warps + threadIdx.x / 32;
     if (row >= rows) { return; }
-    const int first = static_cast<int>(threadIdx.x) % 32 * N;
-    const T* const from = x + row * features;
+    const long_row<T, N> held{x + row * features};
     float squares = 0.0f;
-    for (int c = first; c < features; c += 32 * N) {
-        const auto read = lanes<T, N>::load(from + c);
+    held.each(features, [&](int, const lanes<T, N>& read) {
 #pragma unroll
         for (int i = 0; i < N; ++i) { squares = fmaf(read[i], read[i], squares); }
-    }
+    });
     const float inverse = rsqrtf(sum_of_warp(squares) / static_cast<float>(features) + epsilon);
-    for (int c = first; c < features; c += 32 * N) {
-        const auto read = lanes<T, N>::load(from + c);
+    held.each(features, [&](int c, const lanes<T, N>& read) {
         float made[N];
         load_floats(gamma + c, made);
 #pragma unroll
         for (int i = 0; i < N; ++i) { made[i] *= read[i] * inverse; }
         lanes<T, N>::of(made).store(y + row * features + c);
-    }
+    });
 }
 
 /// y = gamma x / sqrt(mean(x^2) + epsilon) over the features of every row; x and y [rows][features], gamma [features].

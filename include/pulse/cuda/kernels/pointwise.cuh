@@ -55,146 +55,108 @@ struct target_before<T, N, false> {
     [[nodiscard]] __device__ float plus(int, float x) const { return x; }
 };
 
-/// y = (y +) f(x) over lanes.
-template <class T, int N, class F, bool Adds>
-struct map_one {
-    const T* x;
+/// y = (y +) f(x...) over lanes of `Count` tensors.
+template <class T, int N, class F, bool Adds, int Count>
+struct map_lanes {
+    const T* x[Count];
     T* y;
     F f;
 
     struct item {
-        lanes<T, N> x;
+        lanes<T, N> x[Count];
         target_before<T, N, Adds> before;
     };
     [[nodiscard]] __device__ item read(std::uint32_t i) const {
         const std::int64_t at = std::int64_t{i} * N;
-        return {lanes<T, N>::load(x + at), target_before<T, N, Adds>::load(y + at)};
+        item made;
+#pragma unroll
+        for (int k = 0; k < Count; ++k) { made.x[k] = lanes<T, N>::load(x[k] + at); }
+        made.before = target_before<T, N, Adds>::load(y + at);
+        return made;
     }
     __device__ void write(std::uint32_t i, const item& of) const {
         float made[N];
 #pragma unroll
-        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, f(of.x[n])); }
+        for (int n = 0; n < N; ++n) {
+            if constexpr (Count == 1) {
+                made[n] = of.before.plus(n, f(of.x[0][n]));
+            } else {
+                made[n] = of.before.plus(n, f(of.x[0][n], of.x[1][n]));
+            }
+        }
         lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
     }
 };
 
-/// y = (y +) f(a, b) over lanes.
-template <class T, int N, class F, bool Adds>
-struct map_two {
-    const T* a;
-    const T* b;
-    T* y;
-    F f;
-
-    struct item {
-        lanes<T, N> a;
-        lanes<T, N> b;
-        target_before<T, N, Adds> before;
-    };
-    [[nodiscard]] __device__ item read(std::uint32_t i) const {
-        const std::int64_t at = std::int64_t{i} * N;
-        return {lanes<T, N>::load(a + at), lanes<T, N>::load(b + at), target_before<T, N, Adds>::load(y + at)};
-    }
-    __device__ void write(std::uint32_t i, const item& of) const {
-        float made[N];
-#pragma unroll
-        for (int n = 0; n < N; ++n) { made[n] = of.before.plus(n, f(of.a[n], of.b[n])); }
-        lanes<T, N>::of(made).store(y + std::int64_t{i} * N);
-    }
-};
-
-/// Runs `whole` over the packs of n scalars where `aligned`, and `single` over the scalars that are left, from the
-/// index that it is called with.
-template <class T, class Whole, class Single>
-void over_scalars(std::int64_t n, bool aligned, Whole whole, Single single) {
-    const std::int64_t packs = aligned ? n / pack_size<T> : 0;
-    if (packs != 0) { whole(packs); }
-    if (n != packs * pack_size<T>) { single(packs * pack_size<T>, n - packs * pack_size<T>); }
-}
-
-template <class F, bool Adds, class T>
-void map_scalars(const queue& on, const char* operation, std::int64_t n, const T* x, T* y, const F& f = {}) {
+/// Over packs where all are aligned, and the scalars that are left one by one.
+template <class F, bool Adds, class T, class... Pointers>
+void map_scalars(const queue& on, const char* operation, std::int64_t n, const F& f, T* y, const Pointers*... x) {
     constexpr int N = pack_size<T>;
-    over_scalars<T>(
-        n, is_pack_aligned(x) && is_pack_aligned(y),
-        [&](std::int64_t packs) {
-            map_items(on, operation, packs, map_one<T, N, F, Adds>{x, y, f});
-        },
-        [&](std::int64_t at, std::int64_t left) {
-            map_items(on, operation, left, map_one<T, 1, F, Adds>{x + at, y + at, f});
-        });
-}
-template <class F, bool Adds, class T>
-void map_scalars(const queue& on, const char* operation, std::int64_t n, const T* a, const T* b, T* y) {
-    constexpr int N = pack_size<T>;
-    over_scalars<T>(
-        n, is_pack_aligned(a) && is_pack_aligned(b) && is_pack_aligned(y),
-        [&](std::int64_t packs) {
-            map_items(on, operation, packs, map_two<T, N, F, Adds>{a, b, y, {}});
-        },
-        [&](std::int64_t at, std::int64_t left) {
-            map_items(on, operation, left, map_two<T, 1, F, Adds>{a + at, b + at, y + at, {}});
-        });
+    constexpr int count = sizeof...(x);
+    const std::int64_t packs = is_packable<T>(0, y, x...) ? n / N : 0;
+    const std::int64_t at = packs * N;
+    map_items(on, operation, packs, map_lanes<T, N, F, Adds, count>{{x...}, y, f});
+    map_items(on, operation, n - at, map_lanes<T, 1, F, Adds, count>{{x + at...}, y + at, f});
 }
 
 /// y = x * sigmoid(x) over n scalars; y may be x. Must move 2 e n bytes.
 template <class T>
 void silu(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<silu_function, false>(on, "silu", n, x, y);
+    map_scalars<silu_function, false>(on, "silu", n, {}, y, x);
 }
 /// dx = (dx +) dy times the slope of SiLU at x; dx may be dy. Must move 3 e n bytes, one e n more to add.
 template <class T>
 void silu_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
-    how == into::add ? map_scalars<silu_gradient, true>(on, "silu_backward", n, x, dy, dx)
-                     : map_scalars<silu_gradient, false>(on, "silu_backward", n, x, dy, dx);
+    how == into::add ? map_scalars<silu_gradient, true>(on, "silu_backward", n, {}, dx, x, dy)
+                     : map_scalars<silu_gradient, false>(on, "silu_backward", n, {}, dx, x, dy);
 }
 /// y = x * Phi(x), the exact GELU, over n scalars; y may be x. Must move 2 e n bytes.
 template <class T>
 void gelu(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<gelu_function, false>(on, "gelu", n, x, y);
+    map_scalars<gelu_function, false>(on, "gelu", n, {}, y, x);
 }
 /// dx = (dx +) dy times the slope of GELU at x; dx may be dy. Must move 3 e n bytes, one e n more to add.
 template <class T>
 void gelu_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
-    how == into::add ? map_scalars<gelu_gradient, true>(on, "gelu_backward", n, x, dy, dx)
-                     : map_scalars<gelu_gradient, false>(on, "gelu_backward", n, x, dy, dx);
+    how == into::add ? map_scalars<gelu_gradient, true>(on, "gelu_backward", n, {}, dx, x, dy)
+                     : map_scalars<gelu_gradient, false>(on, "gelu_backward", n, {}, dx, x, dy);
 }
 /// y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation, over n scalars; y may be x. Must move 2 e
 /// n bytes.
 template <class T>
 void gelu_tanh(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<gelu_tanh_function, false>(on, "gelu_tanh", n, x, y);
+    map_scalars<gelu_tanh_function, false>(on, "gelu_tanh", n, {}, y, x);
 }
 /// dx = (dx +) dy times the slope of gelu_tanh at x; dx may be dy. Must move 3 e n bytes, one e n more to add.
 template <class T>
 void gelu_tanh_backward(const queue& on, std::int64_t n, const T* x, const T* dy, T* dx, into how) {
-    how == into::add ? map_scalars<gelu_tanh_gradient, true>(on, "gelu_tanh_backward", n, x, dy, dx)
-                     : map_scalars<gelu_tanh_gradient, false>(on, "gelu_tanh_backward", n, x, dy, dx);
+    how == into::add ? map_scalars<gelu_tanh_gradient, true>(on, "gelu_tanh_backward", n, {}, dx, x, dy)
+                     : map_scalars<gelu_tanh_gradient, false>(on, "gelu_tanh_backward", n, {}, dx, x, dy);
 }
 /// y = x * sigmoid(1.702 x) over n scalars; y may be x. Must move 2 e n bytes.
 template <class T>
 void quick_gelu(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<quick_gelu_function, false>(on, "quick_gelu", n, x, y);
+    map_scalars<quick_gelu_function, false>(on, "quick_gelu", n, {}, y, x);
 }
 /// y *= x over n scalars. Must move 3 e n bytes.
 template <class T>
 void gate(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<product_function, false>(on, "gate", n, x, y, y);
+    map_scalars<product_function, false>(on, "gate", n, {}, y, x, y);
 }
 /// y = factor * x over n scalars; y may be x. Must move 2 e n bytes.
 template <class T>
 void scale(const queue& on, std::int64_t n, float factor, const T* x, T* y) {
-    map_scalars<scale_function, false>(on, "scale", n, x, y, scale_function{factor});
+    map_scalars<scale_function, false>(on, "scale", n, {factor}, y, x);
 }
 /// y += x over n scalars. Must move 3 e n bytes.
 template <class T>
 void add(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<same_function, true>(on, "add", n, x, y);
+    map_scalars<same_function, true>(on, "add", n, {}, y, x);
 }
 /// y = x over n scalars. Must move 2 e n bytes.
 template <class T>
 void copy(const queue& on, std::int64_t n, const T* x, T* y) {
-    map_scalars<same_function, false>(on, "copy", n, x, y);
+    map_scalars<same_function, false>(on, "copy", n, {}, y, x);
 }
 
 } // namespace pulse::cuda

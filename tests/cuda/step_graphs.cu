@@ -40,10 +40,8 @@ __global__ void double_and_add_kernel(T* y, T amount) {
 struct machine {
     cuda::stream own{};
     std::int64_t scratch{100};
-    bool graphs{true};
 
     [[nodiscard]] cudaStream_t stream() const { return own.get(); }
-    [[nodiscard]] bool replays_graphs() const { return graphs; }
     [[nodiscard]] std::int64_t scratch_bytes() const { return scratch; }
 };
 
@@ -283,25 +281,6 @@ TEST_CASE("however CUDA refuses or ends a capture, its work is started as it is 
     }
     side.synchronize();
     CHECK(y.download()[0] == 1); // what was captured with an open branch never ran
-}
-
-TEST_CASE("a backend that replays no graphs has its work started anew each time") {
-    machine math;
-    math.graphs = false;
-    cuda::step_graphs graphs{math, two_instructions()};
-    const device_array<int> x(std::vector<int>{1});
-    int calls = 0;
-    for (int step = 0; step != 4; ++step) {
-        graphs.run(
-            0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
-            [&] {
-                ++calls;
-                cuda::launch(double_and_add_kernel<int>, 1, 1, 0, math.stream(), x.data(), 1);
-            });
-    }
-    CHECK(calls == 4);
-    CHECK(graphs.captured() == 0);
-    CHECK(x.download(math.stream())[0] == 31);
 }
 
 TEST_CASE("a library that closes on another thread leaves a capture whole") {

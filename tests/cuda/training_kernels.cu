@@ -297,9 +297,10 @@ TEST_CASE_TEMPLATE("sums of squares, layer by layer, in an order of their own", 
         const device_array<std::int32_t> firsts(first);
         const device_array<double> squares(order.size());
         const auto count = static_cast<std::int64_t>(chunks.size());
-        const device_queue queue(cuda::sums_of_squares_scratch_bytes(count));
-        cuda::sums_of_squares<T>(queue.on(), there.data(), count, table.data(), static_cast<int>(order.size()),
-                                 firsts.data(), squares.data());
+        const device_array<double> parts(chunks.size());
+        const device_queue queue;
+        cuda::chunk_squares<T>(queue.on(), there.data(), count, table.data(), parts.data());
+        cuda::sum_chunks(queue.on(), parts.data(), static_cast<int>(order.size()), firsts.data(), squares.data());
         std::vector<double> result(layers.size());
         const std::vector<double> found = squares.download(queue.stream());
         CHECK(squares.intact());

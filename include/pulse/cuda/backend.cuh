@@ -30,7 +30,6 @@
 #include <pulse/cuda/kernels/rms_norm.cuh>
 #include <pulse/cuda/kernels/rotary.cuh>
 #include <pulse/cuda/kernels/sinusoid.cuh>
-#include <pulse/cuda/kernels/sum_of_squares.cuh>
 #include <pulse/cuda/precision.cuh>
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>
@@ -309,10 +308,6 @@ public:
     void weights_changed() noexcept {}
     /// Bytes of the shared scratch.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + wide_attention_.bytes(); }
-    /// Whether an executor that is made with this backend replays CUDA graphs (as it does unless told otherwise) or
-    /// starts every operation anew, which profilers and debuggers show more plainly.
-    void replay_graphs(bool on) noexcept { replays_graphs_ = on; }
-    [[nodiscard]] bool replays_graphs() const noexcept { return replays_graphs_; }
     /// What computes attention: a line for each pass and shape that was met.
     [[nodiscard]] std::string attention_report() const { return attentions_.report() + wide_attention_.report(); }
 
@@ -374,7 +369,6 @@ private:
     convolutions<T> convolutions_;
     attentions<Precision> attentions_;
     wide_attention<T> wide_attention_;
-    bool replays_graphs_{true};
 };
 
 namespace detail {

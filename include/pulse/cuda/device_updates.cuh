@@ -55,18 +55,17 @@ public:
         squares_ = device_memory<double>{shares.size()};
         parts_ = device_memory<double>{factored ? std::size_t{update_parts} : 0};
         host_sums_ = pinned_memory<double>{shares.size() + losses};
-        scratch_ = device_memory<std::byte>{sums_of_squares_scratch_bytes(static_cast<std::int64_t>(chunks.size()))};
-        on_ = {on_.stream, properties_of(current_device()).multiprocessors, scratch_.data()};
+        chunk_squares_ = device_memory<double>{chunks.size()};
+        on_ = {on_.stream, properties_of(current_device()).multiprocessors, nullptr};
     }
     void square(const float* gradients, std::size_t first, std::size_t count) {
         const std::int32_t from = first_of_share_[first];
         chunk_squares<float>(on_, gradients, first_of_share_[first + count] - from, chunks_.data() + from,
-                             reinterpret_cast<double*>(scratch_.data()) + from);
+                             chunk_squares_.data() + from);
     }
     /// The one wait of a step.
     void read(std::span<const double> losses, std::span<double> squares, std::span<double> losses_here) {
-        sum_chunks(on_, reinterpret_cast<const double*>(scratch_.data()), static_cast<int>(squares.size()),
-                   first_chunk_.data(), squares_.data());
+        sum_chunks(on_, chunk_squares_.data(), static_cast<int>(squares.size()), first_chunk_.data(), squares_.data());
         copy(static_cast<const double*>(squares_.data()), host_sums_.data(), squares.size());
         copy(losses.data(), host_sums_.data() + squares.size(), losses.size());
         wait();
@@ -111,7 +110,7 @@ public:
     void wait() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
     [[nodiscard]] std::int64_t bytes() const noexcept {
         return static_cast<std::int64_t>(chunks_.bytes() + first_chunk_.bytes() + squares_.bytes() + parts_.bytes() +
-                                         scratch_.bytes());
+                                         chunk_squares_.bytes());
     }
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
 
@@ -129,7 +128,7 @@ private:
     device_memory<std::int32_t> first_chunk_{};
     device_memory<double> squares_{};
     device_memory<double> parts_{};
-    device_memory<std::byte> scratch_{};
+    device_memory<double> chunk_squares_{};
     pinned_memory<double> host_sums_{};
 };
 

@@ -113,9 +113,8 @@ private:
 /// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured; work that
 /// throws not_capturable all the same (its backend was used for something else in between) is started as it is and
 /// captured the next time. An instruction whose capture is refused or ended, in whatever way, is started as it is from
-/// then on; the first of them is named on stderr, with the reason. Where the backend has replays_graphs() and it is
-/// false, nothing is captured. Every instruction is a range on the timeline of a profiler, named by pass, stage and
-/// microbatch.
+/// then on; the first of them is named on stderr, with the reason. Every instruction is a range on the
+/// timeline of a profiler, named by pass, stage and microbatch.
 class step_graphs {
 public:
     /// For the instructions of a program; `math` has stream() and scratch_bytes().
@@ -127,7 +126,6 @@ public:
         stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* of) -> std::int64_t {
             return static_cast<const B*>(of)->scratch_bytes();
         }} {
-        if constexpr (requires { math.replays_graphs(); }) { on_ = math.replays_graphs(); }
         entries_.resize(names.size());
         for (std::size_t i = 0; i != entries_.size(); ++i) { entries_[i].name = std::move(names[i]); }
     }
@@ -145,7 +143,7 @@ public:
             ++replayed_;
             return;
         }
-        if (on_ && stayed && !mine.given_up && !mine.captured && capture(mine, work)) {
+        if (stayed && !mine.given_up && !mine.captured && capture(mine, work)) {
             mine.captured.start(stream_);
             return;
         }
@@ -208,7 +206,6 @@ private:
     std::int64_t captured_{};
     std::int64_t replayed_{};
     std::int64_t given_up_{};
-    bool on_{true};
 };
 
 } // namespace pulse::cuda

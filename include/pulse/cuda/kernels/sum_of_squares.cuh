@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -66,12 +65,7 @@ __global__ void __launch_bounds__(sum_of_squares_threads)
     if (threadIdx.x == 0) { parts[blockIdx.x] = sum; }
 }
 
-/// Scratch of sums_of_squares.
-[[nodiscard]] inline std::size_t sums_of_squares_scratch_bytes(std::int64_t chunks) {
-    return static_cast<std::size_t>(chunks) * sizeof(double);
-}
-
-/// parts[c] = sum of the squares of the values of chunk c of `chunks` ones.
+/// parts[c] = sum of the squares of the values of chunk c of `chunks` ones, in double. Not finite where a value is not.
 ///
 /// Moves at least sizeof(T) bytes a value.
 template <class T>
@@ -81,24 +75,13 @@ void chunk_squares(const queue& on, const T* values, std::int64_t chunks, const 
            parts);
 }
 
-/// squares[l] = sum of parts [first_chunk[l], first_chunk[l + 1]), for `layers` layers.
+/// squares[l] = sum of parts [first_chunk[l], first_chunk[l + 1]), for `layers` layers, in an order that depends on the
+/// layer's size alone.
 inline void sum_chunks(const queue& on, const double* parts, int layers, const std::int32_t* first_chunk,
                        double* squares) {
     if (layers == 0) { return; }
     launch(sum_parts_kernel<std::int32_t>, static_cast<unsigned>(layers), sum_of_squares_threads, 0, on.stream, parts,
            first_chunk, squares);
-}
-
-/// squares[l] = sum of the squares of the values of chunks [first_chunk[l], first_chunk[l + 1]), for `layers` layers;
-/// in double, in an order that depends on the layer's size alone. Not finite where a value is not.
-///
-/// Moves at least sizeof(T) bytes a value.
-template <class T>
-void sums_of_squares(const queue& on, const T* values, std::int64_t chunks, const value_chunk* table, int layers,
-                     const std::int32_t* first_chunk, double* squares) {
-    auto* parts = reinterpret_cast<double*>(on.scratch);
-    chunk_squares(on, values, chunks, table, parts);
-    sum_chunks(on, parts, layers, first_chunk, squares);
 }
 
 } // namespace pulse::cuda

@@ -33,6 +33,10 @@ __host__ __device__ inline T from_float(float value) {
     }
 }
 
+/// Two floats as neighbours of a type, rounded to the nearest.
+__device__ inline __nv_bfloat162 round_pair(__nv_bfloat16, float a, float b) { return __floats2bfloat162_rn(a, b); }
+__device__ inline __half2 round_pair(__half, float a, float b) { return __floats2half2_rn(a, b); }
+
 /// 16 bytes of scalars, read and written as one access.
 template <class T>
 struct alignas(16) pack {

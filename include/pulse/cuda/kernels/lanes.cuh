@@ -68,10 +68,6 @@ struct lanes {
             return stored.get(i);
         }
     }
-
-private:
-    static __device__ __nv_bfloat162 round_pair(__nv_bfloat16, float a, float b) { return __floats2bfloat162_rn(a, b); }
-    static __device__ __half2 round_pair(__half, float a, float b) { return __floats2half2_rn(a, b); }
 };
 
 /// Reads N scalars as floats.

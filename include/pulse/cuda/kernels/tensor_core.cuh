@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -14,48 +15,39 @@ namespace pulse::cuda {
 template <class P>
 struct tensor_core;
 
-template <>
-struct tensor_core<bf16> {
-    using scalar = __nv_bfloat16;
+/// Of 16-bit scalars.
+template <class Scalar>
+struct short_tensor_core {
+    using scalar = Scalar;
     static constexpr int step = 16;
 
     static __device__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-        mma_bf16(sums, a, b0, b1);
+        if constexpr (std::is_same_v<scalar, __half>) {
+            mma_fp16(sums, a, b0, b1);
+        } else {
+            mma_bf16(sums, a, b0, b1);
+        }
     }
     /// Makes factors of what load_matrices gave.
     static __device__ void round(unsigned (&)[4]) {}
     /// Two neighbours as factors.
     [[nodiscard]] static __device__ unsigned pair(float low, float high) {
-        const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+        const auto both = round_pair(scalar{}, low, high);
         unsigned bits = 0;
         memcpy(&bits, &both, sizeof bits);
         return bits;
     }
     /// Writes two neighbours, the first at an even place.
     static __device__ void store_pair(scalar* to, float low, float high) {
-        *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(low, high);
+        const auto both = round_pair(scalar{}, low, high);
+        *reinterpret_cast<std::remove_const_t<decltype(both)>*>(to) = both;
     }
 };
 
 template <>
-struct tensor_core<fp16> {
-    using scalar = __half;
-    static constexpr int step = 16;
-
-    static __device__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-        mma_fp16(sums, a, b0, b1);
-    }
-    static __device__ void round(unsigned (&)[4]) {}
-    [[nodiscard]] static __device__ unsigned pair(float low, float high) {
-        const __half2 both = __floats2half2_rn(low, high);
-        unsigned bits = 0;
-        memcpy(&bits, &both, sizeof bits);
-        return bits;
-    }
-    static __device__ void store_pair(scalar* to, float low, float high) {
-        *reinterpret_cast<__half2*>(to) = __floats2half2_rn(low, high);
-    }
-};
+struct tensor_core<bf16> : short_tensor_core<__nv_bfloat16> {};
+template <>
+struct tensor_core<fp16> : short_tensor_core<__half> {};
 
 template <>
 struct tensor_core<tf32> {

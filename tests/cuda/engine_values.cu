@@ -165,7 +165,7 @@ void run_all(const test::convolution_draw& draws, std::map<std::string, record>&
     }
 #endif
     for (const test::drawn_convolution& c : shapes) {
-        if (is_product(c.shape)) { continue; }
+        if (c.shape.is_product()) { continue; }
         constexpr auto type = data_type<typename P::scalar>();
         const bool narrow = sizeof(typename P::scalar) < 4;
         for (const bool adds : {false, true}) {

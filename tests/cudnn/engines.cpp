@@ -54,7 +54,7 @@ std::vector<test::recorded_convolution> zoo_convolutions() {
     test::record_uvit<uvit_m4>(recorder);
     test::record_uvit<uvit_l2>(recorder);
     test::record_uvit<uvit_h2>(recorder);
-    std::erase_if(recorder.seen, [](const auto& one) { return is_product(one.shape); });
+    std::erase_if(recorder.seen, [](const auto& one) { return one.shape.is_product(); });
     return recorder.seen;
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("the convolutions that tests compute on a device have engines, without
                 add(c.second, true, false);
             }
         }
-        std::erase_if(all, [](const auto& one) { return is_product(one.first.shape); });
+        std::erase_if(all, [](const auto& one) { return one.first.shape.is_product(); });
         return all;
     };
     const std::array all{requests_of({test::bf16_convolutions, test::timed_bf16_convolutions}),

@@ -34,7 +34,6 @@
 #include <pulse/cuda/products.cuh>
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/scratch.cuh>
-#include <pulse/cuda/shape_checks.cuh>
 #include <pulse/cuda/space.cuh>
 #include <pulse/cuda/stream.cuh>
 #include <pulse/cuda/wide_attention.cuh>
@@ -44,6 +43,7 @@
 #include <pulse/runtime/linear_batch.hpp>
 #include <pulse/runtime/picture_backend.hpp>
 #include <pulse/runtime/residual_sums.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::cuda {
@@ -102,66 +102,66 @@ public:
     /// A residual, here and below: what is added to in place of the result itself.
     void conv2d(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how,
                 const T* residual = nullptr) {
-        detail::check_convolution("conv2d", s, batch);
+        pulse::detail::check_convolution("conv2d", s, batch);
         convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, how, residual);
     }
     void conv2d_per_sample(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, const T* t,
                            T* y) {
-        detail::check_convolution("conv2d_per_sample", s, batch);
+        pulse::detail::check_convolution("conv2d_per_sample", s, batch);
         convolve(s, {0, s.in_channels}, batch, x, weight, bias, y, into::write, nullptr, t);
     }
     void conv2d_backward_input(const conv2d_shape& s, int batch, const T* dy, const T* weight, T* dx, into how) {
-        detail::check_convolution("conv2d_backward_input", s, batch);
+        pulse::detail::check_convolution("conv2d_backward_input", s, batch);
         convolve_back(s, {0, s.in_channels}, batch, dy, weight, dx, how);
     }
     void conv2d_backward_weight(const conv2d_shape& s, int batch, const T* x, const T* dy,
                                 gradient_place<float> dweight, gradient_place<float> dbias) {
-        detail::check_convolution("conv2d_backward_weight", s, batch);
+        pulse::detail::check_convolution("conv2d_backward_weight", s, batch);
         convolve_weight(s, {0, s.in_channels}, batch, x, dy, dweight, dbias);
     }
 
     void conv2d_pair(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb, const T* weight,
                      const T* bias, T* y, into how) {
-        detail::check_pair("conv2d_pair", s, second, batch);
-        convolve(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, weight, bias, y, how);
-        if (second != 0) { convolve(part(s, second), rest(s, second), batch, xb, weight, nullptr, y, into::add); }
+        pulse::detail::check_pair("conv2d_pair", s, second, batch);
+        convolve(s.part(s.in_channels - second), {0, s.in_channels}, batch, xa, weight, bias, y, how);
+        if (second != 0) { convolve(s.part(second), rest(s, second), batch, xb, weight, nullptr, y, into::add); }
     }
     /// `how` holds for both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch, const T* dy, const T* weight, T* dxa,
                                     T* dxb, into how) {
-        detail::check_pair("conv2d_pair_backward_input", s, second, batch);
-        convolve_back(part(s, s.in_channels - second), {0, s.in_channels}, batch, dy, weight, dxa, how);
-        if (second != 0) { convolve_back(part(s, second), rest(s, second), batch, dy, weight, dxb, how); }
+        pulse::detail::check_pair("conv2d_pair_backward_input", s, second, batch);
+        convolve_back(s.part(s.in_channels - second), {0, s.in_channels}, batch, dy, weight, dxa, how);
+        if (second != 0) { convolve_back(s.part(second), rest(s, second), batch, dy, weight, dxb, how); }
     }
     void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const T* xa, const T* xb,
                                      const T* dy, gradient_place<float> dweight, gradient_place<float> dbias) {
-        detail::check_pair("conv2d_pair_backward_weight", s, second, batch);
-        convolve_weight(part(s, s.in_channels - second), {0, s.in_channels}, batch, xa, dy, dweight, dbias);
-        if (second != 0) { convolve_weight(part(s, second), rest(s, second), batch, xb, dy, dweight, nullptr); }
+        pulse::detail::check_pair("conv2d_pair_backward_weight", s, second, batch);
+        convolve_weight(s.part(s.in_channels - second), {0, s.in_channels}, batch, xa, dy, dweight, dbias);
+        if (second != 0) { convolve_weight(s.part(second), rest(s, second), batch, xb, dy, dweight, nullptr); }
     }
 
     void linear(const linear_shape& s, std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how,
                 const T* residual = nullptr) {
-        detail::check_linear("linear", s, rows);
+        pulse::detail::check_linear("linear", s, rows);
         products_.forward(on_, scratch_, s, s.in_features, rows, x, weight, bias, y, how, residual);
     }
     void linear_backward_input(const linear_shape& s, std::int64_t rows, const T* dy, const T* weight, T* dx,
                                into how) {
-        detail::check_linear("linear_backward_input", s, rows);
+        pulse::detail::check_linear("linear_backward_input", s, rows);
         products_.backward_input(on_, scratch_, s, s.in_features, rows, dy, weight, dx, how);
     }
     void linear_backward_weight(const linear_shape& s, std::int64_t rows, const T* x, const T* dy,
                                 gradient_place<float> dweight, gradient_place<float> dbias) {
-        detail::check_linear("linear_backward_weight", s, rows);
+        pulse::detail::check_linear("linear_backward_weight", s, rows);
         products_.backward_weight(on_, scratch_, s, s.in_features, rows, x, dy, dweight, dbias);
     }
     void linear_batch(const linear_batch_shape& s, std::int64_t rows, const T* x, const T* weight, T* y, into how) {
-        detail::check_linear("linear_batch", s, rows);
+        pulse::detail::check_linear("linear_batch", s, rows);
         products_.forward(on_, scratch_, s, rows, x, weight, y, how);
     }
     void linear_batch_backward_weight(const linear_batch_shape& s, std::int64_t rows, const T* x, const T* dy,
                                       gradient_place<float> dweight) {
-        detail::check_linear("linear_batch_backward_weight", s, rows);
+        pulse::detail::check_linear("linear_batch_backward_weight", s, rows);
         products_.backward_weight(on_, scratch_, s, rows, x, dy, dweight);
     }
 
@@ -319,10 +319,6 @@ private:
         products_{options, Precision::tensor_float}, convolutions_{options, Precision::tensor_float, on_.stream},
         attentions_{attention, options}, wide_attention_{on_.stream} {}
 
-    [[nodiscard]] static conv2d_shape part(conv2d_shape s, int channels) noexcept {
-        s.in_channels = channels;
-        return s;
-    }
     [[nodiscard]] static channel_block rest(const conv2d_shape& s, int second) noexcept {
         return {s.in_channels - second, s.in_channels};
     }
@@ -335,7 +331,7 @@ private:
 
     void convolve(const conv2d_shape& s, const channel_block& block, int batch, const T* x, const T* weight,
                   const T* bias, T* y, into how, const T* residual = nullptr, const T* t = nullptr) {
-        if (!cudnn::is_product(s)) {
+        if (!s.is_product()) {
             return convolutions_.forward(on_, scratch_, s, block, batch, x, weight, bias, y, how, residual, t);
         }
         products_.forward(on_, scratch_, {s.in_channels, s.out_channels}, block.all, rows_of(s, batch), x,
@@ -344,7 +340,7 @@ private:
     }
     void convolve_back(const conv2d_shape& s, const channel_block& block, int batch, const T* dy, const T* weight,
                        T* dx, into how) {
-        if (cudnn::is_product(s)) {
+        if (s.is_product()) {
             return products_.backward_input(on_, scratch_, {s.in_channels, s.out_channels}, block.all,
                                             rows_of(s, batch), dy, weight + block.first, dx, how);
         }
@@ -352,7 +348,7 @@ private:
     }
     void convolve_weight(const conv2d_shape& s, const channel_block& block, int batch, const T* x, const T* dy,
                          gradient_place<float> dweight, gradient_place<float> dbias) {
-        if (cudnn::is_product(s)) {
+        if (s.is_product()) {
             return products_.backward_weight(on_, scratch_, {s.in_channels, s.out_channels}, block.all,
                                              rows_of(s, batch), x, dy, dweight + block.first, dbias);
         }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/adamw.hpp>
@@ -88,21 +87,14 @@ public:
 private:
     static constexpr int narrow_head = 32; ///< greatest head size that does without matrix products
 
-    static void require(bool holds, const char* operation, const std::string& what);
-    static void check_convolution(const char* operation, const conv2d_shape& s, int batch);
-    static void check_pair(const char* operation, const conv2d_shape& s, int second, int batch);
-    static void check_linear(const char* operation, const linear_shape& s, std::int64_t rows);
     static void check_norm(const char* operation, const group_norm_shape& s, int batch);
     static void check_attention(const char* operation, const attention_shape& s, int batch);
 
     [[nodiscard]] static std::int64_t elements(int pixels, int channels) noexcept;
     template <class T>
     [[nodiscard]] static T* second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept;
-    [[nodiscard]] static conv2d_shape part(conv2d_shape s, int channels) noexcept;
     /// Where the second source's weights start.
     [[nodiscard]] static std::int64_t second_at(const conv2d_shape& s, int second) noexcept;
-    /// A convolution that is a matrix product over all pixels.
-    [[nodiscard]] static bool is_product(const conv2d_shape& s) noexcept;
     [[nodiscard]] static linear_shape product_of(const conv2d_shape& s) noexcept;
     [[nodiscard]] static std::int64_t rows_of(const conv2d_shape& s, int batch) noexcept;
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>
 #include <pulse/onednn/attention.hpp>
@@ -18,50 +17,51 @@
 #include <pulse/onednn/pointwise.hpp>
 #include <pulse/onednn/wide_attention.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::onednn {
 
 PULSE_HOST_INLINE backend::backend(int threads) :
     text_operations{threads}, conditioned_operations{threads}, picture_operations{threads}, threads_{threads} {
-    require(threads >= 1, "onednn::backend", "threads is less than 1");
+    if (threads < 1) { detail::refuse_shape("onednn::backend", "threads is less than 1"); }
 }
 
 PULSE_HOST_INLINE void backend::conv2d(const conv2d_shape& s, int batch, const float* x, const float* weight,
                                        const float* bias, float* y, into how) {
-    check_convolution("conv2d", s, batch);
+    detail::check_convolution("conv2d", s, batch);
     convolve(s, s.in_channels, batch, x, weight, bias, y, how);
 }
 
 PULSE_HOST_INLINE void backend::conv2d_backward_input(const conv2d_shape& s, int batch, const float* dy,
                                                       const float* weight, float* dx, into how) {
-    check_convolution("conv2d_backward_input", s, batch);
+    detail::check_convolution("conv2d_backward_input", s, batch);
     convolve_back(s, s.in_channels, batch, dy, weight, dx, how);
 }
 
 PULSE_HOST_INLINE void backend::conv2d_backward_weight(const conv2d_shape& s, int batch, const float* x,
                                                        const float* dy, gradient_place<float> dweight,
                                                        gradient_place<float> dbias) {
-    check_convolution("conv2d_backward_weight", s, batch);
+    detail::check_convolution("conv2d_backward_weight", s, batch);
     convolve_weight(s, s.in_channels, batch, x, dy, dweight, dbias);
 }
 
 PULSE_HOST_INLINE void backend::conv2d_pair(const conv2d_shape& s, int second, int batch, const float* xa,
                                             const float* xb, const float* weight, const float* bias, float* y,
                                             into how) {
-    check_pair("conv2d_pair", s, second, batch);
-    convolve(part(s, s.in_channels - second), s.in_channels, batch, xa, weight, bias, y, how);
+    detail::check_pair("conv2d_pair", s, second, batch);
+    convolve(s.part(s.in_channels - second), s.in_channels, batch, xa, weight, bias, y, how);
     if (second != 0) {
-        convolve(part(s, second), s.in_channels, batch, xb, weight + second_at(s, second), nullptr, y, into::add);
+        convolve(s.part(second), s.in_channels, batch, xb, weight + second_at(s, second), nullptr, y, into::add);
     }
 }
 
 PULSE_HOST_INLINE void backend::conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch,
                                                            const float* dy, const float* weight, float* dxa, float* dxb,
                                                            into how) {
-    check_pair("conv2d_pair_backward_input", s, second, batch);
-    convolve_back(part(s, s.in_channels - second), s.in_channels, batch, dy, weight, dxa, how);
+    detail::check_pair("conv2d_pair_backward_input", s, second, batch);
+    convolve_back(s.part(s.in_channels - second), s.in_channels, batch, dy, weight, dxa, how);
     if (second != 0) {
-        convolve_back(part(s, second), s.in_channels, batch, dy, weight + second_at(s, second), dxb, how);
+        convolve_back(s.part(second), s.in_channels, batch, dy, weight + second_at(s, second), dxb, how);
     }
 }
 
@@ -69,29 +69,29 @@ PULSE_HOST_INLINE void backend::conv2d_pair_backward_weight(const conv2d_shape& 
                                                             const float* xa, const float* xb, const float* dy,
                                                             gradient_place<float> dweight,
                                                             gradient_place<float> dbias) {
-    check_pair("conv2d_pair_backward_weight", s, second, batch);
-    convolve_weight(part(s, s.in_channels - second), s.in_channels, batch, xa, dy, dweight, dbias);
+    detail::check_pair("conv2d_pair_backward_weight", s, second, batch);
+    convolve_weight(s.part(s.in_channels - second), s.in_channels, batch, xa, dy, dweight, dbias);
     if (second != 0) {
-        convolve_weight(part(s, second), s.in_channels, batch, xb, dy, dweight + second_at(s, second), nullptr);
+        convolve_weight(s.part(second), s.in_channels, batch, xb, dy, dweight + second_at(s, second), nullptr);
     }
 }
 
 PULSE_HOST_INLINE void backend::linear(const linear_shape& s, std::int64_t rows, const float* x, const float* weight,
                                        const float* bias, float* y, into how) {
-    check_linear("linear", s, rows);
+    detail::check_linear("linear", s, rows);
     multiply(s, s.in_features, rows, x, weight, bias, y, how);
 }
 
 PULSE_HOST_INLINE void backend::linear_backward_input(const linear_shape& s, std::int64_t rows, const float* dy,
                                                       const float* weight, float* dx, into how) {
-    check_linear("linear_backward_input", s, rows);
+    detail::check_linear("linear_backward_input", s, rows);
     multiply_back(s, s.in_features, rows, dy, weight, dx, how);
 }
 
 PULSE_HOST_INLINE void backend::linear_backward_weight(const linear_shape& s, std::int64_t rows, const float* x,
                                                        const float* dy, gradient_place<float> dweight,
                                                        gradient_place<float> dbias) {
-    check_linear("linear_backward_weight", s, rows);
+    detail::check_linear("linear_backward_weight", s, rows);
     multiply_weight(s, s.in_features, rows, x, dy, dweight, dbias);
 }
 
@@ -208,7 +208,9 @@ PULSE_HOST_INLINE void backend::upsample_nearest_backward(int batch, int height,
 
 PULSE_HOST_INLINE void backend::sinusoid(int batch, int features, bool flip, double shift, const float* timesteps,
                                          float* e) {
-    require(features > 0 && features % 2 == 0, "sinusoid", "features is not a positive even number");
+    if (features < 1 || features % 2 != 0) {
+        detail::refuse_shape("sinusoid", "features is not a positive even number");
+    }
     onednn::sinusoid(batch, features, flip, shift, timesteps, e);
 }
 
@@ -217,51 +219,22 @@ PULSE_HOST_INLINE std::int64_t backend::scratch_bytes() const noexcept {
            conditioned_scratch_bytes() + picture_scratch_bytes();
 }
 
-PULSE_HOST_INLINE void backend::require(bool holds, const char* operation, const std::string& what) {
-    if (!holds) { throw input_error{"pulse: " + std::string{operation} + ": " + what}; }
-}
-
-PULSE_HOST_INLINE void backend::check_convolution(const char* operation, const conv2d_shape& s, int batch) {
-    if (batch > 0 && s.in_channels > 0 && s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.pad_before >= 0 &&
-        s.pad_after >= 0 && s.in_height + s.pad_before + s.pad_after >= s.kernel &&
-        s.in_width + s.pad_before + s.pad_after >= s.kernel && s.in_height > 0 && s.in_width > 0) {
-        return;
-    }
-    require(false, operation, "no such convolution: " + text_of(s, batch));
-}
-
-PULSE_HOST_INLINE void backend::check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
-    check_convolution(operation, s, batch);
-    if (second < 0 || second >= s.in_channels) {
-        require(false, operation,
-                "second source has " + std::to_string(second) + " of " + std::to_string(s.in_channels) + " channels");
-    }
-}
-
-PULSE_HOST_INLINE void backend::check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
-    if (rows > 0 && s.in_features > 0 && s.out_features > 0) { return; }
-    require(false, operation,
-            std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " + std::to_string(s.out_features) +
-                " features");
-}
-
 PULSE_HOST_INLINE void backend::check_norm(const char* operation, const group_norm_shape& s, int batch) {
     if (batch > 0 && s.channels > 0 && s.second_channels >= 0 && s.groups > 0 && s.pixels > 0 &&
         s.all_channels() % s.groups == 0) {
         return;
     }
-    require(false, operation,
-            std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
-                std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) + " pixels, batch " +
-                std::to_string(batch));
+    detail::refuse_shape(operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
+                                        std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) +
+                                        " pixels, batch " + std::to_string(batch));
 }
 
 PULSE_HOST_INLINE void backend::check_attention(const char* operation, const attention_shape& s, int batch) {
     if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0 && s.context_tokens >= 0) { return; }
     const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " of the context, ";
-    require(false, operation,
-            std::to_string(s.tokens) + " tokens, " + context + std::to_string(s.heads) + " heads of " +
-                std::to_string(s.head_size) + ", batch " + std::to_string(batch));
+    detail::refuse_shape(operation, std::to_string(s.tokens) + " tokens, " + context + std::to_string(s.heads) +
+                                        " heads of " + std::to_string(s.head_size) + ", batch " +
+                                        std::to_string(batch));
 }
 
 PULSE_HOST_INLINE std::int64_t backend::elements(int pixels, int channels) noexcept {
@@ -273,17 +246,8 @@ T* backend::second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept 
     return s.second_channels != 0 ? x + b * elements(s.pixels, s.second_channels) : nullptr;
 }
 
-PULSE_HOST_INLINE conv2d_shape backend::part(conv2d_shape s, int channels) noexcept {
-    s.in_channels = channels;
-    return s;
-}
-
 PULSE_HOST_INLINE std::int64_t backend::second_at(const conv2d_shape& s, int second) noexcept {
     return std::int64_t{s.in_channels - second} * s.kernel * s.kernel;
-}
-
-PULSE_HOST_INLINE bool backend::is_product(const conv2d_shape& s) noexcept {
-    return s.kernel == 1 && s.stride == 1 && s.pad_before == 0 && s.pad_after == 0;
 }
 
 PULSE_HOST_INLINE linear_shape backend::product_of(const conv2d_shape& s) noexcept {
@@ -303,7 +267,7 @@ PULSE_HOST_INLINE convolution& backend::prepared(const convolution_key& key) {
 
 PULSE_HOST_INLINE void backend::convolve(const conv2d_shape& s, int weight_channels, int batch, const float* x,
                                          const float* weight, const float* bias, float* y, into how) {
-    if (is_product(s)) { return multiply(product_of(s), weight_channels, rows_of(s, batch), x, weight, bias, y, how); }
+    if (s.is_product()) { return multiply(product_of(s), weight_channels, rows_of(s, batch), x, weight, bias, y, how); }
     if (narrow_convolution::narrows(s)) {
         return narrow_convolution::forward(threads_, s, weight_channels, batch, x, weight, bias, y, how,
                                            scratch_.reserve(narrow_convolution::workspace(s)));
@@ -314,7 +278,9 @@ PULSE_HOST_INLINE void backend::convolve(const conv2d_shape& s, int weight_chann
 
 PULSE_HOST_INLINE void backend::convolve_back(const conv2d_shape& s, int weight_channels, int batch, const float* dy,
                                               const float* weight, float* dx, into how) {
-    if (is_product(s)) { return multiply_back(product_of(s), weight_channels, rows_of(s, batch), dy, weight, dx, how); }
+    if (s.is_product()) {
+        return multiply_back(product_of(s), weight_channels, rows_of(s, batch), dy, weight, dx, how);
+    }
     if (narrow_convolution::widens(s)) {
         return narrow_convolution::backward_input(threads_, s, weight_channels, batch, dy, weight, dx, how,
                                                   scratch_.reserve(narrow_convolution::workspace(s)));
@@ -333,7 +299,7 @@ PULSE_HOST_INLINE void backend::convolve_back(const conv2d_shape& s, int weight_
 PULSE_HOST_INLINE void backend::convolve_weight(const conv2d_shape& s, int weight_channels, int batch, const float* x,
                                                 const float* dy, gradient_place<float> dweight,
                                                 gradient_place<float> dbias) {
-    if (is_product(s)) {
+    if (s.is_product()) {
         return multiply_weight(product_of(s), weight_channels, rows_of(s, batch), x, dy, dweight, dbias);
     }
     if (narrow_convolution::narrows(s) && s.out_channels == 1) { // with more, each output reads x again

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>
 #include <pulse/onednn/conditioned_operations.hpp>
@@ -15,6 +14,7 @@
 #include <pulse/onednn/rotary.hpp>
 #include <pulse/reference/embedding.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::onednn {
 
@@ -134,9 +134,9 @@ PULSE_HOST_INLINE std::int64_t conditioned_operations::conditioned_scratch_bytes
 PULSE_HOST_INLINE void conditioned_operations::check_norm(const char* operation, const adaptive_norm_shape& s,
                                                           int batch) {
     if (batch > 0 && s.features > 0 && s.tokens > 0 && s.stride >= s.features) { return; }
-    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.tokens) + " tokens of " +
-                      std::to_string(s.features) + " features, modulations " + std::to_string(s.stride) +
-                      " apart, batch " + std::to_string(batch)};
+    detail::refuse_shape(operation, std::to_string(s.tokens) + " tokens of " + std::to_string(s.features) +
+                                        " features, modulations " + std::to_string(s.stride) + " apart, batch " +
+                                        std::to_string(batch));
 }
 
 PULSE_HOST_INLINE layer_norm_shape conditioned_operations::row_of(const adaptive_norm_shape& s) noexcept {
@@ -160,9 +160,9 @@ PULSE_HOST_INLINE void conditioned_operations::join(const adaptive_norm_shape& s
 PULSE_HOST_INLINE const rotary_table& conditioned_operations::table_of(const char* operation, const rotary_shape& s,
                                                                        int batch) {
     if (batch < 1 || s.rows < 1 || s.columns < 1 || s.heads < 1 || s.head_size < 4 || s.head_size % 4 != 0) {
-        throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.heads) + " heads of " +
-                          std::to_string(s.head_size) + " on " + std::to_string(s.rows) + " x " +
-                          std::to_string(s.columns) + " tokens, batch " + std::to_string(batch)};
+        detail::refuse_shape(operation, std::to_string(s.heads) + " heads of " + std::to_string(s.head_size) + " on " +
+                                            std::to_string(s.rows) + " x " + std::to_string(s.columns) +
+                                            " tokens, batch " + std::to_string(batch));
     }
     for (const rotary_table& table : tables_) {
         if (table.shape() == s) { return table; }

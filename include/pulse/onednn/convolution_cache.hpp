@@ -9,18 +9,9 @@
 #include <pulse/core/error.hpp>
 #include <pulse/onednn/convolution.hpp>
 #include <pulse/onednn/library.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::onednn {
-
-/// "3x28x28 to 32x28x28, kernel 3, stride 1, batch 8"; also of a shape that is no convolution, for the error that says
-/// so.
-[[nodiscard]] inline std::string text_of(const conv2d_shape& s, int batch) {
-    const std::string to = s.stride > 0 ? "x" + std::to_string(s.out_height()) + "x" + std::to_string(s.out_width())
-                                        : std::string{" channels"};
-    return std::to_string(s.in_channels) + "x" + std::to_string(s.in_height) + "x" + std::to_string(s.in_width) +
-           " to " + std::to_string(s.out_channels) + to + ", kernel " + std::to_string(s.kernel) + ", stride " +
-           std::to_string(s.stride) + ", batch " + std::to_string(batch);
-}
 
 /// The convolutions that a backend has met, each made once.
 class convolution_cache {
@@ -31,7 +22,9 @@ public:
         if (found != made_.end()) { return *found->second; }
         try {
             return *made_.emplace(key, std::make_unique<convolution>(engine, key)).first->second;
-        } catch (const error& e) { throw error{std::string{e.what()} + " (" + text_of(key.shape, key.batch) + ")"}; }
+        } catch (const error& e) {
+            throw error{std::string{e.what()} + " (" + detail::text_of(key.shape, key.batch) + ")"};
+        }
     }
 
     [[nodiscard]] std::int64_t bytes() const noexcept {

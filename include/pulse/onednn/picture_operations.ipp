@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <string>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/group_norm.hpp>
 #include <pulse/onednn/lanes.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/picture_operations.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::onednn {
 
@@ -65,9 +65,9 @@ PULSE_HOST_INLINE void picture_operations::check_norm(const char* operation, con
         s.channels % s.groups == 0) {
         return;
     }
-    throw input_error{std::string{"pulse: "} + operation + ": " + std::to_string(s.groups) + " groups of " +
-                      std::to_string(s.channels) + " + " + std::to_string(s.second_channels) + " channels, " +
-                      std::to_string(rows) + " of " + std::to_string(pixels) + " pixels"};
+    detail::refuse_shape(operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
+                                        std::to_string(s.second_channels) + " channels, " + std::to_string(rows) +
+                                        " of " + std::to_string(pixels) + " pixels");
 }
 
 } // namespace pulse::onednn

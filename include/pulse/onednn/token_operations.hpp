@@ -36,8 +36,6 @@ protected:
 
 private:
     static void check_rows(const char* operation, std::int64_t rows, int features);
-    static void check_grids(const char* operation, const resample_shape& s, int batch);
-    static void check_patches(const char* operation, const patch_shape& s, int batch);
 
     /// Calls f(offset among the tokens, offset in the image, bytes) for every row of pixels of every patch.
     template <class F>

@@ -6,13 +6,13 @@
 #include <cstring>
 #include <string>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>
 #include <pulse/onednn/layer_norm.hpp>
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/token_operations.hpp>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::onednn {
 
@@ -59,7 +59,7 @@ PULSE_HOST_INLINE void token_operations::copy_rows(std::int64_t rows, std::int64
 }
 
 PULSE_HOST_INLINE void token_operations::add_resampled(const resample_shape& s, int batch, const float* x, float* y) {
-    check_grids("add_resampled", s, batch);
+    detail::check_grids("add_resampled", s, batch);
     parallel_for(threads_, std::int64_t{batch} * s.tokens(), [=](int, std::int64_t r) {
         float* const row = y + r * s.features;
         s.each_tap(static_cast<int>(r % s.tokens()), [=](int from, double weight) {
@@ -71,7 +71,7 @@ PULSE_HOST_INLINE void token_operations::add_resampled(const resample_shape& s, 
 
 PULSE_HOST_INLINE void token_operations::resampled_sums(const resample_shape& s, int batch, const float* dy,
                                                         gradient_place<float> dx) {
-    check_grids("resampled_sums", s, batch);
+    detail::check_grids("resampled_sums", s, batch);
     float* const sums = dx.begun(std::int64_t{s.from_tokens()} * s.features);
     constexpr int chunk = 128; // of features, which no other thread adds to
     parallel_for(threads_, (s.features + chunk - 1) / chunk, [=](int, std::int64_t part) {
@@ -90,14 +90,14 @@ PULSE_HOST_INLINE void token_operations::resampled_sums(const resample_shape& s,
 }
 
 PULSE_HOST_INLINE void token_operations::patches_to_image(const patch_shape& s, int batch, const float* x, float* y) {
-    check_patches("patches_to_image", s, batch);
+    detail::check_patches("patches_to_image", s, batch);
     for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
         std::memcpy(y + pixel, x + token_element, bytes);
     });
 }
 
 PULSE_HOST_INLINE void token_operations::image_to_patches(const patch_shape& s, int batch, const float* x, float* y) {
-    check_patches("image_to_patches", s, batch);
+    detail::check_patches("image_to_patches", s, batch);
     const std::int64_t sample = std::int64_t{s.tokens()} * s.features();
     for (int b = 0; b != batch; ++b) { std::fill_n(y + b * sample, std::int64_t{s.leading} * s.features(), 0.0F); }
     for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
@@ -107,24 +107,7 @@ PULSE_HOST_INLINE void token_operations::image_to_patches(const patch_shape& s, 
 
 PULSE_HOST_INLINE void token_operations::check_rows(const char* operation, std::int64_t rows, int features) {
     if (rows > 0 && features > 0) { return; }
-    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(rows) + " rows of " +
-                      std::to_string(features) + " features"};
-}
-
-PULSE_HOST_INLINE void token_operations::check_grids(const char* operation, const resample_shape& s, int batch) {
-    if (batch > 0 && s.sound()) { return; }
-    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.from_rows) + " x " +
-                      std::to_string(s.from_columns) + " tokens of " + std::to_string(s.features) + " features to " +
-                      std::to_string(s.rows) + " x " + std::to_string(s.columns) + " after " +
-                      std::to_string(s.leading) + " tokens, batch " + std::to_string(batch)};
-}
-
-PULSE_HOST_INLINE void token_operations::check_patches(const char* operation, const patch_shape& s, int batch) {
-    if (batch > 0 && s.rows > 0 && s.columns > 0 && s.patch > 0 && s.channels > 0 && s.leading >= 0) { return; }
-    throw input_error{"pulse: " + std::string{operation} + ": " + std::to_string(s.rows) + " x " +
-                      std::to_string(s.columns) + " patches of " + std::to_string(s.patch) + " x " +
-                      std::to_string(s.patch) + " x " + std::to_string(s.channels) + " after " +
-                      std::to_string(s.leading) + " tokens, batch " + std::to_string(batch)};
+    detail::refuse_shape(operation, std::to_string(rows) + " rows of " + std::to_string(features) + " features");
 }
 
 template <class F>

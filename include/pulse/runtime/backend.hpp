@@ -35,6 +35,16 @@ struct conv2d_shape {
     [[nodiscard]] constexpr std::int64_t weight_elements() const noexcept {
         return std::int64_t{in_channels} * out_channels * kernel * kernel;
     }
+    /// Whether it is a matrix product over all pixels.
+    [[nodiscard]] constexpr bool is_product() const noexcept {
+        return kernel == 1 && stride == 1 && pad_before == 0 && pad_after == 0;
+    }
+    /// The same of `channels` of what it reads.
+    [[nodiscard]] constexpr conv2d_shape part(int channels) const noexcept {
+        conv2d_shape of = *this;
+        of.in_channels = channels;
+        return of;
+    }
     [[nodiscard]] constexpr bool operator==(const conv2d_shape&) const = default;
 };
 

@@ -54,9 +54,4 @@ struct convolution_request {
     return {r.shape, r.batch, r.pass, form, r.type, 16};
 }
 
-/// A convolution that is a matrix product over all pixels, which is cuBLASLt's work.
-[[nodiscard]] constexpr bool is_product(const conv2d_shape& s) noexcept {
-    return s.kernel == 1 && s.stride == 1 && s.pad_before == 0 && s.pad_after == 0;
-}
-
 } // namespace pulse::cuda::cudnn

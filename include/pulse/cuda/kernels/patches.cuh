@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include <pulse/cuda/kernels/divider.cuh>
 #include <pulse/cuda/kernels/lanes.cuh>
 #include <pulse/cuda/kernels/map_items.cuh>
 #include <pulse/cuda/kernels/movement.cuh>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::cuda {
 
@@ -57,9 +57,7 @@ struct patch_lanes {
 
 template <bool ToImage, class T>
 void move_patches(const queue& on, const char* operation, const patch_shape& s, int batch, const T* x, T* y) {
-    if (batch < 1 || s.rows < 1 || s.columns < 1 || s.patch < 1 || s.channels < 1 || s.leading < 0) {
-        throw input_error(std::string(operation) + ": sizes are at least 1");
-    }
+    pulse::detail::check_patches(operation, s, batch);
     const std::int64_t n = batch * s.image_elements();
     const auto run = [&]<int N>() {
         map_items(on, operation, n / N, patch_lanes<T, N, ToImage>{x, y, patch_places<N>(s)});

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include <pulse/core/error.hpp>
 #include <pulse/cuda/kernels/divider.cuh>
 #include <pulse/cuda/kernels/lanes.cuh>
 #include <pulse/cuda/kernels/map_items.cuh>
 #include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 
 namespace pulse::cuda {
 
@@ -115,15 +114,11 @@ struct resampled_sum_scalars {
     __device__ void write(std::uint32_t i, float sum) const { dx.to[i] = sum; }
 };
 
-inline void require_grids(const char* operation, const resample_shape& s, int batch) {
-    if (batch < 1 || !s.sound()) { throw input_error(std::string(operation) + ": sizes are at least 1"); }
-}
-
 /// y[b] += x on the other grid: x [from_tokens][features], y [batch][tokens][features]. Must move 2 e n bytes for the n
 /// scalars of y; weights are computed anew by each thread, as fits positions, of which there are few.
 template <class T>
 void add_resampled(const queue& on, const resample_shape& s, int batch, const T* x, T* y) {
-    require_grids("add_resampled", s, batch);
+    pulse::detail::check_grids("add_resampled", s, batch);
     const resampled_grids grids(s, batch);
     map_items(on, "add_resampled", grids.sample, resampled_scalars<T>{x, y, grids});
 }
@@ -131,7 +126,7 @@ void add_resampled(const queue& on, const resample_shape& s, int batch, const T*
 /// other grid.
 template <class T>
 void resampled_sums(const queue& on, const resample_shape& s, int batch, const T* dy, gradient_place<float> dx) {
-    require_grids("resampled_sums", s, batch);
+    pulse::detail::check_grids("resampled_sums", s, batch);
     map_items(on, "resampled_sums", std::int64_t{s.from_tokens()} * s.features,
               resampled_sum_scalars<T>{dy, dx, resampled_grids(s, batch)});
 }

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <pulse/core/error.hpp>
+#include <pulse/runtime/backend.hpp>
+#include <pulse/runtime/linear_batch.hpp>
+
+// What asks a backend for an operation on shapes that make no sense gets an input_error that names the operation.
+
+namespace pulse::detail {
+
+[[noreturn]] inline void refuse_shape(const char* operation, const std::string& what) {
+    throw input_error{"pulse: " + std::string{operation} + ": " + what};
+}
+
+/// "3x28x28 to 32x28x28, kernel 3, padding 1 and 1, stride 1, batch 8"; also of a shape that is no convolution, for the
+/// error that says so.
+[[nodiscard]] inline std::string text_of(const conv2d_shape& s, int batch) {
+    const std::string to = s.stride > 0 ? "x" + std::to_string(s.out_height()) + "x" + std::to_string(s.out_width())
+                                        : std::string{" channels"};
+    return std::to_string(s.in_channels) + "x" + std::to_string(s.in_height) + "x" + std::to_string(s.in_width) +
+           " to " + std::to_string(s.out_channels) + to + ", kernel " + std::to_string(s.kernel) + ", padding " +
+           std::to_string(s.pad_before) + " and " + std::to_string(s.pad_after) + ", stride " +
+           std::to_string(s.stride) + ", batch " + std::to_string(batch);
+}
+
+inline void check_convolution(const char* operation, const conv2d_shape& s, int batch) {
+    if (batch > 0 && s.in_channels > 0 && s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.pad_before >= 0 &&
+        s.pad_after >= 0 && s.in_height + s.pad_before + s.pad_after >= s.kernel &&
+        s.in_width + s.pad_before + s.pad_after >= s.kernel && s.in_height > 0 && s.in_width > 0) {
+        return;
+    }
+    refuse_shape(operation, "no such convolution: " + text_of(s, batch));
+}
+inline void check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
+    check_convolution(operation, s, batch);
+    if (second < 0 || second >= s.in_channels) {
+        refuse_shape(operation, "second source has " + std::to_string(second) + " of " + std::to_string(s.in_channels) +
+                                    " channels");
+    }
+}
+inline void check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
+    if (rows > 0 && s.in_features > 0 && s.out_features > 0) { return; }
+    refuse_shape(operation, std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
+                                std::to_string(s.out_features) + " features");
+}
+/// Neither weights nor results overlap.
+inline void check_linear(const char* operation, const linear_batch_shape& s, std::int64_t rows) {
+    check_linear(operation, s.each, rows);
+    if (s.sound(rows)) { return; }
+    refuse_shape(operation, std::to_string(s.count) + " products at distances of " + std::to_string(s.weight_stride) +
+                                " and " + std::to_string(s.result_stride));
+}
+inline void check_grids(const char* operation, const resample_shape& s, int batch) {
+    if (batch > 0 && s.sound()) { return; }
+    refuse_shape(operation, std::to_string(s.from_rows) + " x " + std::to_string(s.from_columns) + " tokens of " +
+                                std::to_string(s.features) + " features to " + std::to_string(s.rows) + " x " +
+                                std::to_string(s.columns) + " after " + std::to_string(s.leading) + " tokens, batch " +
+                                std::to_string(batch));
+}
+inline void check_patches(const char* operation, const patch_shape& s, int batch) {
+    if (batch > 0 && s.rows > 0 && s.columns > 0 && s.patch > 0 && s.channels > 0 && s.leading >= 0) { return; }
+    refuse_shape(operation, std::to_string(s.rows) + " x " + std::to_string(s.columns) + " patches of " +
+                                std::to_string(s.patch) + " x " + std::to_string(s.patch) + " x " +
+                                std::to_string(s.channels) + " after " + std::to_string(s.leading) + " tokens, batch " +
+                                std::to_string(batch));
+}
+
+} // namespace pulse::detail

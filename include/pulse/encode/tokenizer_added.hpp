@@ -108,8 +108,23 @@ public:
         normalized_.add(std::move(content), token, id);
         return id;
     }
-    [[nodiscard]] const added_token_finder& raw() const noexcept { return raw_; }
-    [[nodiscard]] const added_token_finder& normalized() const noexcept { return normalized_; }
+    /// The ids of a text: of its added tokens, and those that split(words, ids) appends for what lies between them and
+    /// is normalized.
+    template <class Normalize, class Split>
+    [[nodiscard]] std::vector<std::int32_t> pieces(std::u32string_view text, const Normalize& normalize,
+                                                   const Split& split) const {
+        std::vector<std::int32_t> ids{};
+        const auto found = [&](std::int32_t id) { ids.push_back(id); };
+        raw_.split(
+            text,
+            [&](std::u32string_view between) {
+                const auto normal = normalize(between);
+                normalized_.split(
+                    normal, [&](std::u32string_view words) { split(words, ids); }, found);
+            },
+            found);
+        return ids;
+    }
     [[nodiscard]] std::int32_t greatest() const noexcept { return greatest_; }
 
 private:

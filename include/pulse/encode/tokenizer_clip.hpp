@@ -255,17 +255,9 @@ private:
         parts_{std::move(made)} {}
 
     [[nodiscard]] std::vector<std::int32_t> pieces(std::string_view text, std::string_view what) const override {
-        std::vector<std::int32_t> ids{};
-        const auto found = [&](std::int32_t id) { ids.push_back(id); };
-        parts_.added.raw().split(
-            code_points(text, what),
-            [&](std::u32string_view between) {
-                const std::u32string normal = normalize(between);
-                parts_.added.normalized().split(
-                    normal, [&](std::u32string_view words) { split(words, ids); }, found);
-            },
-            found);
-        return ids;
+        return parts_.added.pieces(
+            code_points(text, what), normalize,
+            [&](std::u32string_view words, std::vector<std::int32_t>& ids) { split(words, ids); });
     }
 
     /// 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+

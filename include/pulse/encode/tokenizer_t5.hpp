@@ -85,17 +85,14 @@ private:
         parts_{std::move(made)} {}
 
     [[nodiscard]] std::vector<std::int32_t> pieces(std::string_view text, std::string_view what) const override {
-        std::vector<std::int32_t> ids{};
-        parts_.added.raw().split(
-            code_points(text, what),
-            [&](std::u32string_view between) {
+        return parts_.added.pieces(
+            code_points(text, what), [](std::u32string_view between) { return between; },
+            [&](std::u32string_view between, std::vector<std::int32_t>& ids) {
                 std::vector<int> found{};
                 const auto status = parts_.model->Encode(utf8(between), &found);
                 if (!status.ok()) { throw error(parts_.name + ": " + status.ToString()); }
                 ids.insert(ids.end(), found.begin(), found.end());
-            },
-            [&](std::int32_t id) { ids.push_back(id); });
-        return ids;
+            });
     }
 
     parts parts_;

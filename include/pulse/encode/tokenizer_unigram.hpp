@@ -78,17 +78,9 @@ private:
         parts_{std::move(made)} {}
 
     [[nodiscard]] std::vector<std::int32_t> pieces(std::string_view text, std::string_view what) const override {
-        std::vector<std::int32_t> ids{};
-        const auto found = [&](std::int32_t id) { ids.push_back(id); };
-        parts_.added.raw().split(
-            code_points(text, what),
-            [&](std::u32string_view between) {
-                const std::u32string normal = parts_.normalize(between);
-                parts_.added.normalized().split(
-                    normal, [&](std::u32string_view words) { split(words, ids); }, found);
-            },
-            found);
-        return ids;
+        return parts_.added.pieces(
+            code_points(text, what), [&](std::u32string_view between) { return parts_.normalize(between); },
+            [&](std::u32string_view words, std::vector<std::int32_t>& ids) { split(words, ids); });
     }
 
     /// Words between white space; each begins with the sign of a space, and so does each part of one.

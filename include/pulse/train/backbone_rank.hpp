@@ -46,6 +46,7 @@ class backbone_rank {
     using rules = pulse::detail::task_rules<Model, B>;
 
 public:
+    using model = Model;
     using scalar = typename B::scalar;
     using space = space_of<B>;
     using block = typename backend_parameters<B>::block;

@@ -92,6 +92,12 @@ public:
     /// The rank's part of each backbone: its weights, state and loss scale.
     [[nodiscard]] first_rank& first() noexcept { return first_; }
     [[nodiscard]] second_rank& second() noexcept { return second_; }
+    /// What visit(backbones...) makes of all that a checkpoint has.
+    template <class Visit>
+    auto with_backbones(const Visit& visit) {
+        return visit(detail::named_backbone<first_rank>{first_, "first."},
+                     detail::named_backbone<second_rank>{second_, "second."});
+    }
     /// Goes on from there when all blocks of both have their state.
     using base::set_progress;
 

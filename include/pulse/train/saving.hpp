@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <type_traits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,9 @@
 #include <pulse/model/parameter.hpp>
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/train/adafactor.hpp>
-#include <pulse/train/cascade_trainer.hpp>
 #include <pulse/train/loss_scale.hpp>
 #include <pulse/train/rank_optimizer.hpp>
-#include <pulse/train/trainer.hpp>
+#include <pulse/train/training_run.hpp>
 
 namespace pulse {
 
@@ -38,7 +38,7 @@ inline constexpr const char* last_norm_key = "last_gradient_norm";
 /// Adds what a trainer, or a backbone of a cascade, agrees on between steps to what a checkpoint keeps: a loss scale,
 /// if a run has ever scaled its loss, and a norm that clips the next step.
 template <class Backbone>
-void add_agreed(std::map<std::string, std::string>& config, Backbone& of, const std::string& prefix = {}) {
+void add_agreed(std::map<std::string, std::string>& config, Backbone& of, const std::string& prefix) {
     if (of.last_norm() > 0) { config[prefix + last_norm_key] = exact_text(of.last_norm()); }
     const train::loss_scaler::state& now = of.loss_scale().now();
     if (!(now.scale > 0)) { return; }
@@ -59,7 +59,7 @@ void read_agreed(const std::map<std::string, std::string>& config, const std::st
 }
 /// The loss scale that add_agreed has put there. Throws input_error when that is damaged.
 [[nodiscard]] inline train::loss_scaler::state loss_scale_in(const std::map<std::string, std::string>& config,
-                                                             const std::string& prefix = {}) {
+                                                             const std::string& prefix) {
     train::loss_scaler::state kept;
     if (!config.contains(prefix + loss_scale_keys[0])) { return kept; }
     read_agreed(config, prefix + loss_scale_keys[0], kept.scale);
@@ -69,7 +69,7 @@ void read_agreed(const std::map<std::string, std::string>& config, const std::st
 }
 /// Goes on with what add_agreed has put there. Throws input_error when that is damaged.
 template <class Backbone>
-void resume_agreed(const std::map<std::string, std::string>& config, Backbone& to, const std::string& prefix = {}) {
+void resume_agreed(const std::map<std::string, std::string>& config, Backbone& to, const std::string& prefix) {
     to.loss_scale().resume(loss_scale_in(config, prefix));
     double norm = 0;
     if (config.contains(prefix + last_norm_key)) { read_agreed(config, prefix + last_norm_key, norm); }
@@ -98,14 +98,15 @@ template <class Model>
 }
 
 /// What a checkpoint has of a rank's backbone, in room for the largest block of its parameters.
-template <class Model, class Backbone>
+template <class Backbone>
 class block_room {
 public:
+    using model = typename Backbone::model;
     using block = typename Backbone::block;
 
     /// `factored`: the form of moments in the checkpoint.
-    block_room(Backbone& of, std::span<const block> blocks, bool factored) :
-        of_{of}, blocks_{blocks}, factored_{factored} {
+    block_room(Backbone& of, std::string_view prefix, bool factored) :
+        of_{of}, blocks_{of.parameters().blocks()}, prefix_{prefix}, factored_{factored} {
         std::size_t size = 0;
         std::size_t second = 0;
         for (const block& b : blocks_) {
@@ -118,10 +119,10 @@ public:
 
     /// Adds the tensors of all blocks by name; `T` is float or const float.
     template <class T>
-    void list(std::vector<train::tensor_range<T>>& to, std::string_view prefix = {}) {
+    void list(std::vector<train::tensor_range<T>>& to) {
         for (const block& b : blocks_) {
             begins_.push_back(to.size());
-            add_ranges(to, b.layer, prefix);
+            add_ranges(to, b.layer);
         }
         begins_.push_back(to.size());
     }
@@ -147,7 +148,7 @@ public:
                                    copy(room_.second_moment, second_size(blocks_[b])), copy(room_.average, size)};
             if (const bool factored = of_.form().is_factored(); factored != factored_) {
                 kept.second_moment =
-                    second_moment_in_other_form<Model>(blocks_[b].layer, kept.second_moment, factored, correction);
+                    second_moment_in_other_form<model>(blocks_[b].layer, kept.second_moment, factored, correction);
                 kept.first_moment.assign(factored ? 0 : size, 0.0F);
             }
             of_.set_state(std::move(kept), blocks_[b]);
@@ -158,25 +159,25 @@ private:
     [[nodiscard]] std::size_t second_size(const block& b) const {
         if (!factored_) { return b.size; }
         std::size_t means = 0;
-        for (const parameter& p : parameters_of<Model>(b.layer)) {
+        for (const parameter& p : parameters_of<model>(b.layer)) {
             means +=
                 factored_elements(static_cast<std::size_t>(p.elements()), static_cast<std::size_t>(p.matrix_rows()));
         }
         return means;
     }
     template <class T>
-    void add_ranges(std::vector<train::tensor_range<T>>& to, int layer, std::string_view prefix) {
+    void add_ranges(std::vector<train::tensor_range<T>>& to, int layer) {
         using enum train::tensor_part;
         std::size_t at = 0;
         std::size_t mean = 0;
-        for (const parameter& p : parameters_of<Model>(layer)) {
+        for (const parameter& p : parameters_of<model>(layer)) {
             const auto n = static_cast<std::size_t>(p.elements());
             const auto rows = static_cast<std::size_t>(p.matrix_rows());
             const auto add = [&](const parameter& what, train::tensor_part part, std::vector<float>& of,
                                  std::size_t first) {
                 const auto size = static_cast<std::size_t>(what.elements());
                 if (size == 0 && part != weight) { return; }
-                to.push_back({what, part, 0, std::span<T>{of}.subspan(first, size), prefix});
+                to.push_back({what, part, 0, std::span<T>{of}.subspan(first, size), prefix_});
             };
             add(p, weight, room_.weights, at);
             if (!factored_) {
@@ -199,6 +200,7 @@ private:
 
     Backbone& of_;
     std::span<const block> blocks_;
+    std::string_view prefix_;
     bool factored_;
     train::rank_state room_;
     std::vector<std::size_t> begins_{}; ///< of each block among the ranges, and the end
@@ -206,16 +208,14 @@ private:
 };
 
 /// A rank's backbone and what a checkpoint has of it.
-template <class Model, class Backbone>
+template <class Backbone>
 class resumed_backbone {
 public:
     /// Throws input_error when the checkpoint lacks something of it, or is damaged.
-    resumed_backbone(train::checkpoint_reader& from, Backbone& of, std::span<const typename Backbone::block> blocks,
-                     const std::string& prefix = {}) :
-        from_{from},
-        updates_{from.state().step - loss_scale_in(from.state().config, prefix).skipped_steps}, prefix_{prefix},
-        room_{of, blocks, has_factored(from)} {
-        room_.list(ranges_, prefix_);
+    resumed_backbone(train::checkpoint_reader& from, Backbone& of, const char* prefix) :
+        from_{from}, updates_{from.state().step - loss_scale_in(from.state().config, prefix).skipped_steps},
+        room_{of, prefix, has_factored(from)} {
+        room_.list(ranges_);
         from.check(ranges_);
     }
     /// `beta2` is AdamW's, to go from one form of moments to the other.
@@ -233,8 +233,7 @@ private:
 
     train::checkpoint_reader& from_;
     std::int64_t updates_; ///< that moments have had
-    std::string prefix_;
-    block_room<Model, Backbone> room_;
+    block_room<Backbone> room_;
     std::vector<train::tensor_range<float>> ranges_{};
 };
 
@@ -267,35 +266,19 @@ void require_resumable(const Trainer& trained, const train::training_state& from
 } // namespace detail
 
 /// See trainer::save. Every rank calls it; throws as train::sharded_checkpoints::save.
-template <any_model Model, backend B>
-train::saved_checkpoint save_trainer(trainer<Model, B>& trained, const train::checkpoint_place& place) {
+template <class Trainer>
+train::saved_checkpoint save_trainer(Trainer& trained, const train::checkpoint_place& place) {
     train::training_state now = detail::state_of_run(trained);
-    detail::add_agreed(now.config, trained);
     trained.require_whole();
-    detail::block_room<Model, trainer<Model, B>> room{trained, trained.runner().parameters().blocks(),
-                                                      trained.form().is_factored()};
-    std::vector<train::tensor_range<const float>> ranges;
-    room.list(ranges);
-    return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now,
-                                                    [&](std::size_t range, bool read) { room.load(range, read); });
-}
-template <any_model First, any_model Second, backend B>
-train::saved_checkpoint save_trainer(cascade_trainer<First, Second, B>& trained, const train::checkpoint_place& place) {
-    auto& first = trained.first();
-    auto& second = trained.second();
-    train::training_state now = detail::state_of_run(trained);
-    detail::add_agreed(now.config, first, "first.");
-    detail::add_agreed(now.config, second, "second.");
-    detail::block_room<First, std::remove_reference_t<decltype(first)>> firsts{first, first.parameters().blocks(),
-                                                                               first.form().is_factored()};
-    detail::block_room<Second, std::remove_reference_t<decltype(second)>> seconds{second, second.parameters().blocks(),
-                                                                                  second.form().is_factored()};
-    std::vector<train::tensor_range<const float>> ranges;
-    firsts.list(ranges, "first.");
-    seconds.list(ranges, "second.");
-    return train::sharded_checkpoints<>{place}.save(trained.ranks(), ranges, now, [&](std::size_t range, bool read) {
-        firsts.load(range, read);
-        seconds.load(range, read);
+    return trained.with_backbones([&](const auto&... one) {
+        (detail::add_agreed(now.config, one.of, one.prefix), ...);
+        const auto save = [&](auto&&... room) {
+            std::vector<train::tensor_range<const float>> ranges;
+            (room.list(ranges), ...);
+            return train::sharded_checkpoints<>{place}.save(
+                trained.ranks(), ranges, now, [&](std::size_t range, bool read) { (room.load(range, read), ...); });
+        };
+        return save(detail::block_room{one.of, one.prefix, one.of.form().is_factored()}...);
     });
 }
 template <class Trainer>
@@ -305,33 +288,18 @@ train::saved_checkpoint save_trainer(Trainer& trained, const std::filesystem::pa
 
 /// See trainer::resume. `folder` is what find_checkpoint takes: a checkpoint, or the folder of some, whose last one it
 /// is then. Every rank calls it.
-template <any_model Model, backend B>
-void resume_trainer(trainer<Model, B>& trained, const std::filesystem::path& folder) {
+template <class Trainer>
+void resume_trainer(Trainer& trained, const std::filesystem::path& folder) {
     train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
     const train::training_state& from = reader.state();
     detail::require_resumable(trained, from, folder);
-    detail::resumed_backbone<Model, trainer<Model, B>> backbone{reader, trained,
-                                                                trained.runner().parameters().blocks()};
-    backbone.resume(trained.options().adamw.beta2);
-    trained.set_progress(from.step, from.position);
-    detail::resume_agreed(from.config, trained);
-}
-template <any_model First, any_model Second, backend B>
-void resume_trainer(cascade_trainer<First, Second, B>& trained, const std::filesystem::path& folder) {
-    train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
-    const train::training_state& from = reader.state();
-    detail::require_resumable(trained, from, folder);
-    auto& first = trained.first();
-    auto& second = trained.second();
-    detail::resumed_backbone<First, std::remove_reference_t<decltype(first)>> firsts{
-        reader, first, first.parameters().blocks(), "first."};
-    detail::resumed_backbone<Second, std::remove_reference_t<decltype(second)>> seconds{
-        reader, second, second.parameters().blocks(), "second."};
-    firsts.resume(trained.options().adamw.beta2);
-    seconds.resume(trained.options().adamw.beta2);
-    trained.set_progress(from.step, from.position);
-    detail::resume_agreed(from.config, first, "first.");
-    detail::resume_agreed(from.config, second, "second.");
+    trained.with_backbones([&]<class... Backbone>(const detail::named_backbone<Backbone>&... one) {
+        // All are checked before one has changed.
+        const std::tuple resumed{std::make_unique<detail::resumed_backbone<Backbone>>(reader, one.of, one.prefix)...};
+        std::apply([&](const auto&... each) { (each->resume(trained.options().adamw.beta2), ...); }, resumed);
+        trained.set_progress(from.step, from.position);
+        (detail::resume_agreed(from.config, one.of, one.prefix), ...);
+    });
 }
 
 } // namespace pulse

@@ -125,8 +125,6 @@ public:
         base::set_progress(steps, samples);
         spoilt_ = false;
     }
-    /// What the optimizer keeps of each weight.
-    [[nodiscard]] const optimizer_form& form() const noexcept { return backbone_.form(); }
     /// Whether replicas share what it keeps.
     [[nodiscard]] bool is_sharded() const noexcept { return backbone_.is_sharded(); }
     /// Throws error where reads of the state do.
@@ -138,9 +136,11 @@ public:
         }
     }
     [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return backbone_.loss_scale(); }
-    /// The norm by which the next step is clipped (trainer_options::clip_by_last_norm); 0: none.
-    [[nodiscard]] double last_norm() const noexcept { return backbone_.last_norm(); }
-    void set_last_norm(double norm) noexcept { backbone_.set_last_norm(norm); }
+    /// See cascade_trainer.
+    template <class Visit>
+    auto with_backbones(const Visit& visit) {
+        return visit(detail::named_backbone<backbone_rank>{backbone_, ""});
+    }
 
 private:
     template <class Task>

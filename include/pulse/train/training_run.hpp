@@ -15,6 +15,13 @@
 
 namespace pulse::detail {
 
+/// A train::backbone_rank, and what names of it begin with in a checkpoint.
+template <class Backbone>
+struct named_backbone {
+    Backbone& of;
+    const char* prefix{};
+};
+
 /// What trainers of a model and of a cascade have in common: what runs their steps, how far they are, and their files.
 template <class Trainer, class Model, backend B>
 class training_run {
@@ -43,6 +50,9 @@ public:
             "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
         resume_trainer(self, folder);
     }
+
+    /// Throws error where the state must not be read.
+    void require_whole() const noexcept {}
 
     /// Steps made, those before a resume included.
     [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }

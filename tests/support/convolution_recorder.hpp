@@ -142,14 +142,16 @@ template <class M>
 void record_unet(convolution_recorder& recorder) {
     constexpr unet_config c = M::config;
     for (const unet_layer& l : unet_parts<c>::layout.layers) {
+        using enum unet_part;
+        const auto record_part = [&](auto part) { record(recorder, math_of(part, c, l)); };
         switch (l.part) {
-        case unet_part::conv_in: record(recorder, conv_in_of(l)); break;
-        case unet_part::resnet: record(recorder, resnet_of(c, l)); break;
-        case unet_part::downsample: record(recorder, downsample_of(c, l)); break;
-        case unet_part::upsample: record(recorder, upsample_of(l)); break;
-        case unet_part::conv_out: record(recorder, conv_out_of(c, l)); break;
-        case unet_part::attention:
-        case unet_part::transformer: break;
+        case conv_in: record_part(unet_part_is<conv_in>{}); break;
+        case resnet: record_part(unet_part_is<resnet>{}); break;
+        case downsample: record_part(unet_part_is<downsample>{}); break;
+        case upsample: record_part(unet_part_is<upsample>{}); break;
+        case conv_out: record_part(unet_part_is<conv_out>{}); break;
+        case attention:
+        case transformer: break;
         }
     }
 }

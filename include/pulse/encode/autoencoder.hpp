@@ -86,16 +86,22 @@ template <autoencoder_config C, autoencoder_half Half>
     return layers;
 }
 
+/// Names the overload of math_of for a part.
+template <autoencoder_part Part>
+using autoencoder_part_is = std::integral_constant<autoencoder_part, Part>;
+
 // Plain functions give the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that leaves
 // members out.
 
 /// of AutoencoderKL's norms
 inline constexpr double autoencoder_epsilon = 1e-6;
 
-[[nodiscard]] constexpr nn::conv conv_of(const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr nn::conv math_of(autoencoder_part_is<autoencoder_part::conv>, const autoencoder_config&,
+                                         const autoencoder_layer& l) noexcept {
     return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size};
 }
-[[nodiscard]] constexpr nn::conv product_of(const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr nn::conv math_of(autoencoder_part_is<autoencoder_part::product>, const autoencoder_config&,
+                                         const autoencoder_layer& l) noexcept {
     return {.in_channels = l.in_channels,
             .out_channels = l.out_channels,
             .height = l.size,
@@ -104,7 +110,8 @@ inline constexpr double autoencoder_epsilon = 1e-6;
             .pad_before = 0,
             .pad_after = 0};
 }
-[[nodiscard]] constexpr strip_resnet resnet_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr strip_resnet math_of(autoencoder_part_is<autoencoder_part::resnet>, const autoencoder_config& c,
+                                             const autoencoder_layer& l) noexcept {
     return {{.in_channels = l.in_channels,
              .out_channels = l.out_channels,
              .height = l.size,
@@ -113,7 +120,8 @@ inline constexpr double autoencoder_epsilon = 1e-6;
              .epsilon = autoencoder_epsilon},
             c.strip_rows};
 }
-[[nodiscard]] constexpr nn::attention attention_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr nn::attention math_of(autoencoder_part_is<autoencoder_part::attention>,
+                                              const autoencoder_config& c, const autoencoder_layer& l) noexcept {
     return {.channels = l.in_channels,
             .height = l.size,
             .width = l.size,
@@ -121,13 +129,16 @@ inline constexpr double autoencoder_epsilon = 1e-6;
             .heads = 1,
             .epsilon = autoencoder_epsilon};
 }
-[[nodiscard]] constexpr nn::downsample downsample_of(const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr nn::downsample math_of(autoencoder_part_is<autoencoder_part::downsample>,
+                                               const autoencoder_config&, const autoencoder_layer& l) noexcept {
     return {.channels = l.in_channels, .height = l.size, .width = l.size, .padding = 0};
 }
-[[nodiscard]] constexpr strip_upsample upsample_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr strip_upsample math_of(autoencoder_part_is<autoencoder_part::upsample>,
+                                               const autoencoder_config& c, const autoencoder_layer& l) noexcept {
     return {{.channels = l.in_channels, .height = l.size, .width = l.size}, c.strip_rows};
 }
-[[nodiscard]] constexpr strip_norm_conv conv_out_of(const autoencoder_config& c, const autoencoder_layer& l) noexcept {
+[[nodiscard]] constexpr strip_norm_conv math_of(autoencoder_part_is<autoencoder_part::conv_out>,
+                                                const autoencoder_config& c, const autoencoder_layer& l) noexcept {
     return {{.in_channels = l.in_channels,
              .out_channels = l.out_channels,
              .height = l.size,
@@ -141,30 +152,10 @@ template <autoencoder_config C, autoencoder_half Half>
 struct autoencoder_parts {
     static constexpr auto layout = layout_of<C, Half>();
 
-    /// The type of layer I; never called, only its result is named.
     template <std::size_t I>
-    [[nodiscard]] static constexpr auto layer_type() {
-        constexpr autoencoder_layer l = layout[I];
-        constexpr label name = l.name;
-        if constexpr (l.part == autoencoder_part::conv) {
-            return std::type_identity<nn::block<name, conv_of(l)>>{};
-        } else if constexpr (l.part == autoencoder_part::product) {
-            return std::type_identity<nn::block<name, product_of(l)>>{};
-        } else if constexpr (l.part == autoencoder_part::resnet) {
-            return std::type_identity<nn::block<name, resnet_of(C, l)>>{};
-        } else if constexpr (l.part == autoencoder_part::attention) {
-            return std::type_identity<nn::block<name, attention_of(C, l)>>{};
-        } else if constexpr (l.part == autoencoder_part::downsample) {
-            return std::type_identity<nn::block<name, downsample_of(l)>>{};
-        } else if constexpr (l.part == autoencoder_part::upsample) {
-            return std::type_identity<nn::block<name, upsample_of(C, l)>>{};
-        } else {
-            return std::type_identity<nn::block<name, conv_out_of(C, l)>>{};
-        }
-    }
-
+    using layer_at = nn::block<layout[I].name, math_of(autoencoder_part_is<layout[I].part>{}, C, layout[I])>;
     template <std::size_t... I>
-    static model<C.name, layers<typename decltype(layer_type<I>())::type...>> assemble(std::index_sequence<I...>);
+    static model<C.name, layers<layer_at<I>...>> assemble(std::index_sequence<I...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.size()>{}));
 };

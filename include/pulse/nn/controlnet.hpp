@@ -48,7 +48,7 @@ struct controlnet_parts {
             constexpr std::size_t at = I < encoder ? I : I - 1;
             using plain = typename unet::template layer_at<at>;
             if constexpr (I == 0) {
-                constexpr nn::hinted_conv first{conv_in_of(unet::layer(0))};
+                constexpr nn::hinted_conv first{math_of(unet_part_is<unet_part::conv_in>{}, C, unet::layer(0))};
                 using hinted = nn::block<plain::name, first>;
                 using hint = typename nn::shape_of<first.step(0).input()>::type;
                 return std::type_identity<nn::enter_control<plain::name, hinted, plain, hint>>{};

@@ -21,12 +21,19 @@
 
 namespace pulse {
 
+/// Names the overload of math_of for a part.
+template <unet_part Part>
+using unet_part_is = std::integral_constant<unet_part, Part>;
+
 // Plain functions give the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that leaves
 // members out.
-[[nodiscard]] constexpr nn::conv conv_in_of(const unet_layer& l) noexcept {
+
+[[nodiscard]] constexpr nn::conv math_of(unet_part_is<unet_part::conv_in>, const unet_config&,
+                                         const unet_layer& l) noexcept {
     return {.in_channels = l.in_channels, .out_channels = l.out_channels, .height = l.size, .width = l.size};
 }
-[[nodiscard]] constexpr nn::resnet resnet_of(const unet_config& c, const unet_layer& l) noexcept {
+[[nodiscard]] constexpr nn::resnet math_of(unet_part_is<unet_part::resnet>, const unet_config& c,
+                                           const unet_layer& l) noexcept {
     return {.in_channels = l.in_channels,
             .skip_channels = l.skip_channels,
             .out_channels = l.out_channels,
@@ -36,7 +43,8 @@ namespace pulse {
             .conditioning = c.conditioning(),
             .epsilon = c.norm_eps};
 }
-[[nodiscard]] constexpr nn::attention attention_of(const unet_config& c, const unet_layer& l) noexcept {
+[[nodiscard]] constexpr nn::attention math_of(unet_part_is<unet_part::attention>, const unet_config& c,
+                                              const unet_layer& l) noexcept {
     return {.channels = l.in_channels,
             .height = l.size,
             .width = l.size,
@@ -44,13 +52,16 @@ namespace pulse {
             .heads = c.heads(l.in_channels),
             .epsilon = c.norm_eps};
 }
-[[nodiscard]] constexpr nn::downsample downsample_of(const unet_config& c, const unet_layer& l) noexcept {
+[[nodiscard]] constexpr nn::downsample math_of(unet_part_is<unet_part::downsample>, const unet_config& c,
+                                               const unet_layer& l) noexcept {
     return {.channels = l.in_channels, .height = l.size, .width = l.size, .padding = c.downsample_padding};
 }
-[[nodiscard]] constexpr nn::upsample upsample_of(const unet_layer& l) noexcept {
+[[nodiscard]] constexpr nn::upsample math_of(unet_part_is<unet_part::upsample>, const unet_config&,
+                                             const unet_layer& l) noexcept {
     return {.channels = l.in_channels, .height = l.size, .width = l.size};
 }
-[[nodiscard]] constexpr nn::norm_conv conv_out_of(const unet_config& c, const unet_layer& l) noexcept {
+[[nodiscard]] constexpr nn::norm_conv math_of(unet_part_is<unet_part::conv_out>, const unet_config& c,
+                                              const unet_layer& l) noexcept {
     return {.in_channels = l.in_channels,
             .out_channels = l.out_channels,
             .height = l.size,
@@ -73,7 +84,8 @@ namespace pulse {
             .context_features = c.cross_attention_dim,
             .groups = c.norm_num_groups};
 }
-[[nodiscard]] constexpr nn::spatial_transformer transformer_of(const unet_config& c, const unet_layer& l) noexcept {
+[[nodiscard]] constexpr nn::spatial_transformer math_of(unet_part_is<unet_part::transformer>, const unet_config& c,
+                                                        const unet_layer& l) noexcept {
     return {text_attention_of(c, l), l.blocks, c.use_linear_projection};
 }
 [[nodiscard]] constexpr nn::text_conditioning text_conditioning_of(const unet_config& c) noexcept {
@@ -89,13 +101,13 @@ namespace pulse {
 template <class Use>
 constexpr void use_math(const unet_config& c, const unet_layer& l, const Use& use) {
     switch (l.part) {
-    case unet_part::conv_in: return use(conv_in_of(l));
-    case unet_part::resnet: return use(resnet_of(c, l));
-    case unet_part::attention: return use(attention_of(c, l));
-    case unet_part::downsample: return use(downsample_of(c, l));
-    case unet_part::upsample: return use(upsample_of(l));
-    case unet_part::transformer: return use(transformer_of(c, l));
-    case unet_part::conv_out: return use(conv_out_of(c, l));
+    case unet_part::conv_in: return use(math_of(unet_part_is<unet_part::conv_in>{}, c, l));
+    case unet_part::resnet: return use(math_of(unet_part_is<unet_part::resnet>{}, c, l));
+    case unet_part::attention: return use(math_of(unet_part_is<unet_part::attention>{}, c, l));
+    case unet_part::downsample: return use(math_of(unet_part_is<unet_part::downsample>{}, c, l));
+    case unet_part::upsample: return use(math_of(unet_part_is<unet_part::upsample>{}, c, l));
+    case unet_part::transformer: return use(math_of(unet_part_is<unet_part::transformer>{}, c, l));
+    case unet_part::conv_out: return use(math_of(unet_part_is<unet_part::conv_out>{}, c, l));
     }
 }
 
@@ -120,30 +132,8 @@ struct unet_parts {
         return layer(static_cast<std::size_t>(layout.skips[edge][end])).name;
     }
 
-    /// The type of layer I; never called, only its result is named.
     template <std::size_t I>
-    [[nodiscard]] static constexpr auto layer_type() {
-        constexpr unet_part part = layer(I).part;
-        constexpr label name = layer(I).name;
-        if constexpr (part == unet_part::conv_in) {
-            return std::type_identity<nn::block<name, conv_in_of(layer(I))>>{};
-        } else if constexpr (part == unet_part::resnet) {
-            return std::type_identity<nn::block<name, resnet_of(C, layer(I))>>{};
-        } else if constexpr (part == unet_part::attention) {
-            return std::type_identity<nn::block<name, attention_of(C, layer(I))>>{};
-        } else if constexpr (part == unet_part::downsample) {
-            return std::type_identity<nn::block<name, downsample_of(C, layer(I))>>{};
-        } else if constexpr (part == unet_part::upsample) {
-            return std::type_identity<nn::block<name, upsample_of(layer(I))>>{};
-        } else if constexpr (part == unet_part::transformer) {
-            return std::type_identity<nn::block<name, transformer_of(C, layer(I))>>{};
-        } else {
-            return std::type_identity<nn::block<name, conv_out_of(C, layer(I))>>{};
-        }
-    }
-
-    template <std::size_t I>
-    using layer_at = typename decltype(layer_type<I>())::type;
+    using layer_at = nn::block<layer(I).name, math_of(unet_part_is<layer(I).part>{}, C, layer(I))>;
     template <std::size_t E>
     using skip_at = skip<skip_end(E, 0), skip_end(E, 1)>;
     using conditioning = typename unet_conditioning<C>::type;

@@ -204,49 +204,13 @@ private:
     std::vector<window_weight> frozen_windows_{};
 };
 
-/// The trained parameters of a layer, or of a part of one, by name and shape, in the order in which a block holds them.
-template <class Model>
-[[nodiscard]] std::vector<parameter> parameters_of(int layer) {
-    // Static: a list of parameters that is made where it is read costs the compiler seconds.
-    const auto list_of = []<class Owner>(const Owner*) {
-        static constexpr decltype(Owner::parameters()) all = Owner::parameters();
-        return std::vector<parameter>(all.begin(), all.end());
-    };
-    if constexpr (Model::is_conditioned) {
-        if (layer == conditioning_block) { return list_of(static_cast<const typename Model::conditioning*>(nullptr)); }
-    }
-    const part_place& place = part_places<Model>[static_cast<std::size_t>(layer)];
-    std::vector<parameter> found;
-    const auto take = [&]<class L>(const L* owner) {
-        found = list_of(owner);
-        if constexpr (runs_in_parts<L>) {
-            auto first = found.begin();
-            for (int k = 0; k != place.part; ++k) { first += static_cast<std::ptrdiff_t>(L::parameters_in(k)); }
-            found = {first, first + static_cast<std::ptrdiff_t>(L::parameters_in(place.part))};
-        }
-        return true;
-    };
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-        static_cast<void>(((static_cast<int>(I) == place.layer &&
-                            take(static_cast<const typename Model::template layer_at<I>*>(nullptr))) ||
-                           ...));
-    }
-    (std::make_index_sequence<Model::layer_count>{});
-    return found;
-}
+namespace detail {
 
-/// The weights of a layer that are not trained, in the same form.
-template <class Model>
-[[nodiscard]] std::vector<parameter> frozen_parameters_of(int layer) {
-    std::vector<parameter> found;
-    const auto take = [&]<class Owner>(const Owner*) {
-        if constexpr (has_frozen_parameters<Owner>) {
-            static constexpr decltype(Owner::frozen_parameters()) all = Owner::frozen_parameters();
-            found.assign(all.begin(), all.end());
-        }
-    };
+/// Calls take with a null pointer to the layer that has part `layer` of the Model, or to its conditioning module.
+template <class Model, class Take>
+void with_owner(int layer, const Take& take) {
     if constexpr (Model::is_conditioned) {
-        if (layer == conditioning_block) { take(static_cast<const typename Model::conditioning*>(nullptr)); }
+        if (layer == conditioning_block) { return take(static_cast<const typename Model::conditioning*>(nullptr)); }
     }
     const int in_model = layer < 0 ? layer : part_places<Model>[static_cast<std::size_t>(layer)].layer;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -255,6 +219,39 @@ template <class Model>
                            ...));
     }
     (std::make_index_sequence<Model::layer_count>{});
+}
+
+} // namespace detail
+
+/// The trained parameters of a layer, or of a part of one, by name and shape, in the order in which a block holds them.
+template <class Model>
+[[nodiscard]] std::vector<parameter> parameters_of(int layer) {
+    std::vector<parameter> found;
+    detail::with_owner<Model>(layer, [&]<class Owner>(const Owner*) {
+        // Static: a list of parameters that is made where it is read costs the compiler seconds.
+        static constexpr decltype(Owner::parameters()) all = Owner::parameters();
+        auto first = all.begin();
+        auto last = all.end();
+        if constexpr (runs_in_parts<Owner>) {
+            const int part = part_places<Model>[static_cast<std::size_t>(layer)].part;
+            for (int k = 0; k != part; ++k) { first += static_cast<std::ptrdiff_t>(Owner::parameters_in(k)); }
+            last = first + static_cast<std::ptrdiff_t>(Owner::parameters_in(part));
+        }
+        found.assign(first, last);
+    });
+    return found;
+}
+
+/// The weights of a layer that are not trained, in the same form.
+template <class Model>
+[[nodiscard]] std::vector<parameter> frozen_parameters_of(int layer) {
+    std::vector<parameter> found;
+    detail::with_owner<Model>(layer, [&]<class Owner>(const Owner*) {
+        if constexpr (has_frozen_parameters<Owner>) {
+            static constexpr decltype(Owner::frozen_parameters()) all = Owner::frozen_parameters();
+            found.assign(all.begin(), all.end());
+        }
+    });
     return found;
 }
 

@@ -107,10 +107,6 @@ struct ruled : math {
     [[nodiscard]] Rule update_rule() const { return {}; }
 };
 
-std::array<std::vector<float>*, 4> arrays_of(train::rank_state& state) {
-    return {&state.weights, &state.first_moment, &state.second_moment, &state.average};
-}
-
 /// `steps` steps under a plan, from the initial weights or from `resume`.
 template <class Rule>
 training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
@@ -133,7 +129,8 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
             std::vector<train::rank_state> kept = read_states(rank);
             std::vector<pulse::test::checkpoint_tensor<float>> mine;
             for (std::size_t b = 0; b != blocks.size(); ++b) {
-                append_tensors(mine, blocks[b].layer, [&](std::size_t i) { return std::span{*arrays_of(kept[b])[i]}; });
+                append_tensors(mine, blocks[b].layer,
+                               [&](std::size_t i) { return std::span{kept[b].*train::rank_state_parts[i]}; });
             }
             const train::training_state from = load_single(resume, mine);
             set_states(rank, kept, from.step, from.position);
@@ -149,7 +146,7 @@ training train_with(const plan& planned, int steps, const std::filesystem::path&
         const std::lock_guard lock{mutex};
         for (const auto& block : blocks) {
             for (std::size_t i = 0; i != 4; ++i) {
-                const auto values = std::span{*arrays_of(state)[i]}.subspan(block.first, block.size);
+                const auto values = std::span{state.*train::rank_state_parts[i]}.subspan(block.first, block.size);
                 result.layers[block.layer][i].assign(values.begin(), values.end());
             }
         }

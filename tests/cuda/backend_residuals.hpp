@@ -42,23 +42,24 @@ void check_sums_of_images(const convolution_draw& draws, const cuda::engine_opti
         CAPTURE(one.biased);
         CAPTURE(one.offset);
         const std::int64_t n = batch * s.out_elements();
+        trial.offset = one.offset;
         const auto x = draw.normal<T>(batch * s.in_elements());
         const auto w = draw.normal<T>(s.weight_elements());
         const auto b = one.biased ? draw.normal<T>(s.out_channels) : doubles{};
         const auto residual = draw.normal<T>(n);
         const auto t = draw.normal<T>(std::int64_t{batch} * s.out_channels);
-        const double error = sum_error<P>(std::int64_t{s.in_channels} * s.kernel * s.kernel + 3);
-        trial.template check_sums<T>(
-            {x, w, b, residual}, n, false, error, one.offset,
-            [&](auto& on, const auto& in, auto* y) { nn::conv2d_onto(on, s, batch, in[0], in[1], in[2], in[3], y); });
-        trial.template check_sums<T>({x, w, b, t}, n, false, error, one.offset, [&](auto& on, const auto& in, auto* y) {
+        const double error = trial.sum_error(s.in_channels * s.kernel * s.kernel + 1);
+        trial.template check_sums<T>({x, w, b, residual}, n, false, error, [&](auto& on, const auto& in, auto* y) {
+            nn::conv2d_onto(on, s, batch, in[0], in[1], in[2], in[3], y);
+        });
+        trial.template check_sums<T>({x, w, b, t}, n, false, error, [&](auto& on, const auto& in, auto* y) {
             nn::conv2d_per_sample(on, s, batch, in[0], in[1], in[2], in[3], y);
         });
         const pulse::linear_shape matrix{s.in_channels, s.out_channels};
         const std::int64_t rows = std::int64_t{batch} * s.in_height * s.in_width;
         const auto onto = draw.normal<T>(rows * s.out_channels);
-        trial.template check_sums<T>({x, w, b, onto}, rows * s.out_channels, false, sum_error<P>(s.in_channels + 3),
-                                     one.offset, [&](auto& on, const auto& in, auto* y) {
+        trial.template check_sums<T>({x, w, b, onto}, rows * s.out_channels, false, trial.sum_error(s.in_channels + 1),
+                                     [&](auto& on, const auto& in, auto* y) {
                                          nn::linear_onto(on, matrix, rows, in[0], in[1], in[2], in[3], y);
                                      });
     }

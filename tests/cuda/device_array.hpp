@@ -11,6 +11,8 @@
 #include <pulse/cuda/queue.cuh>
 #include <pulse/cuda/stream.cuh>
 
+#include <support/operations/trial.hpp>
+
 namespace pulse::test {
 
 /// An array on the device, poisoned (all bits set: NaN in every scalar) until something writes it; a pad behind it,
@@ -87,25 +89,12 @@ private:
     std::size_t size_;
 };
 
-/// The values as T holds them, in double: what an oracle must start from.
-template <class T>
-[[nodiscard]] std::vector<double> rounded(const std::vector<double>& values) {
-    std::vector<double> result;
-    for (const double value : values) {
-        if constexpr (std::is_same_v<T, double>) {
-            result.push_back(value);
-        } else {
-            result.push_back(static_cast<double>(cuda::to_float(cuda::from_float<T>(static_cast<float>(value)))));
-        }
-    }
-    return result;
-}
-
-/// Half the distance from 1 to the next value of T: the largest relative error of rounding to it.
-template <class T>
-inline constexpr double rounding_error = std::is_same_v<T, __nv_bfloat16> ? 1.0 / 256
-                                         : std::is_same_v<T, __half>      ? 1.0 / 2048
-                                                                          : 1.0 / (1 << 24);
+template <>
+inline constexpr double rounding_error<__nv_bfloat16> = 1.0 / 256;
+template <>
+inline constexpr double rounding_error<__half> = 1.0 / 2048;
+template <>
+inline constexpr double least_step<__half> = 1.0 / (1 << 25);
 
 /// A stream of its own with as much scratch as one call needs.
 class device_queue {

@@ -1,99 +1,46 @@
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <vector>
 
 #include <pulse/cuda/kernels/layer_norm_backward.cuh>
-#include <pulse/reference/backend.hpp>
 
-#include <compare.hpp>
+#include <support/operations/norms.hpp>
+
+#include <device_side.hpp>
 
 namespace cuda = pulse::cuda;
 using pulse::into;
 using pulse::layer_norm_shape;
 using namespace pulse::test;
-using doubles = std::vector<double>;
 
 namespace {
 
 template <class T>
-void check_layer_norm(source& draw, int features, std::int64_t rows, int multiprocessors, int offset = 0,
-                      double shift = 0.3) {
-    CAPTURE(features);
-    CAPTURE(rows);
-    CAPTURE(multiprocessors);
-    CAPTURE(offset);
-    CAPTURE(shift);
-    const layer_norm_shape s{features, 1e-5};
-    const std::int64_t n = rows * features;
-    const doubles x = draw.normal<T>(n, 1.5, shift);
-    const doubles gamma = draw.normal<T>(features);
-    const doubles beta = draw.normal<T>(features);
-    const doubles dy = draw.normal<T>(n);
-    const tensor<T> device_x(x, offset);
-    const tensor<T> device_gamma(gamma, offset);
-    const tensor<T> device_beta(beta, offset);
-    const tensor<T> device_dy(dy, offset);
-    const device_queue queue(cuda::layer_norm_backward_scratch_bytes(s, rows));
-    cuda::queue on = queue.on();
-    on.multiprocessors = multiprocessors;
-
-    pulse::reference::backend<double> plain;
-    doubles y(x.size());
-    doubles statistics(static_cast<std::size_t>(2 * rows));
-    plain.layer_norm(s, rows, x.data(), gamma.data(), beta.data(), y.data(), statistics.data());
-    const tensor<T> device_y(n, offset);
-    const tensor<float> device_statistics(2 * rows);
-    cuda::layer_norm(on, s, rows, device_x.data(), device_gamma.data(), device_beta.data(), device_y.data(),
-                     device_statistics.data());
-    const double relative = 12.0 * (1.0 + std::abs(shift)) * float_epsilon;
-    // One or two features: a row may lie within rounding of its mean, and epsilon alone bounds 1/sigma.
-    const double few = features < 3 ? 1.0 / std::sqrt(s.epsilon) : 1.0;
-    CHECK(worst<float>(device_statistics.download(queue), statistics, few * relative) < 1.0);
-    CHECK(worst<T>(device_y.download(queue), y, few * relative) < 1.0);
-    CHECK(device_y.intact(queue));
-    CHECK(device_statistics.intact(queue));
-
-    for (const into how : {into::write, into::add}) {
-        const doubles before = draw.normal<T>(n);
-        doubles dx = before;
-        doubles dgamma = draw.normal<float>(features);
-        doubles dbeta = draw.normal<float>(features);
-        const tensor<T> device_dx = how == into::add ? tensor<T>(before, offset) : tensor<T>(n, offset);
-        const tensor<float> device_dgamma(dgamma);
-        const tensor<float> device_dbeta(dbeta);
-        plain.layer_norm_backward(s, rows, x.data(), gamma.data(), statistics.data(), dy.data(), dx.data(),
-                                  dgamma.data(), dbeta.data(), how);
-        cuda::layer_norm_backward(on, s, rows, device_x.data(), device_gamma.data(), device_statistics.data(),
-                                  device_dy.data(), device_dx.data(), device_dgamma.data(), device_dbeta.data(), how);
-        const double terms = 3.0 * std::sqrt(static_cast<double>(rows));
-        CHECK(worst<T>(device_dx.download(queue), dx, 4.0 * few * relative) < 1.0);
-        CHECK(worst<float>(device_dgamma.download(queue), dgamma, few * relative, terms) < 1.0);
-        CHECK(worst<float>(device_dbeta.download(queue), dbeta, relative, terms) < 1.0);
-        CHECK(device_dx.intact(queue));
-        CHECK(device_dgamma.intact(queue));
-        CHECK(device_dbeta.intact(queue));
-    }
+void check_rows(kernel_trial<T>& t, int features, std::int64_t rows, int multiprocessors, int offset = 0,
+                double shift = 0.3) {
+    t.side.on.multiprocessors = multiprocessors;
+    t.offset = offset;
+    check_layer_norm(t, {features, 1e-5}, rows, shift);
 }
 
 } // namespace
 
 TEST_CASE_TEMPLATE("cuda layer norm and its gradients equal the plain loops in double", T, __nv_bfloat16, __half,
                    float) {
-    source draw{51};
+    kernel_trial<T> t{51};
     // rows in registers, of 2, 3, 5 and 10 accesses a lane; longer ones; features that are no whole packs
     for (const int features : {8, 320, 512, 640, 1152, 2000, 5000, 1, 2, 33, 77, 1281}) {
-        check_layer_norm<T>(draw, features, draw.between(1, 11), draw.between(1, 3));
+        check_rows(t, features, t.draw.between(1, 11), t.draw.between(1, 3));
     }
-    check_layer_norm<T>(draw, 64, 300, 2);
-    check_layer_norm<T>(draw, 36, 300, 132);
+    check_rows(t, 64, 300, 2);
+    check_rows(t, 36, 300, 132);
 }
 
 TEST_CASE_TEMPLATE("cuda layer norm takes tensors that start anywhere and rows far from zero", T, __half, float) {
-    source draw{52};
-    check_layer_norm<T>(draw, 320, 9, 3, 1);
-    check_layer_norm<T>(draw, 320, 9, 3, 0, 1000.0);
-    check_layer_norm<T>(draw, 75, 9, 3, 0, -200.0);
+    kernel_trial<T> t{52};
+    check_rows(t, 320, 9, 3, 1);
+    check_rows(t, 320, 9, 3, 0, 1000.0);
+    check_rows(t, 75, 9, 3, 0, -200.0);
 }
 
 TEST_CASE_TEMPLATE("cuda layer norm's gradients have the bits of one kernel that keeps rows and sums in registers", T,

@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -259,6 +260,21 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
                          "pulse: patches_to_image: 2 x 0 patches of 2 x 2 x 3 after 1 tokens, batch 1",
                          pulse::input_error);
     CHECK_THROWS_AS(b.sinusoid(1, 3, false, 0.0, p, p), pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.group_norm_statistics({10, 0, 4, 6}, 1, nullptr, nullptr),
+                         "pulse: group_norm_statistics: 4 groups of 10 + 0 channels, 1 of 6 pixels",
+                         pulse::input_error);
+    CHECK_THROWS_AS(b.group_norm_rows({8, 8, 4, 6}, 1, 6, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
+                    pulse::input_error);
+    CHECK_THROWS_AS(b.rotary({1, 1, 1, 6, 1.0}, 1, p, p), pulse::input_error);
+    CHECK_THROWS_AS(b.add_resampled({1, 1, 0, 1, 1, 0}, 1, p, p), pulse::input_error);
+    CHECK_THROWS_AS(b.resampled_sums({1, 1, 1, 1, 1, 0}, 0, p, p), pulse::input_error);
+    CHECK_THROWS_AS(b.rms_norm({0, 1e-6}, 1, nullptr, nullptr, nullptr), pulse::input_error);
+    CHECK_THROWS_AS(b.masked_attention({0, 1, 1}, 1, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
+                    pulse::input_error);
+    for (const float index : {3.0F, -1.0F, 0.5F, std::numeric_limits<float>::quiet_NaN()}) {
+        CHECK_THROWS_AS(b.embedding({3, 2}, 1, &index, p, p + 8), pulse::input_error);
+        CHECK_THROWS_AS(b.embedding_backward_weight({3, 2}, 1, &index, p, p + 8), pulse::input_error);
+    }
 }
 
 TEST_CASE("a convolution without a step is refused with a sentence") {

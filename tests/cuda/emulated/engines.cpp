@@ -287,14 +287,14 @@ TEST_CASE("a convolution's weights are used where they lie, and gradients in flo
 TEST_CASE("what cuDNN does not fuse is done beside it") {
     cuda::engine_options options;
     options.store = cuda::engine_store{};
-    const int offset = 1;
     dnn::set_fused(false);
     backend_trial<cuda::fp32> trial{8, options};
+    trial.offset = 1;
     const auto x = trial.draw.normal<float>(batch * window.in_elements());
     const auto w = trial.draw.normal<float>(window.weight_elements());
     const auto b = trial.draw.normal<float>(window.out_channels);
     for (const bool adds : {false, true}) {
-        trial.check_sums<float>({x, w, b}, batch * window.out_elements(), adds, sum_error<cuda::fp32>(74), offset,
+        trial.check_sums<float>({x, w, b}, batch * window.out_elements(), adds, trial.sum_error(72),
                                 [&](auto& on, const auto& in, auto* y) {
                                     on.conv2d(window, batch, in[0], in[1], in[2], y, adds ? into::add : into::write);
                                 });
@@ -305,8 +305,8 @@ TEST_CASE("what cuDNN does not fuse is done beside it") {
     const tensor<float> bias(b);
     const tensor<float> y(batch * window.out_elements());
     const std::int64_t kernels = emulated_cuda::executed_kernels();
-    trial.on.conv2d(window, batch, image.data(), weight.data(), bias.data(), y.data(), into::write);
-    trial.on.synchronize();
+    trial.side.on.conv2d(window, batch, image.data(), weight.data(), bias.data(), y.data(), into::write);
+    trial.side.on.synchronize();
     CHECK(emulated_cuda::executed_kernels() == kernels + 2);
     dnn::set_fused(true);
 }
@@ -319,7 +319,7 @@ TEST_CASE("bias gradients come from a kernel where cuBLASLt does not sum them") 
     const auto x = trial.draw.normal<__nv_bfloat16>(9 * matrix.in_features);
     const auto dy = trial.draw.normal<__nv_bfloat16>(9 * matrix.out_features);
     const std::int64_t weights = std::int64_t{matrix.in_features} * matrix.out_features;
-    trial.check_sums<float>({x, dy}, weights + matrix.out_features, true, sum_error<cuda::bf16>(10), 0,
+    trial.check_sums<float>({x, dy}, weights + matrix.out_features, true, trial.sum_error(9),
                             [&](auto& on, const auto& in, auto* dw) {
                                 on.linear_backward_weight(matrix, 9, in[0], in[1], dw, dw + weights);
                             });

@@ -81,7 +81,7 @@ TEST_CASE("an error over an engine that is not there says why the first one was 
     const tensor<__nv_bfloat16> x(s.in_elements());
     const tensor<__nv_bfloat16> w(s.weight_elements());
     dnn::set_plans_refused(true);
-    CHECK_THROWS_WITH_AS(trial.on.conv2d(s, 1, x.data(), w.data(), nullptr, x.data(), into::write),
+    CHECK_THROWS_WITH_AS(trial.side.on.conv2d(s, 1, x.data(), w.data(), nullptr, x.data(), into::write),
                          "cuDNN has no engine for a convolution from 8 to 6 channels of 5x4, window 3, stride 1, "
                          "batch 1: its first engine was refused: cuDNN: cudnnBackendFinalize of execution plan: "
                          "CUDNN_STATUS_EXECUTION_FAILED: emulated: no plan is made ready",
@@ -90,7 +90,7 @@ TEST_CASE("an error over an engine that is not there says why the first one was 
     cuda::engine_options tight = keeping_nothing();
     tight.workspace_limit = 0;
     CHECK_NOTHROW(
-        backend_trial<cuda::bf16>(5, tight).on.conv2d(s, 1, x.data(), w.data(), nullptr, x.data(), into::write));
+        backend_trial<cuda::bf16>(5, tight).side.on.conv2d(s, 1, x.data(), w.data(), nullptr, x.data(), into::write));
 }
 
 TEST_CASE("a bias is added by a kernel where cuBLASLt has no epilogue for the alignment") {
@@ -107,8 +107,8 @@ TEST_CASE("a bias is added by a kernel where cuBLASLt has no epilogue for the al
         for (const bool adds : {false, true}) {
             CAPTURE(offset);
             CAPTURE(adds);
-            trial.check_sums<__nv_bfloat16>({x, w, b}, 9 * s.out_features, adds,
-                                            sum_error<cuda::bf16>(s.in_features + 2), offset,
+            trial.offset = offset;
+            trial.check_sums<__nv_bfloat16>({x, w, b}, 9 * s.out_features, adds, trial.sum_error(s.in_features),
                                             [&](auto& on, const auto& in, auto* y) {
                                                 on.linear(s, 9, in[0], in[1], in[2], y, adds ? into::add : into::write);
                                             });

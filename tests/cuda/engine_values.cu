@@ -17,6 +17,8 @@
 #include <compare.hpp>
 #include <drawn_shapes.hpp>
 
+namespace engine_value_tests {
+
 using namespace pulse;
 using namespace pulse::cuda::cudnn;
 
@@ -192,3 +194,5 @@ TEST_CASE("every engine that needs no compiler computes what the reference means
     }
     REQUIRE(all.size() > 20);
 }
+
+} // namespace engine_value_tests

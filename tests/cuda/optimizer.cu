@@ -21,7 +21,8 @@ namespace cuda = pulse::cuda;
 namespace train = pulse::train;
 using pulse::conditioning_block;
 using pulse::test::device_array;
-using namespace pulse::test::optimizer_trial;
+
+namespace pulse::test::optimizer_trial {
 
 TEST_CASE_TEMPLATE("replicas on devices take one step, whether they share their state or not", Precision, cuda::bf16,
                    cuda::fp16, cuda::fp32) {
@@ -217,3 +218,5 @@ TEST_CASE("sizes that the device's optimizer was not made for are refused before
     CHECK(step(fewer, 1).find("4 parameters, it was made for 8") != std::string::npos);
     CHECK(step(parameters, 0).find("step is 0, it counts from 1") != std::string::npos);
 }
+
+} // namespace pulse::test::optimizer_trial

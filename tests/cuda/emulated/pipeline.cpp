@@ -26,6 +26,8 @@
 #include <device_pipelined.hpp>
 #include <reference_backend.hpp>
 
+namespace pipeline_tests {
+
 using namespace pulse;
 using namespace pulse::test;
 
@@ -286,3 +288,5 @@ TEST_CASE("a profile of a device has a time for every pass that has work") {
     // Four sweeps of at least two operations a pass did run, though nothing was called but a graph.
     CHECK(kernels >= 4 * 2 * 2 * static_cast<std::int64_t>(graph.layers.size()));
 }
+
+} // namespace pipeline_tests

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -29,7 +31,13 @@ public:
         const auto all = array_.download(after.stream());
         return {all.begin() + static_cast<std::ptrdiff_t>(offset_), all.end()};
     }
-    [[nodiscard]] bool intact(const device_queue& after) const { return array_.intact(after.stream()); }
+    /// Nothing was written in front of the numbers or behind them.
+    [[nodiscard]] bool intact(const device_queue& after) const {
+        const auto all = array_.download(after.stream());
+        return array_.intact(after.stream()) &&
+               std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(offset_),
+                           [](double v) { return std::isnan(v); });
+    }
 
 private:
     device_array<T> array_;

@@ -8,12 +8,10 @@
 #include <doctest/doctest.h>
 
 #include <onednn/parity.hpp>
-#include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
 
 using namespace onednn_tests;
 using pulse::adaptive_norm_shape;
-using pulse::embedding_shape;
 using pulse::into;
 using pulse::rotary_shape;
 

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -24,13 +25,16 @@ using onednn = pulse::onednn::backend;
 TEST_CASE_TEMPLATE("group norm and its gradients equal the plain loops in double", B, plain, onednn) {
     hold_on_host<B>(11, [](auto& t) {
         check_group_norms(t);
-        for (const pulse::group_norm_shape& s : std::vector<pulse::group_norm_shape>{{32, 0, 8, 784},
-                                                                                     {64, 0, 8, 196},
-                                                                                     {24, 0, 8, 49},
-                                                                                     {128, 0, 32, 64},
-                                                                                     {32, 0, 32, 25},
-                                                                                     {64, 64, 8, 196}}) {
-            check_group_norm(t, s, t.draw.between(1, 5));
+        for (pulse::group_norm_shape s : std::vector<pulse::group_norm_shape>{{32, 0, 8, 784},
+                                                                              {64, 0, 8, 196},
+                                                                              {24, 0, 8, 49},
+                                                                              {128, 0, 32, 64},
+                                                                              {32, 0, 32, 25},
+                                                                              {64, 64, 8, 196}}) {
+            for (const bool silu : {false, true}) {
+                s.silu = silu;
+                check_group_norm(t, s, t.draw.between(1, 5));
+            }
         }
         for (const double shift : {-30.0, 100.0, 1000.0}) { // a sum of squares would lose the digits
             check_group_norm(t, {32, 16, 4, 100, 1e-5, true}, 2, shift);
@@ -43,6 +47,7 @@ TEST_CASE_TEMPLATE("group norm and its gradients equal the plain loops in double
 TEST_CASE_TEMPLATE("statistics and rows of group norm equal the plain loops in double", B, plain, onednn) {
     hold_on_host<B>(71, [](auto& t) {
         for (const bool silu : {false, true}) {
+            t.offset = 0;
             check_group_norm_pieces(t, {32, 0, 8, 60, 1e-5, silu}, 5, t.draw.between(1, 3));
             check_group_norm_pieces(t, {48, 0, 3, 77, 1e-5, silu}, 7, t.draw.between(1, 3));
             check_group_norm_pieces(t, {128, 0, 32, 96, 1e-5, silu}, 6, t.draw.between(1, 3));

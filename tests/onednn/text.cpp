@@ -2,18 +2,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <onednn/parity.hpp>
-#include <pulse/core/error.hpp>
 #include <pulse/onednn/backend.hpp>
 
 using namespace onednn_tests;
-using pulse::layer_norm_shape;
 using pulse::masked_attention_shape;
 
 namespace {

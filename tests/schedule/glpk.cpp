@@ -260,14 +260,17 @@ TEST_CASE("limits and stop requests end a search") {
     const disjunctive_program large{harder.facts, harder.state, harder.bound};
     std::stop_source stop{};
     request.limit = {};
+    request.limit.seconds = 60; // the end of a search that does not heed the stop
     request.limit.stop = stop.get_token();
     {
+        const auto begun = std::chrono::steady_clock::now();
         const std::jthread later{[&] {
             std::this_thread::sleep_for(std::chrono::milliseconds{20});
             stop.request_stop();
         }};
         CHECK(!solver.solve(large.model(), request).closed());
         CHECK(stop.stop_requested());
+        CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds{60});
     }
     const auto not_begun = solver.solve(program.model(), request);
     CHECK(not_begun.nodes == 0);

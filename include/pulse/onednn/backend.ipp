@@ -23,7 +23,7 @@ namespace pulse::onednn {
 
 PULSE_HOST_INLINE backend::backend(int threads) :
     text_operations{threads}, conditioned_operations{threads}, picture_operations{threads}, threads_{threads} {
-    if (threads < 1) { detail::refuse_shape("onednn::backend", "threads is less than 1"); }
+    if (threads < 1) { throw input_error{"pulse: onednn::backend: threads is less than 1"}; }
 }
 
 PULSE_HOST_INLINE void backend::conv2d(const conv2d_shape& s, int batch, const float* x, const float* weight,

@@ -79,7 +79,7 @@ inline constexpr std::array baseline_methods{
     } else if (rule.one_wave && waves != 1) {
         return "needs one wave, exactly two stages on each device";
     }
-    return rule.split && !split_backward ? "needs a split backward" : "";
+    return rule.split && !split_backward ? "needs a split backward (split_backward)" : "";
 }
 
 } // namespace pulse

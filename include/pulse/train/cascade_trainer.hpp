@@ -92,7 +92,7 @@ public:
     /// The rank's part of each backbone: its weights, state and loss scale.
     [[nodiscard]] first_rank& first() noexcept { return first_; }
     [[nodiscard]] second_rank& second() noexcept { return second_; }
-    /// What visit(backbones...) makes of all that a checkpoint has.
+    /// Calls visit with a detail::named_backbone for each backbone that a checkpoint has, and returns its result.
     template <class Visit>
     auto with_backbones(const Visit& visit) {
         return visit(detail::named_backbone<first_rank>{first_, "first."},

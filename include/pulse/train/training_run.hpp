@@ -51,7 +51,7 @@ public:
         resume_trainer(self, folder);
     }
 
-    /// Throws error where the state must not be read.
+    /// Nothing here; a trainer's own throws where a step has spoilt the state.
     void require_whole() const noexcept {}
 
     /// Steps made, those before a resume included.

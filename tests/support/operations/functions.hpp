@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,13 +31,14 @@ void check_activation(Trial& t, std::int64_t n, double deviation, const function
     const double device = 6.0 * float_epsilon;
     const error_bound of_y = Trial::either({error.y * float_epsilon, sizes}, {device, {greatest(x)}});
     const error_bound of_dx = Trial::either({error.dx * float_epsilon, {1.0}}, {device, {greatest(x) * greatest(dy)}});
-    outcome in_place{x, of_y};
+    outcome in_place{.before = x, .error = of_y, .same_as = 0};
     t.check({x}, {}, {t.writes(n, of_y), in_place}, [&](auto& on, const auto& o) {
         forward(on, n, o.x[0], o.y[0]);
         forward(on, n, o.y[1], o.y[1]);
     });
-    in_place = {dy, of_dx};
-    for (const into how : {into::write, into::add}) {
+    in_place = {.before = dy, .error = of_dx};
+    for (const into how : {into::add, into::write}) {
+        if (how == into::write) { in_place.same_as = 0; }
         t.check({x, dy}, {}, {t.puts(how, n, of_dx), in_place}, [&](auto& on, const auto& o) {
             backward(on, n, o.x[0], o.x[1], o.y[0], how);
             backward(on, n, o.x[0], o.y[1], o.y[1], into::write);
@@ -66,12 +66,14 @@ void check_simple_functions(Trial& t, std::int64_t n) {
     CAPTURE(n);
     CAPTURE(t.offset);
     const doubles x = t.normal(n);
-    t.check({x}, {}, {t.puts(into::add, n, 0.0), t.writes(n, 0.0), t.moves(n), t.writes(n, 0.0)},
+    const outcome in_place{.before = x, .same_as = 1};
+    t.check({x}, {}, {t.puts(into::add, n, 0.0), t.writes(n, 0.0), t.moves(n), t.writes(n, 0.0), in_place},
             [&](auto& on, const auto& o) {
                 on.add(n, o.x[0], o.y[0]);
                 on.scale(n, 0.7F, o.x[0], o.y[1]);
                 on.copy(n, o.x[0], o.y[2]);
                 on.fill(n, 0.3F, o.y[3]);
+                on.scale(n, 0.7F, o.y[4], o.y[4]);
             });
 }
 

@@ -14,7 +14,7 @@
 
 namespace pulse::test {
 
-/// A tensor in memory of the host that starts `offset` numbers behind an aligned address, with a margin behind it.
+/// A tensor in memory of the host that starts `offset` numbers behind an aligned address, between margins.
 template <class T>
 class host_tensor {
 public:
@@ -28,7 +28,9 @@ public:
         return {all_.begin() + static_cast<std::ptrdiff_t>(offset_), all_.end() - margin};
     }
     [[nodiscard]] bool intact() const {
-        return std::all_of(all_.end() - margin, all_.end(), [](T v) { return std::isnan(v); });
+        const auto marked = [](T v) { return std::isnan(v); };
+        return std::all_of(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(offset_), marked) &&
+               std::all_of(all_.end() - margin, all_.end(), marked);
     }
 
 private:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -138,8 +137,8 @@ void check_rotary(Trial& t, const rotary_shape& s, int batch) {
     const std::int64_t n = std::int64_t{batch} * s.tokens() * s.width();
     const auto error = Trial::either({3.4 * float_epsilon}, {6.0 * float_epsilon, {4.0}});
     const doubles x = t.normal(n);
-    const outcome in_place{x, error};
-    t.check({x}, {}, {t.writes(n, error), t.writes(n, error), in_place, in_place}, [&](auto& on, const auto& o) {
+    const auto as = [&](int other) { return outcome{.before = x, .error = error, .same_as = other}; };
+    t.check({x}, {}, {t.writes(n, error), t.writes(n, error), as(0), as(1)}, [&](auto& on, const auto& o) {
         on.rotary(s, batch, o.x[0], o.y[0]);
         on.rotary_backward(s, batch, o.x[0], o.y[1]);
         on.rotary(s, batch, o.y[2], o.y[2]);
@@ -196,8 +195,10 @@ void check_padding(Trial& t, int batch, int tokens, int features) {
     const doubles dy = t.normal(batch * learned);
     const outcome in_place{dy, {}, false, true};
     const outcome sums = t.adds_sums(learned, {(std::min(8, 4 * batch) - 0.51) * float_epsilon});
+    outcome same_sums = sums;
+    same_sums.same_as = 3;
     t.check({t.normal(learned), dy}, {mask},
-            {t.moves_into(batch * learned), t.moves(batch * learned), in_place, sums, sums},
+            {t.moves_into(batch * learned), t.moves(batch * learned), in_place, sums, same_sums},
             [&](auto& on, const auto& o) {
                 on.replace_padding(batch, tokens, features, o.a[0], o.x[0], o.y[0]);
                 on.replace_padding_backward(batch, tokens, features, o.a[0], o.x[1], o.y[1], o.sums[0]);

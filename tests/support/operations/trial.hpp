@@ -128,14 +128,15 @@ struct operands {
 struct outcome {
     doubles before; ///< NaN where the operation must write, none where it is asked for nothing
     error_bound error{};
-    bool sums{};  ///< in the accumulator's type
-    bool exact{}; ///< bit for bit
+    bool sums{};     ///< in the accumulator's type
+    bool exact{};    ///< bit for bit
+    int same_as{-1}; ///< an outcome before this one that has the same bits
 };
 
-/// A backend, or what does as it, with its oracle and a source of numbers. `Side` has
-///   scalar, accumulator, tensor<Value>  a tensor of numbers that starts anywhere, with a margin that nobody may touch
+/// A backend, or what stands for one, with its oracle and a source of numbers. `Side` has
+///   scalar, accumulator, tensor<Value>  a tensor of numbers that starts anywhere; what lies around them nobody may touch
 ///   on, oracle                          what has the operations, and the plain loops in double
-///   read(t), intact(t)                  what was written to a tensor; whether its margin is as it was
+///   read(t), intact(t)                  what was written to a tensor; whether what lies around it is as it was
 ///   approximates                        functions are those of a device, whose errors are relative to the greatest
 ///   tensor_float                        factors may be rounded to TF32
 template <class Side>
@@ -257,24 +258,24 @@ private:
     void end(const std::vector<outcome>& outcomes, const std::vector<doubles>& wanted) {
         std::size_t sum = 0;
         std::size_t y = 0;
+        std::vector<doubles> got;
         for (std::size_t i = 0; i != outcomes.size(); ++i) {
             CAPTURE(i);
-            if (outcomes[i].sums) {
-                compare(sums_[sum++], wanted[i], outcomes[i]);
-            } else {
-                compare(y_[y++], wanted[i], outcomes[i]);
-            }
+            const outcome& of = outcomes[i];
+            got.push_back(of.sums ? compare(sums_[sum++], wanted[i], of) : compare(y_[y++], wanted[i], of));
+            if (of.same_as >= 0) { CHECK(got[i] == got[static_cast<std::size_t>(of.same_as)]); }
         }
     }
     template <class Value>
-    void compare(const tensor<Value>& there, const doubles& wanted, const outcome& of) {
-        const doubles got = side.read(there);
+    doubles compare(const tensor<Value>& there, const doubles& wanted, const outcome& of) {
+        doubles got = side.read(there);
         if (of.exact) {
             CHECK(got == wanted);
         } else {
             CHECK(worst<Value>(got, wanted, of.error) < 1.0);
         }
         CHECK(side.intact(there));
+        return got;
     }
 
     std::vector<tensor<T>> x_{};

@@ -33,11 +33,11 @@ namespace pulse::detail {
 [[nodiscard]] constexpr std::string_view unmet_need(const schedule_problem& problem, schedule_method method) {
     const bool folds = rule_of(method).kind == placement::folded;
     const placement kind = folds ? placement::folded : placement::interleaved;
-    const placement other = folds ? placement::interleaved : placement::folded;
+    const placement elsewhere = folds ? placement::interleaved : placement::folded; // one that does not meet the need
     const bool lies_so = is_placed(problem, kind);
     const int chunks = lies_so ? static_cast<int>(problem.stages.size()) / problem.devices : 0;
     const bool whole_waves = lies_so && !(folds && chunks % 2 != 0);
-    return unmet_need(method, whole_waves ? kind : other, folds ? chunks / 2 : chunks, problem.split_backward);
+    return unmet_need(method, whole_waves ? kind : elsewhere, folds ? chunks / 2 : chunks, problem.split_backward);
 }
 
 /// Throws input_error, naming the method and its need, unless it orders such problems.

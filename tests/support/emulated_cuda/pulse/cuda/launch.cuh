@@ -23,7 +23,7 @@ T* shared_memory() {
     return static_cast<T*>(emulated_cuda::dynamic_shared());
 }
 
-/// Whatever kernel it is: `run` calls it with the values that the bytes are.
+/// Launches a kernel of any type: `run` calls it with the arguments whose bytes are `values`.
 inline void launch_with(const void* kernel, void (*run)(const void* kernel, const void* values), dim3 grid, dim3 block,
                         std::size_t shared_bytes, cudaStream_t stream, std::span<const std::byte> values) {
     require_grid(grid);

@@ -134,9 +134,9 @@ struct outcome {
 };
 
 /// A backend, or what stands for one, with its oracle and a source of numbers. `Side` has
-///   scalar, accumulator, tensor<Value>  a tensor of numbers that starts anywhere; what lies around them nobody may touch
+///   scalar, accumulator, tensor<Value>  a tensor that starts anywhere, between margins that nobody may touch
 ///   on, oracle                          what has the operations, and the plain loops in double
-///   read(t), intact(t)                  what was written to a tensor; whether what lies around it is as it was
+///   read(t), intact(t)                  what was written to a tensor; whether its margins are as they were
 ///   approximates                        functions are those of a device, whose errors are relative to the greatest
 ///   tensor_float                        factors may be rounded to TF32
 template <class Side>

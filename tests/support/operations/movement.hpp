@@ -167,12 +167,18 @@ void check_embedding(Trial& t, const embedding_shape& s, int rows) {
     for (int r = 0; r != rows; ++r) { indices.push_back(t.draw.between(0, s.entries - 1)); }
     const std::int64_t n = std::int64_t{rows} * s.features;
     const std::int64_t table = std::int64_t{s.entries} * s.features;
-    t.check({t.normal(table), t.normal(n)}, {indices},
-            {t.moves(n), t.adds_sums(table, {(std::min(rows, 16) - 0.51) * float_epsilon})},
-            [&](auto& on, const auto& o) {
-                on.embedding(s, rows, o.a[0], o.x[0], o.y[0]);
-                on.embedding_backward_weight(s, rows, o.a[0], o.x[1], o.sums[0]);
-            });
+    const doubles dy = t.normal(n);
+    outcome gradient = t.adds_sums(table, {0.5 * rows * float_epsilon});
+    gradient.error.scale = magnitudes(gradient.before);
+    for (std::int64_t i = 0; i != n; ++i) {
+        const auto entry = static_cast<std::int64_t>(indices[static_cast<std::size_t>(i / s.features)]);
+        gradient.error.scale[static_cast<std::size_t>(entry * s.features + i % s.features)] +=
+            std::abs(dy[static_cast<std::size_t>(i)]);
+    }
+    t.check({t.normal(table), dy}, {indices}, {t.moves(n), gradient}, [&](auto& on, const auto& o) {
+        on.embedding(s, rows, o.a[0], o.x[0], o.y[0]);
+        on.embedding_backward_weight(s, rows, o.a[0], o.x[1], o.sums[0]);
+    });
 }
 template <class Trial>
 void check_drawn_embeddings(Trial& t, int rounds) {
@@ -194,7 +200,11 @@ void check_padding(Trial& t, int batch, int tokens, int features) {
     const std::int64_t learned = std::int64_t{tokens} * features;
     const doubles dy = t.normal(batch * learned);
     const outcome in_place{dy, {}, false, true};
-    const outcome sums = t.adds_sums(learned, {(std::min(8, 4 * batch) - 0.51) * float_epsilon});
+    outcome sums = t.adds_sums(learned, {0.5 * batch * float_epsilon});
+    sums.error.scale = magnitudes(sums.before);
+    for (std::size_t i = 0; i != dy.size(); ++i) {
+        sums.error.scale[i % static_cast<std::size_t>(learned)] += std::abs(dy[i]);
+    }
     outcome same_sums = sums;
     same_sums.same_as = 3;
     t.check({t.normal(learned), dy}, {mask},

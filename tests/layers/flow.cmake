@@ -40,7 +40,8 @@ set(beside_doors
     encode launch reference zoo
     cuda/engine_choices.hpp
     nn/value_graph.hpp
-    runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/transfer_slots.hpp
+    runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/shape_checks.hpp
+    runtime/transfer_slots.hpp
     schedule/synthesize_with.hpp train/measure_updates.hpp)
 set(flow_reference core tensor runtime)
 set(flow_threads core tensor runtime plan/instruction plan/rank_grid)

@@ -61,7 +61,7 @@ __device__ float pixel_of(const image_layout& layout, const Stored* image, bool 
 }
 
 template <class Stored>
-[[nodiscard]] __device__ const Stored* image_of(const image_layout& layout, const Stored* images,
+[[nodiscard]] const __device__ Stored* image_of(const image_layout& layout, const Stored* images,
                                                 const diffusion_sample& sample) {
     return images + static_cast<std::int64_t>(sample.image) * static_cast<std::int64_t>(layout.stored_elements());
 }

@@ -53,12 +53,11 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
     using values_type = std::remove_const_t<decltype(call)>;
     static_assert(std::is_trivially_copyable_v<values_type>, "CUDA copies arguments byte by byte");
     static_assert(alignof(values_type) <= alignof(std::max_align_t));
-    launch_with(
-        reinterpret_cast<const void*>(kernel),
-        [](const void* called, const void* values) {
-            (*static_cast<const values_type*>(values))(reinterpret_cast<function>(const_cast<void*>(called)));
-        },
-        grid, block, shared_bytes, stream, {reinterpret_cast<const std::byte*>(&call), sizeof call});
+    launch_with(reinterpret_cast<const void*>(kernel),
+                [](const void* called, const void* values) {
+                    (*static_cast<const values_type*>(values))(reinterpret_cast<function>(const_cast<void*>(called)));
+                },
+                grid, block, shared_bytes, stream, {reinterpret_cast<const std::byte*>(&call), sizeof call});
 }
 
 } // namespace pulse::cuda

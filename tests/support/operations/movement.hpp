@@ -170,11 +170,8 @@ void check_embedding(Trial& t, const embedding_shape& s, int rows) {
     const doubles dy = t.normal(n);
     outcome gradient = t.adds_sums(table, {0.5 * rows * float_epsilon});
     gradient.error.scale = magnitudes(gradient.before);
-    for (std::int64_t i = 0; i != n; ++i) {
-        const auto entry = static_cast<std::int64_t>(indices[static_cast<std::size_t>(i / s.features)]);
-        gradient.error.scale[static_cast<std::size_t>(entry * s.features + i % s.features)] +=
-            std::abs(dy[static_cast<std::size_t>(i)]);
-    }
+    t.side.oracle.embedding_backward_weight(s, rows, indices.data(), magnitudes(dy).data(),
+                                            gradient.error.scale.data());
     t.check({t.normal(table), dy}, {indices}, {t.moves(n), gradient}, [&](auto& on, const auto& o) {
         on.embedding(s, rows, o.a[0], o.x[0], o.y[0]);
         on.embedding_backward_weight(s, rows, o.a[0], o.x[1], o.sums[0]);
@@ -202,9 +199,9 @@ void check_padding(Trial& t, int batch, int tokens, int features) {
     const outcome in_place{dy, {}, false, true};
     outcome sums = t.adds_sums(learned, {0.5 * batch * float_epsilon});
     sums.error.scale = magnitudes(sums.before);
-    for (std::size_t i = 0; i != dy.size(); ++i) {
-        sums.error.scale[i % static_cast<std::size_t>(learned)] += std::abs(dy[i]);
-    }
+    doubles sizes = magnitudes(dy);
+    t.side.oracle.replace_padding_backward(batch, tokens, features, mask.data(), sizes.data(), sizes.data(),
+                                           sums.error.scale.data());
     outcome same_sums = sums;
     same_sums.same_as = 3;
     t.check({t.normal(learned), dy}, {mask},

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
-#include <utility>
 
 #include <pulse/core/label.hpp>
 #include <pulse/encode/text_ends.hpp>
@@ -41,6 +39,7 @@ struct clip_text_parts {
     static_assert(C.states_before >= 0 && C.states_before < C.num_hidden_layers,
                   "pulse: states_before of a clip_text_config is less than num_hidden_layers");
 
+    static constexpr label name = C.name;
     static constexpr auto depth = static_cast<std::size_t>(C.num_hidden_layers);
     static constexpr auto before = static_cast<std::size_t>(C.states_before);
     static constexpr bool projects = C.projection_dim != 0;
@@ -53,37 +52,28 @@ struct clip_text_parts {
                                       C.hidden_act};
 
     template <std::size_t I>
-    [[nodiscard]] static constexpr auto layer_type() {
+    [[nodiscard]] static constexpr auto layer_of() {
         constexpr int tokens = C.max_position_embeddings;
         if constexpr (I == 0) {
-            return std::type_identity<
-                frozen_layer<"text_model.embeddings", token_embedding{C.vocab_size, tokens, C.hidden_size, tokens}>>{};
+            return frozen_layer<"text_model.embeddings",
+                                token_embedding{C.vocab_size, tokens, C.hidden_size, tokens}>{};
         } else if constexpr (I <= depth) {
-            return std::type_identity<
-                frozen_layer<label{"text_model.encoder.layers."} + static_cast<unsigned>(I - 1), layer>>{};
+            return frozen_layer<label{"text_model.encoder.layers."} + static_cast<unsigned>(I - 1), layer>{};
         } else if constexpr (I == depth + 1) {
-            return std::type_identity<
-                frozen_layer<"text_model.final_layer_norm", final_norm{tokens, C.hidden_size, C.layer_norm_eps}>>{};
+            return frozen_layer<"text_model.final_layer_norm", final_norm{tokens, C.hidden_size, C.layer_norm_eps}>{};
         } else {
-            return std::type_identity<
-                frozen_layer<"text_projection", text_projection{tokens, C.hidden_size, C.projection_dim}>>{};
+            return frozen_layer<"text_projection", text_projection{tokens, C.hidden_size, C.projection_dim}>{};
         }
     }
-    template <std::size_t... I>
-    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
-        std::index_sequence<I...>);
-    using chain = decltype(assemble(std::make_index_sequence<count>{}));
 };
 
 /// The text encoder that a clip_text_config describes, with transformers' parameter names. A bad config stops
 /// compilation with one sentence.
 template <clip_text_config C>
-struct clip_text : clip_text_parts<C>::chain {
+struct clip_text : text_network<clip_text_parts<C>> {
     static constexpr clip_text_config config = C;
     static constexpr int tokens = C.max_position_embeddings;
     static constexpr int vocabulary = C.vocab_size;
-    static constexpr std::int64_t shared_at = -1; ///< no parameter is shared
-
     static constexpr std::int32_t end_token = C.eos_token_id;
 
     /// The token whose states are pooled, by an eos_token_id.
@@ -93,7 +83,6 @@ struct clip_text : clip_text_parts<C>::chain {
                                            : std::find(ids.begin(), ids.end(), eos_token_id);
         return end == ids.end() ? 0 : static_cast<std::size_t>(end - ids.begin());
     }
-    [[nodiscard]] static constexpr int bucket_of(int) noexcept { return 0; }
 };
 
 } // namespace pulse::encode

@@ -5,9 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <span>
-#include <type_traits>
-#include <utility>
 
 #include <pulse/core/label.hpp>
 #include <pulse/encode/text_ends.hpp>
@@ -55,7 +52,9 @@ struct t5_text_parts {
                   "pulse: the buckets of a t5_text_config are a multiple of 4, and its greatest distance is beyond a "
                   "quarter of them");
 
+    static constexpr label name = C.name;
     static constexpr auto depth = static_cast<std::size_t>(C.num_layers);
+    static constexpr std::size_t count = depth + 2;
     static constexpr network_results results{depth + 2, depth + 1};
     [[nodiscard]] static constexpr t5_block block(bool first) noexcept {
         return {{C.tokens, C.d_model, C.d_ff, C.num_heads, C.d_kv, C.layer_norm_epsilon},
@@ -64,39 +63,29 @@ struct t5_text_parts {
     }
 
     template <std::size_t I>
-    [[nodiscard]] static constexpr auto layer_type() {
+    [[nodiscard]] static constexpr auto layer_of() {
         if constexpr (I == 0) {
-            return std::type_identity<frozen_layer<"shared", token_embedding{C.vocab_size, C.tokens, C.d_model, 0}>>{};
+            return frozen_layer<"shared", token_embedding{C.vocab_size, C.tokens, C.d_model, 0}>{};
         } else if constexpr (I <= depth) {
-            return std::type_identity<
-                frozen_layer<label{"encoder.block."} + static_cast<unsigned>(I - 1), block(I == 1)>>{};
+            return frozen_layer<label{"encoder.block."} + static_cast<unsigned>(I - 1), block(I == 1)>{};
         } else {
-            return std::type_identity<frozen_layer<"encoder.final_layer_norm",
-                                                   final_norm{C.tokens, C.d_model, C.layer_norm_epsilon, true}>>{};
+            return frozen_layer<"encoder.final_layer_norm",
+                                final_norm{C.tokens, C.d_model, C.layer_norm_epsilon, true}>{};
         }
     }
-    template <std::size_t... I>
-    static text_network<C.name, results, typename decltype(layer_type<I>())::type...> assemble(
-        std::index_sequence<I...>);
-    using chain = decltype(assemble(std::make_index_sequence<depth + 2>{}));
 };
 
 /// The text encoder that a t5_text_config describes, with transformers' parameter names. A bad config stops compilation
 /// with one sentence.
 template <t5_text_config C>
-struct t5_text : t5_text_parts<C>::chain {
+struct t5_text : text_network<t5_text_parts<C>> {
     static constexpr t5_text_config config = C;
     static constexpr int tokens = C.tokens;
     static constexpr int vocabulary = C.vocab_size;
     /// Where in the weights the table of biases lies.
     static constexpr std::int64_t shared_at =
-        t5_text_parts<C>::chain::parameter_offsets[1] + nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
+        t5_text::parameter_offsets[1] + nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
 
-    /// Nothing is pooled.
-    static constexpr std::int32_t end_token = 0;
-    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>, std::int32_t) noexcept {
-        return 0;
-    }
     [[nodiscard]] static int bucket_of(int distance) {
         return t5_bucket(distance, C.relative_attention_num_buckets, C.relative_attention_max_distance);
     }

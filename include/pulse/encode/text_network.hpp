@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
+#include <span>
 #include <utility>
 
 #include <pulse/core/label.hpp>
@@ -21,28 +21,31 @@ struct network_results {
     std::size_t states{}; ///< the layer whose output are the text states; what runs behind it gives the pooled text
 };
 
-/// A text encoder: layers that run one after another, the first on facts alone.
+/// A text encoder: layers that run one after another, the first on facts alone. Parts has its name, the count of its
+/// layers, what they give (results), and layer I as the type of layer_of<I>().
 ///
 /// Parameters are those of all layers in the checkpoint's order, one behind the other; those of live layers come first.
-template <label Name, network_results Results, class... Layers>
-    requires(Results.states < Results.live && Results.live <= sizeof...(Layers))
-struct text_network {
-    static constexpr label name = Name;
-    static constexpr std::size_t layer_count = sizeof...(Layers);
-    static constexpr std::size_t live_layers = Results.live;
-    static constexpr std::size_t states_layer = Results.states;
-    static constexpr bool pools = Results.states + 1 != Results.live;
+template <class Parts, class Indices = std::make_index_sequence<Parts::count>>
+struct text_network;
+
+template <class Parts, std::size_t... All>
+    requires(Parts::results.states < Parts::results.live && Parts::results.live <= Parts::count)
+struct text_network<Parts, std::index_sequence<All...>> {
+    static constexpr label name = Parts::name;
+    static constexpr std::size_t layer_count = Parts::count;
+    static constexpr std::size_t live_layers = Parts::results.live;
+    static constexpr std::size_t states_layer = Parts::results.states;
+    static constexpr bool pools = states_layer + 1 != live_layers;
 
     template <std::size_t I>
-    using layer_at = std::tuple_element_t<I, std::tuple<Layers...>>;
+    using layer_at = decltype(Parts::template layer_of<I>());
     using states = typename layer_at<states_layer>::output;    ///< shape<tokens, features> of a text
     using pooled = typename layer_at<live_layers - 1>::output; ///< shape<features> of a text, where the network pools
 
     /// Where the parameters of each layer begin, and where those of the last end.
     static constexpr std::array<std::int64_t, layer_count + 1> parameter_offsets = [] {
         std::array<std::int64_t, layer_count + 1> offsets{};
-        std::size_t at = 0;
-        ((offsets[at + 1] = offsets[at] + Layers::parameter_elements, ++at), ...);
+        ((offsets[All + 1] = offsets[All] + layer_at<All>::parameter_elements), ...);
         return offsets;
     }();
     static constexpr std::int64_t parameter_elements = parameter_offsets[layer_count];
@@ -50,7 +53,7 @@ struct text_network {
 
     /// FLOPs of a text: of the layers that run, or of all.
     [[nodiscard]] static constexpr double forward_flops(std::size_t layers = live_layers) noexcept {
-        const std::array<double, layer_count> each{Layers::forward_flops()...};
+        const std::array<double, layer_count> each{layer_at<All>::forward_flops()...};
         double sum = 0.0;
         for (std::size_t l = 0; l != layers; ++l) { sum += each[l]; }
         return sum;
@@ -69,7 +72,7 @@ struct text_network {
     }
 
     /// Accumulators that a layer needs at most, of a text.
-    static constexpr std::int64_t statistics_elements = std::max({Layers::statistics_elements...});
+    static constexpr std::int64_t statistics_elements = std::max({layer_at<All>::statistics_elements...});
 
     /// Calls f.operator()<I>() for each layer that runs.
     template <class F>
@@ -77,6 +80,16 @@ struct text_network {
         [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }
         (std::make_index_sequence<live_layers>{});
     }
+
+    // What holds where a network does not say otherwise: no parameter is shared, nothing is pooled, and nothing is read
+    // of distances.
+
+    static constexpr std::int64_t shared_at = -1; ///< where in the weights the shared parameter lies
+    static constexpr std::int32_t end_token = 0;
+    [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>, std::int32_t) noexcept {
+        return 0;
+    }
+    [[nodiscard]] static constexpr int bucket_of(int) noexcept { return 0; }
 };
 
 } // namespace pulse::encode

@@ -15,9 +15,11 @@
 #include <pulse/core/label.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/backbone_config.hpp>
+#include <pulse/diffusers/config_key.hpp>
 #include <pulse/diffusers/model_header.hpp>
 #include <pulse/diffusers/read_backbone.hpp>
 #include <pulse/diffusers/read_networks.hpp>
+#include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/encode/autoencoder_config.hpp>
 #include <pulse/encode/bert_text.hpp>
 #include <pulse/encode/clip_text.hpp>
@@ -50,7 +52,7 @@ template <class T>
     return value.is_list() ? list_code(value.values, value.count) : code_of(value[0]);
 }
 
-using members = std::vector<std::pair<const char*, std::string>>;
+using members = std::vector<std::pair<std::string, std::string>>;
 
 [[nodiscard]] inline members members_of(const unet_config& c) {
     members all{{"name", code_of(c.name)},
@@ -137,30 +139,14 @@ using members = std::vector<std::pair<const char*, std::string>>;
             {"layer_norm_eps", code_of(c.layer_norm_eps)},
             {"states_before", code_of(c.states_before)}};
 }
-[[nodiscard]] inline members members_of(const encode::bert_text_config& c) {
-    return {{"name", code_of(c.name)},
-            {"tokens", code_of(c.tokens)},
-            {"vocab_size", code_of(c.vocab_size)},
-            {"hidden_size", code_of(c.hidden_size)},
-            {"intermediate_size", code_of(c.intermediate_size)},
-            {"num_hidden_layers", code_of(c.num_hidden_layers)},
-            {"num_attention_heads", code_of(c.num_attention_heads)},
-            {"max_position_embeddings", code_of(c.max_position_embeddings)},
-            {"type_vocab_size", code_of(c.type_vocab_size)},
-            {"layer_norm_eps", code_of(c.layer_norm_eps)}};
-}
-[[nodiscard]] inline members members_of(const encode::t5_text_config& c) {
-    return {{"name", code_of(c.name)},
-            {"tokens", code_of(c.tokens)},
-            {"vocab_size", code_of(c.vocab_size)},
-            {"d_model", code_of(c.d_model)},
-            {"d_kv", code_of(c.d_kv)},
-            {"d_ff", code_of(c.d_ff)},
-            {"num_layers", code_of(c.num_layers)},
-            {"num_heads", code_of(c.num_heads)},
-            {"relative_attention_num_buckets", code_of(c.relative_attention_num_buckets)},
-            {"relative_attention_max_distance", code_of(c.relative_attention_max_distance)},
-            {"layer_norm_epsilon", code_of(c.layer_norm_epsilon)}};
+/// Of BERT and T5, the numbers in their config.json have the names of the members, and their order.
+template <class Text>
+[[nodiscard]] members members_of(const Text& c) {
+    members all{{"name", code_of(c.name)}, {"tokens", code_of(c.tokens)}};
+    for (const config_key& key : config_of(c).keys) {
+        if (key.value.is_number()) { all.emplace_back(key.name, key.value.dump()); }
+    }
+    return all;
 }
 
 // The templates of networks, whose configs have the same name and _config.

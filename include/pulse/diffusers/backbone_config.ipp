@@ -248,32 +248,16 @@ PULSE_INLINE component_config control_config_of(const unet_config& c) {
     config.model = name;
     config.class_name = "ControlNetModel";
     // What the class takes over from the UNet's keys: those of the encoder and the middle.
-    constexpr std::array shared{"in_channels",
-                                "flip_sin_to_cos",
-                                "freq_shift",
-                                "down_block_types",
-                                "mid_block_type",
-                                "only_cross_attention",
-                                "block_out_channels",
-                                "layers_per_block",
-                                "downsample_padding",
-                                "mid_block_scale_factor",
-                                "act_fn",
-                                "norm_num_groups",
-                                "norm_eps",
-                                "cross_attention_dim",
-                                "transformer_layers_per_block",
-                                "encoder_hid_dim",
-                                "encoder_hid_dim_type",
-                                "attention_head_dim",
-                                "num_attention_heads",
-                                "use_linear_projection",
-                                "class_embed_type",
-                                "addition_embed_type",
-                                "addition_time_embed_dim",
-                                "num_class_embeds",
-                                "resnet_time_scale_shift",
-                                "projection_class_embeddings_input_dim"};
+    constexpr std::array shared{
+        // of the input and of what stands beside it
+        "in_channels", "flip_sin_to_cos", "freq_shift", "class_embed_type", "num_class_embeds", "addition_embed_type",
+        "addition_time_embed_dim", "projection_class_embeddings_input_dim", "encoder_hid_dim", "encoder_hid_dim_type",
+        // of levels and the middle
+        "down_block_types", "mid_block_type", "block_out_channels", "layers_per_block", "downsample_padding",
+        "mid_block_scale_factor", "act_fn", "norm_num_groups", "norm_eps", "resnet_time_scale_shift",
+        // of transformers
+        "only_cross_attention", "cross_attention_dim", "transformer_layers_per_block", "attention_head_dim",
+        "num_attention_heads", "use_linear_projection"};
     std::erase_if(config.keys,
                   [&](const config_key& key) { return std::ranges::find(shared, key.name) == shared.end(); });
     const nlohmann::json widths{16, 32, 96, 256};

@@ -76,47 +76,19 @@ inline constexpr std::array<scheduler_class, 21> scheduler_classes{
 }
 
 /// Keys that decide nothing but how pictures are drawn, in any class of any version of diffusers.
-inline constexpr std::array drawing_keys{"algorithm_type",
-                                         "clip_sample",
-                                         "clip_sample_range",
-                                         "corrector_order",
-                                         "disable_corrector",
-                                         "dynamic_thresholding_ratio",
-                                         "euler_at_final",
-                                         "final_sigmas_type",
-                                         "flow_shift",
-                                         "interpolation_type",
-                                         "lambda_min_clipped",
-                                         "lower_order_final",
-                                         "noise_sampler_seed",
-                                         "original_inference_steps",
-                                         "predict_x0",
-                                         "predictor_order",
-                                         "sample_max_value",
-                                         "set_alpha_to_one",
-                                         "shift_terminal",
-                                         "sigma_max",
-                                         "sigma_min",
-                                         "skip_prk_steps",
-                                         "solver_order",
-                                         "solver_p",
-                                         "solver_type",
-                                         "stochastic_sampling",
-                                         "steps_offset",
-                                         "tau_func",
-                                         "tensor_format",
-                                         "thresholding",
-                                         "time_shift_type",
-                                         "timestep_scaling",
-                                         "timestep_values",
-                                         "timestep_spacing",
-                                         "use_beta_sigmas",
-                                         "use_dynamic_shifting",
-                                         "use_exponential_sigmas",
-                                         "use_karras_sigmas",
-                                         "use_lu_lambdas",
-                                         "variance_type",
-                                         "set_alpha_to_zero"};
+inline constexpr std::array drawing_keys{
+    // of solvers
+    "algorithm_type", "corrector_order", "disable_corrector", "euler_at_final", "lower_order_final", "predict_x0",
+    "predictor_order", "skip_prk_steps", "solver_order", "solver_p", "solver_type", "tau_func",
+    // of times and of noise at them
+    "final_sigmas_type", "flow_shift", "interpolation_type", "lambda_min_clipped", "noise_sampler_seed",
+    "original_inference_steps", "set_alpha_to_one", "set_alpha_to_zero", "shift_terminal", "sigma_max", "sigma_min",
+    "steps_offset", "stochastic_sampling", "time_shift_type", "timestep_scaling", "timestep_spacing", "timestep_values",
+    "use_beta_sigmas", "use_dynamic_shifting", "use_exponential_sigmas", "use_karras_sigmas", "use_lu_lambdas",
+    "variance_type",
+    // of what is drawn
+    "clip_sample", "clip_sample_range", "dynamic_thresholding_ratio", "sample_max_value", "tensor_format",
+    "thresholding"};
 
 /// Words of a key, and what they mean.
 template <class Value>

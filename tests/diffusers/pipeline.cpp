@@ -22,6 +22,8 @@ TEST_CASE("a model_index.json lists the components that are there") {
     CHECK(sd.find("unet")->class_name == "UNet2DConditionModel");
     CHECK(sd.find("feature_extractor") == nullptr);
     CHECK(parse_pipeline(print_pipeline(sd), "f") == sd);
+    const pipeline odd{"StableDiffusionPipeline", {{"requires_safety_checker", "diffusers", "DDIMScheduler"}}};
+    CHECK(parse_pipeline(print_pipeline(odd), "f") == odd);
 }
 
 TEST_CASE("a model_index.json says what stands for no negative text") {

@@ -93,7 +93,7 @@ PULSE_INLINE std::string print_pipeline(const pipeline& index) {
         out[detail::zeros_key] = index.zeros_without_negative;
     }
     // The class asks otherwise for a checker that it is without.
-    if (index.class_name == "StableDiffusionPipeline") { out["requires_safety_checker"] = false; }
+    if (index.class_name == "StableDiffusionPipeline") { out.emplace("requires_safety_checker", false); }
     return out.dump(2) + "\n";
 }
 

@@ -107,9 +107,9 @@ PULSE_INLINE weights::weights(const model_files& from, std::string_view componen
             "' is no .safetensors; other checkpoints run code where they are read: "
             "StableDiffusionPipeline.from_single_file(FILE).save_pretrained(FOLDER) makes a folder of one");
     }
-    const single_file_layout layout{from.folder, component};
     require_content(from.file);
     const io::safetensors_file& file = *files_.emplace_back(std::make_unique<io::safetensors_file>(from.file));
+    const single_file_layout layout{from.folder, component};
     bool any = false;
     for (const io::tensor_entry& entry : file.tensors()) {
         if (!entry.name.starts_with(layout.root())) { continue; }

@@ -54,48 +54,33 @@ constexpr void require_valid(const schedule_problem& problem) {
     if (problem.previews > 0 && !problem.further_chains.empty()) {
         fail("previews: several chains are ordered without previews");
     }
-    const auto begins_chain = [&](int s) {
-        const auto& begins = problem.further_chains;
-        return std::find(begins.begin(), begins.end(), s) != begins.end();
-    };
     const auto known = [&](stage_pass p) { return p.stage >= 0 && p.stage < stages && problem.has(p.op); };
-    std::vector<char> forward(problem.stages.size(), 0);
-    std::vector<char> backward = forward;
-    std::vector<char> weight = forward;
-    std::vector<char> preview = forward; // by the stage before: the last one's leads to the forward
     for (const auto& d : problem.dependencies) {
         if (!known(d.before) || !known(d.after)) { fail("dependencies: no such pass"); }
         if (!is_time(d.lag_us)) { fail("dependencies: a lag is negative or not finite"); }
         if (detail::alone_rank(d.before, stages) >= detail::alone_rank(d.after, stages)) {
             fail("dependencies: a pass depends on a later one");
         }
-        const bool from_forward = d.before.op == pass::forward;
-        if (d.before.op == pass::preview) {
-            const bool ends = d.before.stage == stages - 1;
-            const stage_pass next{ends ? pass::forward : pass::preview, ends ? 0 : d.before.stage + 1};
-            if (d.after == next) { preview[static_cast<std::size_t>(d.before.stage)] = 1; }
-        }
-        const auto at = static_cast<std::size_t>(d.after.stage);
-        if (d.after.op == pass::forward && d.before == stage_pass{pass::forward, d.after.stage - 1}) {
-            forward[at] = 1;
-        }
-        if (d.after.op == pass::backward_input) {
-            const bool last = d.after.stage == stages - 1 || begins_chain(d.after.stage + 1);
-            const int neighbour = last ? d.after.stage : d.after.stage + 1;
-            const bool right_pass = last ? from_forward : d.before.op == pass::backward_input;
-            if (right_pass && d.before.stage == neighbour) { backward[at] = 1; }
-        }
-        if (d.after.op == pass::backward_weight && d.before == stage_pass{pass::backward_input, d.after.stage}) {
-            weight[at] = 1;
-        }
     }
-    for (std::size_t s = 0; s != problem.stages.size(); ++s) {
-        const bool begins = s == 0 || begins_chain(static_cast<int>(s));
-        if ((!begins && forward[s] == 0) || backward[s] == 0 || (problem.split_backward && weight[s] == 0)) {
+    const auto leads = [&](stage_pass before, stage_pass after) {
+        return std::any_of(problem.dependencies.begin(), problem.dependencies.end(),
+                           [&](const dependency& d) { return d.before == before && d.after == after; });
+    };
+    const auto begins_chain = [&](int s) {
+        const auto& begins = problem.further_chains;
+        return s == 0 || s == stages || std::find(begins.begin(), begins.end(), s) != begins.end();
+    };
+    for (int s = 0; s != stages; ++s) {
+        const stage_pass forward{pass::forward, s};
+        const stage_pass backward{pass::backward_input, s};
+        const stage_pass turn = begins_chain(s + 1) ? forward : stage_pass{pass::backward_input, s + 1};
+        if ((!begins_chain(s) && !leads({pass::forward, s - 1}, forward)) || !leads(turn, backward) ||
+            (problem.split_backward && !leads(backward, {pass::backward_weight, s}))) {
             fail("dependencies: the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) is not "
                  "complete");
         }
-        if (problem.previews > 0 && preview[s] == 0) {
+        const stage_pass next = s + 1 == stages ? stage_pass{pass::forward, 0} : stage_pass{pass::preview, s + 1};
+        if (problem.previews > 0 && !leads({pass::preview, s}, next)) {
             fail("dependencies: the chain P(s) -> P(s+1), P(S-1) -> F(0) is not complete");
         }
     }

@@ -5,10 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/baselines/dualpipe_v.hpp>
 #include <pulse/schedule/baselines/hanayo.hpp>
 #include <pulse/schedule/baselines/interleaved.hpp>
-#include <pulse/schedule/baselines/zb_h1.hpp>
 #include <pulse/schedule/baselines/zb_v.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
 #include <pulse/schedule/validate.hpp>

@@ -9,7 +9,6 @@
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/bound/memory_bounds.hpp>
-#include <pulse/schedule/construct/known_orders.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/method.hpp>
 #include <pulse/schedule/synthesize.hpp>

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include <pulse/schedule/baselines/baseline.hpp>
 #include <pulse/schedule/bound/device_bounds.hpp>
 #include <pulse/schedule/bound/tighten_bound.hpp>
-#include <pulse/schedule/construct/known_orders.hpp>
 #include <pulse/schedule/construct/list_engine.hpp>
 #include <pulse/schedule/construct/list_scheduler.hpp>
 #include <pulse/schedule/construct/periodic_pattern.hpp>

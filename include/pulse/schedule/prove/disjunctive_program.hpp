@@ -37,31 +37,6 @@ public:
     }
 
     [[nodiscard]] constexpr const ilp_model& model() const noexcept { return model_; }
-    /// Pairs whose order is open.
-    [[nodiscard]] constexpr int open_pairs() const noexcept { return static_cast<int>(pairs_.size()); }
-
-    /// The values of a schedule whose makespan is at most the cutoff. Requires a schedule without violation.
-    [[nodiscard]] constexpr std::vector<double> encode(const schedule& timed) const {
-        std::vector<double> values(model_.columns.size(), 0.0);
-        std::vector<std::size_t> rank(bound_->head.size(), 0);
-        values[0] = std::max(timed.makespan_us(), model_.columns[0].lower);
-        for (const auto& passes : timed.devices) {
-            for (std::size_t i = 0; i != passes.size(); ++i) {
-                const auto& p = passes[i];
-                const auto at = static_cast<std::size_t>(facts_->index.instance_of(p));
-                rank[at] = i;
-                values[1 + at] = p.start_us;
-            }
-        }
-        for (std::size_t x = 0; x != pairs_.size(); ++x) {
-            values[first_pair_ + x] = rank[pairs_[x].first] < rank[pairs_[x].second] ? 1 : 0;
-        }
-        for (const auto& both : both_over_) {
-            values[static_cast<std::size_t>(both.column)] =
-                std::min(value_of(both.one, values), value_of(both.two, values));
-        }
-        return values;
-    }
 
     /// The schedule that a solution stands for, every pass as early as its order allows.
     [[nodiscard]] constexpr schedule decode(const schedule_problem& problem, const std::vector<double>& values) const {
@@ -95,11 +70,6 @@ private:
         double coefficient{};
         int column{};
     };
-    struct both_over {
-        int column{};
-        indicator one{};
-        indicator two{};
-    };
 
     [[nodiscard]] static constexpr double value_of(const indicator& i, const std::vector<double>& values) {
         return i.constant + (i.coefficient == 0 ? 0.0 : i.coefficient * values[static_cast<std::size_t>(i.column)]);
@@ -130,7 +100,6 @@ private:
         for (int op = 0; op != facts_->index.ops(); ++op) {
             for (int k = 0; k != m; ++k) { model_.add_column({earliest(op, k), latest(op, k), 0, false}); }
         }
-        first_pair_ = model_.columns.size();
         // column_of_ + k is the column of instance k of `a`; the open ones are neighbours.
         column_of_.resize(facts_->orders, 0);
         for (const auto& ops : facts_->index.on_device) {
@@ -141,10 +110,7 @@ private:
                         const int from = state_->surely_before(*facts_, a, b, l);
                         const int to = state_->perhaps_before(*facts_, a, b, l);
                         column_of_[facts_->order_at(a, b, l)] = static_cast<int>(model_.columns.size()) - from;
-                        for (int k = from; k < to; ++k) {
-                            model_.add_column({0, 1, 0, true});
-                            pairs_.emplace_back(facts_->at(a, k), facts_->at(b, l));
-                        }
+                        for (int k = from; k < to; ++k) { model_.add_column({0, 1, 0, true}); }
                     }
                 }
             }
@@ -277,7 +243,6 @@ private:
         for (const auto& part : {one, two}) {
             model_.add_row(-part.constant, infinity, {{part.column, part.coefficient}, {column, -1}});
         }
-        both_over_.push_back({column, one, two});
         return {0, 1, column};
     }
 
@@ -328,10 +293,7 @@ private:
     const window_state* state_;
     const schedule_bound* bound_;
     ilp_model model_{};
-    std::size_t first_pair_{};
     std::vector<int> column_of_{};
-    std::vector<std::pair<std::size_t, std::size_t>> pairs_{};
-    std::vector<both_over> both_over_{};
 };
 
 } // namespace pulse::detail

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <pulse/schedule/improve/gap_filler.hpp>
 #include <pulse/schedule/improve/sequence_state.hpp>
 
 #include "random_runs.hpp"
@@ -93,7 +94,7 @@ TEST_CASE("another order of a part brings starts, tails, memory and makespan to 
     CHECK(over > 100);
 }
 
-TEST_CASE("an operation leads to itself and to all that waits for what it leads to") {
+TEST_CASE("an operation leads to all that waits for what it leads to, and the rank of one is how many lead to it") {
     std::mt19937 random{44};
     for (int round = 0; round != 60; ++round) {
         const auto problem = test::random_problem(random, round, 2);
@@ -101,7 +102,6 @@ TEST_CASE("an operation leads to itself and to all that waits for what it leads 
         const auto graph = make_sequence_graph(problem, index);
         const auto n = static_cast<std::size_t>(graph.ops);
         std::vector<char> leads(n * n, 0);
-        for (std::size_t a = 0; a != n; ++a) { leads[a * n + a] = 1; }
         for (const auto& d : problem.dependencies) {
             leads[static_cast<std::size_t>(index.op_of(d.before)) * n +
                   static_cast<std::size_t>(index.op_of(d.after))] = 1;
@@ -113,6 +113,15 @@ TEST_CASE("an operation leads to itself and to all that waits for what it leads 
                 }
             }
         }
-        CHECK(graph.leads_to == leads);
+        std::vector<char> found{};
+        std::vector<int> rank(n, 0);
+        for (const double way : least_paths(index)) {
+            rank[found.size() % n] += leads[found.size()];
+            found.push_back(way >= 0 ? 1 : 0);
+        }
+        CHECK(found == leads);
+        CHECK(graph.rank == rank);
+        for (int& r : rank) { r = -r; }
+        CHECK(mirrored(graph).rank == rank);
     }
 }

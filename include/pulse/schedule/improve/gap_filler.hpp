@@ -16,10 +16,7 @@ namespace pulse::detail {
     sequence_graph out = graph;
     std::swap(out.before, out.after);
     std::swap(out.first_before, out.first_after);
-    const auto n = static_cast<std::size_t>(graph.ops);
-    for (std::size_t a = 0; a != n; ++a) {
-        for (std::size_t b = 0; b != n; ++b) { out.leads_to[a * n + b] = graph.leads_to[b * n + a]; }
-    }
+    for (int& r : out.rank) { r = -r; }
     return out;
 }
 
@@ -89,6 +86,7 @@ public:
     /// How long the step is through a device, on average over those of the part.
     [[nodiscard]] double mean_us() const noexcept { return mean_us_; }
 
+    [[nodiscard]] const sequence_graph& graph() const noexcept { return *g_; }
     /// What every device runs, in order.
     [[nodiscard]] const std::vector<std::vector<placed>>& lists() const noexcept { return lists_; }
 

@@ -24,15 +24,11 @@ class justification_search {
 public:
     explicit justification_search(const sequence_graph& graph) :
         g_{&graph}, turned_{mirrored(graph)}, state_{graph}, early_{graph, false}, late_{turned_, true},
-        rank_(static_cast<std::size_t>(graph.ops), 0), key_(static_cast<std::size_t>(graph.instances()), 0.0),
-        spot_(key_.size(), 0), before_(static_cast<std::size_t>(graph.devices), -1) {
+        key_(static_cast<std::size_t>(graph.instances()), 0.0), spot_(key_.size(), 0),
+        before_(static_cast<std::size_t>(graph.devices), -1) {
         for (const double d : graph.duration) {
             timeless_ = timeless_ || d == 0;
             mean_us_ += d / static_cast<double>(graph.ops);
-        }
-        // The number of operations that lead to one grows along every path.
-        for (int o = 0; o != graph.ops; ++o) {
-            for (int a = 0; a != graph.ops; ++a) { rank_[at(o)] += graph.leads_to[at(a) * at(graph.ops) + at(o)]; }
         }
         std::vector<double> load(at(graph.devices), 0.0);
         for (int o = 0; o != graph.ops; ++o) { load[at(graph.device[at(o)])] += graph.duration[at(o)]; }
@@ -105,15 +101,14 @@ private:
 
     [[nodiscard]] static std::size_t at(int x) noexcept { return static_cast<std::size_t>(x); }
 
-    /// Last ends first; what waits for another one comes before it. `sign` is -1 when seen from the end.
+    /// Last ends first; what waits for another one comes before it.
     struct last_end_first {
-        const justification_search* in{};
-        int sign{1};
+        const sequence_graph* in{};
 
         [[nodiscard]] bool operator()(const entry& a, const entry& b) const noexcept {
             if (a.time != b.time) { return a.time > b.time; }
-            const int one = sign * in->rank_[at(in->g_->op[at(a.instance)])];
-            const int two = sign * in->rank_[at(in->g_->op[at(b.instance)])];
+            const int one = in->rank[at(in->op[at(a.instance)])];
+            const int two = in->rank[at(in->op[at(b.instance)])];
             return one != two ? one > two : a.instance > b.instance;
         }
     };
@@ -126,7 +121,7 @@ private:
     /// The instances of a filler, last ends first.
     void sort_by_end(const gap_filler& filler, std::vector<entry>& out) {
         out.clear();
-        const last_end_first order{this, &filler == &early_ ? 1 : -1};
+        const last_end_first order{&filler.graph()};
         borders_.assign(1, 0);
         for (const auto& list : filler.lists()) {
             for (std::size_t i = list.size(); i-- > 0;) { out.push_back({list[i].end_us, list[i].instance, 0}); }
@@ -248,7 +243,7 @@ private:
                 late_.set_border(d, {rest_us, n < 0 ? 0 : state_.held_after(x), 0});
             }
         }
-        std::sort(now_.begin(), now_.end(), last_end_first{this});
+        std::sort(now_.begin(), now_.end(), last_end_first{g_});
         number(now_);
     }
 
@@ -358,7 +353,6 @@ private:
     sequence_state state_;
     gap_filler early_;
     gap_filler late_;
-    std::vector<int> rank_;
     std::vector<double> key_;
     /// The part, and the best that it was while better than all before.
     std::vector<entry> now_{};

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include <pulse/schedule/bound/order_statistic_heads.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
+#include <pulse/schedule/memory_guard.hpp>
 #include <pulse/schedule/problem.hpp>
 
 namespace pulse::detail {
@@ -29,8 +31,8 @@ struct sequence_graph {
     std::vector<edge> after{};
     std::vector<int> first_before{};
     std::vector<int> first_after{};
-    /// [a * ops + b]: a path leads from a to b, or a is b: then a of a microbatch runs before b of a later one.
-    std::vector<char> leads_to{};
+    /// Per operation: how many lead to it, which grows along every path; its negative in a mirrored graph.
+    std::vector<int> rank{};
     /// Per operation: bytes that its start takes; [a * ops + b]: bytes freed when both a and b have ended; limits.
     std::vector<std::int64_t> begins{};
     std::vector<std::int64_t> frees{};
@@ -70,34 +72,20 @@ struct sequence_graph {
     }
     out.first_before.push_back(static_cast<int>(out.before.size()));
     out.first_after.push_back(static_cast<int>(out.after.size()));
-    out.leads_to.resize(n * n, 0);
-    for (const int to : index.alone) {
-        const auto b = static_cast<std::size_t>(to);
-        out.leads_to[b * n + b] = 1;
-        for (const auto& e : index.before[b]) {
-            for (std::size_t a = 0; a != n; ++a) {
-                if (out.leads_to[a * n + static_cast<std::size_t>(e.op)] != 0) { out.leads_to[a * n + b] = 1; }
-            }
-        }
-    }
-    out.begins.resize(n, 0);
+    const auto path = least_paths(index);
+    out.rank.resize(n, 0);
+    for (std::size_t i = 0; i != path.size(); ++i) { out.rank[i % n] += path[i] >= 0 ? 1 : 0; }
+    const memory_profile memory = profile_memory(problem, index);
+    out.begins = memory.begins;
+    out.limit = memory.limit;
     out.frees.resize(n, 0);
     out.shared.resize(n * n, 0);
     out.partners.resize(n);
-    out.limit = problem.memory_limit_bytes;
-    for (const auto& h : problem.holds) {
-        const auto end = static_cast<std::size_t>(index.op_of(h.end));
-        const auto also = static_cast<std::size_t>(index.op_of(h.also_end));
-        out.begins[static_cast<std::size_t>(index.op_of(h.begin))] += h.bytes;
-        if (end == also) {
-            out.frees[end] += h.bytes;
-        } else {
-            if (out.shared[end * n + also] == 0 && h.bytes != 0) {
-                out.partners[end].push_back(static_cast<int>(also));
-                out.partners[also].push_back(static_cast<int>(end));
-            }
-            out.shared[end * n + also] += h.bytes;
-            out.shared[also * n + end] += h.bytes;
+    for (std::size_t o = 0; o != n; ++o) {
+        for (const auto& [bytes, with] : memory.ends[o]) {
+            auto& freed = with < 0 ? out.frees[o] : out.shared[o * n + static_cast<std::size_t>(with)];
+            if (with >= 0 && freed == 0 && bytes != 0) { out.partners[o].push_back(with); }
+            freed += bytes;
         }
     }
     return out;

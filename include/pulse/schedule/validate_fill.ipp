@@ -107,39 +107,23 @@ struct held_while {
     return {};
 }
 
-/// Which task runs each layer of each component on each sample; null where none does.
-class layer_runners {
-public:
-    constexpr explicit layer_runners(const frozen_work& work) : samples_{static_cast<std::size_t>(work.samples)} {
-        std::size_t count = 0;
-        for (const frozen_component& c : work.components) {
-            first_.push_back(count);
-            count += c.layers.size() * samples_;
-        }
-        tasks_.resize(count, nullptr);
-    }
-    [[nodiscard]] constexpr const frozen_task*& of(int component, int layer, int sample) {
-        return tasks_[first_[static_cast<std::size_t>(component)] + static_cast<std::size_t>(layer) * samples_ +
-                      static_cast<std::size_t>(sample)];
-    }
-
-private:
-    std::size_t samples_;
-    std::vector<std::size_t> first_{}; ///< [component]
-    std::vector<const frozen_task*> tasks_{};
-};
-
 /// What is wrong with the tasks of all devices together; gives each device what it holds between tasks.
 [[nodiscard]] constexpr fill_violation find_chain_violation(const frozen_work& work,
                                                             const std::vector<std::vector<frozen_task>>& tasks,
                                                             std::vector<std::vector<held_while>>& holds, double slack) {
     using rule = fill_rule;
-    layer_runners runs{work};
+    std::vector<std::vector<const frozen_task*>> runs{}; // [component][layer, sample]; null where none does
+    const auto samples = static_cast<std::size_t>(work.samples);
+    for (const frozen_component& c : work.components) { runs.emplace_back(c.layers.size() * samples, nullptr); }
+    const auto run_of = [&](int component, int layer, int sample) -> const frozen_task*& {
+        const auto at = static_cast<std::size_t>(layer) * samples + static_cast<std::size_t>(sample);
+        return runs[static_cast<std::size_t>(component)][at];
+    };
     for (const auto& list : tasks) {
         for (const frozen_task& t : list) {
             for (int l = t.first_layer; l <= t.last_layer; ++l) {
                 for (int s = t.first_sample; s != t.first_sample + t.samples; ++s) {
-                    const frozen_task*& once = runs.of(t.component, l, s);
+                    const frozen_task*& once = run_of(t.component, l, s);
                     if (once != nullptr) { return {rule::repeated, t, *once, 0, 0}; }
                     once = &t;
                 }
@@ -150,10 +134,10 @@ private:
         const frozen_component& of = work.components[static_cast<std::size_t>(c)];
         for (int l = 0; l != static_cast<int>(of.layers.size()); ++l) {
             for (int s = 0; s != work.samples; ++s) {
-                const frozen_task* now = runs.of(c, l, s);
+                const frozen_task* now = run_of(c, l, s);
                 if (now == nullptr) { return {rule::missing, {c, l, l, s, 1, 0, 0, 0}, {}, 0, 0}; }
                 if (l == 0 || now->first_layer != l) { continue; } // a task runs its layers in order
-                const frozen_task* before = runs.of(c, l - 1, s);
+                const frozen_task* before = run_of(c, l - 1, s);
                 const bool moves = before->device != now->device;
                 const std::int64_t bytes = of.layers[static_cast<std::size_t>(l - 1)].output_bytes;
                 const double arrived = before->end_us + (moves ? work.link.transfer_us(bytes * now->samples) : 0.0);

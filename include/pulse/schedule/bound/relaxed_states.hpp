@@ -11,9 +11,15 @@
 
 #include <pulse/schedule/bound/memory_bounds.hpp>
 #include <pulse/schedule/bound/relaxed_problem.hpp>
-#include <pulse/schedule/bound/state_limits.hpp>
 
 namespace pulse::detail {
+
+/// Per counts of begun passes of one device (u16string in the order of its operations): the least time from the start
+/// of its next pass to the end of the step. Counts that are not listed allow no makespan below `below_us`.
+struct completion_times {
+    double below_us{};
+    std::unordered_map<std::u16string, double> rest_us{};
+};
 
 /// The states of a relaxed problem, and how one leads to the next.
 ///

@@ -162,11 +162,16 @@ struct indexed_problem {
         for (std::size_t op = 0; op != first.size(); ++op) { sum += static_cast<std::size_t>(end[op] - first[op]); }
         return sum;
     }
-    /// Values of all instances as the mirrored problem numbers them: microbatches counted from the last.
+    /// The number of an instance in the mirrored problem: microbatches counted from the last.
+    [[nodiscard]] constexpr int flipped(int instance) const {
+        return instance + microbatches - 1 - 2 * (instance % microbatches);
+    }
+    /// Values of all instances as the mirrored problem numbers them.
     [[nodiscard]] constexpr std::vector<double> mirrored(const std::vector<double>& values) const {
-        const auto m = static_cast<std::size_t>(microbatches);
         std::vector<double> out{};
-        for (std::size_t i = 0; i != values.size(); ++i) { out.push_back(values[i / m * m + m - 1 - i % m]); }
+        for (int x = 0; out.size() != values.size(); ++x) {
+            out.push_back(values[static_cast<std::size_t>(flipped(x))]);
+        }
         return out;
     }
     /// Microseconds of work of one microbatch, its preview included, on device `d`.
@@ -221,6 +226,20 @@ enum class taken_chains : bool { one, several };
         const int b = out.op_of(d.after);
         out.after[static_cast<std::size_t>(a)].push_back({b, d.lag_us});
         out.before[static_cast<std::size_t>(b)].push_back({a, d.lag_us});
+    }
+    return out;
+}
+
+/// The instances that every device runs in order, with their starts, as a schedule.
+[[nodiscard]] constexpr schedule to_schedule(const indexed_problem& index,
+                                             const std::vector<std::vector<int>>& sequences,
+                                             const std::vector<double>& start_us) {
+    schedule out{};
+    for (const auto& list : sequences) {
+        out.devices.emplace_back();
+        for (const int x : list) {
+            out.devices.back().push_back(index.timed(x, start_us[static_cast<std::size_t>(x)]));
+        }
     }
     return out;
 }

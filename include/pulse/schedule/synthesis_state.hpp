@@ -68,12 +68,7 @@ struct synthesis_state {
     void offer(const sequences& found) {
         if (!timed.assign(found) || timed.excess() > 0) { return; }
         if (!(timed.makespan_us() < makespan_us)) { return; }
-        schedule order{};
-        for (const auto& sequence : found) {
-            order.devices.emplace_back();
-            for (const int x : sequence) { order.devices.back().push_back(index.timed(x, timed.start(x))); }
-        }
-        replace(order, found);
+        replace(to_schedule(index, found, timed.starts()), found);
     }
 
     [[nodiscard]] synthesis result() const {

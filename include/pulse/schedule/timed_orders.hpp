@@ -19,19 +19,19 @@ using device_orders = std::vector<std::vector<timed_pass>>;
     throw input_error("order of device " + std::to_string(device) + ": " + describe(p) + " " + what);
 }
 
-[[noreturn]] inline void throw_deadlock(const device_orders& orders, const std::vector<std::size_t>& next,
-                                        const indexed_problem& index, const std::vector<char>& done) {
+[[noreturn]] inline void throw_deadlock(const indexed_problem& index, const std::vector<std::vector<int>>& sequences,
+                                        const std::vector<std::size_t>& next, const std::vector<double>& start) {
     std::string text = "the orders deadlock:";
-    const auto m = static_cast<std::size_t>(index.microbatches);
-    for (std::size_t d = 0; d != orders.size(); ++d) {
-        if (next[d] == orders[d].size()) { continue; }
-        const timed_pass& p = orders[d][next[d]];
-        text += " device " + std::to_string(d) + " is at " + describe(p) + " and waits for ";
-        for (const auto& link : index.before[static_cast<std::size_t>(index.op_of({p.op, p.stage}))]) {
-            const auto before = static_cast<std::size_t>(link.op);
-            if (!index.runs_on(before, p.microbatch)) { continue; }
-            if (done[before * m + static_cast<std::size_t>(p.microbatch)] != 0) { continue; }
-            text += describe(index.timed(link.op * index.microbatches + p.microbatch));
+    const int m = index.microbatches;
+    for (std::size_t d = 0; d != sequences.size(); ++d) {
+        if (next[d] == sequences[d].size()) { continue; }
+        const int x = sequences[d][next[d]];
+        text += " device " + std::to_string(d) + " is at " + describe(index.timed(x)) + " and waits for ";
+        for (const auto& link : index.before[static_cast<std::size_t>(x / m)]) {
+            const int before = link.op * m + x % m;
+            if (!index.runs_on(static_cast<std::size_t>(link.op), x % m)) { continue; }
+            if (start[static_cast<std::size_t>(before)] >= 0) { continue; }
+            text += describe(index.timed(before));
             break;
         }
         text += ";";
@@ -40,70 +40,72 @@ using device_orders = std::vector<std::vector<timed_pass>>;
     throw input_error(text);
 }
 
+/// The start of every instance, as early as the sequence of its device, which is free from `free_us` on, and the
+/// dependencies allow; -1 for those that are in no sequence. Throws input_error when the sequences wait for each other
+/// in a circle (the text says where every device stands).
+[[nodiscard]] constexpr std::vector<double> earliest_starts(const indexed_problem& index,
+                                                            const std::vector<std::vector<int>>& sequences,
+                                                            std::vector<double> free_us) {
+    const int m = index.microbatches;
+    std::vector<double> start(static_cast<std::size_t>(index.ops() * m), -1.0);
+    std::vector<std::size_t> next(sequences.size(), 0);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t d = 0; d != sequences.size(); ++d) {
+            for (; next[d] != sequences[d].size(); ++next[d], moved = true) {
+                const int x = sequences[d][next[d]];
+                const auto op = static_cast<std::size_t>(x / m);
+                double at = free_us[d];
+                bool ready = true;
+                for (const auto& link : index.before[op]) {
+                    const auto from = static_cast<std::size_t>(link.op);
+                    if (!index.runs_on(from, x % m)) { continue; }
+                    const double begun = start[static_cast<std::size_t>(link.op * m + x % m)];
+                    ready = ready && begun >= 0;
+                    at = std::max(at, begun + index.duration[from] + link.lag_us);
+                }
+                if (!ready) { break; }
+                start[static_cast<std::size_t>(x)] = at;
+                free_us[d] = at + index.duration[op];
+            }
+        }
+    }
+    for (std::size_t d = 0; d != sequences.size(); ++d) {
+        if (next[d] != sequences[d].size()) { throw_deadlock(index, sequences, next, start); }
+    }
+    return start;
+}
+
 /// Every pass as early as the order of its device and the dependencies allow.
 ///
 /// Throws input_error when an order misses or repeats a pass, has one that belongs elsewhere, or when the orders wait
 /// for each other in a circle (the text says where every device stands).
 [[nodiscard]] constexpr schedule timed_from_orders(const schedule_problem& problem, const device_orders& orders) {
     const indexed_problem index = index_problem(problem, taken_chains::several);
-    const auto m = static_cast<std::size_t>(index.microbatches);
-    const auto size = static_cast<std::size_t>(index.ops()) * m;
-    const std::size_t total = index.instances();
     if (orders.size() != static_cast<std::size_t>(index.devices)) {
         throw input_error("orders: not one list per device");
     }
-    std::vector<char> listed(size, 0);
+    std::vector<char> listed(static_cast<std::size_t>(index.ops() * index.microbatches), 0);
     std::size_t count = 0;
+    std::vector<std::vector<int>> sequences(orders.size());
     for (std::size_t d = 0; d != orders.size(); ++d) {
         for (const auto& p : orders[d]) {
             const bool known = p.stage >= 0 && p.stage < static_cast<int>(problem.stages.size()) && p.microbatch >= 0 &&
                                p.microbatch < index.microbatches && problem.has(p.op) &&
                                p.microbatch >= problem.first_microbatch(p.op);
             if (!known) { throw_bad_order(d, p, "does not exist"); }
-            const int op = index.op_of({p.op, p.stage});
-            if (index.device[static_cast<std::size_t>(op)] != static_cast<int>(d)) {
+            if (problem.stages[static_cast<std::size_t>(p.stage)].device != static_cast<int>(d)) {
                 throw_bad_order(d, p, "belongs to another device");
             }
-            char& seen = listed[static_cast<std::size_t>(op) * m + static_cast<std::size_t>(p.microbatch)];
+            sequences[d].push_back(index.instance_of(p));
+            char& seen = listed[static_cast<std::size_t>(sequences[d].back())];
             if (seen != 0) { throw_bad_order(d, p, "is listed twice"); }
             seen = 1;
             ++count;
         }
     }
-    if (count != total) { throw input_error("orders: a pass is missing"); }
-
-    schedule out{};
-    out.devices.resize(orders.size());
-    std::vector<char> done(size, 0);
-    std::vector<double> end(size, 0.0);
-    std::vector<std::size_t> next(orders.size(), 0);
-    std::vector<double> free_at(orders.size(), 0.0);
-    std::size_t placed = 0;
-    while (placed != total) {
-        const std::size_t before_round = placed;
-        for (std::size_t d = 0; d != orders.size(); ++d) {
-            for (; next[d] != orders[d].size(); ++next[d]) {
-                const timed_pass& p = orders[d][next[d]];
-                const auto op = static_cast<std::size_t>(index.op_of({p.op, p.stage}));
-                double start = free_at[d];
-                bool ready = true;
-                for (const auto& link : index.before[op]) {
-                    if (!index.runs_on(static_cast<std::size_t>(link.op), p.microbatch)) { continue; }
-                    const auto at = static_cast<std::size_t>(link.op) * m + static_cast<std::size_t>(p.microbatch);
-                    ready = ready && done[at] != 0;
-                    start = std::max(start, end[at] + link.lag_us);
-                }
-                if (!ready) { break; }
-                const auto at = op * m + static_cast<std::size_t>(p.microbatch);
-                done[at] = 1;
-                end[at] = free_at[d] = start + index.duration[op];
-                out.devices[d].push_back({p.op, p.stage, p.microbatch, start, end[at]});
-                ++placed;
-            }
-        }
-        if (placed == before_round) { throw_deadlock(orders, next, index, done); }
-    }
-    return out;
+    if (count != index.instances()) { throw input_error("orders: a pass is missing"); }
+    return to_schedule(index, sequences, earliest_starts(index, sequences, std::vector<double>(orders.size(), 0.0)));
 }
 
 /// The order of another plan, each pass as early as the costs of a problem allow.

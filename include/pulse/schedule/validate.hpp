@@ -47,6 +47,15 @@ struct schedule_violation {
     return last > 1 ? 1e-9 * last : 1e-9;
 }
 
+namespace detail {
+
+/// Held bytes of one device at each of its passes, walking its list: what begins at a pass counts from its start, what
+/// ends with it until its end. Since passes of a device do not overlap, these are all the levels that ever occur.
+[[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> hold_levels(const schedule_problem& problem,
+                                                                    const std::vector<timed_pass>& passes, int device);
+
+} // namespace detail
+
 /// Most bytes that the holds of `problem` take on each device. Requires a schedule without violation but of memory.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_holds(const schedule_problem& problem,
                                                                    const schedule& timed);

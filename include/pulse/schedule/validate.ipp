@@ -13,11 +13,7 @@
 
 namespace pulse {
 
-namespace detail {
-
-/// Held bytes of one device at each of its passes, walking its list: what begins at a pass counts from its start, what
-/// ends with it until its end. Since passes of a device do not overlap, these are all the levels that ever occur.
-[[nodiscard]] constexpr std::vector<std::int64_t> hold_levels(const schedule_problem& problem,
+PULSE_CONSTEXPR std::vector<std::int64_t> detail::hold_levels(const schedule_problem& problem,
                                                               const std::vector<timed_pass>& passes, int device) {
     const auto m = static_cast<std::size_t>(problem.microbatches);
     std::vector<std::size_t> place(problem.stages.size() * 4 * m, passes.size());
@@ -44,8 +40,6 @@ namespace detail {
     for (std::size_t i = 0; i != passes.size(); ++i) { levels[i] = level += change[i]; }
     return levels;
 }
-
-} // namespace detail
 
 PULSE_CONSTEXPR std::vector<std::int64_t> peak_holds(const schedule_problem& problem, const schedule& timed) {
     std::vector<std::int64_t> peaks{};
@@ -77,13 +71,12 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
     const auto m = static_cast<std::size_t>(problem.microbatches);
     const int stages = static_cast<int>(problem.stages.size());
     constexpr std::size_t kinds = 4;
+    const auto broken = [](rule of, int device, const timed_pass& at, const timed_pass& other, auto found,
+                           auto wanted) {
+        return schedule_violation{of, device, at, other, static_cast<double>(found), static_cast<double>(wanted)};
+    };
     if (timed.devices.size() != static_cast<std::size_t>(problem.devices)) {
-        return {rule::device_count,
-                0,
-                {},
-                {},
-                static_cast<double>(timed.devices.size()),
-                static_cast<double>(problem.devices)};
+        return broken(rule::device_count, 0, {}, {}, timed.devices.size(), problem.devices);
     }
     const auto key = [&](pass op, int s, int k) {
         return (static_cast<std::size_t>(s) * kinds + static_cast<std::size_t>(op)) * m + static_cast<std::size_t>(k);
@@ -97,7 +90,7 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
                 return {rule::unknown_pass, d, p, {}, 0, 0};
             }
             const auto& home = problem.stages[static_cast<std::size_t>(p.stage)];
-            if (home.device != d) { return {rule::wrong_device, d, p, {}, 0, static_cast<double>(home.device)}; }
+            if (home.device != d) { return broken(rule::wrong_device, d, p, {}, 0, home.device); }
             auto& first = found[key(p.op, p.stage, p.microbatch)];
             if (first != nullptr) { return {rule::repeated, d, p, *first, 0, 0}; }
             first = &p;
@@ -143,14 +136,8 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
             const timed_pass& a = *found[key(need.before.op, need.before.stage, k)];
             const timed_pass& b = *found[key(need.after.op, need.after.stage, k)];
             const double ready = a.end_us + need.lag_us;
-            if (b.start_us < ready - slack) {
-                return {rule::dependency,
-                        problem.stages[static_cast<std::size_t>(b.stage)].device,
-                        b,
-                        a,
-                        b.start_us,
-                        ready};
-            }
+            const int device = problem.stages[static_cast<std::size_t>(b.stage)].device;
+            if (b.start_us < ready - slack) { return {rule::dependency, device, b, a, b.start_us, ready}; }
         }
     }
     for (std::size_t d = 0; d != problem.memory_limit_bytes.size(); ++d) {
@@ -158,12 +145,7 @@ PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& proble
         const auto levels = detail::hold_levels(problem, timed.devices[d], static_cast<int>(d));
         for (std::size_t i = 0; i != levels.size(); ++i) {
             if (levels[i] <= limit) { continue; }
-            return {rule::memory,
-                    static_cast<int>(d),
-                    timed.devices[d][i],
-                    {},
-                    static_cast<double>(levels[i]),
-                    static_cast<double>(limit)};
+            return broken(rule::memory, static_cast<int>(d), timed.devices[d][i], {}, levels[i], limit);
         }
     }
     return {};

@@ -64,7 +64,8 @@ namespace detail {
             const auto keys = detail::wave_keys(index, (ties & 1) != 0, (ties & 2) != 0);
             detail::list_limits limits{};
             limits.in_flight = in_flight;
-            schedule timed = detail::to_schedule(index, detail::run_list(index, free, keys, tail, limits));
+            const auto run = detail::run_list(index, free, keys, tail, limits);
+            schedule timed = detail::to_schedule(index, run.order, run.start);
             if (least.devices.empty()) { least = timed; }
             if (!fits_memory(problem, timed)) { continue; }
             if (best.devices.empty() || timed.makespan_us() < best.makespan_us()) { best = std::move(timed); }

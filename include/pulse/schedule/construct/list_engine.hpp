@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 #include <pulse/schedule/memory_guard.hpp>
-#include <pulse/schedule/problem.hpp>
-#include <pulse/schedule/schedule.hpp>
 
 namespace pulse::detail {
 
@@ -90,26 +87,21 @@ struct list_limits {
         const double now = wake[d];
         std::size_t chosen = n;
         double best = never;
-        for (const int o : index.on_device[d]) {
-            const auto op = static_cast<std::size_t>(o);
-            if (ready[op] > now || !allowed(op)) { continue; }
-            const double k = key[op * m + static_cast<std::size_t>(done[op])];
-            if (chosen == n || k < best) {
-                chosen = op;
-                best = k;
-            }
-        }
-        if (chosen != n && limits.delay > 0) {
-            const double until = now + limits.delay * index.duration[chosen];
+        const auto choose = [&](const auto& in_time) {
             for (const int o : index.on_device[d]) {
                 const auto op = static_cast<std::size_t>(o);
-                if (ready[op] <= now || ready[op] >= until || !allowed(op)) { continue; }
+                if (!in_time(ready[op]) || !allowed(op)) { continue; }
                 const double k = key[op * m + static_cast<std::size_t>(done[op])];
-                if (k < best) {
+                if (chosen == n || k < best) {
                     chosen = op;
                     best = k;
                 }
             }
+        };
+        choose([&](double at) { return at <= now; });
+        if (chosen != n && limits.delay > 0) {
+            const double until = now + limits.delay * index.duration[chosen];
+            choose([&](double at) { return at > now && at < until; });
         }
         if (chosen == n) { throw error("the list scheduler stalled"); }
         const auto at = chosen * m + static_cast<std::size_t>(done[chosen]);
@@ -131,19 +123,6 @@ struct list_limits {
             if (unknown && there != d && ready[next] != never) { set_alarm(there); }
         }
         set_alarm(d);
-    }
-    return out;
-}
-
-/// The run as a schedule.
-[[nodiscard]] constexpr schedule to_schedule(const indexed_problem& index, const list_run& run) {
-    schedule out{};
-    for (const auto& order : run.order) {
-        std::vector<timed_pass> passes{};
-        for (const int instance : order) {
-            passes.push_back(index.timed(instance, run.start[static_cast<std::size_t>(instance)]));
-        }
-        out.devices.push_back(std::move(passes));
     }
     return out;
 }

@@ -59,10 +59,10 @@ public:
         for (const int cap : caps) {
             for (const auto& rule : rules) {
                 if (proved() || stopped_ || (cap != 0 && rule.delay > 0)) { continue; }
-                const double before = best_.makespan_us;
+                const double before = best_us_;
                 const auto base = keys.base(rule);
                 try_run(keys.of(base), {rule.delay, cap, std::numeric_limits<double>::infinity()});
-                if (best_.makespan_us < before) {
+                if (best_us_ < before) {
                     best_base_ = base;
                     best_limits_ = {rule.delay, cap, 0};
                 }
@@ -72,20 +72,18 @@ public:
         for (std::size_t i = 0; i < pool_.size() && !proved() && !stopped_; ++i) { improve(pool_[i], go_on); }
         take_baselines();
         explore(keys, caps, go_on);
-        return {to_schedule(index_, best_), best_.makespan_us, bound_.makespan_us, runs_};
+        return {best_, best_us_, bound_.makespan_us, runs_};
     }
 
     [[nodiscard]] constexpr const indexed_problem& index() const noexcept { return index_; }
 
 private:
-    [[nodiscard]] constexpr bool proved() const noexcept {
-        return best_.makespan_us <= bound_.makespan_us * (1 + 1e-12);
-    }
+    [[nodiscard]] constexpr bool proved() const noexcept { return best_us_ <= bound_.makespan_us * (1 + 1e-12); }
 
     /// Whether an order of this length is shorter than the best one by more than rounding: of two orders that differ by
     /// less, the later one may hold far more.
     [[nodiscard]] constexpr bool beats_best(double makespan_us) const noexcept {
-        return makespan_us < best_.makespan_us * (1 - 1e-12);
+        return makespan_us < best_us_ * (1 - 1e-12);
     }
 
     constexpr list_run forward(const std::vector<double>& key, const list_limits& limits) {
@@ -105,19 +103,14 @@ private:
 
     constexpr void take(const schedule& timed) {
         if (!beats_best(timed.makespan_us()) || !fits_memory(*problem_, timed)) { return; }
-        list_run run{std::vector<double>(bound_.head.size(), 0.0), {}, timed.makespan_us()};
-        for (const auto& passes : timed.devices) {
-            run.order.emplace_back();
-            for (const auto& p : passes) {
-                run.order.back().push_back(index_.instance_of(p));
-                run.start[static_cast<std::size_t>(run.order.back().back())] = p.start_us;
-            }
-        }
-        best_ = std::move(run);
+        best_ = timed;
+        best_us_ = timed.makespan_us();
     }
 
     constexpr void keep(const list_run& run) {
-        if (beats_best(run.makespan_us)) { best_ = run; }
+        if (!beats_best(run.makespan_us)) { return; }
+        best_ = to_schedule(index_, run.order, run.start);
+        best_us_ = run.makespan_us;
     }
 
     /// Runs that end well within the reach of improvement go into the pool, best first.
@@ -133,27 +126,23 @@ private:
         pool_.insert(at, std::move(run));
     }
 
+    /// Keys for the problem seen from the other end: what ends last in `run` is most urgent there.
+    [[nodiscard]] constexpr std::vector<double> last_ends_first(const list_run& run) const {
+        std::vector<double> key{};
+        for (int x = 0; key.size() != run.start.size(); ++x) {
+            key.push_back(-index_.timed(x, run.start[static_cast<std::size_t>(x)]).end_us);
+        }
+        return index_.mirrored(key);
+    }
+
     /// Forward-backward improvement: schedule the mirrored problem by the ends of the last run, then the problem by the
     /// starts that this gives, until there is no gain. Memory is watched in the forward direction only.
     template <class GoOn>
     constexpr void improve(list_run run, GoOn& go_on) {
-        const auto m = static_cast<std::size_t>(index_.microbatches);
         double reached = run.makespan_us;
         for (int idle = 0; idle < options_.patience && !proved() && !stopped_;) {
-            std::vector<double> priority(run.start.size(), 0.0);
-            for (std::size_t op = 0; op != index_.device.size(); ++op) {
-                for (std::size_t k = 0; k != m; ++k) {
-                    priority[op * m + m - 1 - k] = -(run.start[op * m + k] + index_.duration[op]);
-                }
-            }
             ++runs_;
-            const list_run turned = run_list(back_, free_, priority, back_tail_, {});
-            for (std::size_t op = 0; op != index_.device.size(); ++op) {
-                for (std::size_t k = 0; k != m; ++k) {
-                    priority[op * m + k] = -(turned.start[op * m + m - 1 - k] + index_.duration[op]);
-                }
-            }
-            run = forward(priority, {});
+            run = forward(last_ends_first(run_list(back_, free_, last_ends_first(run), back_tail_, {})), {});
             keep(run);
             if (run.makespan_us < reached) {
                 reached = run.makespan_us;
@@ -210,7 +199,8 @@ private:
     memory_profile free_{};
     schedule_bound bound_;
     std::vector<double> back_tail_{};
-    list_run best_{};
+    schedule best_{};
+    double best_us_{std::numeric_limits<double>::infinity()};
     std::vector<double> best_base_{};
     list_limits best_limits_{};
     std::vector<list_run> pool_{};

@@ -19,15 +19,12 @@ struct periodic_pattern {
 /// length may come in an order that no schedule has, since rounding decides among equal starts.
 [[nodiscard]] inline std::vector<std::vector<int>> unroll(const indexed_problem& index,
                                                           const periodic_pattern& pattern) {
-    std::vector<int> rank(index.alone.size(), 0);
-    for (std::size_t i = 0; i != index.alone.size(); ++i) {
-        rank[static_cast<std::size_t>(index.alone[i])] = static_cast<int>(i);
-    }
     const auto key = [&](int x) {
         const auto op = static_cast<std::size_t>(x / index.microbatches);
         const int k = x % index.microbatches;
+        const int rank = alone_rank(index.pass_of(static_cast<int>(op)), index.stages);
         // what takes no time comes before what starts with it
-        return std::tuple{pattern.start[op] + k * pattern.period_us, index.duration[op] > 0, rank[op], k};
+        return std::tuple{pattern.start[op] + k * pattern.period_us, index.duration[op] > 0, rank, k};
     };
     std::vector<std::vector<int>> out(index.on_device.size());
     for (std::size_t d = 0; d != out.size(); ++d) {

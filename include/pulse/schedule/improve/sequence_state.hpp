@@ -34,6 +34,7 @@ public:
     }
 
     [[nodiscard]] const sequence_graph& graph() const noexcept { return *g_; }
+    [[nodiscard]] const std::vector<double>& starts() const noexcept { return start_; }
     [[nodiscard]] double start(int x) const noexcept { return start_[at(x)]; }
     [[nodiscard]] double tail(int x) const noexcept { return tail_[at(x)]; }
     [[nodiscard]] int next(int x) const noexcept { return next_[at(x)]; }

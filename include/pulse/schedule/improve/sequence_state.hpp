@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <pulse/schedule/improve/sequence_graph.hpp>
-#include <pulse/schedule/improve/sequence_levels.hpp>
 
 namespace pulse::detail {
 
@@ -21,7 +20,7 @@ namespace pulse::detail {
 /// change costs what it changes: starts and tails are propagated from there.
 class sequence_state {
 public:
-    explicit sequence_state(const sequence_graph& graph) : g_{&graph}, levels_{graph} {
+    explicit sequence_state(const sequence_graph& graph) : g_{&graph} {
         const auto count = static_cast<std::size_t>(graph.instances());
         start_.resize(count, 0);
         tail_.resize(count, 0);
@@ -29,6 +28,8 @@ public:
         next_.resize(count, -1);
         order_.resize(count, 0);
         place_.resize(count, 0);
+        level_.resize(count, 0);
+        freed_.resize(count, 0);
         dirty_.resize(count / 64 + 1, 0);
         last_.resize(static_cast<std::size_t>(graph.devices), -1);
     }
@@ -42,12 +43,12 @@ public:
     [[nodiscard]] double duration(int x) const noexcept { return g_->duration[at(g_->op[at(x)])]; }
     [[nodiscard]] double end(int x) const noexcept { return start(x) + duration(x); }
     /// Bytes that its device holds when `x` has ended, where memory is limited.
-    [[nodiscard]] std::int64_t held_after(int x) const noexcept { return levels_.held_after(x); }
+    [[nodiscard]] std::int64_t held_after(int x) const noexcept { return level_[at(x)] - freed_[at(x)]; }
     /// Where `x` stands in `order()`.
     [[nodiscard]] int place(int x) const noexcept { return place_[at(x)]; }
     [[nodiscard]] double makespan_us() const noexcept { return makespan_; }
     /// Bytes over the limits, summed over all instances.
-    [[nodiscard]] std::int64_t excess() const noexcept { return levels_.excess(); }
+    [[nodiscard]] std::int64_t excess() const noexcept { return excess_; }
 
     /// Takes the sequences of every device; false, and fit for nothing but another call, when they wait for each other
     /// in a circle.
@@ -63,8 +64,9 @@ public:
             }
             last_[d] = last;
         }
-        levels_.assign(sequences);
         if (!sort()) { return false; }
+        excess_ = 0;
+        for (const int x : order_) { hold(x); }
         for (std::size_t i = 0; i != order_.size(); ++i) { start_[at(order_[i])] = start_of(order_[i]); }
         for (std::size_t i = order_.size(); i-- > 0;) { tail_[at(order_[i])] = tail_of(order_[i]); }
         measure();
@@ -81,7 +83,7 @@ public:
             auto& ends = ends_[at(g_->device[at(g_->op[at(x)])])];
             if (const int p = prev(x); p < 0 || place_[at(p)] < from) { ends.first = p; }
             if (const int n = next(x); n < 0 || place_[at(n)] >= to) { ends.second = n; }
-            levels_.take_out(x);
+            excess_ -= over(x);
         }
         for (int i = from; i != to; ++i) {
             order_[at(i)] = part[at(i - from)];
@@ -97,7 +99,7 @@ public:
             } else {
                 last_[at(g_->device[at(g_->op[at(x)])])] = x;
             }
-            levels_.put(x, ends.first, [&](int y) { return place_[at(y)] < place_[at(x)]; });
+            hold(x);
             ends.first = x;
         }
         for (const int x : part) { push(x); }
@@ -143,6 +145,26 @@ private:
     [[nodiscard]] double tail_of(int x) const noexcept {
         const int n = next(x);
         return n >= 0 ? std::max(tail(n) + duration(n), least_after(x)) : least_after(x);
+    }
+
+    /// Bytes over the limit while `x` runs.
+    [[nodiscard]] std::int64_t over(int x) const noexcept {
+        if (g_->limit.empty()) { return 0; }
+        return std::max<std::int64_t>(0, level_[at(x)] - g_->limit[at(g_->device[at(g_->op[at(x)])])]);
+    }
+    /// The levels of `x`, whose place is known, behind the one before it.
+    void hold(int x) noexcept {
+        if (g_->limit.empty()) { return; }
+        const auto o = at(g_->op[at(x)]);
+        const int k = x - static_cast<int>(o) * g_->microbatches;
+        level_[at(x)] = (prev(x) < 0 ? 0 : held_after(prev(x))) + g_->begins[o];
+        freed_[at(x)] = g_->frees[o];
+        for (const int other : g_->partners[o]) {
+            if (place(other * g_->microbatches + k) < place(x)) {
+                freed_[at(x)] += g_->shared[o * at(g_->ops) + at(other)];
+            }
+        }
+        excess_ += over(x);
     }
 
     void measure() noexcept {
@@ -226,7 +248,6 @@ private:
     }
 
     const sequence_graph* g_;
-    sequence_levels levels_;
     std::vector<double> start_{};
     std::vector<double> tail_{};
     std::vector<int> prev_{};
@@ -235,6 +256,10 @@ private:
     std::vector<int> order_{};
     std::vector<int> place_{};
     std::vector<std::uint64_t> dirty_{};
+    /// Where memory is limited: bytes held while an instance runs, and those of them that are gone after it.
+    std::vector<std::int64_t> level_{};
+    std::vector<std::int64_t> freed_{};
+    std::int64_t excess_{};
     /// Per device: the newest instance of a part, or that before it, and the one after the part.
     std::vector<std::pair<int, int>> ends_{};
     double makespan_{};

@@ -36,8 +36,6 @@ struct dit_block {
 
     [[nodiscard]] constexpr int tokens() const noexcept { return rows * columns; }
     [[nodiscard]] constexpr std::int64_t states() const noexcept { return std::int64_t{tokens()} * width; }
-    /// Keys or values of the text.
-    [[nodiscard]] constexpr std::int64_t text() const noexcept { return std::int64_t{context_tokens} * width; }
     [[nodiscard]] constexpr flaw defect() const noexcept {
         if (rows <= 0 || columns <= 0 || width <= 0 || heads <= 0 || hidden <= 0 || context_tokens <= 0 ||
             context_features <= 0 || span <= 0.0) {
@@ -66,8 +64,7 @@ struct dit_block {
 
     using whole = dit_block;
     struct join;
-    struct self_attention;
-    struct cross_attention;
+    struct attention;
     [[nodiscard]] constexpr int parts() const noexcept { return skip ? 4 : 3; }
     [[nodiscard]] constexpr sample_dims open() const noexcept { return {}; }
     [[nodiscard]] constexpr bool makes_residual() const noexcept { return false; }
@@ -144,14 +141,24 @@ private:
     }
 };
 
-struct dit_block::self_attention : dit_block {
-    [[nodiscard]] constexpr adaptive_norm_shape norm1() const noexcept { return {width, tokens(), width, 1e-6}; }
-    [[nodiscard]] constexpr attention_shape core() const noexcept { return {tokens(), heads, width / heads}; }
+/// Attention of the tokens to themselves, where the conditioning shifts what the norm makes, or to the text.
+struct dit_block::attention : dit_block {
+    bool to_text{};
+
+    [[nodiscard]] constexpr int keys() const noexcept { return to_text ? context_tokens : tokens(); }
+    [[nodiscard]] constexpr std::int64_t key_states() const noexcept { return std::int64_t{keys()} * width; }
+    [[nodiscard]] constexpr adaptive_norm_shape shifted_norm() const noexcept { return {width, tokens(), width, 1e-6}; }
+    [[nodiscard]] constexpr attention_shape core() const noexcept {
+        return {tokens(), heads, width / heads, to_text ? context_tokens : 0};
+    }
+    [[nodiscard]] constexpr linear key_projection() const noexcept {
+        return {to_text ? context_features : width, width};
+    }
 
     struct pieces {
         weight_piece to_shift, norm;
         weight_piece norm_q, norm_k, to_q, to_k, to_v, to_out;
-        saved_piece normal, q, k, v, turned_q, turned_k, mixed; ///< turned: normed and rotated
+        saved_piece normal, q, turned_q, mixed, k, turned_k, v; ///< turned: normed and, but for the text, rotated
         statistics_piece statistics, statistics_q, statistics_k, log_sums;
         deferred_piece dq, dk, dv, dshift;
         workspace_piece shift;
@@ -159,43 +166,62 @@ struct dit_block::self_attention : dit_block {
     };
     constexpr pieces describe(description& d) const {
         const linear_shape matrix = projection().matrix();
+        const linear_shape of_keys = key_projection().matrix();
         const std::int64_t rows_of_heads = std::int64_t{tokens()} * heads;
+        const auto name = [&](std::string_view own, std::string_view of_text) { return to_text ? of_text : own; };
         pieces p{};
-        d.reads_conditioning(width);
-        p.to_shift = d.linear("norm1.linear", 1, matrix);
-        p.norm = d.norm("norm1.norm", width);
-        p.norm_q = d.norm("attn1.norm_q", width / heads);
-        p.norm_k = d.norm("attn1.norm_k", width / heads);
-        p.to_q = d.linear("attn1.to_q", tokens(), matrix);
-        p.to_k = d.linear("attn1.to_k", tokens(), matrix);
-        p.to_v = d.linear("attn1.to_v", tokens(), matrix);
-        p.to_out = d.linear("attn1.to_out.0", tokens(), matrix);
+        if (to_text) {
+            d.reads_context({context_tokens, context_features, 0});
+        } else {
+            d.reads_conditioning(width);
+            p.to_shift = d.linear("norm1.linear", 1, matrix);
+            p.norm = d.norm("norm1.norm", width);
+        }
+        p.norm_q = d.norm(name("attn1.norm_q", "attn2.norm_q"), width / heads);
+        p.norm_k = d.norm(name("attn1.norm_k", "attn2.norm_k"), width / heads);
+        p.to_q = d.linear(name("attn1.to_q", "attn2.to_q"), tokens(), matrix);
+        p.to_k = d.linear(name("attn1.to_k", "attn2.to_k"), keys(), of_keys);
+        p.to_v = d.linear(name("attn1.to_v", "attn2.to_v"), keys(), of_keys);
+        p.to_out = d.linear(name("attn1.to_out.0", "attn2.to_out.0"), tokens(), matrix);
+        if (to_text) { p.norm = d.norm("norm2", width); }
         d.attention(core());
-        d.save(states(), p.normal, p.q, p.k, p.v, p.turned_q, p.turned_k, p.mixed);
+        d.save(states(), p.normal, p.q, p.turned_q, p.mixed);
+        d.save(key_states(), p.k, p.turned_k, p.v);
         d.statistics(2 * std::int64_t{tokens()}, p.statistics);
-        d.statistics(2 * rows_of_heads, p.statistics_q, p.statistics_k);
+        d.statistics(2 * rows_of_heads, p.statistics_q);
+        d.statistics(2 * std::int64_t{keys()} * heads, p.statistics_k);
         d.statistics(rows_of_heads, p.log_sums);
-        d.defer(states(), p.dq, p.dk, p.dv);
-        d.defer(width, p.dshift);
-        d.work(width, p.shift);
-        d.work_again();
-        d.work(states(), p.inner, p.dturned_q, p.dturned_k, p.nobody);
+        d.defer(states(), p.dq);
+        d.defer(key_states(), p.dk, p.dv);
+        if (!to_text) {
+            d.defer(width, p.dshift);
+            d.work(width, p.shift);
+            d.work_again();
+        }
+        d.work(states(), p.inner, p.dturned_q, p.nobody);
+        d.work(key_states(), p.dturned_k);
         return p;
     }
 
     template <backend B>
     void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
-        projection().apply(on, f.batch, f.conditioning, f[p.to_shift], f[p.shift]);
-        on.adaptive_norm(norm1(), f.batch, f.input, f[p.norm], f.bias(p.norm), nullptr, f[p.shift], f[p.normal],
-                         f[p.statistics]);
+        const std::int64_t all_keys = std::int64_t{f.batch} * keys();
+        const auto* const of_keys = to_text ? f.context : f[p.normal];
+        if (to_text) {
+            on.layer_norm(norm(), all, f.input, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
+        } else {
+            projection().apply(on, f.batch, f.conditioning, f[p.to_shift], f[p.shift]);
+            on.adaptive_norm(shifted_norm(), f.batch, f.input, f[p.norm], f.bias(p.norm), nullptr, f[p.shift],
+                             f[p.normal], f[p.statistics]);
+        }
         projection().apply(on, all, f[p.normal], f[p.to_q], f[p.q]);
-        projection().apply(on, all, f[p.normal], f[p.to_k], f[p.k]);
-        projection().apply(on, all, f[p.normal], f[p.to_v], f[p.v]);
+        key_projection().apply(on, all_keys, of_keys, f[p.to_k], f[p.k]);
+        key_projection().apply(on, all_keys, of_keys, f[p.to_v], f[p.v]);
         norm_heads(on, all, f[p.q], f[p.norm_q], f[p.turned_q], f[p.statistics_q]);
-        norm_heads(on, all, f[p.k], f[p.norm_k], f[p.turned_k], f[p.statistics_k]);
+        norm_heads(on, all_keys, f[p.k], f[p.norm_k], f[p.turned_k], f[p.statistics_k]);
         on.rotary(turn(), f.batch, f[p.turned_q], f[p.turned_q]);
-        on.rotary(turn(), f.batch, f[p.turned_k], f[p.turned_k]);
+        if (!to_text) { on.rotary(turn(), f.batch, f[p.turned_k], f[p.turned_k]); }
         on.attention(core(), f.batch, f[p.turned_q], f[p.turned_k], f[p.v], f[p.mixed], f[p.log_sums]);
         projection().apply_onto(on, all, f[p.mixed], f[p.to_out], f.input, f.output);
     }
@@ -203,123 +229,51 @@ struct dit_block::self_attention : dit_block {
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
+        const std::int64_t all_keys = std::int64_t{f.batch} * keys();
         const linear_shape matrix = projection().matrix();
+        const auto to_keys = [&](auto* gradient) {
+            const linear_shape of_keys = key_projection().matrix();
+            on.linear_backward_input(of_keys, all_keys, f[p.dk], f[p.to_k], gradient, into::add);
+            on.linear_backward_input(of_keys, all_keys, f[p.dv], f[p.to_v], gradient, into::add);
+        };
         on.linear_backward_input(matrix, all, f.output_gradient, f[p.to_out], f[p.inner], into::write);
         on.attention_backward(core(), f.batch, f[p.turned_q], f[p.turned_k], f[p.v], f[p.mixed], f[p.log_sums],
                               f[p.inner], f[p.dturned_q], f[p.dturned_k], f[p.dv]);
         on.rotary_backward(turn(), f.batch, f[p.dturned_q], f[p.dturned_q]);
-        on.rotary_backward(turn(), f.batch, f[p.dturned_k], f[p.dturned_k]);
+        if (!to_text) { on.rotary_backward(turn(), f.batch, f[p.dturned_k], f[p.dturned_k]); }
         unnorm_heads(on, all, f[p.q], f[p.norm_q], f[p.statistics_q], f[p.dturned_q], f[p.dq], f.gradient(p.norm_q));
-        unnorm_heads(on, all, f[p.k], f[p.norm_k], f[p.statistics_k], f[p.dturned_k], f[p.dk], f.gradient(p.norm_k));
+        unnorm_heads(on, all_keys, f[p.k], f[p.norm_k], f[p.statistics_k], f[p.dturned_k], f[p.dk],
+                     f.gradient(p.norm_k));
+        if (to_text && f.context_gradient != nullptr) { to_keys(f.context_gradient); }
         on.linear_backward_input(matrix, all, f[p.dq], f[p.to_q], f[p.inner], into::write);
-        on.linear_backward_input(matrix, all, f[p.dk], f[p.to_k], f[p.inner], into::add);
-        on.linear_backward_input(matrix, all, f[p.dv], f[p.to_v], f[p.inner], into::add);
+        if (!to_text) { to_keys(f[p.inner]); }
 
         auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
         norm_backward_onto(on, f.batch * states(), f.output_gradient, target, [&](auto... how) {
-            on.adaptive_norm_backward(norm1(), f.batch, f.input, f[p.norm], f.bias(p.norm), nullptr, f[p.statistics],
-                                      f[p.inner], target, f.gradient(p.norm), f.bias_gradient(p.norm), nullptr,
-                                      f[p.dshift], how...);
+            if (to_text) {
+                on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target,
+                                       f.gradient(p.norm), f.bias_gradient(p.norm), how...);
+            } else {
+                on.adaptive_norm_backward(shifted_norm(), f.batch, f.input, f[p.norm], f.bias(p.norm), nullptr,
+                                          f[p.statistics], f[p.inner], target, f.gradient(p.norm),
+                                          f.bias_gradient(p.norm), nullptr, f[p.dshift], how...);
+            }
         });
+        if (to_text) { return; }
         on.linear_backward_input(matrix, f.batch, f[p.dshift], f[p.to_shift], f.conditioning_gradient, into::add);
     }
 
     template <backend B>
     void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
-        projection().apply_backward_weight(on, f.batch, f.conditioning, f[p.dshift], f.gradient(p.to_shift));
-        projection().apply_backward_weight(on, all, f[p.normal], f[p.dq], f.gradient(p.to_q));
-        projection().apply_backward_weight(on, all, f[p.normal], f[p.dk], f.gradient(p.to_k));
-        projection().apply_backward_weight(on, all, f[p.normal], f[p.dv], f.gradient(p.to_v));
-        projection().apply_backward_weight(on, all, f[p.mixed], f.output_gradient, f.gradient(p.to_out));
-    }
-};
-
-struct dit_block::cross_attention : dit_block {
-    [[nodiscard]] constexpr attention_shape core() const noexcept {
-        return {tokens(), heads, width / heads, context_tokens};
-    }
-    [[nodiscard]] constexpr linear text_projection() const noexcept { return {context_features, width}; }
-
-    struct pieces {
-        weight_piece norm_q, norm_k, to_q, to_k, to_v, to_out, norm;
-        saved_piece normal, q, turned_q, mixed, k, normal_k, v;
-        statistics_piece statistics, statistics_q, statistics_k, log_sums;
-        deferred_piece dq, dk, dv;
-        workspace_piece inner, dturned_q, dnormal_k, nobody;
-    };
-    constexpr pieces describe(description& d) const {
-        const linear_shape matrix = projection().matrix();
-        const std::int64_t rows_of_heads = std::int64_t{tokens()} * heads;
-        pieces p{};
-        d.reads_context({context_tokens, context_features, 0});
-        p.norm_q = d.norm("attn2.norm_q", width / heads);
-        p.norm_k = d.norm("attn2.norm_k", width / heads);
-        p.to_q = d.linear("attn2.to_q", tokens(), matrix);
-        p.to_k = d.linear("attn2.to_k", context_tokens, text_projection().matrix());
-        p.to_v = d.linear("attn2.to_v", context_tokens, text_projection().matrix());
-        p.to_out = d.linear("attn2.to_out.0", tokens(), matrix);
-        d.attention(core());
-        p.norm = d.norm("norm2", width);
-        d.save(states(), p.normal, p.q, p.turned_q, p.mixed);
-        d.save(text(), p.k, p.normal_k, p.v);
-        d.statistics(2 * std::int64_t{tokens()}, p.statistics);
-        d.statistics(2 * rows_of_heads, p.statistics_q);
-        d.statistics(2 * std::int64_t{context_tokens} * heads, p.statistics_k);
-        d.statistics(rows_of_heads, p.log_sums);
-        d.defer(states(), p.dq);
-        d.defer(text(), p.dk, p.dv);
-        d.work(states(), p.inner, p.dturned_q, p.nobody);
-        d.work(text(), p.dnormal_k);
-        return p;
-    }
-
-    template <backend B>
-    void forward(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t all = std::int64_t{f.batch} * tokens();
-        const std::int64_t texts = std::int64_t{f.batch} * context_tokens;
-        on.layer_norm(norm(), all, f.input, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
-        projection().apply(on, all, f[p.normal], f[p.to_q], f[p.q]);
-        text_projection().apply(on, texts, f.context, f[p.to_k], f[p.k]);
-        text_projection().apply(on, texts, f.context, f[p.to_v], f[p.v]);
-        norm_heads(on, all, f[p.q], f[p.norm_q], f[p.turned_q], f[p.statistics_q]);
-        norm_heads(on, texts, f[p.k], f[p.norm_k], f[p.normal_k], f[p.statistics_k]);
-        on.rotary(turn(), f.batch, f[p.turned_q], f[p.turned_q]);
-        on.attention(core(), f.batch, f[p.turned_q], f[p.normal_k], f[p.v], f[p.mixed], f[p.log_sums]);
-        projection().apply_onto(on, all, f[p.mixed], f[p.to_out], f.input, f.output);
-    }
-
-    template <backend B>
-    void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t all = std::int64_t{f.batch} * tokens();
-        const std::int64_t texts = std::int64_t{f.batch} * context_tokens;
-        const linear_shape matrix = projection().matrix();
-        auto* const target = f.input_gradient != nullptr ? f.input_gradient : f[p.nobody];
-        on.linear_backward_input(matrix, all, f.output_gradient, f[p.to_out], f[p.inner], into::write);
-        on.attention_backward(core(), f.batch, f[p.turned_q], f[p.normal_k], f[p.v], f[p.mixed], f[p.log_sums],
-                              f[p.inner], f[p.dturned_q], f[p.dnormal_k], f[p.dv]);
-        on.rotary_backward(turn(), f.batch, f[p.dturned_q], f[p.dturned_q]);
-        unnorm_heads(on, all, f[p.q], f[p.norm_q], f[p.statistics_q], f[p.dturned_q], f[p.dq], f.gradient(p.norm_q));
-        unnorm_heads(on, texts, f[p.k], f[p.norm_k], f[p.statistics_k], f[p.dnormal_k], f[p.dk], f.gradient(p.norm_k));
-        if (f.context_gradient != nullptr) {
-            const linear_shape from_text = text_projection().matrix();
-            on.linear_backward_input(from_text, texts, f[p.dk], f[p.to_k], f.context_gradient, into::add);
-            on.linear_backward_input(from_text, texts, f[p.dv], f[p.to_v], f.context_gradient, into::add);
+        const std::int64_t all_keys = std::int64_t{f.batch} * keys();
+        const auto* const of_keys = to_text ? f.context : f[p.normal];
+        if (!to_text) {
+            projection().apply_backward_weight(on, f.batch, f.conditioning, f[p.dshift], f.gradient(p.to_shift));
         }
-        on.linear_backward_input(matrix, all, f[p.dq], f[p.to_q], f[p.inner], into::write);
-        norm_backward_onto(on, f.batch * states(), f.output_gradient, target, [&](auto... how) {
-            on.layer_norm_backward(norm(), all, f.input, f[p.norm], f[p.statistics], f[p.inner], target,
-                                   f.gradient(p.norm), f.bias_gradient(p.norm), how...);
-        });
-    }
-
-    template <backend B>
-    void backward_weight(B& on, const backend_frame<B>& f, const pieces& p) const {
-        const std::int64_t all = std::int64_t{f.batch} * tokens();
-        const std::int64_t texts = std::int64_t{f.batch} * context_tokens;
         projection().apply_backward_weight(on, all, f[p.normal], f[p.dq], f.gradient(p.to_q));
-        text_projection().apply_backward_weight(on, texts, f.context, f[p.dk], f.gradient(p.to_k));
-        text_projection().apply_backward_weight(on, texts, f.context, f[p.dv], f.gradient(p.to_v));
+        key_projection().apply_backward_weight(on, all_keys, of_keys, f[p.dk], f.gradient(p.to_k));
+        key_projection().apply_backward_weight(on, all_keys, of_keys, f[p.dv], f.gradient(p.to_v));
         projection().apply_backward_weight(on, all, f[p.mixed], f.output_gradient, f.gradient(p.to_out));
     }
 };
@@ -328,8 +282,8 @@ template <class Use>
 constexpr void dit_block::use_part(int k, const Use& use) const {
     switch (skip ? k : k + 1) {
     case 0: return use("", join{*this});
-    case 1: return use("", self_attention{*this});
-    case 2: return use("", cross_attention{*this});
+    case 1: return use("", attention{*this, false});
+    case 2: return use("", attention{*this, true});
     default: return use("", feed_forward());
     }
 }

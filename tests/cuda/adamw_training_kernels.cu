@@ -79,10 +79,9 @@ void check_blocks(bool coded, pulse::weight_form kept, bool averages, std::size_
         const device_array<float> plain_means(to_double(mean));
         const device_array<float> plain_squares(to_double(square));
         const device_array<float> plain_average(to_double(expected_average));
-        cuda::adamw<float>(queue.on(), static_cast<std::int64_t>(n),
-                           train::factors_of<float>(now.constants, now.step, now.gradient_scale), now.average_decay,
-                           {plain_gradients.data(), plain_weights.data(), plain_means.data(), plain_squares.data(),
-                            plain_average.data(), nullptr});
+        cuda::adamw<float>(queue.on(), now,
+                           {n, plain_gradients.data(), plain_weights.data(), plain_means.data(), plain_squares.data(),
+                            plain_average.data()});
         gradients.upload(gradient);
         cuda::adamw_blocks<T>(queue.on(), now, arrays);
         queue.synchronize();
@@ -174,9 +173,9 @@ TEST_CASE_TEMPLATE("AdamW takes the host's steps on every weight, wherever it li
                 std::copy(drawn.begin(), drawn.end(), gradient.begin() + static_cast<std::ptrdiff_t>(offset));
                 queue.synchronize();
                 gradients.upload(gradient);
-                cuda::adamw<T>(queue.on(), static_cast<std::int64_t>(n),
-                               train::factors_of<float>(constants, step, 0.25), 0.9,
-                               {gradients.data() + offset, weights.data() + offset, first.data() + offset,
+                cuda::adamw<T>(queue.on(),
+                               {.constants = constants, .step = step, .gradient_scale = 0.25, .average_decay = 0.9},
+                               {n, gradients.data() + offset, weights.data() + offset, first.data() + offset,
                                 second.data() + offset, moving.data() + offset, compute.data() + offset});
             }
             queue.synchronize();
@@ -222,8 +221,8 @@ TEST_CASE("AdamW without an average and without a compute copy") {
     const device_array<float> second(std::vector<double>(n, 0.0));
     const device_queue queue;
     const pulse::adamw_constants constants{.learning_rate = 0.5, .epsilon = 1e-30, .weight_decay = 0};
-    cuda::adamw<float>(queue.on(), n, train::factors_of<float>(constants, 1), 0.9,
-                       {gradients.data(), weights.data(), first.data(), second.data(), nullptr, nullptr});
+    cuda::adamw<float>(queue.on(), {.constants = constants},
+                       {n, gradients.data(), weights.data(), first.data(), second.data()});
     const std::vector<double> moved = weights.download(queue.stream());
     // the first step moves every weight by the learning rate
     for (std::size_t i = 0; i < n; ++i) { CHECK(std::abs(std::abs(moved[i] - w[i]) - 0.5) < 1e-6); }

@@ -31,9 +31,7 @@ void bias_gradient(const cuda::queue& on, std::int64_t rows, int features, const
     cuda::add_bias_gradient(on, rows, features, dy, dbias);
 }
 void adamw(const cuda::queue& on, const optimizer_update& now, const train::update_arrays<T>& a) {
-    cuda::adamw<T>(on, static_cast<std::int64_t>(a.size),
-                   train::factors_of<float>(now.constants, now.step, now.gradient_scale), now.average_decay,
-                   {a.gradients, a.weights, a.first_moment, a.second_moment, a.average, a.compute});
+    cuda::adamw(on, now, a);
 }
 void adamw_blocks(const cuda::queue& on, const optimizer_update& now, const train::update_arrays<T>& a) {
     cuda::adamw_blocks(on, now, a);

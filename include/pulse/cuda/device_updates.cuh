@@ -81,9 +81,7 @@ public:
             adamw_blocks<scalar>(on_, now, a);
             return;
         }
-        adamw<scalar>(on_, static_cast<std::int64_t>(a.size),
-                      train::factors_of<float>(now.constants, now.step, now.gradient_scale), now.average_decay,
-                      {a.gradients, a.weights, a.first_moment, a.second_moment, a.average, a.compute});
+        adamw<scalar>(on_, now, a);
     }
     template <class T>
     void clear(std::span<T> values) const {

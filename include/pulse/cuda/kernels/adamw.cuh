@@ -7,20 +7,11 @@
 
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
+#include <pulse/runtime/optimizer_rule.hpp>
 #include <pulse/train/adamw.hpp>
+#include <pulse/train/host_updates.hpp>
 
 namespace pulse::cuda {
-
-/// Arrays of one rank's parameters, n values each, on the device.
-template <class T>
-struct adamw_arrays {
-    const float* gradients{};
-    float* weights{}; ///< master weights
-    float* first_moment{};
-    float* second_moment{};
-    float* average{}; ///< moving average of the weights; null: none is kept
-    T* compute{};     ///< rounded copy of the weights for forward and backward passes; null: the weights are it
-};
 
 /// One AdamW step of one weight, as train::adamw_step. Every sum is written as the fused operation it is, so that both
 /// kernels give the same bits.
@@ -35,7 +26,7 @@ __device__ inline void adamw_value(const train::adamw_factors<float>& f, float g
 
 /// One value of each array.
 template <class T>
-__device__ void adamw_one(const train::adamw_factors<float>& f, float follow, const adamw_arrays<T>& a,
+__device__ void adamw_one(const train::adamw_factors<float>& f, float follow, const train::update_arrays<T>& a,
                           std::int64_t i) {
     float weight = a.weights[i];
     adamw_value(f, a.gradients[i], weight, a.first_moment[i], a.second_moment[i]);
@@ -46,7 +37,7 @@ __device__ void adamw_one(const train::adamw_factors<float>& f, float follow, co
 
 /// Four neighbours at once; every array aligned to 16 bytes.
 template <class T>
-__device__ void adamw_four(const train::adamw_factors<float>& f, float follow, const adamw_arrays<T>& a,
+__device__ void adamw_four(const train::adamw_factors<float>& f, float follow, const train::update_arrays<T>& a,
                            std::int64_t i) {
     const pack<float> gradient = load_pack_streaming(a.gradients + i);
     pack<float> mean = load_pack_streaming(a.first_moment + i);
@@ -84,7 +75,8 @@ inline constexpr int adamw_resident_blocks = 4;
 
 template <class T, bool Packs>
 __global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
-    adamw_kernel(train::adamw_factors<float> factors, float follow, adamw_arrays<T> arrays, std::int64_t n) {
+    adamw_kernel(train::adamw_factors<float> factors, float follow, train::update_arrays<T> arrays) {
+    const auto n = static_cast<std::int64_t>(arrays.size);
     const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     const std::int64_t packs = Packs ? n / 4 : 0;
@@ -92,22 +84,21 @@ __global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
     for (std::int64_t i = 4 * packs + thread; i < n; i += threads) { adamw_one(factors, follow, arrays, i); }
 }
 
-/// One AdamW step on n weights (Loshchilov and Hutter 2019, algorithm 2), with clipping by `factors.gradient_scale`,
-/// the moving average (weight 1 - average_decay for the new value) and the compute copy. One launch for
-/// all tensors: what is of one rank lies in one array. The result of a weight does not depend on where it lies.
+/// One AdamW step on weights that training keeps, with plain moments (Loshchilov and Hutter 2019, algorithm 2), with
+/// clipping by `now.gradient_scale`, the moving average and the compute copy. One launch for all tensors: what is of
+/// one rank lies in one array. The result of a weight does not depend on where it lies.
 ///
-/// Moves at least n * (28 + 8 with an average + sizeof(T) with a compute copy) bytes.
+/// Moves at least 28 + 8 with an average + sizeof(T) with a compute copy bytes of each.
 template <class T>
-void adamw(const queue& on, std::int64_t n, const train::adamw_factors<float>& factors, double average_decay,
-           const adamw_arrays<T>& arrays) {
-    if (n == 0) { return; }
-    const auto follow = static_cast<float>(1.0 - average_decay);
+void adamw(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
+    if (arrays.size == 0) { return; }
     const bool packs = is_packable<float>(0, arrays.gradients, arrays.weights, arrays.first_moment,
                                           arrays.second_moment, arrays.average) &&
                        is_pack_aligned(arrays.compute);
     launch(packs ? adamw_kernel<T, true> : adamw_kernel<T, false>,
-           adamw_grid(n / 4 + 1, adamw_resident_blocks, on.multiprocessors), adamw_threads, 0, on.stream, factors,
-           follow, arrays, n);
+           adamw_grid(static_cast<std::int64_t>(arrays.size / 4 + 1), adamw_resident_blocks, on.multiprocessors),
+           adamw_threads, 0, on.stream, train::factors_of<float>(now.constants, now.step, now.gradient_scale),
+           static_cast<float>(1.0 - now.average_decay), arrays);
 }
 
 } // namespace pulse::cuda

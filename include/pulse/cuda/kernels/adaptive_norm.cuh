@@ -141,7 +141,7 @@ void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int b
     const bool packs = is_packable<T>(s.features, x, gamma, scale, dy, dx, before) && s.stride % pack_size<T> == 0;
     const std::int64_t rows = std::int64_t{batch} * s.tokens;
     const auto t = tile_columns(batch, s.tokens, s.features, packs ? pack_size<T> : 1, on.multiprocessors);
-    const auto run = [&]<int N>() {
+    with_lanes<T>(packs, [&]<int N>() {
         launch(layer_norm_affine_kernel<T, N>,
                dim3(static_cast<unsigned>(t.slabs * t.splits), static_cast<unsigned>(batch)),
                dim3(static_cast<unsigned>(t.threads())),
@@ -149,8 +149,7 @@ void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int b
         launch(long_layer_norm_gradient_kernel<T, N, modulated_affine<T>>,
                dim3(static_cast<unsigned>((rows + row_warps - 1) / row_warps)), dim3(row_warps * 32), 0, on.stream, d,
                rows, affine);
-    };
-    packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
     launch(adaptive_norm_affine_kernel<T>, dim3(static_cast<unsigned>((s.features + 127) / 128)), dim3(128), 0,
            on.stream, s.features, batch, t.splits, affine, partial, dgamma.to, dbeta.to, dgamma.how, dscale, dshift);
 }

@@ -54,13 +54,11 @@ struct gradient_rows {
 template <class T>
 void add_gradient(const queue& on, std::int64_t rows, std::int64_t n, const T* x, gradient_place<float> y,
                   std::int64_t y_stride) {
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(n, x, y.to) && y_stride % pack_size<float> == 0, [&]<int N>() {
         const auto start = [&](auto map) { map_items(on, "add_gradient", rows * n / N, map); };
         y.adds() ? start(gradient_rows<T, N, true>{x, y.to, y_stride, divider(n / N)})
                  : start(gradient_rows<T, N, false>{x, y.to, y_stride, divider(n / N)});
-    };
-    const bool packs = is_packable<T>(n, x, y.to) && y_stride % pack_size<float> == 0;
-    packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 } // namespace pulse::cuda

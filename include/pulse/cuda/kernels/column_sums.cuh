@@ -117,14 +117,13 @@ void column_sums(const queue& on, int sets, std::int64_t rows, int columns, cons
                dim3(static_cast<unsigned>(of.slabs * of.splits), static_cast<unsigned>(sets)),
                dim3(static_cast<unsigned>(of.threads())), shared, on.stream, of, n, columns, from, to, way);
     };
-    const auto first = [&]<int N>() {
+    with_lanes<T>(packs, [&]<int N>() {
         if (t.splits == 1) {
             run.template operator()<T, N, R>(t, rows, x, target, how);
         } else {
             run.template operator()<T, N, float>(t, rows, x, {partial, nullptr, columns}, into::write);
         }
-    };
-    packs ? first.template operator()<pack_size<T>>() : first.template operator()<1>();
+    });
     if (t.splits == 1) { return; }
     column_tiling last = tile_columns(sets, t.splits, columns, 1, 0);
     run.template operator()<float, 1, R>(last, t.splits, partial, target, how);

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <pulse/cuda/kernels/double_sum.cuh>
+#include <pulse/cuda/kernels/lanes.cuh>
 #include <pulse/cuda/kernels/random.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/precision.cuh>
@@ -139,12 +140,11 @@ __global__ void __launch_bounds__(diffusion_threads)
 template <class T, class Stored>
 void q_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
               const diffusion_sample* samples, const float* offsets, const random_key& key, T* x_t) {
-    const auto run = [&]<int Count>() {
+    // The numbers of samples in packs begin with whole counters.
+    with_lanes<T>(is_packable<T>(layout.elements(), x_t), [&]<int Count>() {
         launch(q_sample_kernel<T, Count, Stored>, diffusion_grid(layout, batch, Count), diffusion_threads, 0, on.stream,
                layout, images, samples, offsets, key, x_t);
-    };
-    // The numbers of samples in packs begin with whole counters.
-    is_packable<T>(layout.elements(), x_t) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 /// What a self-conditioned model reads of each pixel: the channels of x_t, and those of the image that `answer`, of

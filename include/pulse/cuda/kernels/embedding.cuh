@@ -63,11 +63,10 @@ template <class T>
 void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices, const T* table,
                T* y) {
     if (s.entries < 1 || s.features < 1) { throw input_error("embedding: sizes are at least 1"); }
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(s.features, table, y), [&]<int N>() {
         map_items(on, "embedding", rows * s.features / N,
                   embedding_lanes<T, N>{indices, table, y, s.features, divider(s.features / N)});
-    };
-    is_packable<T>(s.features, table, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 /// dtable[indices[r]] += dy[r] in ascending order of r, to zeros where it is to be written. Must read dy once and move
 /// the rows of dtable twice; looks at the indices rows^2 / 2 times, as fits the labels of a batch.
@@ -161,11 +160,10 @@ template <class T>
 void replace_padding(const queue& on, int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
     if (batch < 1 || tokens < 1 || features < 1) { throw input_error("replace_padding: sizes are at least 1"); }
     const std::int64_t n = std::int64_t{batch} * tokens * features;
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(features, padding, y), [&]<int N>() {
         map_items(on, "replace_padding", n / N,
                   padding_lanes<T, N>{mask, padding, y, features, divider(features / N), divider(tokens)});
-    };
-    is_packable<T>(features, padding, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 /// dx = dy where the mask is not 0, else 0 (dx may be dy); dpadding[token] = or += dy of the rows whose mask is 0. Must
 /// move 2 e n bytes.
@@ -179,11 +177,10 @@ void replace_padding_backward(const queue& on, int batch, int tokens, int featur
     // Before dx, which may be dy.
     map_items(on, "replace_padding_backward", sample,
               padding_sums<T>{mask, dy, dpadding, batch, tokens, divider(features)});
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(features, dy, dx), [&]<int N>() {
         map_items(on, "replace_padding_backward", batch * sample / N,
                   padding_gradient_lanes<T, N>{mask, dy, dx, divider(features / N)});
-    };
-    is_packable<T>(features, dy, dx) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 } // namespace pulse::cuda

@@ -72,20 +72,18 @@ struct geglu_gradient_lanes {
 template <class T>
 void geglu(const queue& on, std::int64_t rows, int features, const T* x, T* y) {
     if (features < 1) { throw input_error("geglu: features are at least 1"); }
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(features, x, y), [&]<int N>() {
         map_items(on, "geglu", rows * features / N, geglu_lanes<T, N>{x, y, features, divider(features / N)});
-    };
-    is_packable<T>(features, x, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 /// dx from x and dy. Must move x, dy and dx once: 5 e n bytes for the n scalars of dy.
 template <class T>
 void geglu_backward(const queue& on, std::int64_t rows, int features, const T* x, const T* dy, T* dx) {
     if (features < 1) { throw input_error("geglu_backward: features are at least 1"); }
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(features, x, dy, dx), [&]<int N>() {
         map_items(on, "geglu_backward", rows * features / N,
                   geglu_gradient_lanes<T, N>{dy, dx, {x, nullptr, features, divider(features / N)}});
-    };
-    is_packable<T>(features, x, dy, dx) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 } // namespace pulse::cuda

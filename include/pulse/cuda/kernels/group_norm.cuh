@@ -267,7 +267,7 @@ void group_norm(const queue& on, const group_norm_shape& s, int batch, const T* 
     const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
     const dim3 block(static_cast<unsigned>(t.threads()));
     const std::size_t shared = t.shared_bytes();
-    const auto run = [&]<int N>() {
+    with_lanes<T>(t.width != 1, [&]<int N>() {
         if (t.resident) {
             launch(group_norm_resident_kernel<T, N>, grid, block, shared, on.stream, in, y, statistics);
             return;
@@ -276,8 +276,7 @@ void group_norm(const queue& on, const group_norm_shape& s, int batch, const T* 
         launch(group_norm_moments_kernel<T, N>, grid, block, shared, on.stream, in, partial);
         launch(group_norm_apply_kernel<T, N>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in, partial, y,
                statistics);
-    };
-    t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
+    });
 }
 
 } // namespace pulse::cuda

@@ -312,7 +312,7 @@ void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, 
     const group_norm_gradient<T> d{statistics, dy, dxa, dxb, before, affine, groups};
     const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
     const dim3 block(static_cast<unsigned>(t.threads()));
-    const auto run = [&]<int N>() {
+    with_lanes<T>(t.width != 1, [&]<int N>() {
         if (t.resident) {
             launch(group_norm_resident_gradient_kernel<T, N>, grid, block, t.shared_bytes(), on.stream, in, d);
             return;
@@ -320,8 +320,7 @@ void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, 
         launch(group_norm_gradient_sums_kernel<T, N>, grid, block, t.shared_bytes(), on.stream, in, d);
         launch(group_norm_input_gradient_kernel<T, N>, grid, block, 2 * sizeof(float) * t.slab_groups, on.stream, in,
                d);
-    };
-    t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
+    });
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(rows) * 2 * (s.all_channels() + s.groups);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);
     if (!dgamma.wanted()) { return; }

@@ -34,10 +34,9 @@ void group_norm_statistics(const queue& on, const group_norm_shape& s, int batch
     auto* const partial = reinterpret_cast<moments*>(on.scratch);
     const dim3 grid(static_cast<unsigned>(t.blocks(batch)));
     const dim3 block(static_cast<unsigned>(t.threads()));
-    const auto run = [&]<int N>() {
+    with_lanes<T>(t.width != 1, [&]<int N>() {
         launch(group_norm_moments_kernel<T, N>, grid, block, t.shared_bytes(), on.stream, in, partial);
-    };
-    t.width == 1 ? run.template operator()<1>() : run.template operator()<pack_size<T>>();
+    });
     constexpr int warps = 4;
     launch(group_norm_statistics_kernel<T>, dim3(static_cast<unsigned>((batch * s.groups + warps - 1) / warps)),
            dim3(warps * 32), 0, on.stream, in, batch, partial, statistics);
@@ -87,13 +86,11 @@ void group_norm_rows(const queue& on, const group_norm_shape& s, int rows, int w
     check_group_norm(row, rows);
     if (s.second_channels != 0) { throw input_error("group_norm_rows: there is one source"); }
     const std::int64_t n = std::int64_t{width} * s.channels;
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(s.channels, x, gamma, beta, y) && y_stride % pack_size<T> == 0, [&]<int N>() {
         map_items(on, "group_norm_rows", rows * n / N,
                   normalised_rows<T, N>{x, gamma, beta, statistics, y, y_stride, s.silu, divider(n / N),
                                         divider(s.channels / N), divider(s.channels / s.groups)});
-    };
-    const bool packs = is_packable<T>(s.channels, x, gamma, beta, y) && y_stride % pack_size<T> == 0;
-    packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 } // namespace pulse::cuda

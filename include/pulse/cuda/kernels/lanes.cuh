@@ -70,6 +70,12 @@ struct lanes {
     }
 };
 
+/// Calls run.operator()<N>() for lanes of a pack where everything `packs`, else for those of one scalar.
+template <class T, class Run>
+void with_lanes(bool packs, const Run& run) {
+    packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+}
+
 /// Reads N scalars as floats.
 template <int N, class T>
 __device__ void load_floats(const T* from, float (&to)[N]) {

@@ -271,14 +271,13 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
     } else {
         auto t = tile_columns(1, rows, s.features, packs ? N : 1, on.multiprocessors);
         partials = t.splits;
-        const auto run = [&]<int M>() {
+        with_lanes<T>(packs, [&]<int M>() {
             launch(long_layer_norm_gradient_kernel<T, M, row_affine<T>>, dim3(blocks_of(row_warps)),
                    dim3(row_warps * 32), 0, on.stream, d, rows, row_affine<T>{gamma, nullptr});
             launch(layer_norm_affine_kernel<T, M>, dim3(static_cast<unsigned>(t.slabs * t.splits)),
                    dim3(static_cast<unsigned>(t.threads())),
                    sizeof(float) * M * (static_cast<std::size_t>(t.columns) * (t.rows + 1)), on.stream, t, d);
-        };
-        packs ? run.template operator()<N>() : run.template operator()<1>();
+        });
     }
     const std::size_t used = sizeof(float) * static_cast<std::size_t>(partials * 2 * s.features);
     auto* const more = reinterpret_cast<float*>(on.scratch + (used + 255) / 256 * 256);

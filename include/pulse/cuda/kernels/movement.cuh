@@ -32,11 +32,10 @@ template <class T>
 void copy_rows(const queue& on, std::int64_t rows, std::int64_t n, const T* x, std::int64_t x_stride, T* y,
                std::int64_t y_stride) {
     if (n == 0) { return; }
-    const auto run = [&]<int N>() {
-        map_items(on, "copy_rows", rows * n / N, row_copy<T, N>{x, x_stride, y, y_stride, divider(n / N)});
-    };
-    const bool packs = is_packable<T>(n, x, y) && x_stride % pack_size<T> == 0 && y_stride % pack_size<T> == 0;
-    packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    with_lanes<T>(
+        is_packable<T>(n, x, y) && x_stride % pack_size<T> == 0 && y_stride % pack_size<T> == 0, [&]<int N>() {
+            map_items(on, "copy_rows", rows * n / N, row_copy<T, N>{x, x_stride, y, y_stride, divider(n / N)});
+        });
 }
 
 template <class T, int N>
@@ -61,11 +60,9 @@ struct row_fill {
 template <class T>
 void fill_rows(const queue& on, std::int64_t rows, std::int64_t n, float value, T* y, std::int64_t y_stride) {
     if (n == 0) { return; }
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(n, y) && y_stride % pack_size<T> == 0, [&]<int N>() {
         map_items(on, "fill_rows", rows * n / N, row_fill<T, N>{y, y_stride, value, divider(n / N)});
-    };
-    const bool packs = is_packable<T>(n, y) && y_stride % pack_size<T> == 0;
-    packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 /// y = value over n scalars. Must move e n bytes.
@@ -108,11 +105,10 @@ template <class T>
 void add_per_sample(const queue& on, int batch, int pixels, int channels, const T* t, T* y) {
     if (batch < 1 || pixels < 1 || channels < 1) { throw input_error("add_per_sample: sizes are at least 1"); }
     const std::int64_t sample = std::int64_t{pixels} * channels;
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(channels, t, y), [&]<int N>() {
         map_items(on, "add_per_sample", batch * sample / N,
                   sample_addition<T, N>{t, y, channels, divider(sample / N), divider(channels / N)});
-    };
-    is_packable<T>(channels, t, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 /// Where a pixel of [height][width][c] lies in [2 height][2 width][c]: the first of its four, by accesses of N scalars.
@@ -187,10 +183,9 @@ void upsample_nearest(const queue& on, int batch, int height, int width, int cha
         throw input_error("upsample_nearest: sizes are at least 1");
     }
     const std::int64_t n = std::int64_t{batch} * height * width * channels;
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(channels, x, y), [&]<int N>() {
         map_items(on, "upsample_nearest", n / N, upsample_lanes<T, N>{x, y, double_pixels<N>(width, channels)});
-    };
-    is_packable<T>(channels, x, y) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 /// dx = the sum of the four of dy. Must move 5 e n bytes for the n scalars of dx.
 template <class T>
@@ -199,11 +194,10 @@ void upsample_nearest_backward(const queue& on, int batch, int height, int width
         throw input_error("upsample_nearest_backward: sizes are at least 1");
     }
     const std::int64_t n = std::int64_t{batch} * height * width * channels;
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(channels, dy, dx), [&]<int N>() {
         map_items(on, "upsample_nearest_backward", n / N,
                   upsample_gradient_lanes<T, N>{dy, dx, double_pixels<N>(width, channels)});
-    };
-    is_packable<T>(channels, dy, dx) ? run.template operator()<pack_size<T>>() : run.template operator()<1>();
+    });
 }
 
 } // namespace pulse::cuda

@@ -59,11 +59,9 @@ template <bool ToImage, class T>
 void move_patches(const queue& on, const char* operation, const patch_shape& s, int batch, const T* x, T* y) {
     pulse::detail::check_patches(operation, s, batch);
     const std::int64_t n = batch * s.image_elements();
-    const auto run = [&]<int N>() {
+    with_lanes<T>(is_packable<T>(std::int64_t{s.patch} * s.channels, x, y), [&]<int N>() {
         map_items(on, operation, n / N, patch_lanes<T, N, ToImage>{x, y, patch_places<N>(s)});
-    };
-    is_packable<T>(std::int64_t{s.patch} * s.channels, x, y) ? run.template operator()<pack_size<T>>()
-                                                             : run.template operator()<1>();
+    });
 }
 
 /// Tokens x [batch][tokens][features] to images y, without the leading tokens. Must move 2 e n bytes for the n scalars

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <utility>
-
 #include <cuda_runtime.h>
 
+#include <pulse/core/owner.hpp>
 #include <pulse/cuda/error.cuh>
 
 namespace pulse::cuda {
@@ -16,31 +15,23 @@ class event {
 public:
     /// Of the calling thread's device.
     explicit event(timing keeps = timing::off) {
-        check(cudaEventCreateWithFlags(&handle_, keeps == timing::on ? cudaEventDefault : cudaEventDisableTiming),
-              "cudaEventCreateWithFlags");
-    }
-    event(event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-    event& operator=(event&& other) noexcept {
-        event taken(std::move(other));
-        std::swap(handle_, taken.handle_);
-        return *this;
-    }
-    ~event() {
-        if (handle_ != nullptr) { static_cast<void>(cudaEventDestroy(handle_)); }
+        check(
+            cudaEventCreateWithFlags(handle_.place(), keeps == timing::on ? cudaEventDefault : cudaEventDisableTiming),
+            "cudaEventCreateWithFlags");
     }
 
     /// The point is after all work that is in the stream now.
-    void record(cudaStream_t on) { check(cudaEventRecord(handle_, on), "cudaEventRecord"); }
+    void record(cudaStream_t on) { check(cudaEventRecord(get(), on), "cudaEventRecord"); }
 
     /// Work put into the stream from now on starts after this point; the calling thread does not wait.
-    void block(cudaStream_t later) const { check(cudaStreamWaitEvent(later, handle_, 0), "cudaStreamWaitEvent"); }
+    void block(cudaStream_t later) const { check(cudaStreamWaitEvent(later, get(), 0), "cudaStreamWaitEvent"); }
 
     /// The calling thread waits until the point is reached.
-    void synchronize() const { check(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+    void synchronize() const { check(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
 
     /// Whether the point is reached; does not wait.
     [[nodiscard]] bool reached() const {
-        const cudaError_t status = cudaEventQuery(handle_);
+        const cudaError_t status = cudaEventQuery(get());
         if (status == cudaErrorNotReady) {
             static_cast<void>(cudaGetLastError());
             return false;
@@ -49,10 +40,10 @@ public:
         return true;
     }
 
-    [[nodiscard]] cudaEvent_t get() const noexcept { return handle_; }
+    [[nodiscard]] cudaEvent_t get() const noexcept { return handle_.get(); }
 
 private:
-    cudaEvent_t handle_{};
+    owner<cudaEvent_t, cudaEventDestroy> handle_{};
 };
 
 /// Seconds between two events with timing, both reached.

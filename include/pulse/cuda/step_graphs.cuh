@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/owner.hpp>
 #include <pulse/cuda/capture_guard.cuh>
 #include <pulse/cuda/error.cuh>
 #include <pulse/cuda/range.cuh>
@@ -62,25 +63,16 @@ public:
         // what is still captured, as by others, would take in what is started call by call
         if (status_of(stream) != cudaStreamCaptureStatusNone) { check(ended, "cudaStreamEndCapture"); }
         require(ended, "cudaStreamEndCapture");
-        const cudaError_t made = cudaGraphInstantiate(&handle_, graph, 0);
+        const cudaError_t made = cudaGraphInstantiate(handle_.place(), graph, 0);
         static_cast<void>(cudaGraphDestroy(graph));
         if (made != cudaSuccess) {
             static_cast<void>(cudaGetLastError());
             throw capture_ended{std::string{"cudaGraphInstantiate: "} + cudaGetErrorString(made)};
         }
     }
-    captured_work(captured_work&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
-    captured_work& operator=(captured_work&& other) noexcept {
-        captured_work taken{std::move(other)};
-        std::swap(handle_, taken.handle_);
-        return *this;
-    }
-    ~captured_work() {
-        if (handle_ != nullptr) { static_cast<void>(cudaGraphExecDestroy(handle_)); }
-    }
 
-    [[nodiscard]] explicit operator bool() const noexcept { return handle_ != nullptr; }
-    void start(cudaStream_t stream) const { check(cudaGraphLaunch(handle_, stream), "cudaGraphLaunch"); }
+    [[nodiscard]] explicit operator bool() const noexcept { return handle_.get() != nullptr; }
+    void start(cudaStream_t stream) const { check(cudaGraphLaunch(handle_.get(), stream), "cudaGraphLaunch"); }
 
 private:
     /// Throws capture_ended where `call` fails because of what is captured, cuda_error where it fails otherwise.
@@ -103,7 +95,7 @@ private:
         if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
     }
 
-    cudaGraphExec_t handle_{};
+    owner<cudaGraphExec_t, cudaGraphExecDestroy> handle_{};
 };
 
 /// Runs what the instructions of a rank's program compute: each is started as it is the first time, captured in a CUDA

@@ -58,9 +58,9 @@ public:
                                              : "convolution_backward_input";
         const onednn_attributes attributes = make_attributes(is_forward && key.adds);
         const auto described = [&](convolution_pass pass, const onednn_description& hint) {
-            dnnl_primitive_desc_t made{};
-            check(create_convolution(&made, engine.get(), pass, tensors, attributes.get(), hint.get()), call);
-            return onednn_description{made};
+            onednn_description made;
+            check(create_convolution(made.place(), engine.get(), pass, tensors, attributes.get(), hint.get()), call);
+            return made;
         };
         onednn_description chosen = described(convolution_pass::forward, {});
         if (!is_forward) { chosen = described(key.pass, chosen); }
@@ -76,11 +76,10 @@ public:
                                   call};
         const onednn_tensor_view from = is_weight ? blocked : plain.get();
         const onednn_tensor_view to = is_weight ? plain.get() : blocked;
-        dnnl_primitive_desc_t made{};
-        check(dnnl_reorder_primitive_desc_create(&made, from, engine.get(), to, engine.get(),
+        onednn_description reorder;
+        check(dnnl_reorder_primitive_desc_create(reorder.place(), from, engine.get(), to, engine.get(),
                                                  make_attributes(is_weight && key.adds).get()),
               "weight reorder");
-        const onednn_description reorder{made};
         reorder_ = onednn_program{engine, reorder, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, "weight reorder"};
     }
 

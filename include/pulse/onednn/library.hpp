@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
-#include <utility>
 
 #include <oneapi/dnnl/dnnl.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/owner.hpp>
 #include <pulse/onednn/version.hpp>
 
 namespace pulse::onednn {
@@ -24,59 +24,31 @@ inline void check(dnnl_status_t status, const char* call) {
     throw error{std::string{"pulse: oneDNN: "} + call + ": " + reason};
 }
 
-/// Owner of one oneDNN object; Destroy gives it back.
-template <class Handle, dnnl_status_t (*Destroy)(Handle)>
-class onednn_handle {
-public:
-    onednn_handle() = default;
-    explicit onednn_handle(Handle handle) noexcept : handle_{handle} {}
-    onednn_handle(onednn_handle&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
-    onednn_handle& operator=(onednn_handle&& other) noexcept {
-        onednn_handle taken{std::move(other)};
-        std::swap(handle_, taken.handle_);
-        return *this;
-    }
-    onednn_handle(const onednn_handle&) = delete;
-    onednn_handle& operator=(const onednn_handle&) = delete;
-    ~onednn_handle() {
-        if (handle_ != nullptr) { Destroy(handle_); }
-    }
-
-    [[nodiscard]] Handle get() const noexcept { return handle_; }
-
-private:
-    Handle handle_{};
-};
-
-using onednn_tensor = onednn_handle<onednn_tensor_owned, destroy_tensor>;
-using onednn_description = onednn_handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
-using onednn_attributes = onednn_handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
+using onednn_tensor = owner<onednn_tensor_owned, destroy_tensor>;
+using onednn_description = owner<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
+using onednn_attributes = owner<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
 
 /// Attributes with a scratchpad that the caller brings; `adds` makes the result add to its target.
 [[nodiscard]] inline onednn_attributes make_attributes(bool adds) {
-    dnnl_primitive_attr_t made{};
-    check(dnnl_primitive_attr_create(&made), "attributes");
-    onednn_attributes attributes{made};
-    check(dnnl_primitive_attr_set_scratchpad_mode(made, dnnl_scratchpad_mode_user), "scratchpad mode");
+    onednn_attributes made;
+    check(dnnl_primitive_attr_create(made.place()), "attributes");
+    check(dnnl_primitive_attr_set_scratchpad_mode(made.get(), dnnl_scratchpad_mode_user), "scratchpad mode");
     if (adds) {
-        dnnl_post_ops_t posts{};
-        check(dnnl_post_ops_create(&posts), "post operations");
-        const onednn_handle<dnnl_post_ops_t, dnnl_post_ops_destroy> owner{posts};
-        check(append_sum(posts), "post operations");
-        check(dnnl_primitive_attr_set_post_ops(made, posts), "post operations");
+        owner<dnnl_post_ops_t, dnnl_post_ops_destroy> posts;
+        check(dnnl_post_ops_create(posts.place()), "post operations");
+        check(append_sum(posts.get()), "post operations");
+        check(dnnl_primitive_attr_set_post_ops(made.get(), posts.get()), "post operations");
     }
-    return attributes;
+    return made;
 }
 
 /// A tensor of floats; `layout` is a format tag, of which dnnl_format_tag_any leaves the layout to the primitive, or
 /// points at strides in elements.
 template <std::size_t Rank, class Layout>
 [[nodiscard]] onednn_tensor describe(const std::array<dnnl_dim_t, Rank>& dims, Layout layout) {
-    onednn_tensor_owned made{};
-    const dnnl_status_t status = create_tensor(&made, static_cast<int>(Rank), dims.data(), layout);
-    onednn_tensor tensor{made};
-    check(status, "memory description");
-    return tensor;
+    onednn_tensor made;
+    check(create_tensor(made.place(), static_cast<int>(Rank), dims.data(), layout), "memory description");
+    return made;
 }
 
 /// Floats that a tensor of this description occupies, padding of its layout included; none without a description.
@@ -89,19 +61,15 @@ template <std::size_t Rank, class Layout>
 class onednn_engine {
 public:
     onednn_engine() {
-        dnnl_engine_t engine{};
-        check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");
-        engine_ = onednn_handle<dnnl_engine_t, dnnl_engine_destroy>{engine};
-        dnnl_stream_t stream{};
-        check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "stream");
-        stream_ = onednn_handle<dnnl_stream_t, dnnl_stream_destroy>{stream};
+        check(dnnl_engine_create(engine_.place(), dnnl_cpu, 0), "engine");
+        check(dnnl_stream_create(stream_.place(), get(), dnnl_stream_default_flags), "stream");
     }
     [[nodiscard]] dnnl_engine_t get() const noexcept { return engine_.get(); }
     [[nodiscard]] dnnl_stream_t stream() const noexcept { return stream_.get(); }
 
 private:
-    onednn_handle<dnnl_engine_t, dnnl_engine_destroy> engine_{};
-    onednn_handle<dnnl_stream_t, dnnl_stream_destroy> stream_{};
+    owner<dnnl_engine_t, dnnl_engine_destroy> engine_{};
+    owner<dnnl_stream_t, dnnl_stream_destroy> stream_{};
 };
 
 /// A primitive with its argument list; data pointers are given with each run, nothing else changes.
@@ -117,9 +85,7 @@ public:
     onednn_program(const onednn_engine& engine, const onednn_description& description,
                    std::initializer_list<argument> arguments, const char* call) :
         call_{call} {
-        dnnl_primitive_t made{};
-        check(dnnl_primitive_create(&made, description.get()), call);
-        primitive_ = onednn_handle<dnnl_primitive_t, dnnl_primitive_destroy>{made};
+        check(dnnl_primitive_create(primitive_.place(), description.get()), call);
         for (const argument& a : arguments) { append(engine, a); }
         const onednn_tensor_view pad = queried(description, dnnl_query_scratchpad_md);
         scratch_ = floats_of(pad);
@@ -148,10 +114,9 @@ public:
 private:
     void append(const onednn_engine& engine, const argument& a) {
         if (a.tensor == nullptr) { return; }
-        dnnl_memory_t made{};
-        check(dnnl_memory_create(&made, a.tensor, engine.get(), DNNL_MEMORY_NONE), call_);
-        memories_[count_] = onednn_handle<dnnl_memory_t, dnnl_memory_destroy>{made};
-        arguments_[count_++] = dnnl_exec_arg_t{a.kind, made};
+        check(dnnl_memory_create(memories_[count_].place(), a.tensor, engine.get(), DNNL_MEMORY_NONE), call_);
+        arguments_[count_] = dnnl_exec_arg_t{a.kind, memories_[count_].get()};
+        ++count_;
     }
     void set(std::size_t at, float* data) {
         if (data == data_[at]) { return; }
@@ -160,8 +125,8 @@ private:
     }
 
     const char* call_{};
-    onednn_handle<dnnl_primitive_t, dnnl_primitive_destroy> primitive_{};
-    std::array<onednn_handle<dnnl_memory_t, dnnl_memory_destroy>, most_arguments> memories_{};
+    owner<dnnl_primitive_t, dnnl_primitive_destroy> primitive_{};
+    std::array<owner<dnnl_memory_t, dnnl_memory_destroy>, most_arguments> memories_{};
     std::array<dnnl_exec_arg_t, most_arguments> arguments_{};
     std::array<float*, most_arguments> data_{};
     std::size_t count_{};

@@ -5,13 +5,13 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/core/owner.hpp>
 #include <pulse/cuda/capture_guard.cuh>
 
 namespace pulse::cuda::cublas {
@@ -32,30 +32,6 @@ inline void check(cublasStatus_t status, std::string_view call) {
     if (status != CUBLAS_STATUS_SUCCESS) { throw cublas_error{status, std::string{call}}; }
 }
 
-/// Owner of one object of cuBLASLt; Destroy gives it back.
-template <class Handle, cublasStatus_t (*Destroy)(Handle)>
-class owner {
-public:
-    owner() = default;
-    explicit owner(Handle handle) noexcept : handle_{handle} {}
-    owner(owner&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
-    owner& operator=(owner&& other) noexcept {
-        owner taken{std::move(other)};
-        std::swap(handle_, taken.handle_);
-        return *this;
-    }
-    owner(const owner&) = delete;
-    owner& operator=(const owner&) = delete;
-    ~owner() {
-        if (handle_ != nullptr) { static_cast<void>(Destroy(handle_)); }
-    }
-
-    [[nodiscard]] Handle get() const noexcept { return handle_; }
-
-private:
-    Handle handle_{};
-};
-
 /// cublasLtDestroy while no stream is captured: it may wait for the device.
 inline cublasStatus_t close_library(cublasLtHandle_t handle) {
     const std::unique_lock no_capture{capture_guard()};
@@ -69,9 +45,9 @@ using preference = owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDes
 
 /// cuBLASLt on the current device.
 [[nodiscard]] inline library open_library() {
-    cublasLtHandle_t made{};
-    check(cublasLtCreate(&made), "cublasLtCreate");
-    return library{made};
+    library made;
+    check(cublasLtCreate(made.place()), "cublasLtCreate");
+    return made;
 }
 
 template <class T>
@@ -87,11 +63,11 @@ void set(const preference& of, cublasLtMatmulPreferenceAttributes_t name, const 
 /// A matrix stored by columns, `stride` elements from one to the next.
 [[nodiscard]] inline layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
                                         std::int64_t stride) {
-    cublasLtMatrixLayout_t made{};
-    check(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
-                                     stride),
+    layout made;
+    check(cublasLtMatrixLayoutCreate(made.place(), type, static_cast<std::uint64_t>(rows),
+                                     static_cast<std::uint64_t>(columns), stride),
           "cublasLtMatrixLayoutCreate");
-    return layout{made};
+    return made;
 }
 
 /// The layout is of so many matrices, `stride` elements from one to the next; 0: they are the same one.

@@ -107,12 +107,11 @@ public:
     static constexpr int most_proposals = 16;
 
     explicit prepared_product(const product& p) : product_{p} {
-        cublasLtMatmulDesc_t made{};
-        check(cublasLtMatmulDescCreate(
-                  &made, p.tensor_float && p.type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                  CUDA_R_32F),
+        check(cublasLtMatmulDescCreate(description_.place(),
+                                       p.tensor_float && p.type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                              : CUBLAS_COMPUTE_32F,
+                                       CUDA_R_32F),
               "cublasLtMatmulDescCreate");
-        description_ = product_description{made};
         set(description_, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
         set(description_, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
         set(description_, CUBLASLT_MATMUL_DESC_EPILOGUE,
@@ -139,9 +138,8 @@ public:
     ///
     /// Partial sums may be added in float only, in a fixed order.
     [[nodiscard]] std::vector<algorithm> proposals(const library& lt, std::int64_t workspace_limit, int most) const {
-        cublasLtMatmulPreference_t made{};
-        check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
-        const preference wanted{made};
+        preference wanted;
+        check(cublasLtMatmulPreferenceCreate(wanted.place()), "cublasLtMatmulPreferenceCreate");
         set(wanted, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_limit));
         set(wanted, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
             static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));

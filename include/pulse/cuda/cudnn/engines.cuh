@@ -9,37 +9,31 @@
 
 #include <cudnn.h>
 
+#include <pulse/core/owner.hpp>
 #include <pulse/cuda/capture_guard.cuh>
 #include <pulse/cuda/cudnn/descriptor.cuh>
 
 namespace pulse::cuda::cudnn {
+
+/// cudnnDestroy while no stream is captured: it waits for the device.
+inline cudnnStatus_t close_library(cudnnHandle_t handle) {
+    const std::unique_lock no_capture{capture_guard()};
+    return cudnnDestroy(handle);
+}
 
 /// Owner of a handle: cuDNN on the current device, its work in one stream.
 class library {
 public:
     library() {
         const std::unique_lock no_capture{capture_guard()};
-        check(cudnnCreate(&handle_), "cudnnCreate");
-    }
-    library(library&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
-    library& operator=(library&& other) noexcept {
-        library taken{std::move(other)};
-        std::swap(handle_, taken.handle_);
-        return *this;
-    }
-    library(const library&) = delete;
-    library& operator=(const library&) = delete;
-    ~library() {
-        if (handle_ == nullptr) { return; }
-        const std::unique_lock no_capture{capture_guard()}; // it waits for the device
-        cudnnDestroy(handle_);
+        check(cudnnCreate(handle_.place()), "cudnnCreate");
     }
 
-    [[nodiscard]] cudnnHandle_t get() const noexcept { return handle_; }
-    void use(cudaStream_t stream) { check(cudnnSetStream(handle_, stream), "cudnnSetStream"); }
+    [[nodiscard]] cudnnHandle_t get() const noexcept { return handle_.get(); }
+    void use(cudaStream_t stream) { check(cudnnSetStream(get(), stream), "cudnnSetStream"); }
 
 private:
-    cudnnHandle_t handle_{};
+    owner<cudnnHandle_t, close_library> handle_{};
 };
 
 /// What engines are made for: a device by its handle, or by its properties alone, which needs no device.

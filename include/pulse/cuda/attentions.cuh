@@ -134,15 +134,10 @@ private:
             return attention_backward<P>(own, s, batch, q, k, v, o, lse, dout, dq, dk, dv);
         }
         const std::int64_t rows = std::int64_t{batch} * s.heads * s.tokens;
-        const auto lay = [&](scratch_pieces& pieces) {
-            float* const delta = pieces.take<float>(rows);
-            float* const sums = pieces.take<float>(rows * s.head_size);
-            return std::tuple{delta, sums, pieces.take<std::byte>(engine->workspace_bytes())};
-        };
-        scratch_pieces sizes;
-        lay(sizes);
-        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [delta, sums, workspace] = lay(pieces);
+        const auto [delta, sums, workspace] = lay_pieces(scratch, [&](scratch_pieces& pieces) {
+            return std::tuple{pieces.take<float>(rows), pieces.take<float>(rows * s.head_size),
+                              pieces.take<std::byte>(engine->workspace_bytes())};
+        });
         fill_bytes_async(sums, 0, static_cast<std::size_t>(rows * s.head_size), on.stream);
         const float scale = attention_scale(s);
         const float one = 1.0F;

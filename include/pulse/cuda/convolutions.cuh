@@ -71,13 +71,10 @@ public:
         const moved_rows<T> vectors{t, 1, batch * s.out_channels, batch * s.out_channels};
         const moved_image in = image_of(x, batch, s.in_height, s.in_width, s.in_channels);
         const moved_image out = image_of_outputs(y, s, batch);
-        const auto lay = [&](scratch_pieces& pieces) {
-            return std::tuple_cat(take(pieces, in, out, p), std::tuple{w.at(pieces), b.at(pieces), vectors.at(pieces)});
-        };
-        scratch_pieces sizes;
-        lay(sizes);
-        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [in_at, out_at, workspace, weight_at, bias_at, vectors_at] = lay(pieces);
+        const auto [in_at, out_at, room, weight_at, bias_at, vectors_at] = lay_pieces(scratch, [&](auto& pieces) {
+            return std::tuple{in.at(pieces), out.at(pieces), p.room(pieces),
+                              w.at(pieces),  b.at(pieces),   vectors.at(pieces)};
+        });
         w.bring(weight_at, on.stream);
         b.bring(bias_at, on.stream);
         vectors.bring(vectors_at, on.stream);
@@ -86,7 +83,7 @@ public:
         const T* const target = p.form == form::bias_sample ? vectors_at : residual != nullptr ? residual : out_at;
         const std::array<cudnn::ready_engine::binding, 5> bindings{
             {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}, {id::bias, bias_at}, {id::target, target}}};
-        start(p, std::span{bindings}.first(bound(p.form)), workspace);
+        start(p, std::span{bindings}.first(bound(p.form)), room);
         // Of as many samples at once as a kernel's indices reach.
         const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
         for (std::int64_t at = 0; at < batch; at += each) {
@@ -112,19 +109,15 @@ public:
         const moved_rows<T> w = weight_of(weight, s, block);
         const moved_image in = evenly_padded_image(dx, s, batch);
         const moved_image out = image_of_outputs(dy, s, batch);
-        const auto lay = [&](scratch_pieces& pieces) {
-            return std::tuple_cat(take(pieces, in, out, p), std::tuple{w.at(pieces)});
-        };
-        scratch_pieces sizes;
-        lay(sizes);
-        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [in_at, out_at, workspace, weight_at] = lay(pieces);
+        const auto [in_at, out_at, room, weight_at] = lay_pieces(scratch, [&](scratch_pieces& pieces) {
+            return std::tuple{in.at(pieces), out.at(pieces), p.room(pieces), w.at(pieces)};
+        });
         w.bring(weight_at, on.stream);
         out.bring(out_at, on.stream);
         if (how == into::add) { in.bring(in_at, on.stream); }
         const std::array<cudnn::ready_engine::binding, 3> bindings{
             {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}}};
-        start(p, bindings, workspace);
+        start(p, bindings, room);
         in.take_back(in_at, dx, on.stream);
     }
 
@@ -138,14 +131,9 @@ public:
         const bool adds = p.form == cudnn::convolution_form::scaled_add;
         const moved_image in = evenly_padded_image(x, s, batch);
         const moved_image out = image_of_outputs(dy, s, batch);
-        const auto lay = [&](scratch_pieces& pieces) {
-            T* const gradient = pieces.take<T>(adds ? 0 : to.elements());
-            return std::tuple_cat(take(pieces, in, out, p), std::tuple{gradient});
-        };
-        scratch_pieces sizes;
-        lay(sizes);
-        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        const auto [in_at, out_at, workspace, gradient] = lay(pieces);
+        const auto [in_at, out_at, room, gradient] = lay_pieces(scratch, [&](scratch_pieces& pieces) {
+            return std::tuple{in.at(pieces), out.at(pieces), p.room(pieces), pieces.take<T>(adds ? 0 : to.elements())};
+        });
         in.bring(in_at, on.stream);
         out.bring(out_at, on.stream);
         const void* const result = adds ? static_cast<void*>(dweight.to) : gradient;
@@ -155,7 +143,7 @@ public:
         if (adds && !dweight.adds()) {
             fill_bytes_async(dweight.to, 0, static_cast<std::size_t>(to.elements()), on.stream);
         }
-        start(p, bindings, workspace);
+        start(p, bindings, room);
         if (!adds) { add_gradient(on, to.rows, to.row, gradient, dweight + block.first, to.step); }
     }
 
@@ -167,6 +155,11 @@ private:
         cudnn::ready_engine engine{};
         cudnn::convolution_form form{};
         engine_choice* counted{};
+
+        /// The engine's workspace.
+        [[nodiscard]] std::byte* room(scratch_pieces& pieces) const noexcept {
+            return pieces.take<std::byte>(engine.workspace_bytes());
+        }
     };
     /// Images that are used where they lie, or in scratch where they are not aligned or get zeros around them.
     struct moved_image {
@@ -217,12 +210,6 @@ private:
         const conv2d_shape even = cudnn::evenly_padded(s);
         return image_of(x, batch, s.in_height, s.in_width, s.in_channels, s.pad_before - even.pad_before,
                         even.in_height - s.in_height);
-    }
-    static std::tuple<T*, T*, std::byte*> take(scratch_pieces& pieces, const moved_image& in, const moved_image& out,
-                                               const prepared& p) {
-        T* const in_at = in.at(pieces);
-        T* const out_at = out.at(pieces);
-        return {in_at, out_at, pieces.take<std::byte>(p.engine.workspace_bytes())};
     }
     /// A weight or a bias that is used where it lies, or in scratch where it is not aligned or part of a wider one.
     template <class Each>

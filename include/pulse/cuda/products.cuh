@@ -62,14 +62,9 @@ public:
         }
         // The epilogue reads the bias in vectors.
         const bool moves = !is_pack_aligned(bias);
-        scratch_pieces sizes;
-        sizes.take<T>(moves ? s.out_features : 0);
-        sizes.take<std::byte>(chosen.how->workspace_bytes);
-        scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-        T* const moved = pieces.take<T>(moves ? s.out_features : 0);
+        const auto [moved, workspace] = lay_beside<T>(scratch, moves ? s.out_features : 0, chosen);
         if (moves) { copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream); }
-        start(chosen, weight, x, y, moves ? moved : bias, pieces.take<std::byte>(chosen.how->workspace_bytes),
-              on.stream, true, residual);
+        start(chosen, weight, x, y, moves ? moved : bias, workspace, on.stream, true, residual);
     }
 
     /// dx = dy weight, or dx += it.
@@ -93,15 +88,10 @@ public:
         if (!dbias.wanted()) { return run(on, scratch, p, x, dy, dweight.to, nullptr, dweight.how); }
         p.beside = cublas::extra::bias_gradient;
         if (const entry& chosen = find(on.stream, p); chosen.how) {
-            scratch_pieces sizes;
             const bool in_place = !dbias.adds() && is_pack_aligned(dbias.to);
-            sizes.take<float>(in_place ? 0 : s.out_features);
-            sizes.take<std::byte>(chosen.how->workspace_bytes);
-            scratch_pieces pieces{scratch.reserve(sizes.bytes())};
-            float* const piece = pieces.take<float>(in_place ? 0 : s.out_features);
+            const auto [piece, workspace] = lay_beside<float>(scratch, in_place ? 0 : s.out_features, chosen);
             float* const sums = in_place ? dbias.to : piece;
-            start(chosen, x, dy, dweight.to, sums, pieces.take<std::byte>(chosen.how->workspace_bytes), on.stream,
-                  dweight.adds());
+            start(chosen, x, dy, dweight.to, sums, workspace, on.stream, dweight.adds());
             if (in_place) { return; }
             return dbias.adds() ? add(on, s.out_features, sums, dbias.to) : copy(on, s.out_features, sums, dbias.to);
         }
@@ -230,6 +220,13 @@ private:
         p.alignment_a = cublas::alignment_of(a);
         p.alignment_b = cublas::alignment_of(b);
         p.alignment_d = cublas::alignment_of(d);
+    }
+    /// n values, and the workspace of the algorithm.
+    template <class Each>
+    [[nodiscard]] static auto lay_beside(scratch_arena& scratch, int n, const entry& chosen) {
+        return lay_pieces(scratch, [&](scratch_pieces& pieces) {
+            return std::pair{pieces.take<Each>(n), pieces.take<std::byte>(chosen.how->workspace_bytes)};
+        });
     }
     /// A product that adds writes instead where `how` says so; it adds to `residual` where that is not null.
     void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,

@@ -59,8 +59,7 @@ private:
     device_memory<std::byte> memory_{};
 };
 
-/// Sizes of consecutive pieces of scratch first, the pieces themselves once their sum is reserved: each is asked for
-/// twice, in one order.
+/// Sizes of consecutive pieces of scratch first, the pieces themselves once their sum is reserved.
 class scratch_pieces {
 public:
     scratch_pieces() = default;
@@ -79,5 +78,14 @@ private:
     std::byte* begin_{};
     std::size_t used_{};
 };
+
+/// What lay(scratch_pieces) takes of an arena; it is called twice, and its first result is not used.
+template <class Lay>
+[[nodiscard]] auto lay_pieces(scratch_arena& arena, const Lay& lay) {
+    scratch_pieces sizes;
+    lay(sizes);
+    scratch_pieces pieces{arena.reserve(sizes.bytes())};
+    return lay(pieces);
+}
 
 } // namespace pulse::cuda

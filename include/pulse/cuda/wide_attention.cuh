@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -39,12 +40,9 @@ public:
         met_.insert({s.tokens, s.keys(), s.heads, s.head_size});
         const auto rows = static_cast<int>(std::clamp<std::int64_t>(most_scores_ / s.keys(), 1, s.tokens));
         const std::int64_t count = std::int64_t{rows} * s.keys();
-        scratch_pieces sizes;
-        sizes.take<float>(count);
-        sizes.take<T>(count);
-        scratch_pieces pieces{kept_.reserve(sizes.bytes())};
-        float* const scores = pieces.take<float>(count);
-        T* const weights = pieces.take<T>(count);
+        const auto [scores, weights] = lay_pieces(kept_, [&](scratch_pieces& pieces) {
+            return std::pair{pieces.take<float>(count), pieces.take<T>(count)};
+        });
         for (int i = 0; i != batch * s.heads; ++i) {
             const std::int64_t head = i % s.heads * std::int64_t{s.head_size};
             const std::int64_t query = i / s.heads * std::int64_t{s.tokens} * s.width() + head;

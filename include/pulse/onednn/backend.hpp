@@ -87,16 +87,20 @@ public:
 private:
     static constexpr int narrow_head = 32; ///< greatest head size that does without matrix products
 
-    static void check_norm(const char* operation, const group_norm_shape& s, int batch);
-    static void check_attention(const char* operation, const attention_shape& s, int batch);
-
-    [[nodiscard]] static std::int64_t elements(int pixels, int channels) noexcept;
+    [[nodiscard]] static std::int64_t elements(int pixels, int channels) noexcept {
+        return std::int64_t{pixels} * channels;
+    }
     template <class T>
-    [[nodiscard]] static T* second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept;
+    [[nodiscard]] static T* second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept {
+        return s.second_channels != 0 ? x + b * elements(s.pixels, s.second_channels) : nullptr;
+    }
     /// Where the second source's weights start.
-    [[nodiscard]] static std::int64_t second_at(const conv2d_shape& s, int second) noexcept;
-    [[nodiscard]] static linear_shape product_of(const conv2d_shape& s) noexcept;
-    [[nodiscard]] static std::int64_t rows_of(const conv2d_shape& s, int batch) noexcept;
+    [[nodiscard]] static std::int64_t second_at(const conv2d_shape& s, int second) noexcept {
+        return std::int64_t{s.in_channels - second} * s.kernel * s.kernel;
+    }
+    [[nodiscard]] static std::int64_t rows_of(const conv2d_shape& s, int batch) noexcept {
+        return std::int64_t{batch} * s.in_height * s.in_width;
+    }
 
     [[nodiscard]] convolution& prepared(const convolution_key& key);
     void convolve(const conv2d_shape& s, int weight_channels, int batch, const float* x, const float* weight,

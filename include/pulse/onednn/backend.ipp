@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>
@@ -97,7 +96,7 @@ PULSE_HOST_INLINE void backend::linear_backward_weight(const linear_shape& s, st
 
 PULSE_HOST_INLINE void backend::group_norm(const group_norm_shape& s, int batch, const float* xa, const float* xb,
                                            const float* gamma, const float* beta, float* y, float* statistics) {
-    check_norm("group_norm", s, batch);
+    detail::check_group_norm("group_norm", s, batch);
     double* const sums = sums_.reserve(threads_ * group_norm_sample::sums(s));
     float* const constants = scratch_.reserve(threads_ * group_norm_sample::constants(s));
     parallel_for(threads_, batch, [&](int worker, std::int64_t b) {
@@ -117,7 +116,7 @@ PULSE_HOST_INLINE void backend::group_norm_backward(const group_norm_shape& s, i
                                                     const float* statistics, const float* dy, float* dxa, float* dxb,
                                                     gradient_place<float> dgamma, gradient_place<float> dbeta,
                                                     into how) {
-    check_norm("group_norm_backward", s, batch);
+    detail::check_group_norm("group_norm_backward", s, batch);
     const std::int64_t kept = group_norm_sample::constants(s) + group_norm_sample::gradients(s);
     double* const sums = sums_.reserve(batch * group_norm_sample::sums(s));
     float* const work = scratch_.reserve(threads_ * kept);
@@ -152,7 +151,7 @@ PULSE_HOST_INLINE void backend::group_norm_backward(const group_norm_shape& s, i
 
 PULSE_HOST_INLINE void backend::attention(const attention_shape& s, int batch, const float* q, const float* k,
                                           const float* v, float* o, float* lse) {
-    check_attention("attention", s, batch);
+    detail::check_attention("attention", s, batch);
     over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t, std::int64_t row) {
         head.forward(o + at, lse + row);
     });
@@ -161,7 +160,7 @@ PULSE_HOST_INLINE void backend::attention(const attention_shape& s, int batch, c
 PULSE_HOST_INLINE void backend::attention_backward(const attention_shape& s, int batch, const float* q, const float* k,
                                                    const float* v, const float* o, const float* lse, const float* dout,
                                                    float* dq, float* dk, float* dv) {
-    check_attention("attention_backward", s, batch);
+    detail::check_attention("attention_backward", s, batch);
     over_heads(s, batch, q, k, v, [=](const auto& head, std::int64_t at, std::int64_t key, std::int64_t row) {
         head.backward(o + at, lse + row, dout + at, dq + at, dk + key, dv + key);
     });
@@ -219,45 +218,6 @@ PULSE_HOST_INLINE std::int64_t backend::scratch_bytes() const noexcept {
            conditioned_scratch_bytes() + picture_scratch_bytes();
 }
 
-PULSE_HOST_INLINE void backend::check_norm(const char* operation, const group_norm_shape& s, int batch) {
-    if (batch > 0 && s.channels > 0 && s.second_channels >= 0 && s.groups > 0 && s.pixels > 0 &&
-        s.all_channels() % s.groups == 0) {
-        return;
-    }
-    detail::refuse_shape(operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
-                                        std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) +
-                                        " pixels, batch " + std::to_string(batch));
-}
-
-PULSE_HOST_INLINE void backend::check_attention(const char* operation, const attention_shape& s, int batch) {
-    if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0 && s.context_tokens >= 0) { return; }
-    const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " of the context, ";
-    detail::refuse_shape(operation, std::to_string(s.tokens) + " tokens, " + context + std::to_string(s.heads) +
-                                        " heads of " + std::to_string(s.head_size) + ", batch " +
-                                        std::to_string(batch));
-}
-
-PULSE_HOST_INLINE std::int64_t backend::elements(int pixels, int channels) noexcept {
-    return std::int64_t{pixels} * channels;
-}
-
-template <class T>
-T* backend::second_of(const group_norm_shape& s, T* x, std::int64_t b) noexcept {
-    return s.second_channels != 0 ? x + b * elements(s.pixels, s.second_channels) : nullptr;
-}
-
-PULSE_HOST_INLINE std::int64_t backend::second_at(const conv2d_shape& s, int second) noexcept {
-    return std::int64_t{s.in_channels - second} * s.kernel * s.kernel;
-}
-
-PULSE_HOST_INLINE linear_shape backend::product_of(const conv2d_shape& s) noexcept {
-    return {s.in_channels, s.out_channels};
-}
-
-PULSE_HOST_INLINE std::int64_t backend::rows_of(const conv2d_shape& s, int batch) noexcept {
-    return std::int64_t{batch} * s.in_height * s.in_width;
-}
-
 PULSE_HOST_INLINE convolution& backend::prepared(const convolution_key& key) {
     use_threads(threads_);
     convolution& made = convolutions_.find(engine_, key);
@@ -267,7 +227,9 @@ PULSE_HOST_INLINE convolution& backend::prepared(const convolution_key& key) {
 
 PULSE_HOST_INLINE void backend::convolve(const conv2d_shape& s, int weight_channels, int batch, const float* x,
                                          const float* weight, const float* bias, float* y, into how) {
-    if (s.is_product()) { return multiply(product_of(s), weight_channels, rows_of(s, batch), x, weight, bias, y, how); }
+    if (s.is_product()) {
+        return multiply({s.in_channels, s.out_channels}, weight_channels, rows_of(s, batch), x, weight, bias, y, how);
+    }
     if (narrow_convolution::narrows(s)) {
         return narrow_convolution::forward(threads_, s, weight_channels, batch, x, weight, bias, y, how,
                                            scratch_.reserve(narrow_convolution::workspace(s)));
@@ -279,7 +241,7 @@ PULSE_HOST_INLINE void backend::convolve(const conv2d_shape& s, int weight_chann
 PULSE_HOST_INLINE void backend::convolve_back(const conv2d_shape& s, int weight_channels, int batch, const float* dy,
                                               const float* weight, float* dx, into how) {
     if (s.is_product()) {
-        return multiply_back(product_of(s), weight_channels, rows_of(s, batch), dy, weight, dx, how);
+        return multiply_back({s.in_channels, s.out_channels}, weight_channels, rows_of(s, batch), dy, weight, dx, how);
     }
     if (narrow_convolution::widens(s)) {
         return narrow_convolution::backward_input(threads_, s, weight_channels, batch, dy, weight, dx, how,
@@ -300,7 +262,8 @@ PULSE_HOST_INLINE void backend::convolve_weight(const conv2d_shape& s, int weigh
                                                 const float* dy, gradient_place<float> dweight,
                                                 gradient_place<float> dbias) {
     if (s.is_product()) {
-        return multiply_weight(product_of(s), weight_channels, rows_of(s, batch), x, dy, dweight, dbias);
+        return multiply_weight({s.in_channels, s.out_channels}, weight_channels, rows_of(s, batch), x, dy, dweight,
+                               dbias);
     }
     if (narrow_convolution::narrows(s) && s.out_channels == 1) { // with more, each output reads x again
         narrow_convolution::backward_weight(threads_, s, weight_channels, batch, x, dy, dweight);

@@ -44,9 +44,12 @@ protected:
     [[nodiscard]] std::int64_t conditioned_scratch_bytes() const noexcept;
 
 private:
-    static void check_norm(const char* operation, const adaptive_norm_shape& s, int batch);
-    [[nodiscard]] static layer_norm_shape row_of(const adaptive_norm_shape& s) noexcept;
-    [[nodiscard]] static std::int64_t sample(const adaptive_norm_shape& s) noexcept;
+    [[nodiscard]] static layer_norm_shape row_of(const adaptive_norm_shape& s) noexcept {
+        return {s.features, s.epsilon};
+    }
+    [[nodiscard]] static std::int64_t sample(const adaptive_norm_shape& s) noexcept {
+        return std::int64_t{s.tokens} * s.features;
+    }
     /// slope = gamma (1 + scale), offset = beta (1 + scale).
     static void join(const adaptive_norm_shape& s, int b, const float* gamma, const float* beta, const float* scale,
                      float* slope, float* offset) noexcept;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>
@@ -21,7 +20,7 @@ namespace pulse::onednn {
 PULSE_HOST_INLINE void conditioned_operations::adaptive_norm(const adaptive_norm_shape& s, int batch, const float* x,
                                                              const float* gamma, const float* beta, const float* scale,
                                                              const float* shift, float* y, float* statistics) {
-    check_norm("adaptive_norm", s, batch);
+    detail::check_adaptive_norm("adaptive_norm", s, batch);
     float* const slope = norm_.reserve(2 * std::int64_t{s.features});
     float* const offset = slope + s.features;
     for (int b = 0; b != batch; ++b) {
@@ -36,7 +35,7 @@ PULSE_HOST_INLINE void conditioned_operations::adaptive_norm_backward(
     const adaptive_norm_shape& s, int batch, const float* x, const float* gamma, const float* beta, const float* scale,
     const float* statistics, const float* dy, float* dx, gradient_place<float> dgamma, gradient_place<float> dbeta,
     float* dscale, float* dshift, into how) {
-    check_norm("adaptive_norm_backward", s, batch);
+    detail::check_adaptive_norm("adaptive_norm_backward", s, batch);
     const std::int64_t n = s.features;
     float* const slope = norm_.reserve(4 * n + layer_norm_rows::workspace(row_of(s), s.tokens));
     float* const offset = slope + n;
@@ -131,22 +130,6 @@ PULSE_HOST_INLINE std::int64_t conditioned_operations::conditioned_scratch_bytes
     return bytes;
 }
 
-PULSE_HOST_INLINE void conditioned_operations::check_norm(const char* operation, const adaptive_norm_shape& s,
-                                                          int batch) {
-    if (batch > 0 && s.features > 0 && s.tokens > 0 && s.stride >= s.features) { return; }
-    detail::refuse_shape(operation, std::to_string(s.tokens) + " tokens of " + std::to_string(s.features) +
-                                        " features, modulations " + std::to_string(s.stride) + " apart, batch " +
-                                        std::to_string(batch));
-}
-
-PULSE_HOST_INLINE layer_norm_shape conditioned_operations::row_of(const adaptive_norm_shape& s) noexcept {
-    return {s.features, s.epsilon};
-}
-
-PULSE_HOST_INLINE std::int64_t conditioned_operations::sample(const adaptive_norm_shape& s) noexcept {
-    return std::int64_t{s.tokens} * s.features;
-}
-
 PULSE_HOST_INLINE void conditioned_operations::join(const adaptive_norm_shape& s, int b, const float* gamma,
                                                     const float* beta, const float* scale, float* slope,
                                                     float* offset) noexcept {
@@ -159,11 +142,7 @@ PULSE_HOST_INLINE void conditioned_operations::join(const adaptive_norm_shape& s
 
 PULSE_HOST_INLINE const rotary_table& conditioned_operations::table_of(const char* operation, const rotary_shape& s,
                                                                        int batch) {
-    if (batch < 1 || s.rows < 1 || s.columns < 1 || s.heads < 1 || s.head_size < 4 || s.head_size % 4 != 0) {
-        detail::refuse_shape(operation, std::to_string(s.heads) + " heads of " + std::to_string(s.head_size) + " on " +
-                                            std::to_string(s.rows) + " x " + std::to_string(s.columns) +
-                                            " tokens, batch " + std::to_string(batch));
-    }
+    detail::check_rotary(operation, s, batch);
     for (const rotary_table& table : tables_) {
         if (table.shape() == s) { return table; }
     }

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/lanes.hpp>
 #include <pulse/onednn/layer_norm.hpp>
@@ -11,6 +9,7 @@
 #include <pulse/onednn/parallel.hpp>
 #include <pulse/onednn/pointwise.hpp>
 #include <pulse/onednn/text_operations.hpp>
+#include <pulse/runtime/shape_checks.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
 namespace pulse::onednn {
@@ -18,11 +17,7 @@ namespace pulse::onednn {
 PULSE_HOST_INLINE void text_operations::masked_attention(const masked_attention_shape& s, int batch, const float* q,
                                                          const float* k, const float* v, const float* mask,
                                                          const float* bias, float* o) {
-    if (batch < 1 || s.tokens < 1 || s.heads < 1 || s.head_size < 1) {
-        throw input_error{"pulse: masked_attention: " + std::to_string(s.tokens) + " tokens, " +
-                          std::to_string(s.heads) + " heads of " + std::to_string(s.head_size) + ", batch " +
-                          std::to_string(batch)};
-    }
+    detail::check_attention("masked_attention", {s.tokens, s.heads, s.head_size}, batch);
     use_threads(threads_);
     const std::int64_t work = (masked_head::workspace(s) + 15) / 16 * 16;
     float* const scratch = scores_.reserve(threads_ * work);
@@ -37,10 +32,7 @@ PULSE_HOST_INLINE void text_operations::masked_attention(const masked_attention_
 
 PULSE_HOST_INLINE void text_operations::rms_norm(const layer_norm_shape& s, std::int64_t rows, const float* x,
                                                  const float* gamma, float* y) {
-    if (rows < 1 || s.features < 1) {
-        throw input_error{"pulse: rms_norm: " + std::to_string(rows) + " rows of " + std::to_string(s.features) +
-                          " features"};
-    }
+    detail::check_rows("rms_norm", rows, s.features);
     layer_norm_rows::forward_rms(threads_, s, rows, x, gamma, y);
 }
 

@@ -35,8 +35,6 @@ protected:
     [[nodiscard]] std::int64_t token_scratch_bytes() const noexcept { return affine_.bytes(); }
 
 private:
-    static void check_rows(const char* operation, std::int64_t rows, int features);
-
     /// Calls f(offset among the tokens, offset in the image, bytes) for every row of pixels of every patch.
     template <class F>
     void for_strips(const patch_shape& s, int batch, F f);

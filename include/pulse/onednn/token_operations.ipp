@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>
@@ -19,7 +18,7 @@ namespace pulse::onednn {
 PULSE_HOST_INLINE void token_operations::layer_norm(const layer_norm_shape& s, std::int64_t rows, const float* x,
                                                     const float* gamma, const float* beta, float* y,
                                                     float* statistics) {
-    check_rows("layer_norm", rows, s.features);
+    detail::check_rows("layer_norm", rows, s.features);
     layer_norm_rows::forward(threads_, s, rows, x, gamma, beta, y, statistics);
 }
 
@@ -28,7 +27,7 @@ PULSE_HOST_INLINE void token_operations::layer_norm_backward(const layer_norm_sh
                                                              const float* statistics, const float* dy, float* dx,
                                                              gradient_place<float> dgamma, gradient_place<float> dbeta,
                                                              into how) {
-    check_rows("layer_norm_backward", rows, s.features);
+    detail::check_rows("layer_norm_backward", rows, s.features);
     float* const work = affine_.reserve(layer_norm_rows::workspace(s, rows));
     layer_norm_rows::backward(threads_, s, rows, x, gamma, statistics, dy, dx, dgamma, dbeta, how, work);
 }
@@ -43,13 +42,13 @@ PULSE_HOST_INLINE void token_operations::gelu_backward(std::int64_t n, const flo
 }
 
 PULSE_HOST_INLINE void token_operations::geglu(std::int64_t rows, int features, const float* x, float* y) {
-    check_rows("geglu", rows, features);
+    detail::check_rows("geglu", rows, features);
     onednn::geglu(threads_, rows, features, x, y);
 }
 
 PULSE_HOST_INLINE void token_operations::geglu_backward(std::int64_t rows, int features, const float* x,
                                                         const float* dy, float* dx) {
-    check_rows("geglu_backward", rows, features);
+    detail::check_rows("geglu_backward", rows, features);
     onednn::geglu_backward(threads_, rows, features, x, dy, dx);
 }
 
@@ -103,11 +102,6 @@ PULSE_HOST_INLINE void token_operations::image_to_patches(const patch_shape& s, 
     for_strips(s, batch, [=](std::int64_t token_element, std::int64_t pixel, std::size_t bytes) {
         std::memcpy(y + token_element, x + pixel, bytes);
     });
-}
-
-PULSE_HOST_INLINE void token_operations::check_rows(const char* operation, std::int64_t rows, int features) {
-    if (rows > 0 && features > 0) { return; }
-    detail::refuse_shape(operation, std::to_string(rows) + " rows of " + std::to_string(features) + " features");
 }
 
 template <class F>

@@ -53,6 +53,37 @@ inline void check_linear(const char* operation, const linear_batch_shape& s, std
     refuse_shape(operation, std::to_string(s.count) + " products at distances of " + std::to_string(s.weight_stride) +
                                 " and " + std::to_string(s.result_stride));
 }
+inline void check_rows(const char* operation, std::int64_t rows, int features) {
+    if (rows > 0 && features > 0) { return; }
+    refuse_shape(operation, std::to_string(rows) + " rows of " + std::to_string(features) + " features");
+}
+inline void check_group_norm(const char* operation, const group_norm_shape& s, int batch) {
+    if (batch > 0 && s.channels > 0 && s.second_channels >= 0 && s.groups > 0 && s.pixels > 0 &&
+        s.all_channels() % s.groups == 0) {
+        return;
+    }
+    refuse_shape(operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
+                                std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) +
+                                " pixels, batch " + std::to_string(batch));
+}
+inline void check_adaptive_norm(const char* operation, const adaptive_norm_shape& s, int batch) {
+    if (batch > 0 && s.features > 0 && s.tokens > 0 && s.stride >= s.features) { return; }
+    refuse_shape(operation, std::to_string(s.tokens) + " tokens of " + std::to_string(s.features) +
+                                " features, modulations " + std::to_string(s.stride) + " apart, batch " +
+                                std::to_string(batch));
+}
+inline void check_attention(const char* operation, const attention_shape& s, int batch) {
+    if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0 && s.context_tokens >= 0) { return; }
+    const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " of the context, ";
+    refuse_shape(operation, std::to_string(s.tokens) + " tokens, " + context + std::to_string(s.heads) + " heads of " +
+                                std::to_string(s.head_size) + ", batch " + std::to_string(batch));
+}
+inline void check_rotary(const char* operation, const rotary_shape& s, int batch) {
+    if (batch > 0 && s.rows > 0 && s.columns > 0 && s.heads > 0 && s.head_size > 0 && s.head_size % 4 == 0) { return; }
+    refuse_shape(operation, std::to_string(s.heads) + " heads of " + std::to_string(s.head_size) + " on " +
+                                std::to_string(s.rows) + " x " + std::to_string(s.columns) + " tokens, batch " +
+                                std::to_string(batch));
+}
 inline void check_grids(const char* operation, const resample_shape& s, int batch) {
     if (batch > 0 && s.sound()) { return; }
     refuse_shape(operation, std::to_string(s.from_rows) + " x " + std::to_string(s.from_columns) + " tokens of " +

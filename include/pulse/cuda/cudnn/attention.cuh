@@ -48,10 +48,7 @@ public:
         tensor made{.id = id,
                     .type = g_.type,
                     .dims = {g_.batch, g_.shape.heads, count, g_.shape.head_size},
-                    .strides = {count * width, g_.shape.head_size, width, 1},
-                    .alignment = 16,
-                    .is_virtual = false,
-                    .by_value = false};
+                    .strides = {count * width, g_.shape.head_size, width, 1}};
         if (exchanged) {
             std::swap(made.dims[2], made.dims[3]);
             std::swap(made.strides[2], made.strides[3]);
@@ -64,13 +61,8 @@ public:
     }
     /// One float on the host.
     [[nodiscard]] static descriptor number(std::int64_t id) {
-        return make({.id = id,
-                     .type = CUDNN_DATA_FLOAT,
-                     .dims = {1, 1, 1, 1},
-                     .strides = {1, 1, 1, 1},
-                     .alignment = 16,
-                     .is_virtual = false,
-                     .by_value = true});
+        return make(
+            {.id = id, .type = CUDNN_DATA_FLOAT, .dims = {1, 1, 1, 1}, .strides = {1, 1, 1, 1}, .by_value = true});
     }
     /// What never leaves the chip.
     [[nodiscard]] descriptor between(std::int64_t columns, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
@@ -91,15 +83,8 @@ public:
     }
     /// y = mode(x) or mode(x, b), number by number.
     descriptor pointwise(cudnnPointwiseMode_t mode, const descriptor& x, const descriptor& b, const descriptor& y) {
-        descriptor math{CUDNN_BACKEND_POINTWISE_DESCRIPTOR};
-        math.set(CUDNN_ATTR_POINTWISE_MODE, mode)
-            .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
-            .finalize("pointwise mode");
-        descriptor made{CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR};
-        made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, math).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-        if (b.get() != nullptr) { made.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b); }
-        made.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-        return add_operation(made, "pointwise operation", y);
+        operations_.push_back(cudnn::pointwise(mode, x, b, y));
+        return y;
     }
     descriptor sum(const descriptor& x, const descriptor& y) {
         descriptor math{CUDNN_BACKEND_REDUCTION_DESCRIPTOR};
@@ -133,10 +118,7 @@ private:
         return {.id = id,
                 .type = type,
                 .dims = {g_.batch, heads, rows, columns},
-                .strides = {heads * rows * columns, rows * columns, columns, 1},
-                .alignment = 16,
-                .is_virtual = false,
-                .by_value = false};
+                .strides = {heads * rows * columns, rows * columns, columns, 1}};
     }
     descriptor reshape(const descriptor& x, const descriptor& y) {
         descriptor made{CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR};

@@ -123,19 +123,20 @@ struct convolution_graph {
     }
 
     if (fused) {
+        constexpr cudnnPointwiseMode_t plus = CUDNN_POINTWISE_ADD;
         tensor bias = image(id::bias, g.type, 1, s.out_channels, 1, 1);
         bias.alignment = g.alignment;
         if (g.form == form::bias) {
-            operations.push_back(add(convolved, make(bias), make(final_result)));
+            operations.push_back(pointwise(plus, convolved, make(bias), make(final_result)));
         } else {
             tensor biased = between;
             biased.id = 101;
             const descriptor sum = make(biased);
-            operations.push_back(add(convolved, make(bias), sum));
+            operations.push_back(pointwise(plus, convolved, make(bias), sum));
             tensor before = g.form == form::bias_add ? final_result : image(0, g.type, g.batch, s.out_channels, 1, 1);
             before.alignment = g.alignment;
             before.id = id::target;
-            operations.push_back(add(sum, make(before), make(final_result)));
+            operations.push_back(pointwise(plus, sum, make(before), make(final_result)));
         }
     }
     return operation_graph(operations, handle);

@@ -56,24 +56,20 @@ struct tensor {
     return {.id = id,
             .type = type,
             .dims = {batch, channels, height, width},
-            .strides = {height * width * channels, 1, width * channels, channels},
-            .alignment = 16,
-            .is_virtual = false,
-            .by_value = false};
+            .strides = {height * width * channels, 1, width * channels, channels}};
 }
 
-/// y = a + b, element by element in float; b is broadcast where its dims are 1.
-[[nodiscard]] inline descriptor add(const descriptor& a, const descriptor& b, const descriptor& y) {
-    descriptor mode{CUDNN_BACKEND_POINTWISE_DESCRIPTOR};
-    mode.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_ADD)
+/// y = mode(x) or mode(x, b), number by number in float; b is broadcast where its dims are 1.
+[[nodiscard]] inline descriptor pointwise(cudnnPointwiseMode_t mode, const descriptor& x, const descriptor& b,
+                                          const descriptor& y) {
+    descriptor math{CUDNN_BACKEND_POINTWISE_DESCRIPTOR};
+    math.set(CUDNN_ATTR_POINTWISE_MODE, mode)
         .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
-        .finalize("pointwise add");
+        .finalize("pointwise mode");
     descriptor made{CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR};
-    made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    return made.finalize("add operation");
+    made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, math).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b.get() != nullptr) { made.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b); }
+    return made.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y).finalize("pointwise operation");
 }
 
 /// Finalized operations as one graph; `handle` is null where the graph is planned from device properties alone.

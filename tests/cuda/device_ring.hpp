@@ -26,6 +26,44 @@ __global__ void ring_kernel(int n, const T* x, T factor, T amount, T* y) {
     if (i < n) { y[i] = factor * x[i] + amount; }
 }
 
+template <class Byte>
+__global__ void turn_over(int n, Byte* bytes) {
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+        bytes[i] = static_cast<Byte>(~bytes[i]);
+    }
+}
+
+/// Parts of messages in memory of a device, for the laws of support/transports.
+struct device_parts {
+    static constexpr std::size_t large = 30;
+    static constexpr bool launches = false;
+
+    /// A kernel of the rank turns over every bit of what was put there.
+    template <class Transport>
+    static void write(Transport& t, const message_part& part, std::vector<std::byte> bytes) {
+        if (bytes.empty()) { return; }
+        for (std::byte& b : bytes) { b = ~b; }
+        cuda::device_space::upload(std::span<const std::byte>{bytes}, part.data);
+        cuda::launch(turn_over<unsigned char>, 1, 32, 0, t.stream(), static_cast<int>(bytes.size()),
+                     reinterpret_cast<unsigned char*>(part.data));
+    }
+    /// Returns when the work of a rank's stream is done.
+    template <class Transport>
+    static void finish(Transport& t) {
+        if constexpr (requires { t.synchronize(); }) {
+            t.synchronize();
+        } else {
+            cuda::check(cudaStreamSynchronize(t.stream()), "cudaStreamSynchronize");
+        }
+    }
+    static void drain() { cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+    [[nodiscard]] static std::vector<std::byte> read(const message_part& part) {
+        std::vector<std::byte> bytes(part.bytes);
+        cuda::device_space::download(static_cast<const std::byte*>(part.data), std::span{bytes});
+        return bytes;
+    }
+};
+
 /// A ring of device ranks: every one doubles what it gets from the one before it and adds its number, round after
 /// round, in two buffers. The sender overwrites its buffer as soon as it may, the receiver reads as soon as it may.
 struct device_ring {
@@ -100,11 +138,7 @@ struct device_ring {
             t.wait_send(next, message(round));
             compute(buffer(in), 2, rank + 1);
         }
-        if constexpr (requires { t.synchronize(); }) {
-            t.synchronize();
-        } else {
-            cuda::check(cudaStreamSynchronize(t.stream()), "cudaStreamSynchronize");
-        }
+        device_parts::finish(t);
         std::vector<unsigned> found(size);
         cuda::device_space::download(static_cast<const unsigned*>(buffer(out)), std::span{found});
         const unsigned expected = results(t.size())[rank];

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -37,8 +38,8 @@ private:
 
 /// body(transport) on every rank, as mpi::run_rank does it, in the session of the test program. Gives back what ended
 /// this rank, as text; empty when nothing did.
-template <class Body>
-std::string error_of(Body body, const mpi::options& how = {}, MPI_Comm over = MPI_COMM_WORLD) {
+inline std::string error_of(const std::function<void(mpi::transport&)>& body, const mpi::options& how = {},
+                            MPI_Comm over = MPI_COMM_WORLD) {
     mpi::transport end{session_here(), how, over};
     try {
         body(end);

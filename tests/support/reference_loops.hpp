@@ -2,7 +2,6 @@
 
 #include <pulse/reference/convolution.hpp>
 
-// The loops that tests spend their time in, and what they compare with: reference_loops.cpp is optimised, whatever tests
-// are.
+// The loops that tests compare with, and spend their time in: reference_loops.cpp is optimised, whatever tests are.
 extern template struct pulse::reference::convolution<float>;
 extern template struct pulse::reference::convolution<double>;

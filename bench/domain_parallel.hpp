@@ -88,8 +88,8 @@ namespace detail {
 [[nodiscard]] constexpr row_needs needs_of(const pulse::nn::token_attention& a) {
     return a.reads_text() ? row_needs{} : self_attention_needs(a.tokens, a.width);
 }
-[[nodiscard]] constexpr row_needs needs_of(const pulse::nn::dit_block::self_attention& a) {
-    return self_attention_needs(a.tokens(), a.width);
+[[nodiscard]] constexpr row_needs needs_of(const pulse::nn::dit_block::attention& a) {
+    return a.to_text ? row_needs{} : self_attention_needs(a.tokens(), a.width);
 }
 [[nodiscard]] constexpr row_needs needs_of(const pulse::nn::transformer_in& t) {
     return {.statistics = 2 * std::int64_t{t.core.groups}};
@@ -97,11 +97,10 @@ namespace detail {
 
 /// What takes every pixel or token by itself. Anything else does not compile.
 template <class Math>
-concept row_by_row =
-    std::same_as<Math, pulse::nn::transformer_out> || std::same_as<Math, pulse::nn::token_feed_forward> ||
-    std::same_as<Math, pulse::nn::vit_embed> || std::same_as<Math, pulse::nn::vit_block::join> ||
-    std::same_as<Math, pulse::nn::patch_embed> || std::same_as<Math, pulse::nn::dit_head> ||
-    std::same_as<Math, pulse::nn::dit_block::join> || std::same_as<Math, pulse::nn::dit_block::cross_attention>;
+concept row_by_row = std::same_as<Math, pulse::nn::transformer_out> ||
+    std::same_as<Math, pulse::nn::token_feed_forward> || std::same_as<Math, pulse::nn::vit_embed> ||
+    std::same_as<Math, pulse::nn::vit_block::join> || std::same_as<Math, pulse::nn::patch_embed> ||
+    std::same_as<Math, pulse::nn::dit_head> || std::same_as<Math, pulse::nn::dit_block::join>;
 [[nodiscard]] constexpr row_needs needs_of(const row_by_row auto&) { return {}; }
 
 /// Adds what the parts of a layer need, in the order of the graph's nodes.

@@ -50,6 +50,19 @@ std::vector<int> shuffled_part(const sequence_graph& graph, std::vector<int> par
     return out;
 }
 
+/// Bytes over the limits, summed over all instances, by the holds of the problem.
+std::int64_t excess_of(const schedule_problem& problem, const detail::indexed_problem& index,
+                       const sequence_state& state) {
+    const auto timed = detail::to_schedule(index, sequences_of(state), state.starts());
+    std::int64_t excess = 0;
+    for (std::size_t d = 0; d != problem.memory_limit_bytes.size(); ++d) {
+        for (const std::int64_t level : detail::hold_levels(problem, timed.devices[d], static_cast<int>(d))) {
+            excess += std::max<std::int64_t>(0, level - problem.memory_limit_bytes[d]);
+        }
+    }
+    return excess;
+}
+
 /// A state that was brought here step by step is the one that its sequences give at once.
 void check_as_from_scratch(const sequence_state& state) {
     sequence_state fresh{state.graph()};
@@ -87,6 +100,7 @@ TEST_CASE("another order of a part brings starts, tails, memory and makespan to 
             state.reorder(from, part);
             CHECK(std::equal(part.begin(), part.end(), state.order().begin() + from));
             check_as_from_scratch(state);
+            CHECK(state.excess() == excess_of(problem, index, state));
             over += state.excess() > 0 ? 1 : 0;
         }
     }

@@ -4,7 +4,7 @@
 
 namespace pulse {
 
-/// Owner of one object of a C library, which Destroy gives back.
+/// Owner of one object of a C library, which Destroy gives back: also what a call that failed has written.
 template <class Handle, auto Destroy>
 class owner {
 public:

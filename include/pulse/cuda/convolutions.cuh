@@ -71,10 +71,11 @@ public:
         const moved_rows<T> vectors{t, 1, batch * s.out_channels, batch * s.out_channels};
         const moved_image in = image_of(x, batch, s.in_height, s.in_width, s.in_channels);
         const moved_image out = image_of_outputs(y, s, batch);
-        const auto [in_at, out_at, room, weight_at, bias_at, vectors_at] = lay_pieces(scratch, [&](auto& pieces) {
-            return std::tuple{in.at(pieces), out.at(pieces), p.room(pieces),
-                              w.at(pieces),  b.at(pieces),   vectors.at(pieces)};
-        });
+        const auto [in_at, out_at, room, weight_at, bias_at, vectors_at] =
+            lay_pieces(scratch, [&](scratch_pieces& pieces) {
+                return std::tuple{in.at(pieces), out.at(pieces), p.room(pieces),
+                                  w.at(pieces),  b.at(pieces),   vectors.at(pieces)};
+            });
         w.bring(weight_at, on.stream);
         b.bring(bias_at, on.stream);
         vectors.bring(vectors_at, on.stream);

@@ -158,7 +158,7 @@ struct dit_block::attention : dit_block {
     struct pieces {
         weight_piece to_shift, norm;
         weight_piece norm_q, norm_k, to_q, to_k, to_v, to_out;
-        saved_piece normal, q, turned_q, mixed, k, turned_k, v; ///< turned: normed and, but for the text, rotated
+        saved_piece normal, q, turned_q, mixed, k, turned_k, v; ///< turned: normed and rotated; keys of the text normed
         statistics_piece statistics, statistics_q, statistics_k, log_sums;
         deferred_piece dq, dk, dv, dshift;
         workspace_piece shift;

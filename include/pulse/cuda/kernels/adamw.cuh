@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
 /// clipping by `now.gradient_scale`, the moving average and the compute copy. One launch for all tensors: what is of
 /// one rank lies in one array. The result of a weight does not depend on where it lies.
 ///
-/// Moves at least 28 + 8 with an average + sizeof(T) with a compute copy bytes of each.
+/// Has to move 28 bytes for each weight, 8 more with an average and sizeof(T) more with a compute copy.
 template <class T>
 void adamw(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }

@@ -73,7 +73,7 @@ namespace nn {
 /// the inputs of to_out and of norm2; inputs of to_q and of norm_q, what attends, the inputs of to_out and of norm3; k
 /// of the text before and after norm_k, and v; the input of the feed-forward and both sides of the GELU.
 [[nodiscard]] constexpr std::int64_t eager_elements(const dit_block& b) noexcept {
-    return ((b.skip ? 4 : 0) + 9 + 5 + 1) * b.states() + b.width + 3 * b.text() +
+    return ((b.skip ? 4 : 0) + 9 + 5 + 1) * b.states() + b.width + 3 * std::int64_t{b.context_tokens} * b.width +
            2 * std::int64_t{b.tokens()} * b.hidden;
 }
 /// SiLU(temb) and 1 + scale; inputs of the norm, of the scaling and of proj_out.

@@ -38,7 +38,7 @@ set(flow_launch core)
 # wait for, what needs POSIX, and what other parts include.
 set(beside_doors
     encode launch reference zoo
-    cuda/engine_choices.hpp
+    core/owner.hpp cuda/engine_choices.hpp
     nn/value_graph.hpp
     runtime/measure_links.hpp runtime/prove_slots.hpp runtime/same_run.hpp runtime/shape_checks.hpp
     runtime/transfer_slots.hpp

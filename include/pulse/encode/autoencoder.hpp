@@ -155,7 +155,7 @@ struct autoencoder_parts {
     template <std::size_t I>
     using layer_at = nn::block<layout[I].name, math_of(autoencoder_part_is<layout[I].part>{}, C, layout[I])>;
     template <std::size_t... I>
-    static model<C.name, layers<layer_at<I>...>> assemble(std::index_sequence<I...>);
+    static fitting_model<C.name, layers<layer_at<I>...>> assemble(std::index_sequence<I...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.size()>{}));
 };

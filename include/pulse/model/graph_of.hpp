@@ -28,7 +28,7 @@ template <layer L>
                     .forward_flops = L::forward_flops(),
                     .statistics_elements = statistics_elements<L>(),
                     .frozen_parameter_elements = frozen_parameter_elements<L>(),
-                    .factored_elements = factored_elements<L>()};
+                    .factored_elements = counts_of<L>().factored};
     if constexpr (keeps_gradients_back<L>) { node.frozen_output_elements = L::frozen_output_elements; }
     if constexpr (requires { L::frozen_flops(); }) { node.frozen_flops = L::frozen_flops(); }
     if constexpr (requires { L::forward_only_flops(); }) { node.forward_only_flops = L::forward_only_flops(); }
@@ -113,7 +113,7 @@ constexpr void add_conditioning(layer_node& first) {
     if constexpr (M::is_conditioned) {
         using module = typename M::conditioning;
         first.parameter_elements += parameter_elements<module>();
-        first.factored_elements += factored_elements<module>();
+        first.factored_elements += counts_of<module>().factored;
         first.forward_flops += module::forward_flops();
         first.frozen_parameter_elements += frozen_parameter_elements<module>();
         if constexpr (requires { module::forward_only_flops(); }) {

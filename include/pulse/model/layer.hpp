@@ -36,9 +36,19 @@ concept has_output = requires {
     requires static_shape<typename T::output>;
 };
 
+template <std::size_t Count>
+using parameter_list = const std::array<parameter, Count>&;
+
+/// T::counts is what the list that T::parameters() refers to adds up to, as layers of nn know it: where nobody reads
+/// the list, whose names take a compiler long, it is not made.
+template <class T>
+concept counts_parameters = requires {
+    requires std::same_as<decltype(T::parameters()), parameter_list<T::counts.tensors>>;
+};
+
 /// T::parameters() is a constexpr std::array of pulse::parameter.
 template <class T>
-concept has_parameters = requires {
+concept has_parameters = counts_parameters<T> || requires {
     requires is_parameter_array<std::remove_cvref_t<decltype(T::parameters())>>;
     typename std::bool_constant<(static_cast<void>(T::parameters()), true)>;
 };
@@ -175,7 +185,7 @@ namespace detail {
 /// The first flaw in what T lists. Layers of nn need no look: their description makes the list.
 template <has_parameters T>
 [[nodiscard]] consteval parameter_flaw flaw_of_parameters() {
-    if constexpr (requires { T::math; }) {
+    if constexpr (counts_parameters<T>) {
         return parameter_flaw::none;
     } else {
         constexpr auto all = T::parameters();
@@ -306,20 +316,25 @@ template <class T>
     return conditioner<T> || std::same_as<T, unconditioned>;
 }
 
+/// Of all that a layer or conditioning module lists.
+template <has_parameters T>
+[[nodiscard]] constexpr parameter_counts counts_of() {
+    if constexpr (counts_parameters<T>) {
+        return T::counts;
+    } else {
+        parameter_counts total{T::parameters().size()};
+        for (const parameter& p : T::parameters()) {
+            total.elements += p.elements();
+            total.factored += factored_elements(p.elements(), p.matrix_rows());
+        }
+        return total;
+    }
+}
+
 /// Scalars in all parameters of a layer or conditioning module.
 template <has_parameters T>
 [[nodiscard]] constexpr std::int64_t parameter_elements() {
-    std::int64_t total = 0;
-    for (const parameter& p : T::parameters()) { total += p.elements(); }
-    return total;
-}
-
-/// Floats of the factored second moments of all parameters of a layer or conditioning module (parameter.hpp).
-template <has_parameters T>
-[[nodiscard]] constexpr std::int64_t factored_elements() {
-    std::int64_t total = 0;
-    for (const parameter& p : T::parameters()) { total += factored_elements(p.elements(), p.matrix_rows()); }
-    return total;
+    return counts_of<T>().elements;
 }
 
 /// Scalars in the weights of a layer that are not trained; 0 where it has none.

@@ -93,19 +93,10 @@ template <class Layers, class Skips, class Conditioning>
 
 struct model_tag {};
 
-/// A model as a type: layers in the order in which they run, skip edges, and what makes the conditioning.
-///
-/// A user derives a named struct, so that symbols and messages stay short:
-/// `struct tiny : pulse::model<"tiny", pulse::layers<a, b, c>, pulse::skips<pulse::skip<"a", "c">>> {};`
-///
-/// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
-/// edge names two layers, the source before the target, and carries what the target concatenates; every layer that
-/// concatenates has one skip edge; conditioning and context that are read are given, in the same shape.
+/// A model of parts that fit: what makes them of a config that it has checked derives from this and not from model,
+/// whose look at each part takes the compiler most of the time that such a type costs.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
-struct model : model_tag {
-    static_assert(detail::explain_parts<Layers, Skips, Conditioning>(),
-                  "pulse: this is not a model; the error above says why");
-
+struct fitting_model : model_tag {
     static constexpr label name = Name;
     using layer_list = Layers;
     using skip_list = Skips;
@@ -137,6 +128,20 @@ struct model : model_tag {
         if constexpr (is_conditioned) { total += parameter_elements<Conditioning>(); }
         return total;
     }
+};
+
+/// A model as a type: layers in the order in which they run, skip edges, and what makes the conditioning.
+///
+/// A user derives a named struct, so that symbols and messages stay short:
+/// `struct tiny : pulse::model<"tiny", pulse::layers<a, b, c>, pulse::skips<pulse::skip<"a", "c">>> {};`
+///
+/// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
+/// edge names two layers, the source before the target, and carries what the target concatenates; every layer that
+/// concatenates has one skip edge; conditioning and context that are read are given, in the same shape.
+template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
+struct model : fitting_model<Name, Layers, Skips, Conditioning> {
+    static_assert(detail::explain_parts<Layers, Skips, Conditioning>(),
+                  "pulse: this is not a model; the error above says why");
 };
 
 namespace detail {

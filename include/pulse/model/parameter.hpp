@@ -38,6 +38,13 @@ template <class Size>
     return matrix_rows == 0 ? elements : matrix_rows + elements / matrix_rows;
 }
 
+/// What a list of parameters adds up to.
+struct parameter_counts {
+    std::size_t tensors{};
+    std::int64_t elements{};
+    std::int64_t factored{}; ///< floats of the factored second moments
+};
+
 /// What a list of parameters may have wrong.
 enum class parameter_flaw : std::uint8_t {
     none,

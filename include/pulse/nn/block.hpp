@@ -213,7 +213,9 @@ struct described : context_face<layout<Math>.sizes.context> {
     static constexpr std::int64_t fact_elements = layout<Math>.sizes.conditions.fact_elements();
     static constexpr const condition_set& conditions = layout<Math>.sizes.conditions;
 
-    [[nodiscard]] static constexpr const auto& parameters() { return parameters_of<Name, Math>; }
+    static constexpr parameter_counts counts{layout<Math>.sizes.parameter_count, layout<Math>.sizes.kept.parameters,
+                                             layout<Math>.sizes.factored};
+    [[nodiscard]] static constexpr parameter_list<counts.tensors> parameters() { return parameters_of<Name, Math>; }
     [[nodiscard]] static constexpr double forward_flops() { return layout<Math>.sizes.forward_flops; }
 };
 

@@ -71,8 +71,8 @@ struct controlnet_parts {
     static constexpr label name = label{"controlnet_"} + C.name.view();
 
     template <std::size_t... L, std::size_t... E>
-    static model<name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(std::index_sequence<L...>,
-                                                                                            std::index_sequence<E...>);
+    static fitting_model<name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
+        std::index_sequence<L...>, std::index_sequence<E...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size() + 1>{},
                                          std::make_index_sequence<layout.skips.size()>{}));

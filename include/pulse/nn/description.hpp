@@ -347,7 +347,7 @@ template <class Math>
 
 /// The parameters of `Math` under the name `Name`, as an array of exactly their number.
 template <label Name, auto Math>
-inline constexpr auto parameters_of = [] {
+inline constexpr std::array<parameter, layout<Math>.sizes.parameter_count> parameters_of = [] {
     std::array<parameter, layout<Math>.sizes.parameter_count> all{};
     description listed{Name, all.data()};
     static_cast<void>(describe(listed, Math));

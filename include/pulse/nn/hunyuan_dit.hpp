@@ -114,7 +114,7 @@ struct hunyuan_dit_parts {
     using conditioning = nn::conditioning_block<"conditioning", conditioning_of(C)>;
 
     template <std::size_t... L, std::size_t... E>
-    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
+    static fitting_model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
         std::index_sequence<L...>, std::index_sequence<E...>);
     using model_type =
         decltype(assemble(std::make_index_sequence<blocks + 2>{}, std::make_index_sequence<skips_count>{}));

@@ -139,7 +139,7 @@ struct unet_parts {
     using conditioning = typename unet_conditioning<C>::type;
 
     template <std::size_t... L, std::size_t... E>
-    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
+    static fitting_model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>, conditioning> assemble(
         std::index_sequence<L...>, std::index_sequence<E...>);
 
     using model_type = decltype(assemble(std::make_index_sequence<layout.layers.size()>{},

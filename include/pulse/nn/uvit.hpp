@@ -88,8 +88,8 @@ struct uvit_parts {
     using skip_at = skip<in_name(half - 1 - E), out_name(E)>;
 
     template <std::size_t... L, std::size_t... E>
-    static model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>> assemble(std::index_sequence<L...>,
-                                                                                std::index_sequence<E...>);
+    static fitting_model<C.name, layers<layer_at<L>...>, skips<skip_at<E>...>> assemble(std::index_sequence<L...>,
+                                                                                        std::index_sequence<E...>);
     using model_type = decltype(assemble(std::make_index_sequence<2 * half + 3>{}, std::make_index_sequence<half>{}));
 };
 

@@ -1,0 +1,194 @@
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <support/fits.hpp>
+#include <pulse/core/label.hpp>
+#include <pulse/model/rules.hpp>
+#include <pulse/model/skip.hpp>
+#include <pulse/nn/description.hpp>
+#include <pulse/nn/value_graph.hpp>
+#include <pulse/zoo/controlnet.hpp>
+#include <pulse/zoo/ddpm.hpp>
+#include <pulse/zoo/hunyuan_dit.hpp>
+#include <pulse/zoo/sdxl.hpp>
+#include <pulse/zoo/stable_diffusion.hpp>
+#include <pulse/zoo/uvit.hpp>
+
+// A backbone of a config without a flaw keeps all rules of a model: the compiler looks at those of the zoo here, and
+// others, drawn, are looked at as values.
+
+using namespace pulse;
+
+static_assert(test::fits<sd15, sd21, sd_fmnist, sd_tiny, sd_self_tiny, sd_pixels_up_tiny, sdxl>());
+static_assert(test::fits<ddpm_cifar10, ddpm_fmnist, uvit_s2, uvit_h2, hunyuan_dit_v11, hunyuan_dit_v12>());
+static_assert(test::fits<controlnet_sd15, controlnet_fmnist, controlnet_tiny>());
+
+namespace {
+
+struct crooked_uvit : uvit<uvit_config{.name = "crooked_uvit",
+                                       .img_size = 6,
+                                       .patch_size = 3,
+                                       .in_chans = 1,
+                                       .embed_dim = 6,
+                                       .depth = 2,
+                                       .num_heads = 3,
+                                       .num_classes = 5,
+                                       .conv = false}> {};
+struct crooked_dit : hunyuan_dit<hunyuan_dit_config{.name = "crooked_dit",
+                                                    .sample_size = 6,
+                                                    .patch_size = 3,
+                                                    .in_channels = 1,
+                                                    .hidden_size = 12,
+                                                    .num_layers = 4,
+                                                    .num_attention_heads = 3,
+                                                    .mlp_hidden = 7,
+                                                    .cross_attention_dim = 5,
+                                                    .cross_attention_dim_t5 = 8,
+                                                    .text_len = 1,
+                                                    .text_len_t5 = 2,
+                                                    .use_style_cond_and_image_meta_size = true}> {};
+static_assert(test::fits<crooked_uvit, crooked_dit>());
+
+[[nodiscard]] shape_facts facts_of(const nn::sample_dims& e) {
+    if (e == nn::sample_dims{}) { return {}; }
+    const int rank = e[1] == 0 ? 1 : e[2] == 0 ? 2 : 3;
+    shape_facts facts{.rank = rank};
+    for (std::size_t d = 0; d != static_cast<std::size_t>(rank); ++d) { facts.dims[d] = e[d]; }
+    return facts;
+}
+[[nodiscard]] shape_facts facts_of(int features) { return facts_of(nn::sample_dims{features, 0, 0}); }
+
+/// A model whose layers are values.
+class drawn_model {
+public:
+    template <class Math>
+    void add(const label& name, const Math& math) {
+        REQUIRE(math.defect() == nn::flaw::none);
+        const nn::layer_sizes sizes = nn::layout_of(math).sizes;
+        layers_.push_back({.name = name,
+                           .input = facts_of(math.input()),
+                           .output = facts_of(math.output()),
+                           .skip_input = facts_of(sizes.skip),
+                           .conditioning = sizes.conditioning == 0 ? shape_facts{} : facts_of(sizes.conditioning),
+                           .context = facts_of(sizes.context),
+                           .output_elements = nn::elements(math.output())});
+    }
+    void connect(int from, int to) {
+        skips_.push_back({layers_[static_cast<std::size_t>(from)].name, layers_[static_cast<std::size_t>(to)].name});
+    }
+    template <class Math>
+    void condition(const Math& math) {
+        REQUIRE(math.defect() == nn::flaw::none);
+        const nn::layer_sizes sizes = nn::layout_of(math).sizes;
+        embedding_ = facts_of(math.output());
+        context_ = facts_of(sizes.context);
+        trained_ = sizes.trains_context;
+    }
+    void check() const {
+        const model_finding found = inspect_model(layers_, skips_, embedding_, context_, trained_);
+        CAPTURE(found.subject.str());
+        CAPTURE(found.object.str());
+        CHECK(static_cast<int>(found.broken) == static_cast<int>(model_rule::kept));
+    }
+
+private:
+    std::vector<layer_facts> layers_{};
+    std::vector<skip_ends> skips_{};
+    shape_facts embedding_{};
+    shape_facts context_{};
+    bool trained_{};
+};
+
+class draw {
+public:
+    explicit draw(unsigned seed) : random_{seed} {}
+
+    [[nodiscard]] int from(int low, int high) { return std::uniform_int_distribution{low, high}(random_); }
+    [[nodiscard]] bool coin() { return from(0, 1) == 1; }
+    template <std::size_t N>
+    [[nodiscard]] int of(const int (&all)[N]) {
+        return all[static_cast<std::size_t>(from(0, static_cast<int>(N) - 1))];
+    }
+
+private:
+    std::mt19937 random_;
+};
+
+[[nodiscard]] unet_config drawn_unet(draw& d) {
+    unet_config c{.name = "drawn"};
+    const int levels = d.from(1, 4);
+    const bool text = d.coin();
+    c.sample_size = d.from(1, 3) << d.from(levels - 2, levels);
+    c.in_channels = d.from(1, 4);
+    c.out_channels = d.from(1, 4);
+    c.norm_num_groups = d.of({1, 2, 4});
+    std::array<int, 8> blocks{};
+    std::array<int, 8> transformers{};
+    for (int i = 0; i != levels; ++i) {
+        const auto level = static_cast<std::size_t>(i);
+        c.block_out_channels[level] = 4 * d.from(1, 4);
+        blocks[level] = d.from(1, 3);
+        transformers[level] = text && d.coin() ? d.from(1, 2) : 0;
+        c.attention[level] = transformers[level] == 0 && d.from(0, 3) == 0;
+    }
+    if (d.coin()) { c.layers_per_block = {blocks, levels}; }
+    c.mid_block_resnets = d.from(0, 2);
+    c.mid_block_attention = d.coin();
+    c.attention_head_dim = d.of({0, 1, 2, 4, 8});
+    c.downsample_padding = d.from(0, 1);
+    c.freq_shift = d.from(0, 1);
+    if (text) {
+        for (int i = 0; i != levels; ++i) {
+            c.transformer_layers_per_block.values[static_cast<std::size_t>(i)] =
+                transformers[static_cast<std::size_t>(i)];
+        }
+        c.transformer_layers_per_block.count = levels;
+        c.mid_block_transformer_layers = c.mid_block_attention ? 0 : d.from(0, 2);
+        c.cross_attention_dim = d.from(1, 9);
+        c.encoder_hid_dim = d.coin() ? d.from(1, 9) : 0;
+        c.context_tokens = d.from(1, 5);
+        c.transformer_head_dim = d.of({1, 2, 4});
+        c.use_linear_projection = d.coin();
+        c.addition_time_embed_dim = d.of({2, 4, 7});
+        c.projection_class_embeddings_input_dim = d.coin() ? d.from(20, 40) : 0;
+    }
+    return c;
+}
+
+void check_unet(const unet_config& c) {
+    const unet_values all{c};
+    drawn_model made;
+    for (const unet_layer& l : all.layers) {
+        use_math(c, l, [&](const auto& math) { made.add(l.name, math); });
+    }
+    for (const auto& [from, to] : all.skips) { made.connect(from, to); }
+    if (c.reads_text()) {
+        made.condition(text_conditioning_of(c));
+    } else {
+        made.condition(time_embedding_of(c));
+    }
+    made.check();
+}
+
+} // namespace
+
+TEST_CASE("UNets of configs without a flaw keep every rule of a model") {
+    draw d{1};
+    int sound = 0;
+    int reading = 0;
+    for (int i = 0; i != 20'000; ++i) {
+        const unet_config c = drawn_unet(d);
+        if (flaw_of(c) != unet_flaw::none) { continue; }
+        ++sound;
+        if (c.reads_text()) { ++reading; }
+        check_unet(c);
+    }
+    CHECK(sound > 2'000);
+    CHECK(reading > 500);
+    CHECK(sound - reading > 500);
+}

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <pulse/model/image.hpp>
@@ -12,13 +11,9 @@
 #include <pulse/runtime/forward_runner.hpp>
 #include <pulse/runtime/space.hpp>
 #include <pulse/train/condition_values.hpp>
-#include <pulse/train/draw_images.hpp>
-#include <pulse/train/enlarging.hpp>
 #include <pulse/train/guidance.hpp>
 #include <pulse/train/initial_values.hpp>
-#include <pulse/train/noise_schedule.hpp>
 #include <pulse/train/sampler.hpp>
-#include <pulse/train/self_conditioned.hpp>
 
 #include "rank_results.hpp"
 #include "run_inputs.hpp"
@@ -34,51 +29,10 @@ struct image_conditions {
     std::span<const float> small{};
 };
 
-/// Draws `count` images from number `first` on with a predictor, as the arguments say.
-template <class Predict>
-void draw_plainly(const run_inputs& in, int first, int count, std::span<float> images, Predict&& predict) {
-    const auto samples = static_cast<std::size_t>(count);
-    const auto number = static_cast<std::uint64_t>(first);
-    const pulse::train::noise_schedule* const betas = in.noise->betas();
-    if (betas != nullptr && in.args.sampler == pulse::train::sampler_kind::ddim && in.args.from.empty()) {
-        pulse::train::ddim_sample(*betas,
-                                  {.steps = in.args.sample_steps,
-                                   .prediction = in.args.scheduler.prediction,
-                                   .seed = in.drawing_seed(),
-                                   .first_sample = number},
-                                  samples, images, predict);
-    } else {
-        pulse::train::draw_images(in.args.scheduler,
-                                  {.kind = in.args.sampler,
-                                   .steps = in.args.sample_steps,
-                                   .seed = in.drawing_seed(),
-                                   .first_sample = number,
-                                   .pixels = std::int64_t{in.shape.height} * in.shape.width},
-                                  samples, images, predict);
-    }
-}
-
-/// The same with what the predictor reads of an image beside it: `small` are those to be enlarged, of the same images.
-template <class Predict>
+/// Draws `count` images from number `first` on with a network, as the arguments say, and with what it reads of an image
+/// beside it: `small` are those to be enlarged, of the same images.
 void draw_batch(const run_inputs& in, int first, int count, std::span<const float> small, std::span<float> images,
-                Predict&& predict) {
-    if (in.args.planning.self_conditioning) {
-        return draw_plainly(in, first, count, images,
-                            pulse::train::self_conditioned{*in.noise, in.args.scheduler.prediction, in.shape.channels,
-                                                           std::forward<Predict>(predict)});
-    }
-    if (in.enlarged) {
-        return draw_plainly(in, first, count, images,
-                            pulse::train::enlarging{*in.enlarged,
-                                                    in.shape.channels,
-                                                    static_cast<std::size_t>(count),
-                                                    {small.begin(), small.end()},
-                                                    in.drawing_seed(),
-                                                    static_cast<std::uint64_t>(first),
-                                                    std::forward<Predict>(predict)});
-    }
-    draw_plainly(in, first, count, images, predict);
-}
+                const pulse::train::predictor& network);
 
 /// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty
 /// when the run was asked to stop before they were done.

@@ -120,7 +120,7 @@ private:
                         pulse::diffusers::autoencoder_parameters<frozen::picture_config>());
         }
         frozen::each_text([&]<class Component>(const Component*) {
-            constexpr auto all = Component::network::template parameters<>();
+            static constexpr auto all = Component::network::template parameters<>();
             const std::string name = Component::component.str();
             add_network(name, pulse::diffusers::config_of(Component::network::config), seed_of(name),
                         {all.begin(), all.end()});

@@ -33,7 +33,7 @@ template <class Network>
 [[nodiscard]] weights open_text_encoder(const model_files& from, std::string_view name = "text_encoder") {
     require_fit(config_of(Network::config), from.folder / name);
     weights found{from, name};
-    constexpr auto all = Network::template parameters<>();
+    static constexpr auto all = Network::template parameters<>();
     constexpr std::string_view prefix = "text_model."; // which transformers 5.6 and later may leave out
     for (const parameter& what : all) {
         const std::string full = what.name.str();

@@ -205,7 +205,7 @@ public:
     [[nodiscard]] std::string take_fault(const std::optional<value_fault>& first) {
         std::string text = std::exchange(not_finite_, {});
         if (first && !text.empty()) {
-            constexpr auto graph = graph_of<Model>();
+            static constexpr auto graph = graph_of<Model>();
             text += "; " + to_text(*first, graph.view());
         }
         return text;

@@ -107,9 +107,8 @@ struct drawing_options {
 namespace detail {
 
 /// Takes images along the steps with DPM-Solver++(2M). Source: Lu et al. (arXiv 2211.01095), algorithm 2.
-template <predictor Predict>
-void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::span<const sampling_step> steps,
-                     std::size_t samples, std::span<float> images, Predict& predict) {
+inline void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::span<const sampling_step> steps,
+                            std::size_t samples, std::span<float> images, const predictor& predict) {
     // Without any signal a step would be infinitely long: as diffusers does, let there be as much as fp16 can hold.
     const auto bar_at = [&](int t) {
         const double bar = schedule.alpha_cumprod(t);
@@ -124,7 +123,7 @@ void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::
     double step_before = 0.0;
     for (std::size_t i = 0; i != steps.size(); ++i) {
         std::fill(batch_times.begin(), batch_times.end(), static_cast<float>(steps[i].time));
-        predict(std::span<const float>{images}, std::span<const float>{batch_times}, std::span<float>{answer});
+        predict(images, batch_times, answer);
         const double bar = bar_at(steps[i].time);
         predicted_x0<float>(std::sqrt(bar), std::sqrt(1.0 - bar), type, images, answer, x0);
         if (i + 1 == steps.size()) {
@@ -150,9 +149,8 @@ void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::
 
 /// Draws `samples` images of `images.size() / samples` elements each into `images`, from normal noise of (seed, sample
 /// number), as diffusers does with the settings. Throws input_error on settings or options out of range.
-template <predictor Predict>
-void draw_images(const scheduler_settings& settings, const drawing_options& options, std::size_t samples,
-                 std::span<float> images, Predict&& predict) {
+inline void draw_images(const scheduler_settings& settings, const drawing_options& options, std::size_t samples,
+                        std::span<float> images, const predictor& predict) {
     if (settings.flow || settings.edm) {
         static_cast<void>(process_of(settings));
         const auto levels = settings.flow ? sampling_levels(*settings.flow, options.steps, options.pixels)

@@ -18,13 +18,12 @@ namespace pulse::train {
 /// drawn, with noise and enlarged, behind the `channels` of each pixel. One draws one batch of images.
 ///
 /// Source: Ho et al., "Cascaded Diffusion Models" (arXiv 2106.15282), section 4.
-template <predictor Inner>
 class enlarging {
 public:
     /// `small`: [samples][height / times][width / times][channels]; `first_sample`: the number of the first image. The
     /// noise of an image depends on its number and the seed alone. Throws input_error where these are no images.
     enlarging(const enlargement& how, int channels, std::size_t samples, std::vector<float> small, std::uint64_t seed,
-              std::uint64_t first_sample, Inner inner) :
+              std::uint64_t first_sample, predictor inner) :
         channels_{static_cast<std::size_t>(channels)},
         inner_{std::move(inner)} {
         if (samples == 0 || small.empty() || small.size() % samples != 0) {
@@ -48,12 +47,12 @@ public:
         }
         beside_.resize(2 * x.size());
         detail::put_beside<float>(channels_, x, enlarged_, beside_, std::numeric_limits<float>::infinity());
-        inner_(std::span<const float>{beside_}, times, answer);
+        inner_(beside_, times, answer);
     }
 
 private:
     std::size_t channels_;
-    Inner inner_;
+    predictor inner_;
     std::vector<float> enlarged_{};
     std::vector<float> beside_{};
 };

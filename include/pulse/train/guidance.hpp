@@ -13,24 +13,23 @@ namespace pulse::train {
 ///
 /// `wanted` answers for what is to be drawn, `other` for no text or for a negative prompt; it is not asked where the
 /// scale is 1. Source: Ho and Salimans, "Classifier-free diffusion guidance" (arXiv 2207.12598), in the form of Imagen.
-template <predictor Wanted, predictor Other>
 class guided {
 public:
-    guided(double scale, Wanted wanted, Other other) :
+    guided(double scale, predictor wanted, predictor other) :
         scale_{static_cast<float>(scale)}, wanted_{std::move(wanted)}, other_{std::move(other)} {}
 
     void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
         wanted_(x, times, answer);
         if (scale_ == 1.0F) { return; }
         from_.resize(answer.size());
-        other_(x, times, std::span<float>{from_});
+        other_(x, times, from_);
         for (std::size_t i = 0; i != answer.size(); ++i) { answer[i] = from_[i] + scale_ * (answer[i] - from_[i]); }
     }
 
 private:
     float scale_;
-    Wanted wanted_;
-    Other other_;
+    predictor wanted_;
+    predictor other_;
     std::vector<float> from_{};
 };
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,9 +16,9 @@
 
 namespace pulse::train {
 
-/// A network as the sampler sees it: predict(x of all samples, time of each sample, answer of all samples).
-template <class Predict>
-concept predictor = std::invocable<Predict&, std::span<const float>, std::span<const float>, std::span<float>>;
+/// A network as the sampler sees it: it reads x of all samples and the time of each, and writes its answer of all. One
+/// call is a whole network, beside which it costs nothing that this is known when it runs alone.
+using predictor = std::function<void(std::span<const float> x, std::span<const float> times, std::span<float> answer)>;
 
 /// How images are drawn.
 struct ddim_options {
@@ -82,9 +82,9 @@ struct ddim_rules {
 };
 
 /// Takes images along the steps with DDIM (Song, Meng, Ermon 2021, equation 12).
-template <predictor Predict>
-void ddim_walk(const noise_schedule& schedule, const ddim_options& options, const ddim_rules& rules,
-               std::span<const sampling_step> steps, std::size_t samples, std::span<float> images, Predict& predict) {
+inline void ddim_walk(const noise_schedule& schedule, const ddim_options& options, const ddim_rules& rules,
+                      std::span<const sampling_step> steps, std::size_t samples, std::span<float> images,
+                      const predictor& predict) {
     const std::size_t elements = images.size();
     std::vector<float> answer(elements);
     std::vector<float> x0(elements);
@@ -92,7 +92,7 @@ void ddim_walk(const noise_schedule& schedule, const ddim_options& options, cons
     std::vector<float> batch_times(samples);
     for (const auto [t, next] : steps) {
         std::fill(batch_times.begin(), batch_times.end(), static_cast<float>(t));
-        predict(std::span<const float>{images}, std::span<const float>{batch_times}, std::span<float>{answer});
+        predict(images, batch_times, answer);
 
         const std::span<const float> x_t{images};
         predicted_x0<float>(schedule, options.prediction, t, x_t, answer, x0);
@@ -115,15 +115,15 @@ void ddim_walk(const noise_schedule& schedule, const ddim_options& options, cons
 
 /// Takes images from level to level with Euler's method, until no noise is left: the image and the noise that an answer
 /// implies are mixed anew at the next one.
-template <predictor Predict>
-void euler_walk(std::span<const noise_level> levels, std::size_t samples, std::span<float> images, Predict& predict) {
+inline void euler_walk(std::span<const noise_level> levels, std::size_t samples, std::span<float> images,
+                       const predictor& predict) {
     std::vector<float> answer(images.size());
     std::vector<float> x0(images.size());
     std::vector<float> noise(images.size());
     std::vector<float> batch_times(samples);
     for (std::size_t i = 0; i != levels.size(); ++i) {
         std::fill(batch_times.begin(), batch_times.end(), static_cast<float>(levels[i].time));
-        predict(std::span<const float>{images}, std::span<const float>{batch_times}, std::span<float>{answer});
+        predict(images, batch_times, answer);
         read_answer<float>(levels[i], images, answer, x0, noise);
         add_noise<float>(i + 1 == levels.size() ? noise_level{} : levels[i + 1], x0, noise, images);
     }
@@ -135,9 +135,8 @@ void euler_walk(std::span<const noise_level> levels, std::size_t samples, std::s
 ///
 /// Starts from normal noise of (seed, sample number) and walks the times with DDIM. With `clip_x0` the noise estimate
 /// is made consistent with the clipped image. Throws input_error on options out of range.
-template <predictor Predict>
-void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
-                 std::span<float> images, Predict&& predict) {
+inline void ddim_sample(const noise_schedule& schedule, const ddim_options& options, std::size_t samples,
+                        std::span<float> images, const predictor& predict) {
     require_predictable(schedule, options.prediction);
     const auto times = ddim_timesteps(schedule, options.steps);
     std::vector<sampling_step> steps;

@@ -16,11 +16,10 @@ namespace pulse::train {
 /// asked with that behind the `channels` of each pixel, zeros at first. One draws one batch of images.
 ///
 /// Source: Chen, Zhang and Hinton, "Analog bits" (arXiv 2208.04202), algorithm 2.
-template <predictor Inner>
 class self_conditioned {
 public:
     /// `type`: what the network answers, where there are betas.
-    self_conditioned(noise_process noise, prediction_type type, int channels, Inner inner) :
+    self_conditioned(noise_process noise, prediction_type type, int channels, predictor inner) :
         noise_{std::move(noise)}, type_{type}, channels_{static_cast<std::size_t>(channels)}, inner_{std::move(inner)} {
     }
 
@@ -29,7 +28,7 @@ public:
         beside_.resize(2 * x.size());
         rest_.resize(x.size());
         detail::put_beside<float>(channels_, x, predicted_, beside_);
-        inner_(std::span<const float>{beside_}, times, answer);
+        inner_(beside_, times, answer);
         const std::size_t each = x.size() / times.size();
         for (std::size_t n = 0; n != times.size(); ++n) {
             const auto of = [&](auto all) { return all.subspan(n * each, each); };
@@ -42,7 +41,7 @@ private:
     noise_process noise_;
     prediction_type type_;
     std::size_t channels_;
-    Inner inner_;
+    predictor inner_;
     std::vector<float> predicted_{};
     std::vector<float> beside_{};
     std::vector<float> rest_{}; ///< noise that nobody reads

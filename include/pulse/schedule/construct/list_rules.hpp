@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <pulse/schedule/construct/list_engine.hpp>
 #include <pulse/schedule/indexed_problem.hpp>
 
 namespace pulse {
@@ -29,9 +30,13 @@ struct list_rule {
     double late{};
     /// How early previews run before the forward that reads them.
     double ahead{};
-    /// No part of the key: list_limits::delay of list_engine.hpp.
+    /// No part of the key: list_limits::delay.
     double delay{};
 
+    /// What is no part of the key, for a run with so many microbatches in flight.
+    [[nodiscard]] constexpr list_limits limits(int in_flight = 0) const {
+        return {.delay = delay, .in_flight = in_flight};
+    }
     [[nodiscard]] constexpr bool operator==(const list_rule&) const = default;
 };
 

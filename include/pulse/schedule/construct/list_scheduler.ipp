@@ -61,10 +61,11 @@ public:
                 if (proved() || stopped_ || (cap != 0 && rule.delay > 0)) { continue; }
                 const double before = best_us_;
                 const auto base = keys.base(rule);
-                try_run(keys.of(base), {rule.delay, cap, std::numeric_limits<double>::infinity()});
+                const list_limits limits = rule.limits(cap);
+                try_run(keys.of(base), limits);
                 if (best_us_ < before) {
                     best_base_ = base;
-                    best_limits_ = {rule.delay, cap, 0};
+                    best_limits_ = limits;
                 }
                 stopped_ = !go_on();
             }

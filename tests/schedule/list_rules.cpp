@@ -20,13 +20,13 @@ namespace list_rules_test {
 
 using namespace pulse;
 
-/// The passes of the only device under a rule, each by its letter: "FBWFBW".
+/// The passes of device 0 under a rule, each by its letter: "FBWFBW".
 std::string passes_under(const detail::list_rule& rule, const schedule_problem& problem) {
-    const auto index = detail::index_problem(problem);
+    const auto index = detail::index_problem(problem, detail::taken_chains::several);
     const auto memory = detail::profile_memory(problem, index);
     const auto bound = bound_schedule(problem);
     const detail::rule_keys keys{index, bound.head};
-    const auto run = detail::run_list(index, memory, keys.of(keys.base(rule)), bound.tail, {rule.delay});
+    const auto run = detail::run_list(index, memory, keys.of(keys.base(rule)), bound.tail, rule.limits());
     std::string out{};
     for (const int instance : run.order.front()) { out += letter_of(index.pass_of(instance / index.microbatches).op); }
     return out;
@@ -50,6 +50,8 @@ TEST_CASE("no rule is tried twice, every weight has several values, and the one 
             return std::any_of(rules.begin(), rules.end(),
                                [&](const auto& rule) { return rule.*weight != rules.front().*weight; });
         };
+        // All weights: with one more this does not compile, and whether it varies is to be checked below.
+        [[maybe_unused]] const auto& [forward, early, late, ahead, delay] = rules.front();
         CHECK(varies(&detail::list_rule::forward));
         CHECK(varies(&detail::list_rule::early));
         CHECK(varies(&detail::list_rule::late));
@@ -73,4 +75,24 @@ TEST_CASE("forward says whether a deeper stage is more urgent than the next micr
     const auto problem = test::chain_problem({0, 0}, 1, 2, false, 1, 1, 0);
     CHECK(passes_under({.forward = -1}, problem) == "FFBBFFBB");
     CHECK(passes_under({.forward = 1e6}, problem) == "FFFBBFBB");
+}
+
+TEST_CASE("ahead says how early previews run") {
+    using namespace list_rules_test;
+    auto problem = test::chain_problem({0}, 1, 3, false, 1, 1, 0);
+    problem.previews = 2;
+    problem.stages.front().preview_us = 1;
+    problem.dependencies.push_back({{pass::preview, 0}, {pass::forward, 0}, 0});
+    CHECK(passes_under({.ahead = 0}, problem) == "FBPFBPFB");
+    CHECK(passes_under({.ahead = 1}, problem) == "PFBPFBFB");
+    CHECK(passes_under({.ahead = 1e6}, problem) == "PPFBFBFB");
+}
+
+TEST_CASE("delay says how long a device waits for a more urgent pass") {
+    using namespace list_rules_test;
+    const auto problem = test::chain_problem({0, 1}, 2, 2, true, 1, 1, 2, 0.25);
+    // The second B is ready 1 after the first W, which takes 2.
+    CHECK(passes_under({.early = 1, .late = 1e6, .delay = 0}, problem) == "FFBWBW");
+    CHECK(passes_under({.early = 1, .late = 1e6, .delay = 0.49}, problem) == "FFBWBW");
+    CHECK(passes_under({.early = 1, .late = 1e6, .delay = 0.51}, problem) == "FFBBWW");
 }

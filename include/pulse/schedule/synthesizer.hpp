@@ -66,7 +66,7 @@ public:
     [[nodiscard]] bool wants_lists() const { return !s_.done() || s_.best_sequences.empty(); }
     /// Priority rules, forward-backward improvement, a walk over priorities.
     void run_lists() {
-        list_search lists{s_.problem, {}, s_.bound};
+        rule_search lists{s_.problem, {}, s_.bound};
         const std::int64_t work = list_work();
         std::int64_t left =
             long_step() && s_.memory.limited() ? tuned::list_search_work_of_long_limited : tuned::list_search_work;

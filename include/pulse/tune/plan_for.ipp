@@ -209,7 +209,7 @@ inline void require_consistent(const plan_request& asked) {
 inline void set_refinement(tune_options& space, const plan_request& asked) {
     const auto by_rules = [](const schedule_problem& problem, const synthesis_options& options) {
         search_budget budget{options.limit};
-        list_result found = list_search{problem, {}}.search([&] { return budget.look(); });
+        list_result found = rule_search{problem, {}}.search([&] { return budget.look(); });
         return synthesis{.best = std::move(found.order),
                          .makespan_us = found.makespan_us,
                          .lower_bound_us = found.lower_bound_us,

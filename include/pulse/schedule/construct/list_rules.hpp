@@ -41,7 +41,7 @@ struct list_rule {
 };
 
 /// The rules of an effort for a problem with or without previews, in the order in which they are tried: the likeliest
-/// winners first. Where work is limited, each takes a run from what list_search::search does later.
+/// winners first. Where work is limited, each takes a run from what rule_search::search does later.
 [[nodiscard]] constexpr std::vector<list_rule> list_rules(list_effort effort, bool previews) {
     constexpr double always = 1e6;
     std::vector<list_rule> rules{};

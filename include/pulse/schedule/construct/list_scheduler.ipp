@@ -26,13 +26,13 @@ namespace pulse {
 namespace detail {
 
 /// Tries rules on one problem and keeps the best run.
-class list_search {
+class rule_search {
 public:
-    constexpr list_search(const schedule_problem& problem, const list_options& options) :
-        list_search{problem, options, bound_schedule(problem)} {}
+    constexpr rule_search(const schedule_problem& problem, const list_options& options) :
+        rule_search{problem, options, bound_schedule(problem)} {}
 
     /// With the bound of the problem, which may have been raised.
-    constexpr list_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
+    constexpr rule_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
         problem_{&problem}, options_{options}, index_{index_problem(problem, taken_chains::several)},
         back_{mirrored(index_)}, memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
         require_room(memory_);
@@ -212,7 +212,7 @@ private:
 } // namespace detail
 
 PULSE_CONSTEXPR list_result list_search(const schedule_problem& problem, const list_options& options) {
-    return detail::list_search{problem, options}.search([] { return true; });
+    return detail::rule_search{problem, options}.search([] { return true; });
 }
 
 PULSE_CONSTEXPR schedule list_schedule(const schedule_problem& problem, const list_options& options) {

@@ -10,7 +10,7 @@
 
 namespace pulse {
 
-/// How many rules are tried: one that is good in most cases, or the ones that win nearly always.
+/// Which rules are tried: the first, which is good in most cases, or all of them.
 enum class list_effort : std::uint8_t { one, rules };
 
 namespace detail {

@@ -174,7 +174,7 @@ private:
                 const double shift = scale * (2 * random.unit() - 1);
                 const bool weight = index_.pass_of(static_cast<int>(op)).op == pass::backward_weight;
                 if (weight && random.below(2) == 0) {
-                    changed[op] = base[op - 1] + 4 * period * random.unit();
+                    changed[op] = base[op - 1] + 4 * period * random.unit(); // op - 1 is its B
                 } else {
                     changed[op] += shift;
                 }

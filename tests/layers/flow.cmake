@@ -44,6 +44,8 @@ set(beside_doors
     runtime/transfer_slots.hpp
     schedule/synthesize_with.hpp train/measure_updates.hpp)
 set(flow_reference core tensor runtime)
+# What a layer is, so that its passes are tried.
+set(flow_reference_layer_trial model/layer)
 set(flow_threads core tensor runtime plan/instruction plan/rank_grid)
 set(flow_onednn core tensor runtime reference)
 # Files know nothing of what is written to them: plans and profiles bring their own forms, on these two headers.

@@ -1,7 +1,10 @@
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -116,7 +119,76 @@ void check_conditioning(std::uint64_t seed) {
     CHECK(written == summed(into::add, 0.0));
 }
 
+/// y = a x, and what may be wrong in it.
+enum class wrong { nothing, output, saved, scale, input, unasked, sums, overwritten, weights, keeps, behind, spoils };
+template <wrong What, bool Writes = true>
+struct scaling {
+    static constexpr label name{"scaling"};
+    using input = shape<3>;
+    using output = shape<3>;
+    static constexpr std::int64_t saved_elements = 3, deferred_elements = 3, workspace_elements = 0;
+    static constexpr bool writes_gradients = Writes;
+
+    static constexpr auto parameters() { return std::array{parameter{"scaling.weight", {1, 3}, 2}}; }
+    static constexpr double forward_flops() { return 3.0; }
+
+    template <backend B>
+    static void forward(B& on, const backend_frame<B>& f) {
+        on.copy(f.batch * 3, f.input, f.saved);
+        if (What == wrong::saved) { f.saved[0] = std::numeric_limits<double>::quiet_NaN(); }
+        for (int i = What == wrong::output ? 1 : 0; i != f.batch * 3; ++i) {
+            f.output[i] = f.input[i] * f.parameters[i % 3];
+        }
+        if (What == wrong::behind) { f.workspace[0] = 1.0; }
+    }
+    template <backend B>
+    static void backward_input(B&, const backend_frame<B>& f) {
+        for (int i = 0; i != f.batch * 3; ++i) {
+            f.deferred[i] = f.output_gradient[i] * f.saved[i] + (f.input_gradient == nullptr && What == wrong::unasked);
+        }
+        if (What == wrong::keeps) { f.saved[0] = 0.0; }
+        if (f.input_gradient == nullptr) { return; }
+        for (int i = 0; i != f.batch * 3; ++i) {
+            f.input_gradient[i] = f.output_gradient[i] * f.parameters[What == wrong::input ? 0 : i % 3];
+        }
+    }
+    template <backend B>
+    static void backward_weight(B&, const backend_frame<B>& f) {
+        const auto place = What == wrong::sums ? gradient_place<double>{f.parameter_gradients} : f.gradient();
+        double* const sums = place.begun(What == wrong::overwritten ? 2 : 3);
+        if (What == wrong::weights) { sums[0] += 1.0; }
+        if (What == wrong::spoils) { f.input_gradient[0] = 0.0; }
+        for (int i = 0; i != f.batch * 3; ++i) { sums[i % 3] += f.deferred[i] * (What == wrong::scale ? 2.0 : 1.0); }
+    }
+};
+template <wrong What, bool Writes = true>
+std::string first_fault() {
+    const std::vector<std::string> faults = reference::layer_trial<scaling<What, Writes>>{}.check();
+    return faults.empty() ? "" : faults.front();
+}
+
 } // namespace
+
+TEST_CASE("a trial of a layer says what is wrong with its passes") {
+    CHECK(first_fault<wrong::nothing>() == "");
+    CHECK(first_fault<wrong::output>() == "the output is not all written");
+    CHECK(first_fault<wrong::saved>() == "saved is not all written");
+    CHECK(first_fault<wrong::behind>() == "forward writes behind its workspace");
+    CHECK(first_fault<wrong::keeps>() == "a backward pass changes what forward saved");
+    CHECK(first_fault<wrong::spoils>() == "backward_weight changes the gradient of the input");
+    CHECK(first_fault<wrong::unasked>() ==
+          "other gradients change where nobody needs that of the input or the context");
+    const std::string kept = "gradients that are written over what was there are not those that are added to 0";
+    CHECK(first_fault<wrong::sums>() == kept);
+    CHECK(first_fault<wrong::overwritten>() == kept);
+    CHECK(first_fault<wrong::sums, false>() == "");
+    const auto differs = [](const std::string& fault, const std::string& of) {
+        return fault.starts_with("the gradient of the " + of + " differs from finite differences by ");
+    };
+    CHECK(differs(first_fault<wrong::input>(), "input"));
+    CHECK(differs(first_fault<wrong::weights>(), "parameters"));
+    CHECK(differs(first_fault<wrong::scale>(), "parameters"));
+}
 
 TEST_CASE("convolution of every kernel, stride and padding: gradients equal finite differences") {
     check_all<

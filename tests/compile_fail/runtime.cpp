@@ -1,10 +1,13 @@
 // What a layer and a conditioning module need to run on a backend.
 //
-// error-1: pulse: a layer needs static forward, backward_input and backward_weight over the backend
+// error-1: pulse: a layer (L) needs 'template <pulse::backend B> static void backward_input(
 // error-2: pulse: a conditioning module needs static forward and backward_weight over the backend
 // error-3: pulse: only the first layer of a model reads the timesteps
 // error-4: pulse: only the first layer of a model reads facts of the samples
 // error-5: pulse: what reads text or facts says what they are: a condition_set 'conditions'
+// error-6: pulse: a layer (L) needs 'template <pulse::backend B> static void forward(
+// error-7: pulse: a layer (L) needs 'template <pulse::backend B> static void backward_input(
+// error-8: pulse: a layer (L) needs 'template <pulse::backend B> static void backward_weight(
 
 #include <pulse/model/model.hpp>
 #include <pulse/reference/backend.hpp>
@@ -14,14 +17,26 @@
 #include "../support/archetype.hpp"
 
 struct running_layer : archetype::conditioned_layer<"a", pulse::shape<4>, pulse::shape<16>> {
+#if CASE == 6 // of one backend
+    static void forward(pulse::reference::backend<float>&, const pulse::layer_frame<float>&) {}
+#else
     template <class B>
     static void forward(B&, const pulse::layer_frame<float>&) {}
-#if CASE != 1
+#endif
+#if CASE == 7 // of more than there is
+    template <class B>
+    static void backward_input(B&, const pulse::layer_frame<float>&, int) {}
+#elif CASE != 1
     template <class B>
     static void backward_input(B&, const pulse::layer_frame<float>&) {}
 #endif
+#if CASE == 8 // of an object
+    template <class B>
+    void backward_weight(B&, const pulse::layer_frame<float>&) {}
+#else
     template <class B>
     static void backward_weight(B&, const pulse::layer_frame<float>&) {}
+#endif
 };
 
 struct running_module : archetype::module<"clock", pulse::shape<16>> {

@@ -155,16 +155,27 @@ concept reads_facts = requires {
     requires L::fact_elements != 0;
 };
 
-/// A layer that can run on backend B: static forward, backward_input and backward_weight over a layer_frame, or forward
-/// alone where it runs forward only.
+/// A pass of a layer on backend B. Passes of layers are static templates over the backend.
+template <class B>
+using layer_pass = void (*)(B&, const backend_frame<B>&);
+
 template <class L, class B>
-concept runs_on = requires(B& b, const backend_frame<B>& frame) {
-    L::forward(b, frame);
-    requires is_forward_only<L>() || requires {
-        L::backward_input(b, frame);
-        L::backward_weight(b, frame);
-    };
+concept runs_forward_on = requires {
+    static_cast<layer_pass<B>>(&L::template forward<B>);
 };
+/// It has that pass, or runs forward only.
+template <class L, class B>
+concept runs_backward_input_on = is_forward_only<L>() || requires {
+    static_cast<layer_pass<B>>(&L::template backward_input<B>);
+};
+template <class L, class B>
+concept runs_backward_weight_on = is_forward_only<L>() || requires {
+    static_cast<layer_pass<B>>(&L::template backward_weight<B>);
+};
+
+/// A layer that can run on backend B.
+template <class L, class B>
+concept runs_on = runs_forward_on<L, B> && runs_backward_input_on<L, B> && runs_backward_weight_on<L, B>;
 
 /// A conditioning module (time embedding) that can run on backend B: it reads `timesteps` [batch] and no `input`,
 /// `output` is the conditioning, text states included; backward_input is not needed, backward_weight reads

@@ -14,16 +14,26 @@ namespace pulse {
 /// What the executor needs of one layer, with its type gone: which stage runs it is known only from the plan.
 template <backend B>
 struct layer_entry {
-    using pass_function = void (*)(B&, const backend_frame<B>&);
-
-    pass_function forward{};
+    layer_pass<B> forward{};
     /// This and the next are null where the layer runs forward only.
-    pass_function backward_input{};
-    pass_function backward_weight{};
+    layer_pass<B> backward_input{};
+    layer_pass<B> backward_weight{};
     bool writes_gradients{};
 };
 
 namespace detail {
+
+/// Whether L runs on B; if it does not, compilation stops with a sentence for each pass that it lacks.
+template <class L, backend B>
+[[nodiscard]] consteval bool explain_passes() {
+    static_assert(runs_forward_on<L, B>, "pulse: a layer (L) needs 'template <pulse::backend B> static void "
+                                         "forward(B&, const pulse::backend_frame<B>&)'");
+    static_assert(runs_backward_input_on<L, B>, "pulse: a layer (L) needs 'template <pulse::backend B> static void "
+                                                "backward_input(B&, const pulse::backend_frame<B>&)'");
+    static_assert(runs_backward_weight_on<L, B>, "pulse: a layer (L) needs 'template <pulse::backend B> static void "
+                                                 "backward_weight(B&, const pulse::backend_frame<B>&)'");
+    return runs_on<L, B>;
+}
 
 template <class L, backend B>
 [[nodiscard]] consteval layer_entry<B> entry_of() {
@@ -45,13 +55,15 @@ template <class M, backend B>
                       "pulse: a conditioning module needs static forward and backward_weight over the backend");
     }
     return []<std::size_t... I>(std::index_sequence<I...>) {
-        static_assert((runs_on<typename M::template layer_at<I>, B> && ...),
-                      "pulse: a layer needs static forward, backward_input and backward_weight over the backend");
         static_assert(!((I != 0 && reads_timesteps<typename M::template layer_at<I>>) || ...),
                       "pulse: only the first layer of a model reads the timesteps");
         static_assert(!((I != 0 && reads_facts<typename M::template layer_at<I>>) || ...),
                       "pulse: only the first layer of a model reads facts of the samples");
-        return std::array<layer_entry<B>, sizeof...(I)>{detail::entry_of<typename M::template layer_at<I>, B>()...};
+        std::array<layer_entry<B>, sizeof...(I)> table{};
+        if constexpr ((detail::explain_passes<typename M::template layer_at<I>, B>() && ...)) {
+            table = {detail::entry_of<typename M::template layer_at<I>, B>()...};
+        }
+        return table;
     }
     (std::make_index_sequence<M::layer_count>{});
 }

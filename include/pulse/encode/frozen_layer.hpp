@@ -27,7 +27,7 @@ concept runs_in_steps = requires {
 
 /// A layer that is never trained: a name and its mathematics, as nn::block, with the forward pass alone.
 template <label Name, auto Math>
-    requires(nn::sound<Math>::value)
+    requires(nn::explain_mathematics<Math, false>())
 struct frozen_layer : nn::described<Name, Math> {
     static constexpr std::int64_t parameter_elements = nn::layout<Math>.sizes.kept.parameters;
 

@@ -97,25 +97,67 @@ void use_parts(const Math& math, const layer_frame<T, A>& f, [[maybe_unused]] bo
 
 } // namespace detail
 
+// What mathematics must have, a concept for each of its members that a block asks for.
+
+template <class Math>
+concept has_input_dims = requires(const Math& math) {
+    { math.input() } -> std::same_as<sample_dims>;
+};
+template <class Math>
+concept has_output_dims = requires(const Math& math) {
+    { math.output() } -> std::same_as<sample_dims>;
+};
+template <class Math>
+concept has_defect = requires(const Math& math) {
+    { math.defect() } -> std::same_as<flaw>;
+};
+template <class Math>
+concept is_described = in_parts<Math> || requires(const Math& math, description& all) {
+    math.describe(all);
+};
+template <class Math, class B>
+concept computes = requires(const Math& math, B& on, const backend_frame<B>& f) {
+    math.forward(on, f, layout_of(math).pieces);
+};
+template <class Math, class B>
+concept computes_input_gradients = requires(const Math& math, B& on, const backend_frame<B>& f) {
+    math.backward_input(on, f, layout_of(math).pieces);
+};
+template <class Math, class B>
+concept computes_weight_gradients = requires(const Math& math, B& on, const backend_frame<B>& f) {
+    math.backward_weight(on, f, layout_of(math).pieces);
+};
+
 // The passes at the sizes of a run: compiled once for a kind of mathematics, whatever the numbers of a layer are.
 
 template <class Math, backend B>
 void run_forward(const Math& type, B& on, const backend_frame<B>& frame) {
-    detail::use_parts(resized(type, frame.size), frame, false, [&on](const auto& part, const backend_frame<B>& f) {
-        part.forward(on, f, layout_of(part).pieces);
-    });
+    const auto run = [&on]<class Part>(const Part& part, const backend_frame<B>& f) {
+        static_assert(computes<Part, B>, "pulse: the mathematics of a block (Part) needs 'void forward(B&, const "
+                                         "pulse::backend_frame<B>&, const pieces&) const' over the backend");
+        if constexpr (computes<Part, B>) { part.forward(on, f, layout_of(part).pieces); }
+    };
+    detail::use_parts(resized(type, frame.size), frame, false, run);
 }
 template <class Math, backend B>
 void run_backward_input(const Math& type, B& on, const backend_frame<B>& frame) {
-    detail::use_parts(resized(type, frame.size), frame, true, [&on](const auto& part, const backend_frame<B>& f) {
-        part.backward_input(on, f, layout_of(part).pieces);
-    });
+    const auto run = [&on]<class Part>(const Part& part, const backend_frame<B>& f) {
+        static_assert(computes_input_gradients<Part, B>,
+                      "pulse: the mathematics of a block (Part) needs 'void backward_input(B&, const "
+                      "pulse::backend_frame<B>&, const pieces&) const' over the backend");
+        if constexpr (computes_input_gradients<Part, B>) { part.backward_input(on, f, layout_of(part).pieces); }
+    };
+    detail::use_parts(resized(type, frame.size), frame, true, run);
 }
 template <class Math, backend B>
 void run_backward_weight(const Math& type, B& on, const backend_frame<B>& frame) {
-    detail::use_parts(resized(type, frame.size), frame, true, [&on](const auto& part, const backend_frame<B>& f) {
-        part.backward_weight(on, f, layout_of(part).pieces);
-    });
+    const auto run = [&on]<class Part>(const Part& part, const backend_frame<B>& f) {
+        static_assert(computes_weight_gradients<Part, B>,
+                      "pulse: the mathematics of a block (Part) needs 'void backward_weight(B&, const "
+                      "pulse::backend_frame<B>&, const pieces&) const' over the backend");
+        if constexpr (computes_weight_gradients<Part, B>) { part.backward_weight(on, f, layout_of(part).pieces); }
+    };
+    detail::use_parts(resized(type, frame.size), frame, true, run);
 }
 
 /// The passes of a layer are those of its mathematics.
@@ -186,16 +228,32 @@ struct resizing_face<Name, Math> {
     [[nodiscard]] static constexpr layer_node node_at(const resizing& by) { return node_of(Name, resized(Math, by)); }
 };
 
-template <auto Math>
-struct sound {
-    static_assert(Math.defect() != flaw::size, "pulse: every size of a layer is positive");
-    static_assert(Math.defect() != flaw::window, "pulse: a convolution's window fits into its padded image");
-    static_assert(Math.defect() != flaw::groups, "pulse: the groups of a GroupNorm divide its channels");
-    static_assert(Math.defect() != flaw::heads, "pulse: the heads of an attention divide its channels");
-    static_assert(Math.defect() != flaw::features,
-                  "pulse: a sinusoid has an even number of features, more than twice its shift");
-    static constexpr bool value = Math.defect() == flaw::none;
-};
+/// Whether Math, which Reads an input or not, makes a block; if it does not, compilation stops with the first rule that
+/// it breaks, in words.
+template <auto Math, bool Reads>
+[[nodiscard]] consteval bool explain_mathematics() {
+    using math = std::remove_cvref_t<decltype(Math)>;
+    static_assert(has_output_dims<math>,
+                  "pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims output() const'");
+    constexpr bool has_input = !Reads || has_input_dims<math>;
+    static_assert(has_input,
+                  "pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims input() const'");
+    static_assert(has_defect<math>,
+                  "pulse: the mathematics of a block needs 'constexpr pulse::nn::flaw defect() const'");
+    static_assert(is_described<math>, "pulse: the mathematics of a block needs 'constexpr pieces "
+                                      "describe(pulse::nn::description&) const', of pieces of its own");
+    if constexpr (has_output_dims<math> && has_input && has_defect<math> && is_described<math>) {
+        static_assert(Math.defect() != flaw::size, "pulse: every size of a layer is positive");
+        static_assert(Math.defect() != flaw::window, "pulse: a convolution's window fits into its padded image");
+        static_assert(Math.defect() != flaw::groups, "pulse: the groups of a GroupNorm divide its channels");
+        static_assert(Math.defect() != flaw::heads, "pulse: the heads of an attention divide its channels");
+        static_assert(Math.defect() != flaw::features,
+                      "pulse: a sinusoid has an even number of features, more than twice its shift");
+        return Math.defect() == flaw::none;
+    } else {
+        return false;
+    }
+}
 
 /// What a layer and a conditioning module have in common.
 template <label Name, auto Math>
@@ -226,7 +284,7 @@ struct described : context_face<layout<Math>.sizes.context> {
 /// parts, each of which is such mathematics (in_parts). Layers of equal numbers share their code whatever their names.
 /// No backward pass reads the layer's output.
 template <label Name, auto Math>
-    requires(sound<Math>::value)
+    requires(explain_mathematics<Math, true>())
 struct block : described<Name, Math>,
                passes_face<Math>,
                parts_face<Name, Math>,
@@ -242,7 +300,7 @@ struct block : described<Name, Math>,
 /// A module that computes the conditioning from frame.timesteps [batch]: its mathematics is that of a layer without
 /// input and backward_input, such as time_embedding.
 template <label Name, auto Math>
-    requires(sound<Math>::value)
+    requires(explain_mathematics<Math, false>())
 struct conditioning_block : described<Name, Math> {
     static constexpr std::int64_t text_elements = layout<Math>.sizes.conditions.text_elements();
     static constexpr bool trains_context = layout<Math>.sizes.trains_context;

@@ -50,7 +50,7 @@ struct layer_sizes {
 /// checkpoint's order. A name is joined to the layer's by a dot; an empty one is the layer's, "../x" is x beside the
 /// layer, "/x" is x alone.
 /// FLOPs are 2 per multiply-accumulate of convolutions, linear layers and the two products of an attention; norms,
-/// activations and additions count none.
+/// activations and additions count none. What they are not of (a weight() alone) is told by flops().
 class description {
 public:
     constexpr description() = default;
@@ -107,6 +107,8 @@ public:
         product(std::int64_t{s.out_height()} * s.out_width(), s.weight_elements(), 1);
         return weight(name, {s.out_channels, s.in_channels, s.kernel, s.kernel});
     }
+    /// Of one sample's forward pass, in loops of the layer's own.
+    constexpr void flops(double count) noexcept { sizes_.forward_flops += count; }
     /// The products of queries with keys and of their weights with values.
     constexpr void attention(const attention_shape& s) noexcept {
         product(std::int64_t{2} * s.tokens, s.keys(), s.width());

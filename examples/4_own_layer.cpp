@@ -1,13 +1,15 @@
-// A layer and a backbone of one's own, trained as any other.
+// A layer and a backbone of one's own, tried, timed and trained as any other.
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <span>
+#include <string>
 
 #include <pulse/onednn/backend.hpp>
 #include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
+#include <pulse/reference/layer_trial.hpp>
 
 // y = silu(weight x + bias), plus what a skip brings where it has one; written once, for every backend.
 template <pulse::label Name, int In, int Out, bool Skip = false>
@@ -71,8 +73,17 @@ struct denoise {
 };
 
 int main() {
-    const auto plan = pulse::plan_for<net, backend>(
-        {.devices = 2, .global_batch = 32, .device = pulse::cpu_core, .pipeline_degree = 2});
+    // What the passes do wrong: their gradients are compared with finite differences.
+    const auto faults = pulse::reference::layer_trial<joining<"up", 5, 3>>{}.check();
+    for (const std::string& fault : faults) { std::puts(fault.c_str()); }
+    if (!faults.empty()) { return 1; }
+
+    backend math;
+    pulse::layer_bench<net, backend> bench{math, 8};
+    const auto graph = pulse::graph_of<net>();
+    const auto costs = pulse::measure_costs(graph.view(), 8, sizeof(float), "here", bench);
+    const auto plan = pulse::plan_for(
+        costs, {.devices = 2, .global_batch = 32, .pipeline_degree = 2, .kept = pulse::kept_by<net, backend>()});
     pulse::run(plan, pulse::ranks::threads{}, [&](pulse::rank& self) {
         pulse::trainer<net, backend> train{self, plan, {.seed = 1, .learning_rate = {1e-2}}};
         denoise task;

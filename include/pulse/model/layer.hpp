@@ -82,7 +82,7 @@ concept has_workspace = requires {
     requires std::bool_constant<(T::workspace_elements >= 0)>::value;
 };
 
-/// T concatenates the tensor of a skip edge: it has a `skip_input`.
+/// T reads the tensor of a skip edge, which it concatenates to its input or adds: it has a `skip_input`.
 template <class T>
 concept concatenates = requires {
     typename T::skip_input;
@@ -214,7 +214,7 @@ template <has_parameters T>
 ///    parameter_flaw;
 /// 4. L::forward_flops() is a constexpr number, per sample;
 /// 5. L::saved_elements, L::deferred_elements and L::workspace_elements are integers, per sample;
-/// 6. L::skip_input, if it is there, is the shape that L concatenates to its input;
+/// 6. L::skip_input, if it is there, is the shape of what a skip edge brings, which L concatenates or adds;
 /// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads;
 /// 8. L::context, if it is there, is the shape of the model's context (text states), which L reads;
 /// 9. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides

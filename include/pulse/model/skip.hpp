@@ -10,7 +10,7 @@ namespace pulse {
 
 struct skip_tag {};
 
-/// A skip edge: the output of layer `From` is what layer `To` concatenates to its input.
+/// A skip edge: the output of layer `From` is what layer `To` reads beside its input.
 template <label From, label To>
 struct skip : skip_tag {
     static constexpr label from = From;

@@ -12,7 +12,9 @@ endforeach()
 
 foreach(library IN ITEMS compiled compiled_host compiled_pictures)
     if(TARGET pulse_${library})
-        install(TARGETS pulse_${library} EXPORT pulse-${library}-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        # not built is not installed: the headers are enough
+        install(TARGETS pulse_${library} EXPORT pulse-${library}-targets
+                ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
         install(EXPORT pulse-${library}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
     endif()
 endforeach()

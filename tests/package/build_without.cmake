@@ -24,4 +24,13 @@ foreach(part IN LISTS ABSENT)
 endforeach()
 if(TARGETS)
     run(said ${CMAKE_COMMAND} --build ${BUILD} --target ${TARGETS})
+    return()
+endif()
+# Where nothing is built the headers are installed, and who asks for a library hears that it is not.
+run(said ${CMAKE_COMMAND} --install ${BUILD} --prefix ${BUILD}/prefix)
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${BUILD}/consumer -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${BUILD}/prefix -DPARTS=compiled
+    OUTPUT_VARIABLE said ERROR_VARIABLE said)
+if(NOT said MATCHES "component compiled is not installed")
+    message(FATAL_ERROR "asked for pulse::compiled, which is not installed, pulse's package says:\n${said}")
 endif()

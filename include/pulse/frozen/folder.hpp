@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <pulse/core/error.hpp>
 #include <pulse/diffusers/autoencoder.hpp>
 #include <pulse/diffusers/model_files.hpp>
+#include <pulse/diffusers/pipeline.hpp>
 #include <pulse/diffusers/text_encoder.hpp>
 #include <pulse/diffusers/weights.hpp>
 #include <pulse/encode/tokenizer.hpp>
@@ -47,6 +49,10 @@ struct text_files {
 /// line for each network where there is some.
 template <class Networks>
 [[nodiscard]] std::vector<std::string> require_networks(const diffusers::model_files& from) {
+    // What is no folder at all is told as such, and not by the first file that is not in it.
+    if (std::error_code fault; !from.folder.empty() && !std::filesystem::is_directory(from.folder, fault)) {
+        static_cast<void>(diffusers::read_pipeline(from.folder));
+    }
     std::vector<std::string> unread;
     const auto look_at = [&](const diffusers::weights& of) {
         if (!of.unread().empty()) { unread.push_back(of.unread()); }

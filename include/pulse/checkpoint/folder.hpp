@@ -61,6 +61,10 @@ namespace detail {
 /// checkpoints. Throws input_error naming `path` when there is nothing.
 [[nodiscard]] PULSE_INLINE std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
+/// Throws input_error naming `path` unless a file or a folder may be made there: of the folders that it is to be in,
+/// the nearest that exists can be written to. Writes nothing.
+PULSE_INLINE void require_place(const std::filesystem::path& path);
+
 /// Makes a folder and those above it that are missing, each safe from a loss of power.
 template <class Disk>
 void make_durable_folder(const Disk& on, const std::filesystem::path& path) {

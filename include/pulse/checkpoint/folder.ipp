@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include <unistd.h>
 
 #include <pulse/checkpoint/folder.hpp>
 #include <pulse/checkpoint/manifest.hpp>
@@ -72,6 +75,19 @@ PULSE_INLINE std::filesystem::path find_checkpoint(const std::filesystem::path& 
         throw input_error("'" + path.string() + "': no such checkpoint");
     }
     return detail::may_exist(path / manifest_name) ? path : last_checkpoint(path);
+}
+
+PULSE_INLINE void require_place(const std::filesystem::path& path) {
+    std::error_code unused;
+    std::filesystem::path in = std::filesystem::absolute(path, unused).lexically_normal().parent_path();
+    while (in.has_relative_path() && !detail::may_exist(in)) { in = in.parent_path(); }
+    if (!std::filesystem::is_directory(in, unused)) {
+        throw input_error("cannot create '" + path.string() + "': '" + in.string() + "' is no folder");
+    }
+    if (::access(in.c_str(), W_OK | X_OK) != 0) {
+        throw input_error("cannot create '" + path.string() + "': '" + in.string() +
+                          "' cannot be written to: " + std::generic_category().message(errno));
+    }
 }
 
 } // namespace pulse::train

@@ -104,7 +104,7 @@ template <class M>
 }
 
 /// Throws input_error unless `to` may become what export_pipeline makes of `from`: M is the backbone of `from`, nothing
-/// else is at `to`, and that is not inside `from`.
+/// else is at `to`, which can be written, and that is not inside `from`.
 template <class M>
 void require_exportable(const model_files& from, const std::filesystem::path& to) {
     const std::filesystem::path& folder = from.folder;

@@ -25,7 +25,7 @@ namespace pulse::diffusers {
 
 /// Whether `target` may be replaced by a new folder: it is not there, empty, or nothing but a model_index.json and
 /// folders of components. With `class_name`, that of a component, it is nothing but such a component's config.json and
-/// weights instead. Throws input_error naming what else is there.
+/// weights instead. Throws input_error naming what else is there, or as train::require_place() does.
 PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::string_view class_name = {});
 
 /// The shard of each tensor when they are filled one after another; `bytes` are those of the tensors.

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/config_file.hpp>
@@ -32,6 +33,7 @@ namespace detail {
 } // namespace detail
 
 PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::string_view class_name) {
+    train::require_place(target);
     std::error_code fault;
     const std::filesystem::file_status status = std::filesystem::status(target, fault);
     if (status.type() == std::filesystem::file_type::not_found) { return; }

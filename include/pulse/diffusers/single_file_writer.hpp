@@ -17,7 +17,8 @@ namespace pulse::diffusers {
 }
 
 /// Throws input_error unless a pipeline may become a checkpoint of one file at `to`: all that is copied is there and
-/// fits, and what is at `to` is such a checkpoint or nothing, and not inside a component of `from`.
+/// fits, and what is at `to` is such a checkpoint or nothing, and not inside a component of `from`; or as
+/// train::require_place() does.
 PULSE_INLINE void require_single_file(const model_files& from, const std::filesystem::path& to);
 
 /// Writes a checkpoint of one file (single_file.hpp) that appears whole or not at all: `values` are those of the UNet's

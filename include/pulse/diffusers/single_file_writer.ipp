@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/core/separate.hpp>
 #include <pulse/diffusers/model_files.hpp>
@@ -137,6 +138,7 @@ private:
 } // namespace detail
 
 PULSE_INLINE void require_single_file(const model_files& from, const std::filesystem::path& to) {
+    train::require_place(to);
     static_cast<void>(io::lay_out_safetensors("'" + to.string() + "'", detail::copied_beside(from, to).shapes()));
 }
 

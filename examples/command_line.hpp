@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -127,11 +129,49 @@ template <class T>
     return std::nullopt;
 }
 
+/// How many letters are to be added, removed or changed to make one word of another.
+[[nodiscard]] inline std::size_t letters_between(std::string_view one, std::string_view other) {
+    std::vector<std::size_t> row(other.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (const char letter : one) {
+        std::size_t before = row[0]++;
+        for (std::size_t i = 0; i != other.size(); ++i) {
+            const std::size_t changed = before + (letter == other[i] ? 0U : 1U);
+            before = row[i + 1];
+            row[i + 1] = std::min({changed, row[i] + 1, before + 1});
+        }
+    }
+    return row.back();
+}
+
+/// What is wrong with arguments that no option takes: the first that looks like one, and the option nearest to it.
+[[nodiscard]] inline std::string unknown_option(const CLI::App& app, const std::string& otherwise) {
+    for (const std::string& given : app.remaining()) {
+        if (!given.starts_with("--")) { continue; }
+        const std::string name = given.substr(0, given.find('='));
+        std::string nearest;
+        std::size_t least = 4;
+        for (const CLI::Option* option : app.get_options()) {
+            const std::size_t letters = letters_between(name, option->get_name());
+            if (letters < least) {
+                least = letters;
+                nearest = option->get_name();
+            }
+        }
+        return "there is no option " + name + "; " +
+               (nearest.empty() ? "--help has all" : "did you mean " + nearest + "?");
+    }
+    return otherwise;
+}
+
 /// Reads the arguments. False when the program is to exit at once with `exit_code`: after --help, or after a refusal.
 [[nodiscard]] inline bool read_arguments(CLI::App& app, const char* program, int argc, char** argv, int& exit_code) {
     try {
         app.parse(argc, argv);
         return true;
+    } catch (const CLI::ExtrasError& e) {
+        static_cast<void>(refuse(program, unknown_option(app, e.what()), exit_code));
+        return false;
     } catch (const CLI::ParseError& e) {
         if (e.get_exit_code() == 0) {
             exit_code = app.exit(e);

@@ -13,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <pulse/checkpoint/folder.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/data/text.hpp>
 #include <pulse/diffusers/pipeline.hpp>
@@ -365,13 +366,18 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
             }
         }
     }
+    if (a.steps > 0) {
+        try {
+            pulse::train::require_place(std::filesystem::path{a.out} / "plan.json");
+        } catch (const pulse::input_error& e) { throw pulse::input_error{std::string{"--out: "} + e.what()}; }
+    }
     a.pictures.data = a.data;
     a.pictures.networks = a.source();
     a.pictures.cache = a.cache;
     a.pictures.seed = a.seed;
     a.pictures.threads = a.threads;
     a.pictures.warn = [](const std::string& line) { std::fprintf(stderr, "pulse_train: %s\n", line.c_str()); };
-    a.pictures.words = {.data = "--data",
+    a.pictures.words = {.data = app.count("--data") > 0 ? "--data" : "--data, which is not given",
                         .conditioning = "--control-data",
                         .size = "--size",
                         .buckets = "--buckets",

@@ -127,8 +127,9 @@ void add_training_options(option_adder& add, arguments& a, const choices<std::st
 std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
     CLI::App app{
-        "Trains a diffusion UNet on images in IDX files or on made-up latents, pipeline-parallel on ranks of the "
-        "host or of CUDA devices, threads or processes, every skip on its device."};
+        "Trains a diffusion backbone, such as the UNet of a diffusers folder, on captioned pictures, on images in IDX "
+        "files or on made-up samples, pipeline-parallel on ranks of the host or of CUDA devices, threads or "
+        "processes."};
     app.option_defaults()->always_capture_default();
     app.set_help_flag("-h,--help", "Say this and exit");
 

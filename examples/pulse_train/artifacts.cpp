@@ -278,6 +278,9 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
         if (metric && !has_metrics) { continue; }
         std::printf("  %s\n", in.file(name).c_str());
     }
+    for (const std::string& exported : {in.args.export_to, in.args.cascade_export}) {
+        if (!exported.empty()) { std::printf("  %s\n", exported.c_str()); }
+    }
     // A signal may have reached another rank than this.
     if (in.stop->load() || (results.last_step < in.args.steps && in.args.time_limit_s == 0)) {
         std::printf("\nstopped after step %lld; the same command with --resume %s goes on\n",

@@ -61,7 +61,7 @@ template <class Model, class Side>
 /// Says that images are drawn, where some are to be. Whether they are.
 [[nodiscard]] inline bool tell_drawing(const run_inputs& in) {
     if (in.args.sample == 0 || *in.stop) { return false; }
-    std::printf("drawing %d images ...\n", in.args.sample);
+    std::printf("drawing %d image%s ...\n", in.args.sample, in.args.sample == 1 ? "" : "s");
     std::fflush(stdout);
     return true;
 }

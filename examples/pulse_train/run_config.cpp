@@ -141,9 +141,16 @@ void complete_batch(run_inputs& in) {
         keep(asked.microbatches, "microbatches");
         keep(asked.data_degree, "replicas");
     }
-    if (asked.global_batch > 0) { return; }
     const std::int64_t batch = std::int64_t{asked.microbatch_size.value_or(16)} * asked.microbatches.value_or(4) *
                                asked.data_degree.value_or(1);
+    if (asked.global_batch > 0) {
+        const bool decided = asked.microbatch_size && asked.microbatches && asked.data_degree;
+        if (!in.args.resume.empty() && decided && batch != asked.global_batch) {
+            throw pulse::input_error{"--global-batch: a step of the run of --resume, which this one goes on, has " +
+                                     std::to_string(batch) + " samples, and not " + std::to_string(asked.global_batch)};
+        }
+        return;
+    }
     if (batch > most_samples) {
         throw pulse::input_error{"--global-batch: a step of " + std::to_string(batch) + " samples is more than " +
                                  std::to_string(most_samples)};

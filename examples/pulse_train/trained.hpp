@@ -91,12 +91,14 @@ void begin_with(Backbone& of, const run_inputs& in) {
 template <class Model>
 void export_backbone(const arguments& a, const std::filesystem::path& checkpoint, const char* prefix = "") {
     if (a.export_to.empty()) { return; }
-    if constexpr (pulse::reads_hint<Model>) {
-        pulse::diffusers::export_control<Model>(checkpoint, a.export_to, a.export_part, export_format(a), prefix);
-    } else {
-        pulse::diffusers::export_checkpoint<Model>(checkpoint, a.source(), a.export_to, a.export_part, export_format(a),
-                                                   prefix);
-    }
+    within(a.export_option, [&] {
+        if constexpr (pulse::reads_hint<Model>) {
+            pulse::diffusers::export_control<Model>(checkpoint, a.export_to, a.export_part, export_format(a), prefix);
+        } else {
+            pulse::diffusers::export_checkpoint<Model>(checkpoint, a.source(), a.export_to, a.export_part,
+                                                       export_format(a), prefix);
+        }
+    });
 }
 
 /// What a step of a rank came to, and the loss of each backbone where there are several.

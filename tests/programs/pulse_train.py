@@ -597,6 +597,8 @@ class Replicas(Case):
                 self.assertEqual(report(out)["loss"], report(self.whole)["loss"][2:])
         self.refuses("--steps", 4, "--ranks", 2, "--replicas", 1, "--resume", checkpoint, size=self.HALF,
                      names=["replicas 2, ", "1"])
+        self.refuses("--steps", 4, "--ranks", 2, "--global-batch", 16, "--resume", checkpoint, size=(),
+                     names=["--global-batch", "--resume", "has 8 samples", "16"])
         # What is not said is as it was.
         out = self.train("--steps", 4, "--ranks", 4, "--resume", checkpoint, size=())
         self.same_tensors(out, self.whole)
@@ -907,6 +909,8 @@ class Errors(Case):
         file = DATA / "train-images-idx3-ubyte"
         for out in (file, file / "below", file / "far" / "below", pathlib.Path("/proc/pulse")):
             self.refuses(out=out, names=["--out", str(out)])
+        # before anything is measured and planned
+        self.assertEqual(self.invoke(command(out=file / "below"), 2).stdout, "")
         self.refuses(raw=command(out=""), names=["--out"])
         if os.geteuid() != 0:
             locked = fresh()
@@ -970,6 +974,8 @@ class Errors(Case):
             self.refuses("--weights", weights, names=["--weights", "bf16"])
         for words in (["--nosuch"], ["stray"], ["--steps"], ["--steps", "1", "--steps", "2"]):
             self.refuses(raw=[PROGRAM, "--data", DATA, *words], names=[words[0]])
+        for words, meant in (("--step 2", "--steps"), ("--caption-dropuot=0.1", "--caption-dropout")):
+            self.refuses(raw=[PROGRAM, *words.split()], names=[re.split("[ =]", words)[0], f"did you mean {meant}?"])
 
     def test_a_run_that_diverges_says_so(self):
         done = self.invoke(command("--steps", 50, "--lr", "1e30", out=fresh()), 1)

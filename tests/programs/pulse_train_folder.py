@@ -191,7 +191,11 @@ class Folders(Case):
         handler.emit = lambda record: words.append(record.getMessage())
         for part, prefix in (("weights", ""), ("averages", "ema.")):
             exported = fresh()
-            out = self.train("--from", FROM, "--steps", 2, "--export", exported, "--export-of", part, **MODEL)
+            out = fresh()
+            line = command("--from", FROM, "--steps", 2, "--export", exported, "--export-of", part, out=out, **MODEL)
+            done = self.invoke(line, 0)
+            self.assertEqual(done.stderr, "")
+            self.assertIn(f"\n  {exported}\n", done.stdout)
             kept = Safetensors(out / "checkpoint.safetensors").tensors
             written = Safetensors(exported / UNET).tensors
             self.assertEqual(written, {name: kept[prefix + name] for name in written})
@@ -343,6 +347,11 @@ class Folders(Case):
         full.mkdir()
         (full / "letters.txt").write_text("dear")
         self.refuses("--from", FROM, "--export", full, names=["--export", str(full)], **MODEL)
+        for below in ("new", "new.safetensors"):
+            below = full / "letters.txt" / below
+            self.refuses("--from", FROM, "--export", below, names=["--export", str(below), "is no folder"], **MODEL)
+        self.refuses(raw=[PROGRAM, "--from", FROM, "--steps", 1, "--out", fresh()],
+                     names=["--data, which is not given: '/usr/share/datasets/fashion-mnist'"])
 
 
 class SingleFiles(Case):

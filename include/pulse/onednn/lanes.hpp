@@ -173,8 +173,10 @@ template <int W>
 /// single.
 template <class F>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t begin, std::int64_t end, F&& f) {
+    // where the widest end, so that g++ sees that few are left: else it warns that their loop might never end
+    const std::int64_t last = begin + (end - begin) / widest * widest;
     std::int64_t i = begin;
-    for (; i + widest <= end; i += widest) { f.template operator()<widest>(i); }
+    for (; i < last; i += widest) { f.template operator()<widest>(i); }
     if constexpr (widest > 8) {
         if (i + 8 <= end) {
             f.template operator()<8>(i);

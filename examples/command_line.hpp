@@ -147,10 +147,10 @@ template <class T>
 /// What is wrong with arguments that no option takes: the first that looks like one, and the option nearest to it.
 [[nodiscard]] inline std::string unknown_option(const CLI::App& app, const std::string& otherwise) {
     for (const std::string& given : app.remaining()) {
-        if (!given.starts_with("--")) { continue; }
+        if (!given.starts_with("--") || given == "--") { continue; }
         const std::string name = given.substr(0, given.find('='));
         std::string nearest;
-        std::size_t least = 4;
+        std::size_t least = std::min<std::size_t>(4, name.size() / 3 + 1);
         for (const CLI::Option* option : app.get_options()) {
             const std::size_t letters = letters_between(name, option->get_name());
             if (letters < least) {

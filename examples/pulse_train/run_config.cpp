@@ -146,7 +146,7 @@ void complete_batch(run_inputs& in) {
     if (asked.global_batch > 0) {
         const bool decided = asked.microbatch_size && asked.microbatches && asked.data_degree;
         if (!in.args.resume.empty() && decided && batch != asked.global_batch) {
-            throw pulse::input_error{"--global-batch: a step of the run of --resume, which this one goes on, has " +
+            throw pulse::input_error{"--global-batch: with what the run of --resume had, a step has " +
                                      std::to_string(batch) + " samples, and not " + std::to_string(asked.global_batch)};
         }
         return;

@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <support/fits.hpp>
 #include <pulse/core/error.hpp>
 #include <pulse/encode/autoencoder.hpp>
 #include <pulse/encode/chain.hpp>
@@ -167,6 +168,11 @@ constexpr autoencoder_config tiny(int rows, int size = 12) {
     c.strip_rows = rows;
     return c;
 }
+
+constexpr autoencoder_config crooked{
+    .name = "crooked", .sample_size = 6, .block_out_channels = {4, 6}, .layers_per_block = 1, .norm_num_groups = 2};
+static_assert(test::fits<autoencoder_encoder<kl_f8(512)>, autoencoder_decoder<kl_f8(512)>, autoencoder_encoder<crooked>,
+                         autoencoder_decoder<crooked>>());
 
 struct known_layer {
     std::string_view name;

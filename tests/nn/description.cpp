@@ -193,3 +193,19 @@ TEST_CASE("parameters, statistics and sizes of every layer are those of its desc
     check_model<test::crooked_uvit>();
     check_model<test::labelled_uvit>();
 }
+
+namespace {
+
+struct hiding : nn::block<"hiding", nn::linear{3, 2}> {
+    static constexpr std::array<parameter, 2> others{parameter{"hiding.weight", {4, 5, 1, 1}, 2},
+                                                     parameter{"hiding.bias", {6, 1, 1, 1}, 1}};
+    [[nodiscard]] static constexpr const std::array<parameter, 2>& parameters() { return others; }
+};
+
+} // namespace
+
+TEST_CASE("a layer that lists other parameters than what it derives from has those") {
+    CHECK_BOTH(parameter_elements<hiding>() == 26);
+    CHECK_BOTH(counts_of<hiding>().factored == 4 + 5 + 6);
+    CHECK_BOTH(counts_of<nn::block<"linear", nn::linear{3, 2}>>() == parameter_counts{2, 8, 2 + 3 + 2});
+}

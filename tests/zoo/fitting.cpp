@@ -24,8 +24,12 @@
 
 using namespace pulse;
 
-static_assert(test::fits<sd15, sd21, sd_fmnist, sd_tiny, sd_self_tiny, sd_pixels_up_tiny, sdxl>());
-static_assert(test::fits<ddpm_cifar10, ddpm_fmnist, uvit_s2, uvit_h2, hunyuan_dit_v11, hunyuan_dit_v12>());
+static_assert(
+    test::fits<sd15, sd21, sd_fmnist, sd_tiny, sd_long_tiny, sd_self_tiny, sd_pixels_tiny, sd_pixels_up_tiny>());
+static_assert(test::fits<sdxl, sdxl_tiny, ddpm_cifar10, ddpm_fmnist, ddpm_fmnist_small, ddpm_fmnist_half,
+                         ddpm_fmnist_up, ddpm_tiny>());
+static_assert(
+    test::fits<uvit_s2, uvit_m4, uvit_l2, uvit_h2, uvit_tiny, hunyuan_dit_v11, hunyuan_dit_v12, hunyuan_tiny>());
 static_assert(test::fits<controlnet_sd15, controlnet_fmnist, controlnet_tiny>());
 
 namespace {
@@ -53,6 +57,31 @@ struct crooked_dit : hunyuan_dit<hunyuan_dit_config{.name = "crooked_dit",
                                                     .text_len_t5 = 2,
                                                     .use_style_cond_and_image_meta_size = true}> {};
 static_assert(test::fits<crooked_uvit, crooked_dit>());
+
+constexpr unet_config crooked{.name = "crooked",
+                              .sample_size = 2,
+                              .block_out_channels = {4, 6},
+                              .layers_per_block = 1,
+                              .mid_block_resnets = 0,
+                              .mid_block_attention = false,
+                              .norm_num_groups = 2};
+consteval unet_config one_level(unet_config c) {
+    c.sample_size = 1;
+    c.block_out_channels = {4};
+    c.mid_block_resnets = 1;
+    return c;
+}
+consteval unet_config attending(unet_config c) {
+    c.attention = {true, false};
+    c.attention_head_dim = 0;
+    c.mid_block_resnets = 2;
+    c.mid_block_attention = true;
+    return c;
+}
+struct control_down : controlnet<crooked> {};
+struct control_level : controlnet<one_level(crooked)> {};
+struct control_attending : controlnet<attending(crooked)> {};
+static_assert(test::fits<control_down, control_level, control_attending>());
 
 [[nodiscard]] shape_facts facts_of(const nn::sample_dims& e) {
     if (e == nn::sample_dims{}) { return {}; }
@@ -119,44 +148,54 @@ private:
     std::mt19937 random_;
 };
 
+[[nodiscard]] one_or_each<int> drawn_list(draw& d, int positions, int low, int high) {
+    one_or_each<int> list = d.from(low, high);
+    if (d.coin()) {
+        list.count = positions;
+        for (int j = 0; j != positions; ++j) { list.values[static_cast<std::size_t>(j)] = d.from(low, high); }
+    }
+    return list;
+}
+
+/// A config of which about every tenth has no flaw.
 [[nodiscard]] unet_config drawn_unet(draw& d) {
     unet_config c{.name = "drawn"};
     const int levels = d.from(1, 4);
     const bool text = d.coin();
-    c.sample_size = d.from(1, 3) << d.from(levels - 2, levels);
+    c.sample_size = d.from(1, 3) << d.from(levels - 1, levels);
     c.in_channels = d.from(1, 4);
     c.out_channels = d.from(1, 4);
     c.norm_num_groups = d.of({1, 2, 4});
-    std::array<int, 8> blocks{};
-    std::array<int, 8> transformers{};
-    for (int i = 0; i != levels; ++i) {
-        const auto level = static_cast<std::size_t>(i);
-        c.block_out_channels[level] = 4 * d.from(1, 4);
-        blocks[level] = d.from(1, 3);
-        transformers[level] = text && d.coin() ? d.from(1, 2) : 0;
-        c.attention[level] = transformers[level] == 0 && d.from(0, 3) == 0;
-    }
-    if (d.coin()) { c.layers_per_block = {blocks, levels}; }
-    c.mid_block_resnets = d.from(0, 2);
+    for (int i = 0; i != levels; ++i) { c.block_out_channels[static_cast<std::size_t>(i)] = 4 * d.from(1, 4); }
+    c.layers_per_block = drawn_list(d, levels, 1, 3);
+    c.mid_block_resnets = d.of({0, 1, 2, 2});
     c.mid_block_attention = d.coin();
     c.attention_head_dim = d.of({0, 1, 2, 4, 8});
     c.downsample_padding = d.from(0, 1);
     c.freq_shift = d.from(0, 1);
-    if (text) {
-        for (int i = 0; i != levels; ++i) {
-            c.transformer_layers_per_block.values[static_cast<std::size_t>(i)] =
-                transformers[static_cast<std::size_t>(i)];
+    c.transformer_layers_per_block.count = text ? levels : 0;
+    const bool reversed = text && d.from(0, 3) == 0;
+    c.reverse_transformer_layers_per_block.count = reversed ? levels : 0;
+    for (int i = 0; i != levels; ++i) {
+        const auto level = static_cast<std::size_t>(i);
+        const bool here = text && d.coin();
+        c.attention[level] = d.from(0, here ? 8 : 3) == 0;
+        if (!here) { continue; }
+        c.transformer_layers_per_block.values[level] = drawn_list(d, c.layers(i) + (reversed ? 0 : d.from(0, 1)), 1, 2);
+        if (reversed) {
+            c.reverse_transformer_layers_per_block.values[static_cast<std::size_t>(levels - 1 - i)] =
+                drawn_list(d, c.layers(i) + 1, 1, 2);
         }
-        c.transformer_layers_per_block.count = levels;
-        c.mid_block_transformer_layers = c.mid_block_attention ? 0 : d.from(0, 2);
-        c.cross_attention_dim = d.from(1, 9);
-        c.encoder_hid_dim = d.coin() ? d.from(1, 9) : 0;
-        c.context_tokens = d.from(1, 5);
-        c.transformer_head_dim = d.of({1, 2, 4});
-        c.use_linear_projection = d.coin();
-        c.addition_time_embed_dim = d.of({2, 4, 7});
-        c.projection_class_embeddings_input_dim = d.coin() ? d.from(20, 40) : 0;
     }
+    c.mid_block_transformer_layers = text || d.from(0, 8) == 0 ? d.from(0, 2) : 0;
+    c.cross_attention_dim = text ? d.from(1, 9) : d.from(0, 8) / 8;
+    c.encoder_hid_dim = text && d.coin() ? d.from(1, 9) : d.from(0, 8) / 8;
+    c.context_tokens = d.from(1, 5);
+    c.transformer_heads = d.coin() ? drawn_list(d, levels, 1, 2) : one_or_each<int>{0};
+    c.transformer_head_dim = d.of({1, 2, 4});
+    c.use_linear_projection = d.coin();
+    c.addition_time_embed_dim = d.of({2, 4, 7});
+    c.projection_class_embeddings_input_dim = text && d.coin() ? d.from(20, 40) : d.from(0, 8) / 8;
     return c;
 }
 
@@ -181,14 +220,16 @@ TEST_CASE("UNets of configs without a flaw keep every rule of a model") {
     draw d{1};
     int sound = 0;
     int reading = 0;
-    for (int i = 0; i != 20'000; ++i) {
+    int reversed = 0;
+    for (int i = 0; i != 40'000; ++i) {
         const unet_config c = drawn_unet(d);
         if (flaw_of(c) != unet_flaw::none) { continue; }
         ++sound;
         if (c.reads_text()) { ++reading; }
+        if (c.reverse_transformer_layers_per_block.is_list()) { ++reversed; }
         check_unet(c);
     }
-    CHECK(sound > 2'000);
-    CHECK(reading > 500);
-    CHECK(sound - reading > 500);
+    CHECK(sound - reading > 1'000);
+    CHECK(reading > 1'000);
+    CHECK(reversed > 100);
 }

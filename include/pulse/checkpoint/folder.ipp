@@ -79,14 +79,14 @@ PULSE_INLINE std::filesystem::path find_checkpoint(const std::filesystem::path& 
 
 PULSE_INLINE void require_place(const std::filesystem::path& path) {
     std::error_code unused;
-    std::filesystem::path in = std::filesystem::absolute(path, unused).lexically_normal().parent_path();
+    std::filesystem::path in = std::filesystem::weakly_canonical(std::filesystem::absolute(path), unused).parent_path();
     while (in.has_relative_path() && !detail::may_exist(in)) { in = in.parent_path(); }
     if (!std::filesystem::is_directory(in, unused)) {
         throw input_error("cannot create '" + path.string() + "': '" + in.string() + "' is no folder");
     }
     if (::access(in.c_str(), W_OK | X_OK) != 0) {
-        throw input_error("cannot create '" + path.string() + "': '" + in.string() +
-                          "' cannot be written to: " + std::generic_category().message(errno));
+        const std::string why = std::generic_category().message(errno);
+        throw input_error("cannot create '" + path.string() + "': '" + in.string() + "' cannot be written to: " + why);
     }
 }
 

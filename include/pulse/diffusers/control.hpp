@@ -35,7 +35,7 @@ template <reads_hint M>
 }
 
 /// Throws input_error unless export_control may write M's folder to `to`: diffusers has such a ControlNet, and there is
-/// nothing at `to`, an empty folder, or a ControlNet's with nothing else in it.
+/// nothing at `to`, which can be written, an empty folder, or a ControlNet's with nothing else in it.
 template <reads_hint M>
 void require_control_exportable(const std::filesystem::path& to) {
     const component_config config = control_config_of(M::config);

@@ -16,6 +16,14 @@ template <class T>
 inline constexpr bool is_parameter_array = false;
 template <std::size_t Count>
 inline constexpr bool is_parameter_array<std::array<parameter, Count>> = true;
+template <parameter_counts Counts>
+inline constexpr bool is_parameter_array<counted_parameters<Counts>> = true;
+
+/// A list as the layers of nn refer to theirs.
+template <class List>
+inline constexpr bool is_counted = false;
+template <parameter_counts Counts>
+inline constexpr bool is_counted<const counted_parameters<Counts>&> = true;
 
 /// T::name is a pulse::label known when the program is compiled, and not empty.
 template <class T>
@@ -36,21 +44,13 @@ concept has_output = requires {
     requires static_shape<typename T::output>;
 };
 
-template <std::size_t Count>
-using parameter_list = const std::array<parameter, Count>&;
-
-/// T::counts is what the list that T::parameters() refers to adds up to, as layers of nn know it: where nobody reads
-/// the list, whose names take a compiler long, it is not made.
-template <class T>
-concept counts_parameters = requires {
-    requires std::same_as<decltype(T::parameters()), parameter_list<T::counts.tensors>>;
-};
-
 /// T::parameters() is a constexpr std::array of pulse::parameter.
 template <class T>
-concept has_parameters = counts_parameters<T> || requires {
+concept has_parameters = requires {
     requires is_parameter_array<std::remove_cvref_t<decltype(T::parameters())>>;
-    typename std::bool_constant<(static_cast<void>(T::parameters()), true)>;
+    requires is_counted<decltype(T::parameters())> || requires {
+        typename std::bool_constant<(static_cast<void>(T::parameters()), true)>;
+    };
 };
 
 /// T::forward_flops() is a constexpr number, not negative: FLOPs of one sample's forward pass.
@@ -185,7 +185,7 @@ namespace detail {
 /// The first flaw in what T lists. Layers of nn need no look: their description makes the list.
 template <has_parameters T>
 [[nodiscard]] consteval parameter_flaw flaw_of_parameters() {
-    if constexpr (counts_parameters<T>) {
+    if constexpr (is_counted<decltype(T::parameters())>) {
         return parameter_flaw::none;
     } else {
         constexpr auto all = T::parameters();
@@ -316,18 +316,28 @@ template <class T>
     return conditioner<T> || std::same_as<T, unconditioned>;
 }
 
-/// Of all that a layer or conditioning module lists.
+namespace detail {
+
+template <class List>
+[[nodiscard]] constexpr parameter_counts sum_of(const List& all) {
+    parameter_counts total{all.size()};
+    for (const parameter& p : all) {
+        total.elements += p.elements();
+        total.factored += factored_elements(p.elements(), p.matrix_rows());
+    }
+    return total;
+}
+
+} // namespace detail
+
+/// What a layer or conditioning module lists adds up to.
 template <has_parameters T>
 [[nodiscard]] constexpr parameter_counts counts_of() {
-    if constexpr (counts_parameters<T>) {
-        return T::counts;
+    using list = decltype(T::parameters());
+    if constexpr (is_counted<list>) {
+        return std::remove_cvref_t<list>::counts;
     } else {
-        parameter_counts total{T::parameters().size()};
-        for (const parameter& p : T::parameters()) {
-            total.elements += p.elements();
-            total.factored += factored_elements(p.elements(), p.matrix_rows());
-        }
-        return total;
+        return detail::sum_of(T::parameters());
     }
 }
 
@@ -340,11 +350,13 @@ template <has_parameters T>
 /// Scalars in the weights of a layer that are not trained; 0 where it has none.
 template <class T>
 [[nodiscard]] constexpr std::int64_t frozen_parameter_elements() {
-    std::int64_t total = 0;
-    if constexpr (has_frozen_parameters<T>) {
-        for (const parameter& p : T::frozen_parameters()) { total += p.elements(); }
+    if constexpr (!has_frozen_parameters<T>) {
+        return 0;
+    } else if constexpr (is_counted<decltype(T::frozen_parameters())>) {
+        return std::remove_cvref_t<decltype(T::frozen_parameters())>::counts.elements;
+    } else {
+        return detail::sum_of(T::frozen_parameters()).elements;
     }
-    return total;
 }
 
 /// Whether nothing that T makes has a gradient: T runs forward only.

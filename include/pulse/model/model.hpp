@@ -136,8 +136,8 @@ struct fitting_model : model_tag {
 /// `struct tiny : pulse::model<"tiny", pulse::layers<a, b, c>, pulse::skips<pulse::skip<"a", "c">>> {};`
 ///
 /// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
-/// edge names two layers, the source before the target, and carries what the target concatenates; every layer that
-/// concatenates has one skip edge; conditioning and context that are read are given, in the same shape.
+/// edge names two layers, the source before the target, and carries what the target concatenates or adds; every layer
+/// with a skip_input has one skip edge; conditioning and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : fitting_model<Name, Layers, Skips, Conditioning> {
     static_assert(detail::explain_parts<Layers, Skips, Conditioning>(),
@@ -160,7 +160,7 @@ template <class M>
 
 } // namespace detail
 
-/// A pulse::model, or a struct that derives from one.
+/// A pulse::model or fitting_model, or a struct that derives from one.
 template <class M>
 concept any_model = detail::is_defined<M>() && std::derived_from<M, model_tag>;
 

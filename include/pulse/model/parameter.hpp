@@ -43,6 +43,15 @@ struct parameter_counts {
     std::size_t tensors{};
     std::int64_t elements{};
     std::int64_t factored{}; ///< floats of the factored second moments
+
+    [[nodiscard]] constexpr bool operator==(const parameter_counts&) const = default;
+};
+
+/// A list of which the compiler knows the sums before it makes it, which takes long, for all the names. So it is made
+/// where somebody reads it alone.
+template <parameter_counts Counts>
+struct counted_parameters : std::array<parameter, Counts.tensors> {
+    static constexpr parameter_counts counts = Counts;
 };
 
 /// What a list of parameters may have wrong.

@@ -95,8 +95,6 @@ void use_parts(const Math& math, const layer_frame<T, A>& f, [[maybe_unused]] bo
     }
 }
 
-} // namespace detail
-
 // What mathematics must have, a concept for each of its members that a block asks for.
 
 template <class Math>
@@ -113,7 +111,7 @@ concept has_defect = requires(const Math& math) {
 };
 template <class Math>
 concept is_described = in_parts<Math> || requires(const Math& math, description& all) {
-    math.describe(all);
+    requires !std::is_void_v<decltype(math.describe(all))>;
 };
 template <class Math, class B>
 concept computes = requires(const Math& math, B& on, const backend_frame<B>& f) {
@@ -128,34 +126,39 @@ concept computes_weight_gradients = requires(const Math& math, B& on, const back
     math.backward_weight(on, f, layout_of(math).pieces);
 };
 
+} // namespace detail
+
 // The passes at the sizes of a run: compiled once for a kind of mathematics, whatever the numbers of a layer are.
 
 template <class Math, backend B>
 void run_forward(const Math& type, B& on, const backend_frame<B>& frame) {
     const auto run = [&on]<class Part>(const Part& part, const backend_frame<B>& f) {
-        static_assert(computes<Part, B>, "pulse: the mathematics of a block (Part) needs 'void forward(B&, const "
-                                         "pulse::backend_frame<B>&, const pieces&) const' over the backend");
-        if constexpr (computes<Part, B>) { part.forward(on, f, layout_of(part).pieces); }
+        static_assert(detail::computes<Part, B>,
+                      "pulse: the mathematics of a block (Part) needs 'void forward(B&, const "
+                      "pulse::backend_frame<B>&, const pieces&) const' over the backend");
+        if constexpr (detail::computes<Part, B>) { part.forward(on, f, layout_of(part).pieces); }
     };
     detail::use_parts(resized(type, frame.size), frame, false, run);
 }
 template <class Math, backend B>
 void run_backward_input(const Math& type, B& on, const backend_frame<B>& frame) {
     const auto run = [&on]<class Part>(const Part& part, const backend_frame<B>& f) {
-        static_assert(computes_input_gradients<Part, B>,
+        static_assert(detail::computes_input_gradients<Part, B>,
                       "pulse: the mathematics of a block (Part) needs 'void backward_input(B&, const "
                       "pulse::backend_frame<B>&, const pieces&) const' over the backend");
-        if constexpr (computes_input_gradients<Part, B>) { part.backward_input(on, f, layout_of(part).pieces); }
+        if constexpr (detail::computes_input_gradients<Part, B>) { part.backward_input(on, f, layout_of(part).pieces); }
     };
     detail::use_parts(resized(type, frame.size), frame, true, run);
 }
 template <class Math, backend B>
 void run_backward_weight(const Math& type, B& on, const backend_frame<B>& frame) {
     const auto run = [&on]<class Part>(const Part& part, const backend_frame<B>& f) {
-        static_assert(computes_weight_gradients<Part, B>,
+        static_assert(detail::computes_weight_gradients<Part, B>,
                       "pulse: the mathematics of a block (Part) needs 'void backward_weight(B&, const "
                       "pulse::backend_frame<B>&, const pieces&) const' over the backend");
-        if constexpr (computes_weight_gradients<Part, B>) { part.backward_weight(on, f, layout_of(part).pieces); }
+        if constexpr (detail::computes_weight_gradients<Part, B>) {
+            part.backward_weight(on, f, layout_of(part).pieces);
+        }
     };
     detail::use_parts(resized(type, frame.size), frame, true, run);
 }
@@ -233,16 +236,17 @@ struct resizing_face<Name, Math> {
 template <auto Math, bool Reads>
 [[nodiscard]] consteval bool explain_mathematics() {
     using math = std::remove_cvref_t<decltype(Math)>;
-    static_assert(has_output_dims<math>,
+    static_assert(detail::has_output_dims<math>,
                   "pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims output() const'");
-    constexpr bool has_input = !Reads || has_input_dims<math>;
+    constexpr bool has_input = !Reads || detail::has_input_dims<math>;
     static_assert(has_input,
                   "pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims input() const'");
-    static_assert(has_defect<math>,
+    static_assert(detail::has_defect<math>,
                   "pulse: the mathematics of a block needs 'constexpr pulse::nn::flaw defect() const'");
-    static_assert(is_described<math>, "pulse: the mathematics of a block needs 'constexpr pieces "
-                                      "describe(pulse::nn::description&) const', of pieces of its own");
-    if constexpr (has_output_dims<math> && has_input && has_defect<math> && is_described<math>) {
+    static_assert(detail::is_described<math>, "pulse: the mathematics of a block needs 'constexpr pieces "
+                                              "describe(pulse::nn::description&) const', which gives where they lie");
+    if constexpr (detail::has_output_dims<math> && has_input && detail::has_defect<math> &&
+                  detail::is_described<math>) {
         static_assert(Math.defect() != flaw::size, "pulse: every size of a layer is positive");
         static_assert(Math.defect() != flaw::window, "pulse: a convolution's window fits into its padded image");
         static_assert(Math.defect() != flaw::groups, "pulse: the groups of a GroupNorm divide its channels");
@@ -271,9 +275,9 @@ struct described : context_face<layout<Math>.sizes.context> {
     static constexpr std::int64_t fact_elements = layout<Math>.sizes.conditions.fact_elements();
     static constexpr const condition_set& conditions = layout<Math>.sizes.conditions;
 
-    static constexpr parameter_counts counts{layout<Math>.sizes.parameter_count, layout<Math>.sizes.kept.parameters,
-                                             layout<Math>.sizes.factored};
-    [[nodiscard]] static constexpr parameter_list<counts.tensors> parameters() { return parameters_of<Name, Math>; }
+    [[nodiscard]] static constexpr const counted_parameters<layout<Math>.sizes.counts()>& parameters() {
+        return parameters_of<Name, Math>;
+    }
     [[nodiscard]] static constexpr double forward_flops() { return layout<Math>.sizes.forward_flops; }
 };
 

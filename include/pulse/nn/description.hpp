@@ -41,6 +41,10 @@ struct layer_sizes {
     int conditioning{}; ///< features
     bool timesteps{};
     bool trains_context{};
+
+    [[nodiscard]] constexpr parameter_counts counts() const noexcept {
+        return {parameter_count, kept.parameters, factored};
+    }
 };
 
 /// Collects the one description of a layer: what describe(description&), a member of its mathematics, lists piece by
@@ -347,10 +351,10 @@ template <class Math>
     }
 }
 
-/// The parameters of `Math` under the name `Name`, as an array of exactly their number.
+/// The parameters of `Math` under the name `Name`.
 template <label Name, auto Math>
-inline constexpr std::array<parameter, layout<Math>.sizes.parameter_count> parameters_of = [] {
-    std::array<parameter, layout<Math>.sizes.parameter_count> all{};
+inline constexpr counted_parameters<layout<Math>.sizes.counts()> parameters_of = [] {
+    counted_parameters<layout<Math>.sizes.counts()> all{};
     description listed{Name, all.data()};
     static_cast<void>(describe(listed, Math));
     return all;

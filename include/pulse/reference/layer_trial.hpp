@@ -12,12 +12,15 @@
 #include <string_view>
 #include <vector>
 
+#include <pulse/core/error.hpp>
 #include <pulse/core/text_table.hpp>
 #include <pulse/model/layer.hpp>
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
 namespace pulse::reference {
+
+namespace detail {
 
 /// A buffer with a margin behind it that no pass may touch.
 class guarded {
@@ -61,13 +64,19 @@ template <class F>
     return (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h);
 }
 
+} // namespace detail
+
 /// One layer on the reference backend in double, with every buffer that it may touch: `check` says what its passes do
 /// wrong.
 ///
 /// The loss is the sum of the output's elements with random weights, so its gradient at the output is those weights.
+///
+/// A layer whose weights are not trained, or that runs forward only, has no trial.
 template <layer L>
-    requires(!has_frozen_parameters<L>)
+    requires(!has_frozen_parameters<L> && !is_forward_only<L>() && runs_on<L, backend<double>>)
 struct layer_trial {
+    using guarded = detail::guarded;
+
     static constexpr std::int64_t skip_elements = [] {
         if constexpr (concatenates<L>) {
             return L::skip_input::elements;
@@ -107,10 +116,11 @@ struct layer_trial {
     backend<double> on{};
     std::vector<std::string> faults{}; ///< what was found, a sentence each
 
+    /// Throws input_error unless there is a sample.
     explicit layer_trial(int batch_size = 2, std::uint64_t seed = 1) :
-        batch{batch_size}, input{batch * L::input::elements}, skip{batch * skip_elements},
-        conditioning{batch * conditioning_elements}, context{batch * context_elements},
-        parameters{parameter_elements<L>()},
+        batch{batch_size > 0 ? batch_size : throw input_error{"layer_trial: a batch has at least one sample"}},
+        input{batch * L::input::elements}, skip{batch * skip_elements}, conditioning{batch * conditioning_elements},
+        context{batch * context_elements}, parameters{parameter_elements<L>()},
         output_gradient{batch * L::output::elements}, timesteps{batch}, facts{batch * fact_elements} {
         std::mt19937_64 random{seed};
         for (guarded* g : {&input, &skip, &conditioning, &context, &parameters, &output_gradient}) { g->draw(random); }
@@ -223,7 +233,7 @@ struct layer_trial {
         double greatest = 0.0;
         for (std::size_t i = 0; i != variable.size(); ++i) {
             const double value = variable[i];
-            const double expected = slope(
+            const double expected = detail::slope(
                 [&](double h) {
                     variable[i] = value + h;
                     return loss();
@@ -241,7 +251,7 @@ struct layer_trial {
 
     /// Runs the passes as ranks do, and compares all gradients with finite differences. Gives `faults`. It takes four
     /// forward passes for every element of a tensor, so sizes are small.
-    std::vector<std::string> check() {
+    [[nodiscard]] std::vector<std::string> check() {
         struct result {
             const char* name;
             guarded layer_trial::*of;

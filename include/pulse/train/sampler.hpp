@@ -16,8 +16,8 @@
 
 namespace pulse::train {
 
-/// A network as the sampler sees it: it reads x of all samples and the time of each, and writes its answer of all. One
-/// call is a whole network, beside which it costs nothing that this is known when it runs alone.
+/// A network as the sampler sees it: it reads x of all samples and the time of each, and writes its answer of all. A
+/// call runs a whole network, so that calling through a pointer costs nothing.
 using predictor = std::function<void(std::span<const float> x, std::span<const float> times, std::span<float> answer)>;
 
 /// How images are drawn.

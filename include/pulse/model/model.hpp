@@ -89,6 +89,12 @@ template <class Layers, class Skips, class Conditioning>
     }
 }
 
+/// The first base of a model, so that nothing is said of members before the parts are looked at.
+template <class Layers, class Skips, class Conditioning>
+struct explained {
+    static_assert(explain_parts<Layers, Skips, Conditioning>(), "pulse: this is not a model; the error above says why");
+};
+
 } // namespace detail
 
 struct model_tag {};
@@ -139,10 +145,7 @@ struct fitting_model : model_tag {
 /// edge names two layers, the source before the target, and carries what the target concatenates or adds; every layer
 /// with a skip_input has one skip edge; conditioning and context that are read are given, in the same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
-struct model : fitting_model<Name, Layers, Skips, Conditioning> {
-    static_assert(detail::explain_parts<Layers, Skips, Conditioning>(),
-                  "pulse: this is not a model; the error above says why");
-};
+struct model : detail::explained<Layers, Skips, Conditioning>, fitting_model<Name, Layers, Skips, Conditioning> {};
 
 namespace detail {
 

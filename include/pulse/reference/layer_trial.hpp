@@ -252,9 +252,11 @@ struct layer_trial {
     /// Runs the passes as ranks do, and compares all gradients with finite differences. Gives `faults`. It takes four
     /// forward passes for every element of a tensor, so sizes are small.
     [[nodiscard]] std::vector<std::string> check() {
+        // by its name, since nvcc writes parentheses around a pointer to a member, of which g++ warns
+        using member = guarded layer_trial::*;
         struct result {
             const char* name;
-            guarded layer_trial::*of;
+            member of;
         };
         constexpr std::array made{result{"the output", &layer_trial::output}, result{"saved", &layer_trial::saved},
                                   result{"statistics", &layer_trial::statistics}};

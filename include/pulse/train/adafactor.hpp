@@ -11,14 +11,14 @@
 
 namespace pulse::train {
 
-/// What Adafactor's paper proposes, and kohya's scripts use for SDXL with the learning rate that is given.
+/// Constants of Adafactor as in its paper, which kohya's scripts use for SDXL with a given learning rate.
 struct adafactor_constants {
-    double decay_power{0.8}; ///< the second moments' decay at step t is 1 - t^-0.8
-    double epsilon{1e-30};   ///< added to squares, so that no update is 0 / 0
+    double decay_power{0.8}; ///< decay of the second moments at step t: 1 - t^-0.8
+    double epsilon{1e-30};   ///< added to squares, to avoid 0 / 0
     double clip{1.0};        ///< largest root mean square of a tensor's update before the learning rate
 };
 
-/// What is the same for every weight of a step, computed once in double.
+/// Factors shared by every weight of a step, computed once in double.
 struct adafactor_factors {
     float gradient_scale; ///< clipping by the global norm, or the mean over replicas
     float keep;           ///< 1 - learning_rate weight_decay
@@ -29,7 +29,7 @@ struct adafactor_factors {
     double clip;
 };
 
-/// Of the constants that the step has for AdamW it reads the learning rate and the weight decay.
+/// Factors of one step. Of `now`'s AdamW constants, Adafactor reads only the learning rate and the weight decay.
 [[nodiscard]] inline adafactor_factors adafactor_factors_of(const optimizer_update& now,
                                                             const adafactor_constants& c = {}) {
     const double rest = std::pow(static_cast<double>(now.step), -c.decay_power);
@@ -42,21 +42,21 @@ struct adafactor_factors {
             .clip = c.clip};
 }
 
-/// What an update is multiplied by, given the sum of its squares over a tensor: the learning rate, less where the
-/// root mean square is above the clip.
+/// Factor of an update whose squares sum to `squares` over its tensor: the learning rate, reduced where the root mean
+/// square exceeds the clip.
 [[nodiscard]] inline float adafactor_step_size(const adafactor_factors& f, double squares, std::size_t elements) {
     return static_cast<float>(f.learning_rate /
                               std::max(1.0, std::sqrt(squares / static_cast<double>(elements)) / f.clip));
 }
 
-/// One Adafactor step on a tensor `w` with gradient `g`, of one size, without a first moment. `second` are the means of
-/// its `rows` rows and, behind them, of its columns (0 before the first step); of a vector, with 0 rows, the squares.
+/// One Adafactor step on a tensor `w` with gradient `g` of the same size, without a first moment. `second` holds the
+/// means of the `rows` rows and then of the columns (0 before the first step); of a vector, with 0 rows, the squares.
 ///
-/// Sums go in order, so that the same tensor takes the same step wherever it lies.
+/// Sums run in order, so a tensor takes the same step wherever it is placed.
 ///
-/// Matrices and vectors take the step of transformers' Adafactor without scaled parameters and relative steps. A
-/// convolution is taken as the matrix of its first extent and the rest (parameter::matrix_rows); transformers factors
-/// each 3x3 slice of it.
+/// Matrices and vectors take the step of transformers' Adafactor without parameter scaling and relative steps. A
+/// convolution is a matrix of its first extent by the rest (parameter::matrix_rows); transformers factors each 3x3
+/// slice.
 ///
 /// Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost" (2018), algorithms 4 and
 /// 5 with relative step sizes and parameter scaling off, and decoupled weight decay.
@@ -87,7 +87,7 @@ inline void adafactor_step(const adafactor_factors& f, std::span<float> w, std::
         by_column[j] = 1.0F / std::sqrt(second[rows + j]);
     }
     const auto by_row = [&](std::size_t i) {
-        // Roots apart: the product of two means of little more than 0 would be 0.
+        // Separate roots: the product of two tiny means would underflow to 0.
         return rows == 0 ? 1.0F : root / std::sqrt(second[i]);
     };
     const auto update = [&](std::size_t at, float of_row, float of_column) {
@@ -111,8 +111,8 @@ inline void adafactor_step(const adafactor_factors& f, std::span<float> w, std::
     }
 }
 
-/// The means of the rows and columns of AdamW's second moments `v`, of a vector `v` itself, without the bias that AdamW
-/// corrects: `correction` is its 1 - beta2^t.
+/// Row means, then column means, of AdamW's second moments `v` (of a vector, `v` itself), divided by AdamW's bias
+/// correction: `correction` is 1 - beta2^t.
 inline void factor_moments(std::span<const float> v, std::size_t rows, std::span<float> second, double correction) {
     const std::size_t columns = rows == 0 ? v.size() : v.size() / rows;
     const std::size_t lines = rows == 0 ? 1 : rows;
@@ -130,8 +130,8 @@ inline void factor_moments(std::span<const float> v, std::size_t rows, std::span
     }
 }
 
-/// AdamW's second moments for such means, with the bias: `correction` times row mean times column mean over the mean of
-/// the row means.
+/// Inverse of factor_moments up to rank 1, bias included: v = `correction` times row mean times column mean over the
+/// mean of the row means.
 inline void expand_moments(std::span<const float> second, std::size_t rows, std::span<float> v, double correction) {
     const std::size_t columns = rows == 0 ? v.size() : v.size() / rows;
     const std::size_t lines = rows == 0 ? 1 : rows;

@@ -13,10 +13,10 @@ namespace pulse::train {
 
 using pulse::adamw_constants;
 
-/// What is the same for every weight of a step, computed once in double.
+/// Factors shared by every weight of a step, computed once in double.
 template <std::floating_point T>
 struct adamw_factors {
-    T gradient_scale; ///< clipping, or the mean over replicas
+    T gradient_scale; ///< clipping, loss scale or the mean over replicas
     T keep;           ///< 1 - learning_rate weight_decay
     T beta1;
     T one_minus_beta1;
@@ -65,7 +65,7 @@ void adamw_step(const adamw_factors<T>& f, std::span<T> w, std::span<const T> g,
     }
 }
 
-/// AdamW and the moving average one after the other, in plain loops: the update rule that runs everywhere.
+/// AdamW, then the moving average, in plain loops: the portable update rule.
 struct plain_adamw {
     void operator()(const optimizer_update& now, std::span<float> weights, std::span<const float> gradients,
                     std::span<float> first_moment, std::span<float> second_moment,

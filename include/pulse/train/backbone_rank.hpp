@@ -38,8 +38,8 @@ concept weights_source = requires(const T& from, const parameter& what, std::spa
     from.read(what, 0, to);
 };
 
-/// What one rank keeps to train its part of a backbone: parameters, optimizer and losses. A trainer has one, which its
-/// members forward to, a cascade_trainer two.
+/// One rank's part of a backbone in training: parameters, optimizer and losses. A trainer has one and forwards its
+/// members to it; a cascade_trainer has two.
 template <any_model Model, backend B>
 class backbone_rank {
     using updates = decltype(updates_of(std::declval<const B&>()));
@@ -122,20 +122,20 @@ public:
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
     [[nodiscard]] const backend_parameters<B>& parameters() const noexcept { return parameters_; }
     [[nodiscard]] loss_scaler& loss_scale() noexcept { return optimizer_.scaler(); }
-    /// The norm by which the next step is clipped (trainer_options::clip_by_last_norm); 0: none.
+    /// The norm that clips the next step (trainer_options::clip_by_last_norm); 0: none.
     [[nodiscard]] double last_norm() const noexcept { return optimizer_.last_norm(); }
     void set_last_norm(double norm) noexcept { optimizer_.set_last_norm(norm); }
-    /// Of parameters and optimizer.
+    /// Bytes of parameters and optimizer.
     [[nodiscard]] std::int64_t bytes() const noexcept { return parameters_.bytes() + optimizer_.bytes(); }
 
-    // What a trainer calls in a step.
+    // Called by a trainer during a step.
 
-    /// A task as an executor's, but for optimize().
+    /// Adapts a task to the executor's task concept, except for optimize().
     template <class Task>
     struct step_task {
         backbone_rank& of;
         Task& data;
-        std::uint64_t first; ///< of the step's samples
+        std::uint64_t first; ///< position of the step's first sample
 
         [[nodiscard]] work<B> work_of(int m) const noexcept { return of.work_of(m, first); }
         [[nodiscard]] auto timesteps(int m) { return data.timesteps(work_of(m)); }
@@ -162,9 +162,9 @@ public:
     };
 
     [[nodiscard]] std::size_t extents() const noexcept { return elements_.size(); }
-    /// The next step is of this extent.
+    /// Sets the extent of the next step.
     void select(std::size_t extent) noexcept { selected_ = extent; }
-    /// Tells the task of the step whose samples begin at `first`, of which there are no losses yet.
+    /// Begins the step whose samples start at `first`: resets its losses and tells the task.
     template <class Task>
     void begin(Task& data, std::uint64_t first, [[maybe_unused]] double scale) {
         optimizer_.memory().clear(std::span<double>{losses_.data(), losses_.size()});
@@ -183,25 +183,25 @@ public:
         ranks_.sum(shares);
         return std::accumulate(shares.begin(), shares.end(), 0.0);
     }
-    /// Sums what the step's gradients and losses are over all ranks, and changes nothing. Whether they are finite, on
-    /// every rank alike; collective.
+    /// Sums squared gradients and losses of the step over all ranks; changes no state. Returns whether all are finite,
+    /// the same on every rank; collective.
     [[nodiscard]] bool measure(bool stop) {
         try {
             optimizer_.measure(parameters_, ranks_, std::span<const double>{losses_.data(), losses_.size()}, stop);
         } catch (const not_finite_error& e) { not_finite_ = e.what(); }
         return not_finite_.empty();
     }
-    /// Where gradients are released, steps with layers `first` to `last`, before measure().
+    /// Where gradients are released, updates layers `first` to `last`, before measure().
     void update_layers(int first, int last, std::int64_t step, double learning_rate) {
         optimizer_.update_layers(parameters_, first, last, step, learning_rate);
     }
-    /// Steps by what was measured; `step` counts from 1.
+    /// Updates the parameters from what measure() summed; `step` counts from 1.
     [[nodiscard]] step_outcome update(std::int64_t step, double learning_rate) {
         return optimizer_.apply(parameters_, ranks_, step, learning_rate);
     }
-    /// What measure found that is not finite; empty where all is.
+    /// What measure() found not finite; empty if all is finite.
     [[nodiscard]] const std::string& not_finite() const noexcept { return not_finite_; }
-    /// Takes the text of not_finite, which says where those values began if that is known.
+    /// Takes the text of not_finite(), with the place where the first such value arose if it is known.
     [[nodiscard]] std::string take_fault(const std::optional<value_fault>& first) {
         std::string text = std::exchange(not_finite_, {});
         if (first && !text.empty()) {
@@ -217,12 +217,12 @@ private:
         std::size_t output{};
     };
 
-    /// Elements of a microbatch's tensors in the step that runs.
+    /// Elements of a microbatch's tensors in the current step.
     [[nodiscard]] const microbatch_elements& now() const noexcept { return elements_[selected_]; }
     [[nodiscard]] std::uint64_t step_samples() const noexcept {
         return static_cast<std::uint64_t>(batch_) * losses_.size() * static_cast<std::uint64_t>(place_.replicas());
     }
-    /// Of a step's samples: those before microbatch m of this replica.
+    /// Samples of a step before microbatch m of this replica.
     [[nodiscard]] std::uint64_t samples_before(int m) const noexcept {
         const auto before = static_cast<std::uint64_t>(place_.replica) * losses_.size() + static_cast<std::uint64_t>(m);
         return before * static_cast<std::uint64_t>(batch_);
@@ -241,7 +241,7 @@ private:
     typename space::template array<double> losses_;
     int batch_;
     std::vector<microbatch_elements> elements_{}; ///< by extent
-    std::size_t selected_{};                      ///< the extent of the step
+    std::size_t selected_{};                      ///< extent of the step
     std::string not_finite_{};
 };
 

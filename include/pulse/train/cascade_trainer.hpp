@@ -20,11 +20,11 @@
 
 namespace pulse {
 
-/// One rank of a training run of two backbones: its part of both, each of which trains to the bits that a trainer of it
-/// alone has with the same options and data. The plan is one of plan_cascade; all ranks make it from the same plan and
-/// options, and call the same members.
+/// One rank of a training run of two backbones: its part of both. Each trains bit for bit as a trainer of it alone
+/// would with the same options and data. The plan comes from plan_cascade; all ranks construct the trainer from the
+/// same plan and options, and call the same members.
 ///
-/// In a checkpoint the names of tensors begin with `first.` or `second.`.
+/// Tensor names in a checkpoint begin with `first.` or `second.`.
 template <any_model First, any_model Second, backend B>
 class cascade_trainer : public detail::training_run<cascade_trainer<First, Second, B>, cascade<First, Second>, B> {
     using base = detail::training_run<cascade_trainer<First, Second, B>, cascade<First, Second>, B>;
@@ -33,7 +33,7 @@ class cascade_trainer : public detail::training_run<cascade_trainer<First, Secon
     using second_rank = train::backbone_rank<Second, B>;
 
 public:
-    /// What is agreed between ranks at the end of a step.
+    /// What the ranks agree on at the end of a step.
     struct step_outcome {
         train::step_outcome first{};
         train::step_outcome second{};
@@ -46,15 +46,15 @@ public:
         [[nodiscard]] bool operator==(const losses&) const = default;
     };
 
-    /// See trainer. Both backbones have the options, each an optimizer and a loss scale of its own.
+    /// See trainer. Both backbones use the same options; each has its own optimizer and loss scale.
     cascade_trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
         base{ranks, made, options}, first_{ranks, this->math_, executor_.parameters().first, executor_.place(),
                                            made,  options},
         second_{ranks, this->math_, executor_.parameters().second, executor_.place(), made, options} {}
 
-    /// One step of both; the result is the same on every rank. Throws error, on every rank, when a gradient or loss is
-    /// not finite, naming the backbone and its first tensor that was not; nothing has changed then, in either. Where
-    /// the loss is scaled, a backbone whose gradients overflow leaves out its own step alone.
+    /// Runs one step of both; the outcome is the same on every rank. Throws error on every rank when a gradient or loss
+    /// is not finite, naming the backbone and its first such tensor; neither backbone has changed then. Where the loss
+    /// is scaled, a backbone whose gradients overflow skips only its own step.
     template <class FirstTask, class SecondTask>
     step_outcome step(FirstTask& first, SecondTask& second, bool stop = false) {
         require_task<FirstTask, First, B>();
@@ -73,7 +73,7 @@ public:
         return outcome_;
     }
 
-    /// The losses of the samples of one step, those from global position `position` of both tasks' data on: see
+    /// Losses of one step's worth of samples, from global position `position` of both tasks' data on: see
     /// trainer::evaluate.
     template <class FirstTask, class SecondTask>
     [[nodiscard]] losses evaluate(FirstTask& first, SecondTask& second, std::uint64_t position) {
@@ -86,19 +86,19 @@ public:
         return {first_.evaluated_loss(), second_.evaluated_loss()};
     }
 
-    /// Memory that the rank takes for a step and for what it keeps, as a plan predicts it.
+    /// Bytes that the rank uses for a step and for its state, as a plan predicts them.
     [[nodiscard]] std::int64_t bytes() const noexcept { return this->step_bytes() + first_.bytes() + second_.bytes(); }
 
     /// The rank's part of each backbone: its weights, state and loss scale.
     [[nodiscard]] first_rank& first() noexcept { return first_; }
     [[nodiscard]] second_rank& second() noexcept { return second_; }
-    /// Calls visit with a detail::named_backbone for each backbone that a checkpoint has, and returns its result.
+    /// Calls `visit` with a detail::named_backbone for each backbone of a checkpoint, and returns its result.
     template <class Visit>
     auto with_backbones(const Visit& visit) {
         return visit(detail::named_backbone<first_rank>{first_, "first."},
                      detail::named_backbone<second_rank>{second_, "second."});
     }
-    /// Goes on from there when all blocks of both have their state.
+    /// Sets the counters to continue from, once all blocks of both backbones have their state.
     using base::set_progress;
 
 private:
@@ -115,16 +115,16 @@ private:
     [[nodiscard]] bool not_finite() const noexcept {
         return !first_.not_finite().empty() || !second_.not_finite().empty();
     }
-    /// Neither changes before both are known to be finite.
+    /// Neither backbone changes before both are known to be finite.
     void optimize(bool stop) {
-        if (not_finite()) { return; } // the step is run again only to be looked at
+        if (not_finite()) { return; } // the step is only rerun to locate the fault
         const bool first_is_finite = first_.measure(stop);
         if (!second_.measure(stop) || !first_is_finite) { return; }
         outcome_.first = first_.update(this->steps() + 1, this->learning_rate());
         outcome_.second = second_.update(this->steps() + 1, this->learning_rate());
         outcome_.stop = outcome_.first.stop;
     }
-    /// `fault` is in the numbers of the plan, whose stages and layers of the second come behind those of the first.
+    /// `fault` uses the plan's numbering, in which the second backbone's stages and layers follow the first's.
     [[noreturn]] void drop_step(std::optional<value_fault> fault) {
         const int second_stage = executor_.model().further_chains().front();
         const bool in_second = fault && fault->stage >= second_stage;

@@ -14,7 +14,7 @@ namespace pulse::train {
 /// Sum of the squares of one tensor's gradient, in double, in an order that depends on its size only.
 template <std::floating_point T>
 [[nodiscard]] double sum_of_squares(std::span<const T> gradient) noexcept {
-    constexpr std::size_t lanes = 16; // independent sums, which a compiler may keep in vector registers
+    constexpr std::size_t lanes = 16; // independent sums that a compiler can keep in vector registers
     std::array<double, lanes> partial{};
     const std::size_t whole = gradient.size() / lanes * lanes;
     for (std::size_t i = 0; i != whole; i += lanes) {
@@ -32,12 +32,12 @@ template <std::floating_point T>
     return sum;
 }
 
-/// What gradients of this norm are to be multiplied by: min(1, max_norm / norm); max_norm 0 leaves them alone.
+/// Factor that clips gradients of this norm: min(1, max_norm / norm); 1 if max_norm is 0.
 [[nodiscard]] constexpr double clip_scale(double norm, double max_norm) noexcept {
     return max_norm > 0.0 && norm > max_norm ? max_norm / norm : 1.0;
 }
 
-/// Norm of a step's whole gradient and what every gradient is to be multiplied by.
+/// Norm of a step's whole gradient, and the factor for every gradient.
 struct gradient_clip {
     double norm{};
     double scale = 1.0;
@@ -46,7 +46,7 @@ struct gradient_clip {
 /// Clipping by the global norm (clip_scale).
 ///
 /// `squares` holds sum_of_squares of every tensor (or layer) of the whole model in the model's order, whichever rank
-/// computed it: added in that order, so the result does not depend on how layers are spread over ranks. Throws
+/// computed it. Adding in that order makes the result independent of how layers are spread over ranks. Throws
 /// pulse::error with the position of the first sum that is not finite. Source: Pascanu, Mikolov, Bengio (2013).
 [[nodiscard]] inline gradient_clip clip_by_global_norm(std::span<const double> squares, double max_norm) {
     double sum = 0.0;

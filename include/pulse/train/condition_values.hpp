@@ -11,18 +11,18 @@
 
 namespace pulse::train {
 
-/// Where a task has what its model reads of the samples from; on ranks without stage 0, nothing is wanted.
+/// Source of the conditions that a task's model reads; on ranks without stage 0, `wanted` is empty.
 struct condition_source {
     condition_set wanted{}; ///< conditions_read_by<Model>()
     /// Writes condition `which` of `wanted` for the sample at a global position: the same on every rank, in any order.
     std::function<void(std::uint64_t position, std::size_t which, std::span<float> to)> read{};
-    /// Of a sample's hint, where the model reads one (reads_hint), and what writes it likewise.
+    /// Elements of a sample's hint, where the model reads one (reads_hint), and what writes it, under the same rules.
     std::size_t hint_elements{};
     std::function<void(std::uint64_t position, std::span<float> to)> read_hint{};
 };
 
-/// The conditions of some microbatches in floats on the host, one microbatch behind the other: text and facts as
-/// layer_frame has them, and hints.
+/// Conditions of some microbatches as floats on the host, one microbatch after the other: text and facts in the layout
+/// of layer_frame, and hints.
 class condition_values {
 public:
     condition_values() = default;
@@ -32,7 +32,7 @@ public:
         facts_(elements_of(from_.wanted.fact_elements()) * static_cast<std::size_t>(microbatches)),
         hints_(batch_ * from_.hint_elements * static_cast<std::size_t>(microbatches)) {}
 
-    /// Reads those of the samples from global position `first`.
+    /// Reads the conditions of the samples from global position `first`.
     void begin(std::uint64_t first) {
         const std::size_t each = from_.hint_elements;
         for (std::size_t at = 0; at != hints_.size(); at += each) {
@@ -53,11 +53,11 @@ public:
         }
     }
 
-    /// Of all microbatches.
+    /// Values of all microbatches.
     [[nodiscard]] std::span<const float> text() const noexcept { return text_; }
     [[nodiscard]] std::span<const float> facts() const noexcept { return facts_; }
     [[nodiscard]] std::span<const float> hints() const noexcept { return hints_; }
-    /// Where those of a microbatch begin.
+    /// Offsets of a microbatch's values.
     [[nodiscard]] std::size_t text_at(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * elements_of(from_.wanted.text_elements());
     }
@@ -70,7 +70,7 @@ public:
     [[nodiscard]] std::size_t hints_of_microbatch() const noexcept { return batch_ * from_.hint_elements; }
 
 private:
-    /// Of a microbatch.
+    /// Elements in a microbatch.
     [[nodiscard]] std::size_t elements_of(std::int64_t of_sample) const noexcept {
         return batch_ * static_cast<std::size_t>(of_sample);
     }

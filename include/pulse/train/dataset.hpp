@@ -13,10 +13,10 @@
 
 namespace pulse::train {
 
-/// A permutation of [0, count) as a pure function: where `position` goes under (seed, epoch); position < count < 2^32.
+/// A permutation of [0, count) as a pure function: maps `position` under (seed, epoch); position < count < 2^32.
 ///
-/// A balanced Feistel network over the next even number of bits with Philox as its round function, walked until it
-/// lands below `count` (Black and Rogaway 2002, "cycle walking"): needs no memory and no order of calls.
+/// A balanced Feistel network over the next even number of bits with Philox as round function, iterated until it lands
+/// below `count` (Black and Rogaway 2002, "cycle walking"): needs no memory and no order of calls.
 [[nodiscard]] constexpr std::uint32_t shuffled_index(std::uint64_t seed, std::uint64_t epoch, std::uint32_t position,
                                                      std::uint32_t count) noexcept {
     unsigned half = 1;
@@ -40,7 +40,7 @@ namespace pulse::train {
     return value;
 }
 
-/// What happens to the images of a data set on their way to the network.
+/// How the images of a data set are transformed before the network sees them.
 struct dataset_options {
     std::uint64_t seed = 0;
     bool shuffle = true;
@@ -50,8 +50,8 @@ struct dataset_options {
 
 /// Images in memory, delivered channels-last as floats in [-1, 1].
 ///
-/// The training order is a function of the global position alone: position p is image p mod size() of epoch
-/// p / size(), each epoch in an order of its own. Any rank may ask for any position.
+/// The training order is a function of the global position alone: position p is image p mod size() of epoch p / size(),
+/// and each epoch has its own order. Any rank may ask for any position.
 class image_dataset {
 public:
     /// `pixels`: count x height x width x channels bytes. Throws input_error when the sizes do not fit together.
@@ -85,13 +85,13 @@ public:
                static_cast<std::size_t>(channels_);
     }
     [[nodiscard]] const dataset_options& options() const noexcept { return options_; }
-    /// All images as they are stored, without padding.
+    /// All images as stored, without padding.
     [[nodiscard]] std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
 
-    /// Labels of all images in their order; empty: the set has none.
+    /// Labels of all images in order; empty if the set has none.
     [[nodiscard]] std::span<const std::uint8_t> labels() const noexcept { return labels_; }
 
-    /// Which image stands at a global position.
+    /// Index of the image at a global position.
     [[nodiscard]] std::uint32_t index_at(std::uint64_t position) const noexcept {
         const auto within = static_cast<std::uint32_t>(position % size());
         return options_.shuffle ? shuffled_index(options_.seed, position / size(), within, size()) : within;
@@ -100,7 +100,7 @@ public:
     [[nodiscard]] bool flipped_at(std::uint64_t position) const noexcept {
         return options_.horizontal_flip && random_source{options_.seed, random_stream::flip}.below(2, position) == 1U;
     }
-    /// Image `index` (height x width x channels), as it is stored but for the padding and, if asked, mirrored.
+    /// Writes image `index` (height x width x channels), padded and, if asked, mirrored.
     void image(std::uint32_t index, bool flip, std::span<float> out) const {
         std::fill(out.begin(), out.end(), -1.0F);
         const auto h = static_cast<std::size_t>(height_);
@@ -140,8 +140,8 @@ private:
     dataset_options options_;
 };
 
-/// The same images with one pixel for each `times` x `times` square, its mean rounded to a byte; their order, flips and
-/// labels stay. Throws input_error where stored sizes or the padding are not multiples of `times`.
+/// Shrinks images by averaging each `times` x `times` square into one pixel, rounded to a byte; keeps order, flips and
+/// labels. Throws input_error where stored sizes or the padding are not multiples of `times`.
 [[nodiscard]] inline image_dataset shrunk(const image_dataset& from, int times) {
     if (times < 1) { throw input_error("data set: times to shrink by must be at least 1"); }
     dataset_options options = from.options();
@@ -156,7 +156,7 @@ private:
     const auto t = static_cast<std::size_t>(times);
     const auto width = static_cast<std::size_t>(stored_width);
     const auto channels = static_cast<std::size_t>(from.channels());
-    // rows of all images are one after the other, so that squares need not know where an image ends
+    // rows of all images are contiguous, so squares need not know where an image ends
     const std::size_t rows = from.pixels().size() / (width * channels) / t;
     const std::size_t square = t * t;
     std::vector<std::uint8_t> pixels;

@@ -23,54 +23,53 @@
 
 namespace pulse::train {
 
-/// At which timestep, and by which samples, weights are judged.
+/// The timestep and the samples on which weights are evaluated.
 struct evaluation {
-    int timestep{};          ///< at which all samples are
-    std::uint64_t samples{}; ///< those at global positions from this one on have no part in it
+    int timestep{};          ///< of all samples
+    std::uint64_t samples{}; ///< samples at global positions from this one on are ignored
 };
 
-/// Writes, of each pixel of the sample at a global position, what its errors count for in the loss, from 0 to 1: the
-/// same on every rank, in any order. The mean is over all elements, whatever they count for. Empty: 1 everywhere.
+/// Writes the loss weight, 0 to 1, of each pixel of the sample at a global position: the same on every rank, in any
+/// order. The mean is still taken over all elements. Empty: 1 everywhere.
 using mask_source = std::function<void(std::uint64_t position, std::span<float> to)>;
 
-/// What a step of denoising training consists of.
+/// Options of a denoising training step.
 struct diffusion_options {
     std::uint64_t seed{};
-    prediction_type prediction{prediction_type::velocity}; ///< of a noise schedule of betas
-    /// Min-SNR weighting of the loss; 0 leaves every sample its weight of 1.
+    prediction_type prediction{prediction_type::velocity}; ///< for a noise schedule of betas
+    /// Min-SNR weighting of the loss; 0 weights every sample by 1.
     double min_snr_gamma{};
-    /// Offset noise: to a sample's noise, each channel adds one normal number of its own, times this.
+    /// Offset noise: adds to the noise of each channel of a sample one normal number times this.
     double noise_offset{};
     int microbatch_size{1};
     int microbatches{1};
-    /// Of each step's samples, which are `replicas` times microbatches microbatches in the order of replicas, the task
-    /// has those of `replica`; the loss is the mean over all.
+    /// A step has `replicas` times `microbatches` microbatches, ordered by replica; the task works on those of
+    /// `replica`. The loss is the mean over all.
     int replicas{1};
     int replica{};
-    /// Elements of a sample as the model takes and gives it, without a hint, to be checked against the images; 0: the
-    /// caller has checked.
+    /// Elements of a sample in the model's input and output, without a hint, to check against the images; 0: the caller
+    /// has checked.
     std::int64_t model_elements{};
-    /// Where the data have samples of several sizes: elements of the greatest, so that no two positions share noise; 0:
-    /// all have as many as the data say.
+    /// For data with samples of several sizes: elements of the largest, so that no two positions share noise; 0: all
+    /// have the size that the data report.
     std::int64_t greatest_elements{};
-    /// The model also reads an image, behind the channels of each pixel: what it has predicted of it in a preview, else
+    /// The model also reads an image behind the channels of each pixel: its own preview prediction of that image, or
     /// zeros. Source: Chen, Zhang and Hinton, "Analog bits" (arXiv 2208.04202), section 3.2.
     bool self_conditioned{};
-    /// The model also reads, behind the channels of each pixel, the smaller image that the image shrinks to, with noise
-    /// and enlarged.
+    /// The model also reads, behind the channels of each pixel, the image shrunk, with noise added, and enlarged again.
     std::optional<enlargement> enlarged{};
-    /// Steps are not to train but to be evaluated: times are not drawn, and every sample weighs the same.
+    /// Evaluate instead of train: times are not drawn, and every sample has the same weight.
     std::optional<evaluation> evaluated{};
 };
 
 namespace detail {
 
-/// Throws input_error where images are enlarged that cannot be.
+/// Throws input_error where `o.enlarged` does not fit the images.
 inline void require_enlargeable(const diffusion_options& o, std::size_t elements, int channels) {
     if (o.enlarged) { require_in_range(*o.enlarged, elements, static_cast<std::size_t>(channels)); }
 }
 
-/// Throws input_error naming the option that is out of range, or when images of `elements` elements are not of the
+/// Throws input_error naming the option that is out of range, or when images of `elements` elements do not have the
 /// model's size.
 inline void require_in_range(const diffusion_options& o, const noise_process& noise, std::size_t elements,
                              int channels) {
@@ -102,7 +101,7 @@ inline void require_in_range(const diffusion_options& o, const noise_process& no
     if (o.min_snr_gamma > 0) { throw input_error{"diffusion_task: min_snr_gamma is for a noise schedule of betas"}; }
 }
 
-/// Throws input_error where a model answers with fewer channels than its images have.
+/// Throws input_error when the model outputs fewer channels than its images have.
 inline void require_answer(std::size_t answered, std::size_t channels) {
     if (answered < channels) {
         throw input_error{"diffusion_task: an image has " + std::to_string(channels) +
@@ -110,24 +109,24 @@ inline void require_answer(std::size_t answered, std::size_t channels) {
     }
 }
 
-/// Throws input_error where a plan has previews, whose predictions the task's model does not read.
+/// Throws input_error if the plan has previews but the task's model is not self-conditioned.
 inline void require_self_conditioned(const diffusion_options& o) {
     if (!o.self_conditioned) {
         throw input_error{"diffusion_task: the plan has previews, and self_conditioned is not set"};
     }
 }
 
-/// Where the noise of the sample at a global position begins.
+/// Index of the first noise value of the sample at a global position.
 [[nodiscard]] inline std::uint64_t noise_at(const diffusion_options& o, std::uint64_t position, std::size_t elements) {
     return position * (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements) : elements);
 }
 
-/// Where the noise of the smaller image begins that the sample is read with whose noise begins there.
+/// Index of the first noise value of the smaller image that belongs to a sample whose noise begins at `noise_index`.
 [[nodiscard]] inline std::uint64_t small_noise_at(const enlargement& how, std::uint64_t noise_index) noexcept {
     return noise_index / square_of(how);
 }
 
-/// How noisy the sample of so many pixels at a global position is.
+/// Noise level of the sample of `pixels` pixels at a global position.
 [[nodiscard]] inline noise_level level_at(const diffusion_options& o, const noise_process& noise,
                                           std::uint64_t position, std::size_t pixels) {
     const auto count = static_cast<std::int64_t>(pixels);
@@ -135,7 +134,7 @@ inline void require_self_conditioned(const diffusion_options& o) {
     return noise.drawn(o.seed, position, o.prediction, count);
 }
 
-/// Weight of the sample at a global position, and at that level, in the loss.
+/// Loss weight of the sample at a global position and noise level.
 [[nodiscard]] inline double weight_at(const diffusion_options& o, const noise_process& noise, std::uint64_t position,
                                       const noise_level& level) noexcept {
     if (o.evaluated) { return position < o.evaluated->samples ? 1.0 : 0.0; }
@@ -143,10 +142,10 @@ inline void require_self_conditioned(const diffusion_options& o) {
     return min_snr_weight(*noise.betas(), o.prediction, static_cast<int>(level.time), o.min_snr_gamma);
 }
 
-/// What offset noise adds to each channel's noise in the sample at a global position.
+/// Fills in the offset that each channel's noise gets in the sample at a global position.
 ///
-/// Source: Guttenberg, "Diffusion with offset noise" (2023), as diffusers' training scripts have it: the noise so
-/// changed is that which is mixed in and predicted.
+/// Source: Guttenberg, "Diffusion with offset noise" (2023), as in diffusers' training scripts: the offset noise is
+/// both added to the image and predicted.
 inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t position, std::span<float> of_channels) {
     random_source{o.seed, random_stream::noise_offset}.fill_normal(position * of_channels.size(), of_channels);
     for (float& value : of_channels) { value *= static_cast<float>(o.noise_offset); }
@@ -154,21 +153,21 @@ inline void fill_noise_offsets(const diffusion_options& o, std::uint64_t positio
 
 } // namespace detail
 
-/// The data and the loss of a pipelined training step of a diffusion model, on the host: a task, whose members take a
-/// work. Data has elements(), channels() and batch() as image_dataset has; between steps elements() may become less
-/// than they were when this was made, and as many again.
+/// The data and the loss of a diffusion training step, on the host; a `task` for any work. Data has elements(),
+/// channels() and batch() as image_dataset does; between steps elements() may shrink and grow again, up to its value
+/// when this was constructed.
 ///
-/// Images, times and noise are functions of the seed and the sample's global position, so the ranks with the first and
-/// the last stage agree about every sample without exchanging anything, and no cut or number of ranks changes them. So
-/// are text, facts and hints, where the model reads any.
+/// Images, times and noise are functions of the seed and the sample's global position. So are text, facts and hints,
+/// where the model reads any. The ranks of the first and the last stage thus agree about every sample without
+/// communication, and neither the cut nor the number of ranks changes them.
 ///
-/// Of a model that answers with more channels than the image has, the first ones are the prediction; the others, such
-/// as Hunyuan-DiT's variance, have no part in the loss, and their gradient is 0.
+/// If the model outputs more channels than the image has, the first ones are the prediction; the others, such as
+/// Hunyuan-DiT's variance, are not part of the loss and get gradient 0.
 template <class Data = image_dataset>
 class diffusion_task {
 public:
-    /// The data must outlive it. Throws input_error naming the option that is out of range, or when the images are not
-    /// of the model's size.
+    /// `data` must outlive the task. Throws input_error naming the option that is out of range, or when the images do
+    /// not have the model's size.
     diffusion_task(const Data& data, const noise_process& noise, const diffusion_options& options,
                    condition_source conditions = {}, mask_source masks = {}) :
         data_{data},
@@ -180,16 +179,16 @@ public:
     diffusion_task(const Data&&, const noise_process&, const diffusion_options&, condition_source = {},
                    mask_source = {}) = delete;
 
-    /// Samples that one step consumes, of all replicas.
+    /// Samples of one step, over all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
         return samples_of_replica() * static_cast<std::size_t>(options_.replicas);
     }
-    /// Of those: the samples of this replica, in the order of its microbatches.
+    /// Samples of this replica in a step, in the order of its microbatches.
     [[nodiscard]] std::size_t samples_of_replica() const noexcept {
         return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
-    /// The next step trains on the samples from global position `position`. Throws input_error where images of the
-    /// data's size cannot be enlarged as the model reads them.
+    /// Begins a step on the samples from global position `position`. Throws input_error where images of the current
+    /// size cannot be enlarged as the model reads them.
     void begin(std::uint64_t position) {
         detail::require_enlargeable(options_, data_.elements(), data_.channels());
         position_ = position + static_cast<std::uint64_t>(options_.replica) * samples_of_replica();
@@ -200,7 +199,7 @@ public:
         for (std::vector<float>* one : {&image_, &noise_, &target_, &answer_}) { one->resize(data_.elements()); }
     }
 
-    /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
+    /// Evaluates in the steps that begin from now on. Throws input_error where there is no such timestep.
     void evaluate_at(const evaluation& what) {
         options_.evaluated = what;
         detail::require_in_range(options_, process_, data_.elements(), data_.channels());
@@ -219,9 +218,9 @@ public:
         return conditions_.facts().data() + conditions_.facts_at(at.microbatch);
     }
 
-    /// x_t of every sample of the microbatch, channels last, and behind them their hints; `x` has room for
-    /// microbatch_size images, or for twice as many channels where the model is self-conditioned or reads enlarged
-    /// images, and hints.
+    /// Writes x_t of every sample of the microbatch, channels last, followed by the hints. `x` has room for
+    /// microbatch_size images, with twice the channels where the model is self-conditioned or reads enlarged images,
+    /// and for the hints.
     template <class Work>
     void input(const Work& at, std::span<float> x) {
         if (options_.self_conditioned) { return input(at, x, {}); }
@@ -232,7 +231,7 @@ public:
             add_noise<float>(level_of(sample), image_, noise_, x.subspan(offset, data_.elements()));
         });
     }
-    /// The same with what the model has answered in a preview; empty: there was none.
+    /// Writes the input beside the model's preview output; an empty `prediction` means there was no preview.
     template <class Work>
     void input(const Work& at, std::span<float> x, std::span<const float> prediction) {
         detail::require_self_conditioned(options_);
@@ -253,9 +252,9 @@ public:
         });
     }
 
-    /// Adds the microbatch's share of the step's mean squared error to *at.loss and writes its gradient; `prediction`
-    /// and `gradient` are microbatch_size images of the model's channels, channels last. Whether the loss is finite,
-    /// the optimizer sees. Throws input_error where these are fewer channels than those of the images.
+    /// Adds the microbatch's share of the step's mean squared error to *at.loss and writes its gradient. `prediction`
+    /// and `gradient` are microbatch_size images of the model's channels, channels last. The optimizer checks that the
+    /// loss is finite. Throws input_error when the model has fewer channels than the images.
     template <class Work>
     void loss(const Work& at, std::span<const float> prediction, std::span<float> gradient) {
         const auto step_elements = static_cast<std::int64_t>(samples_of_step() * data_.elements());
@@ -295,14 +294,14 @@ private:
     [[nodiscard]] std::size_t pixels() const noexcept {
         return data_.elements() / static_cast<std::size_t>(data_.channels());
     }
-    /// Channels of the model's answer, of which a microbatch has so many elements. Throws input_error where these are
-    /// fewer than those of the images.
+    /// Channels of the model's output, given the elements of a microbatch of it. Throws input_error when there are
+    /// fewer than the images have.
     [[nodiscard]] std::size_t answered_by(std::size_t elements) const {
         const std::size_t answered = elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels());
         detail::require_answer(answered, static_cast<std::size_t>(data_.channels()));
         return answered;
     }
-    /// Calls body(element of an image, its place in answers) for the sample whose images begin at `offset`.
+    /// Calls body(element of an image, its index in the output) for the sample whose images begin at `offset`.
     template <class Body>
     void for_each_answer(std::size_t offset, std::size_t answered, const Body& body) const {
         const auto channels = static_cast<std::size_t>(data_.channels());
@@ -318,7 +317,7 @@ private:
             body(position_ + first_of(microbatch) + i, i * data_.elements());
         }
     }
-    /// x = x_t of the sample that is drawn, and beside it the enlarged image; image and noise are lost.
+    /// Writes x_t of the drawn sample beside its enlarged image; overwrites image_ and noise_.
     void put_enlarged(std::uint64_t position, std::span<float> x) {
         const enlargement& how = *options_.enlarged;
         const auto channels = static_cast<std::size_t>(data_.channels());
@@ -354,7 +353,7 @@ private:
     std::vector<float> noise_;
     std::vector<float> target_;
     std::vector<float> answer_;  ///< a sample's prediction, then its gradient
-    std::vector<float> offsets_; ///< of the channels' noise; empty: none
+    std::vector<float> offsets_; ///< of each channel's noise; empty: none
     std::vector<float> mask_{};  ///< of a sample
 };
 

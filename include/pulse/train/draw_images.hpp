@@ -19,11 +19,11 @@
 
 namespace pulse::train {
 
-/// How images come out of noise that is added by betas; by flow and by EDM they do with Euler's method, as diffusers'
-/// FlowMatchEulerDiscreteScheduler and EDMEulerScheduler have it.
+/// How images are drawn when noise is added by betas. Flow and EDM use Euler's method, as diffusers'
+/// FlowMatchEulerDiscreteScheduler and EDMEulerScheduler do.
 enum class sampler_kind : std::uint8_t {
     ddim,      ///< diffusers' DDIMScheduler, eta 0
-    dpm_solver ///< diffusers' DPMSolverMultistepScheduler, DPM-Solver++(2M) by midpoints, the last step of order 1
+    dpm_solver ///< diffusers' DPMSolverMultistepScheduler, DPM-Solver++(2M), midpoint, last step of order 1
 };
 
 /// How many steps a sampler takes, and which images it draws.
@@ -32,18 +32,18 @@ struct drawing_options {
     int steps = 50;
     std::uint64_t seed = 0;
     std::uint64_t first_sample = 0; ///< number of the first image: image k depends on k alone
-    std::int64_t pixels = 0;        ///< of an image, which a flow that is shifted by size needs
+    std::int64_t pixels = 0;        ///< in an image; a flow that is shifted by size needs it
 };
 
-/// The levels that diffusers' FlowMatchEulerDiscreteScheduler and EDMEulerScheduler visit. Throws input_error when
-/// `count` is not in 1 to their training times.
+/// The levels that diffusers' FlowMatchEulerDiscreteScheduler and EDMEulerScheduler visit. Throws input_error unless
+/// `count` is 1 to their number of training times.
 [[nodiscard]] inline std::vector<noise_level> sampling_levels(const rectified_flow& flow, int count,
                                                               std::int64_t pixels) {
     detail::require_steps(count, flow.train_steps);
     if (flow.by_size && pixels <= 0) {
         throw input_error("sampler: a flow that is shifted by size needs the pixels of an image");
     }
-    // Of a flow that is not shifted by size, the last one is shifted before it is again with all others.
+    // diffusers shifts the last level of a flow with a fixed shift twice: here, and below with all others.
     const double first = 1.0 / flow.train_steps;
     const double last = flow.by_size ? first : flow.shifted(first, pixels);
     std::vector<noise_level> levels;
@@ -62,10 +62,10 @@ struct drawing_options {
     return levels;
 }
 
-/// The steps that diffusers' scheduler takes with the settings.
+/// The steps that diffusers' scheduler takes with these settings.
 ///
-/// DDIM steps by a whole stride from each time, which is not always the next one. Throws input_error when `count`
-/// steps do not fit between the settings' times.
+/// DDIM steps down by the integer stride from each time, which is not always the next time visited. Throws input_error
+/// when `count` steps do not fit between the settings' times.
 [[nodiscard]] inline std::vector<sampling_step> sampling_steps(const scheduler_settings& settings, sampler_kind kind,
                                                                int count) {
     const bool ddim = kind == sampler_kind::ddim;
@@ -75,7 +75,7 @@ struct drawing_options {
                           " training times");
     };
     if (count < 1 || count > total) { refuse(); }
-    // Of the two, DPM-Solver leaves out what would be the last time of one step more.
+    // DPM-Solver spaces one time more than it takes steps, and drops the last.
     const int points = ddim ? count : count + 1;
     const auto time_of = [&](int i) {
         const auto at = static_cast<double>(i);
@@ -106,10 +106,10 @@ struct drawing_options {
 
 namespace detail {
 
-/// Takes images along the steps with DPM-Solver++(2M). Source: Lu et al. (arXiv 2211.01095), algorithm 2.
+/// Moves images along the steps with DPM-Solver++(2M). Source: Lu et al. (arXiv 2211.01095), algorithm 2.
 inline void dpm_solver_walk(const noise_schedule& schedule, prediction_type type, std::span<const sampling_step> steps,
                             std::size_t samples, std::span<float> images, const predictor& predict) {
-    // Without any signal a step would be infinitely long: as diffusers does, let there be as much as fp16 can hold.
+    // With no signal a step would be infinitely long: as diffusers does, keep 2^-24, the smallest fp16 above 0.
     const auto bar_at = [&](int t) {
         const double bar = schedule.alpha_cumprod(t);
         return bar > 0.0 ? bar : 0x1p-24;
@@ -156,7 +156,7 @@ inline void draw_images(const scheduler_settings& settings, const drawing_option
         const auto levels = settings.flow ? sampling_levels(*settings.flow, options.steps, options.pixels)
                                           : sampling_levels(*settings.edm, options.steps);
         detail::start_images(options.seed, options.first_sample, samples, images);
-        // EDM begins with noise beside which the image is not 0.
+        // EDM starts at standard deviation sqrt(sigma_max^2 + 1), which counts an image of deviation 1.
         const double first = settings.edm ? std::hypot(settings.edm->sigma_max, 1.0) * levels.front().signal : 1.0;
         for (float& value : images) { value *= static_cast<float>(first); }
         return detail::euler_walk(levels, samples, images, predict);

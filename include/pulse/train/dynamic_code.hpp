@@ -9,17 +9,17 @@
 
 namespace pulse::train {
 
-/// The 256 numbers that a moment's 8 bits stand for, ascending, before they are scaled.
+/// The 256 ascending values, before scaling, that an 8-bit code of a moment stands for.
 struct code_map {
     float values[256]{};
 };
 
 namespace detail {
 
-/// Seven decades below 1, each with twice as many numbers as the one below it, at equal distances; 0 and 1.
+/// Seven decades below 1, each with twice as many evenly spaced values as the one below it; also 0 and 1.
 [[nodiscard]] constexpr code_map dynamic_codes(bool with_sign) noexcept {
     code_map map;
-    std::size_t next = with_sign ? 128 : 1; // behind 0
+    std::size_t next = with_sign ? 128 : 1; // after 0
     double unit = 1e-6;
     for (int decade = 0; decade != 7; ++decade) {
         const int count = (with_sign ? 1 : 2) << decade;
@@ -35,8 +35,8 @@ namespace detail {
     return map;
 }
 
-/// Of a position and the next, whose numbers have `value` between them, that of the nearer, or of two the lower. What
-/// is above 0 does not become 0 where that is the least number: steps are divided by roots of second moments.
+/// Of positions `at` and `at` + 1, whose values enclose `value`, the nearer one; the lower on a tie. A value above 0
+/// never becomes 0 where 0 is the least code: steps are divided by roots of second moments.
 [[nodiscard]] constexpr std::uint8_t nearer_of(const code_map& map, int at, float value) noexcept {
     const int next = at + static_cast<int>(at < 255);
     const int nearer = at + static_cast<int>(value - map.values[at] > map.values[next] - value);
@@ -45,22 +45,22 @@ namespace detail {
 
 } // namespace detail
 
-/// Of the first moment: 127 numbers below 0, as many above, 0 and 1.
+/// For the first moment: 127 values below 0, 127 between 0 and 1, 0 and 1.
 inline constexpr code_map first_codes = detail::dynamic_codes(true);
-/// Of the second moment, which is not below 0.
+/// For the second moment, which is never negative.
 inline constexpr code_map second_codes = detail::dynamic_codes(false);
 
-/// Codes for the values of one block, and their scale, which is given back: what is farthest from 0, with its sign, the
-/// first of several. Its code is 1, so that values which were decoded have the same codes and scale again.
+/// Encodes the values of one block and returns their scale: the value of largest magnitude, sign included, the first on
+/// a tie. That value is encoded as 1, so encoding decoded values gives the same codes and scale again.
 ///
 /// Source of codes and blocks: Dettmers, Lewis, Shleifer, Zettlemoyer, "8-bit optimizers via block-wise quantization"
-/// (2022), whose scales have no sign.
+/// (2022), where scales have no sign.
 [[nodiscard]] constexpr float encode_block(const code_map& map, std::span<const float> values,
                                            std::span<std::uint8_t> codes) noexcept {
     const auto size = [](float x) { return x < 0 ? -x : x; };
     float scale = 0;
     for (const float value : values) { scale = size(value) > size(scale) ? value : scale; }
-    // A search by halves, each step of which is for all values: compilers make vector instructions of it.
+    // Binary search, one step for all values at a time, so that compilers can vectorise it.
     std::array<float, moment_block> scaled{};
     std::array<std::int32_t, moment_block> at{};
     for (std::size_t i = 0; i != values.size(); ++i) { scaled[i] = scale == 0 ? 0.0F : values[i] / scale; }
@@ -72,13 +72,13 @@ inline constexpr code_map second_codes = detail::dynamic_codes(false);
     for (std::size_t i = 0; i != values.size(); ++i) { codes[i] = detail::nearer_of(map, at[i], scaled[i]); }
     return scale;
 }
-/// The values that codes under a scale stand for.
+/// Decodes the codes of one block with its scale.
 constexpr void decode_block(const code_map& map, std::span<const std::uint8_t> codes, float scale,
                             std::span<float> values) noexcept {
     for (std::size_t i = 0; i != values.size(); ++i) { values[i] = map.values[codes[i]] * scale; }
 }
 
-/// Calls visit(block, first, size) for the blocks of `elements` neighbours.
+/// Calls visit(block, first, size) for the blocks of `elements` consecutive elements.
 template <class Visit>
 constexpr void for_each_moment_block(std::size_t elements, Visit&& visit) {
     constexpr std::size_t most = moment_block;

@@ -10,20 +10,20 @@
 
 namespace pulse::train {
 
-/// Noise of any strength, x0 + strength eps, which the network reads as 1 / sqrt(strength^2 + sigma_data^2) of it, and
-/// answers so that c_skip of what is noisy and c_out of the answer are x0; it reads ln(strength) / 4 as its time. Names
-/// are the keys of diffusers' EDMEulerScheduler, except where a comment gives the key.
+/// Noise of any strength: y = x0 + strength eps. The network reads y / sqrt(strength^2 + sigma_data^2) and the time
+/// ln(strength) / 4; x0 = c_skip y + c_out answer. Names are the keys of diffusers' EDMEulerScheduler, except where a
+/// comment gives the key.
 ///
-/// Source: Karras et al., "Elucidating the design space of diffusion-based generative models" (arXiv 2206.00364),
-/// table 1: the weight of the loss, 1 / c_out^2, makes it the plain mean squared error of the answer.
+/// Source: Karras et al., "Elucidating the design space of diffusion-based generative models" (arXiv 2206.00364), table
+/// 1: its loss weight, 1 / c_out^2, makes the loss the plain mean squared error of the answer.
 struct edm_noise {
     int train_steps{1000}; ///< num_train_timesteps
     double sigma_min{0.002};
     double sigma_max{80.0};
     double sigma_data{0.5}; ///< standard deviation of the images
     double rho{7.0};
-    bool velocity{}; ///< prediction_type v_prediction: the answer has the other sign
-    /// Of training alone: ln(strength) of a sample is a normal number.
+    bool velocity{}; ///< prediction_type v_prediction: the answer has the opposite sign
+    /// Training only: ln(strength) of a sample is normal, with this mean and deviation.
     double log_mean{-1.2};
     double log_deviation{1.2};
 
@@ -35,16 +35,16 @@ struct edm_noise {
         return {1 / whole, strength / whole, std::log(strength) / 4, sign * strength / (sigma_data * whole),
                 -sign * sigma_data / whole};
     }
-    /// The strength a part of the way from sigma_max, 0, to sigma_min, 1; equation 5.
+    /// Strength at fraction `part` of the way from sigma_max (0) to sigma_min (1); equation 5.
     [[nodiscard]] double strength_at(double part) const noexcept {
         const double from = std::pow(sigma_max, 1 / rho);
         return std::pow(from + part * (std::pow(sigma_min, 1 / rho) - from), rho);
     }
-    /// Timestep t of train_steps.
+    /// Level of timestep t of train_steps.
     [[nodiscard]] noise_level at(int t) const noexcept {
         return of(strength_at((train_steps - 1.0 - t) / train_steps));
     }
-    /// Of the training sample at a global position.
+    /// Level of the training sample at a global position.
     [[nodiscard]] noise_level drawn(std::uint64_t seed, std::uint64_t position) const {
         const random_source chance{seed, random_stream::timesteps};
         return of(std::exp(log_mean + log_deviation * static_cast<double>(chance.normal(position))));

@@ -10,8 +10,8 @@ namespace pulse::train {
 
 /// Decay of the weights' moving average at `step` (counted from 1): min(limit, (1 + step) / (10 + step)).
 ///
-/// The warm-up lets the average forget the initial weights within the first steps; it is that of TensorFlow's
-/// ExponentialMovingAverage and of diffusers' EMAModel.
+/// The warm-up lets the average forget the initial weights within the first steps, as in TensorFlow's
+/// ExponentialMovingAverage and diffusers' EMAModel.
 [[nodiscard]] constexpr double ema_decay(std::int64_t step, double limit = 0.999) noexcept {
     const double warming = (1.0 + static_cast<double>(step)) / (10.0 + static_cast<double>(step));
     return std::min(limit, warming);

@@ -10,20 +10,19 @@
 
 namespace pulse::train {
 
-/// What the second backbone of a cascade reads beside an image: the image as a smaller backbone draws it, with noise,
-/// enlarged.
+/// The second input of a cascade's second backbone: the image of the smaller backbone, with noise added, enlarged.
 ///
 /// Source: Ho et al., "Cascaded Diffusion Models" (arXiv 2106.15282); the noise is its Gaussian conditioning
 /// augmentation, section 4.
 struct enlargement {
-    int times{2};   ///< rows of an image for each of the smaller one, and columns
+    int times{2};   ///< scale of the image to the smaller one, in rows and in columns
     int width{};    ///< of the image, in pixels
-    double noise{}; ///< factor of the normal number that each element of the smaller image gets
+    double noise{}; ///< factor of the normal number added to each element of the smaller image
 };
 
 namespace detail {
 
-/// Throws input_error naming what is out of range for images of so many elements.
+/// Throws input_error naming what is out of range for images of `elements` elements.
 inline void require_in_range(const enlargement& how, std::size_t elements, std::size_t channels) {
     if (how.times < 2) { throw input_error{"enlargement: times must be at least 2"}; }
     if (!(how.noise >= 0)) { throw input_error{"enlargement: noise must be at least 0"}; }
@@ -41,12 +40,12 @@ inline void require_in_range(const enlargement& how, std::size_t elements, std::
     }
 }
 
-/// Pixels of an image for one of the smaller one.
+/// Pixels of an image per pixel of the smaller one.
 [[nodiscard]] constexpr std::size_t square_of(const enlargement& how) noexcept {
     return static_cast<std::size_t>(how.times) * static_cast<std::size_t>(how.times);
 }
 
-/// The element of the smaller image that element `e` of an image is in.
+/// The element of the smaller image that covers element `e` of an image.
 [[nodiscard]] constexpr std::size_t small_element(const enlargement& how, std::size_t channels,
                                                   std::size_t e) noexcept {
     const auto width = static_cast<std::size_t>(how.width);
@@ -55,15 +54,15 @@ inline void require_in_range(const enlargement& how, std::size_t elements, std::
     return (pixel / width / times * (width / times) + pixel % width / times) * channels + e % channels;
 }
 
-/// small = the means of the squares of an image.
+/// small = mean of each square of the image.
 inline void shrink(const enlargement& how, std::size_t channels, std::span<const float> image, std::span<float> small) {
     for (float& value : small) { value = 0; }
     for (std::size_t e = 0; e != image.size(); ++e) { small[small_element(how, channels, e)] += image[e]; }
     for (float& value : small) { value /= static_cast<float>(square_of(how)); }
 }
 
-/// image = the smaller one with noise, enlarged; `noise`: as large as the smaller one, becomes its noise. The first
-/// number is `first` of the seed's.
+/// image = the smaller one with noise, enlarged. `noise` has the smaller image's size and receives its noise, which
+/// starts at index `first` of the seed's stream.
 inline void enlarge(const enlargement& how, std::size_t channels, std::uint64_t seed, std::uint64_t first,
                     std::span<const float> small, std::span<float> noise, std::span<float> image) {
     random_source{seed, random_stream::enlargement}.fill_normal(first, noise);

@@ -14,14 +14,14 @@
 
 namespace pulse::train {
 
-/// The second backbone of a cascade as a sampler sees it: `inner` is asked with the small images that the first one has
-/// drawn, with noise and enlarged, behind the `channels` of each pixel. One draws one batch of images.
+/// A sampler's view of a cascade's second backbone: calls `inner` with the first backbone's small images, with noise
+/// and enlarged, behind the `channels` of each pixel. One object draws one batch of images.
 ///
 /// Source: Ho et al., "Cascaded Diffusion Models" (arXiv 2106.15282), section 4.
 class enlarging {
 public:
-    /// `small`: [samples][height / times][width / times][channels]; `first_sample`: the number of the first image. The
-    /// noise of an image depends on its number and the seed alone. Throws input_error where these are no images.
+    /// `small`: [samples][height / times][width / times][channels]; `first_sample`: number of the first image. The
+    /// noise of an image depends only on its number and the seed. Throws input_error unless these are whole images.
     enlarging(const enlargement& how, int channels, std::size_t samples, std::vector<float> small, std::uint64_t seed,
               std::uint64_t first_sample, predictor inner) :
         channels_{static_cast<std::size_t>(channels)},
@@ -40,7 +40,7 @@ public:
         }
     }
 
-    /// Throws input_error where x is not as many elements as the enlarged images.
+    /// Throws input_error unless x has as many elements as the enlarged images.
     void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
         if (x.size() != enlarged_.size()) {
             throw input_error{"enlarging: what is drawn is not of the enlarged images' size"};

@@ -10,35 +10,35 @@
 
 namespace pulse::train {
 
-/// How times of training are spread over (0, 1).
+/// Distribution of training times over (0, 1).
 enum class time_density : std::uint8_t {
     uniform,
     logit_normal ///< the logistic function of a normal number
 };
 
-/// Rectified flow: x = (1 - s) x0 + s eps for s in (0, 1], of which the network reads 1000 s and answers eps - x0.
+/// Rectified flow: x = (1 - s) x0 + s eps for s in (0, 1]. The network reads the time 1000 s and answers eps - x0.
 /// Names are the keys of diffusers' FlowMatchEulerDiscreteScheduler, except where a comment gives the key.
 ///
-/// Source: Liu et al. (arXiv 2209.03003); times and shift as in Esser et al. (arXiv 2403.03206), section 3.1 and 5.3.
+/// Source: Liu et al. (arXiv 2209.03003); times and shift as in Esser et al. (arXiv 2403.03206), sections 3.1 and 5.3.
 struct rectified_flow {
-    int train_steps{1000}; ///< num_train_timesteps: also what stands for 1 where the network reads the time
-    /// Times are moved to where more is noise: s = shift u / (1 + (shift - 1) u).
+    int train_steps{1000}; ///< num_train_timesteps: also the time that the network reads for s = 1
+    /// Moves times towards more noise: s = shift u / (1 + (shift - 1) u).
     double shift{1.0};
-    /// use_dynamic_shifting: the shift depends on the size instead; its logarithm is base_shift where latents have four
-    /// times base_image_seq_len pixels, max_shift with four times max_image_seq_len, and on the line between.
+    /// use_dynamic_shifting: the shift depends on the image size. Its logarithm is linear in the pixels: base_shift at
+    /// 4 base_image_seq_len latent pixels, max_shift at 4 max_image_seq_len.
     bool by_size{};
     double base_shift{0.5};
     double max_shift{1.15};
     int base_image_seq_len{256};
     int max_image_seq_len{4096};
-    /// Of training alone, which no scheduler_config.json says: u of a sample, and the normal number behind it.
+    /// Training only, not in scheduler_config.json: distribution of u, and of the normal number behind it.
     time_density times{time_density::logit_normal};
     double time_mean{0.0};
     double time_deviation{1.0};
 
     [[nodiscard]] constexpr bool operator==(const rectified_flow&) const = default;
 
-    /// Where samples have so many pixels.
+    /// Shift for samples of `pixels` pixels.
     [[nodiscard]] double shift_of(std::int64_t pixels) const noexcept {
         if (!by_size) { return shift; }
         const double slope = (max_shift - base_shift) / (max_image_seq_len - base_image_seq_len);
@@ -49,11 +49,11 @@ struct rectified_flow {
         return by * u / (1 + (by - 1) * u);
     }
     [[nodiscard]] noise_level at(double s) const noexcept { return {1 - s, s, train_steps * s, -1, 1}; }
-    /// Timestep t of train_steps.
+    /// Level of timestep t of train_steps.
     [[nodiscard]] noise_level at(int t, std::int64_t pixels) const noexcept {
         return at(shifted((t + 1.0) / train_steps, pixels));
     }
-    /// Of the training sample at a global position.
+    /// Level of the training sample at a global position.
     [[nodiscard]] noise_level drawn(std::uint64_t seed, std::uint64_t position, std::int64_t pixels) const {
         const random_source chance{seed, random_stream::timesteps};
         if (times == time_density::uniform) { return at(shifted(1 - chance.uniform(position), pixels)); }

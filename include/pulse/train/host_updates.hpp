@@ -23,59 +23,57 @@
 
 namespace pulse::train {
 
-/// The arrays of some neighbouring parameters that an update reads and writes, `size` values each, in a backend's
-/// memory.
+/// Arrays that an update of consecutive parameters reads and writes, `size` values each, in a backend's memory.
 template <class T>
 struct update_arrays {
     std::size_t size{};
     const float* gradients{};
-    float* weights{}; ///< as training keeps them; null: `compute` is them, with `left_over` where that is kept
+    float* weights{}; ///< what the update steps; null: `compute` holds the weights, with `left_over` if kept
     float* first_moment{};
     float* second_moment{};
-    float* average{};            ///< null: none is kept
-    T* compute{};                ///< the copy of the weights that passes read; null where it is `weights`
-    std::uint8_t* first_codes{}; ///< instead of moments, with a scale of every moment_block
+    float* average{};            ///< null: no average is kept
+    T* compute{};                ///< the copy of the weights that passes read; null if `weights` is that copy
+    std::uint8_t* first_codes{}; ///< instead of moments, with one scale per moment_block
     std::uint8_t* second_codes{};
     float* first_scales{};
     float* second_scales{};
-    T* left_over{};         ///< by rounding
-    std::uint64_t number{}; ///< of the first one in the model
-    std::size_t rows{};     ///< of a tensor whose second moments are factored; 0: it is a vector
+    T* left_over{};         ///< rounding remainders of `compute`; null: not kept
+    std::uint64_t number{}; ///< number of the first parameter in the model
+    std::size_t rows{};     ///< of a tensor whose second moments are factored; 0: a vector
 
-    /// The whole of one tensor, with means of its rows and columns as second moments: it takes Adafactor's step.
+    /// Whether they are one tensor with means of rows and columns as second moments, which takes Adafactor's step.
     [[nodiscard]] constexpr bool factored() const noexcept { return first_moment == nullptr && first_codes == nullptr; }
 };
 
-/// What a rank_optimizer does with memory, on the host: `Rule` is plain_adamw, onednn::fused_adamw or one's own, in
-/// place of which factored moments take Adafactor's step.
-/// cuda::device_updates is its counterpart, with the same members.
+/// Memory operations of a rank_optimizer on the host. `Rule` is plain_adamw, onednn::fused_adamw or the user's own;
+/// factored moments take Adafactor's step instead. cuda::device_updates is its counterpart, with the same members.
 template <optimizer_rule Rule = plain_adamw>
 class host_updates {
 public:
     using scalar = float;
     using space = host_space;
-    /// Whether master weights are kept beside those that passes read.
+    /// Whether master weights are kept beside the weights that passes read.
     static constexpr bool keeps_master = false;
-    /// Whether the values that passes read are in bfloat16, so that what keeps their weights may be another form.
+    /// Whether passes read bfloat16 values, so that the weights may be kept in another form.
     static constexpr bool rounds_to_bfloat16 = false;
-    /// Whether gradients are those of a loss that was multiplied by a scale.
+    /// Whether gradients come from a loss that was multiplied by a scale.
     static constexpr bool scales_loss = false;
 
     host_updates(Rule rule = {}) : rule_{std::move(rule)} {} // NOLINT: a rule converts
 
-    /// Called once: which of the gradients square() takes together, how many losses there are at most, and whether
-    /// moments are factored.
+    /// Called once, with the gradient ranges that square() sums, the maximum number of losses, and whether moments are
+    /// factored.
     void prepare(std::vector<element_range> shares, std::size_t, bool = false) {
         shares_ = std::move(shares);
         squares_.resize(shares_.size());
     }
-    /// Sums the squares of the gradients of each of these shares.
+    /// Sums the squared gradients of each of these ranges.
     void square(const float* gradients, std::size_t first, std::size_t count) {
         for (std::size_t i = first; i != first + count; ++i) {
             squares_[i] = sum_of_squares<float>({gradients + shares_[i].first, shares_[i].size});
         }
     }
-    /// Those sums, of every share, and the losses, in host memory; done on return.
+    /// Copies the sums of all ranges, and the losses, to host memory; done on return.
     void read(std::span<const double> losses, std::span<double> squares, std::span<double> losses_here) const {
         std::copy(squares_.begin(), squares_.end(), squares.begin());
         std::copy(losses.begin(), losses.end(), losses_here.begin());
@@ -115,12 +113,12 @@ public:
     void copy(const T* from, T* to, std::size_t n) const {
         std::copy_n(from, n, to);
     }
-    /// The copy of the weights that passes read.
+    /// Makes the copy of the weights that passes read.
     void round(const float* from, float* to, std::size_t n) const { copy(from, to, n); }
     void exchange(weight_exchange& weights, const any_transport& transport) const { weights.run(transport); }
-    /// Returns when all of the above is done.
+    /// Waits until all of the above is done.
     void wait() const noexcept {}
-    /// Memory of its own in the space.
+    /// Bytes of its own buffers in the space.
     [[nodiscard]] std::int64_t bytes() const noexcept { return 0; }
 
 private:
@@ -129,8 +127,8 @@ private:
     std::vector<double> squares_{};
 };
 
-/// What an optimizer of a backend's parameters does with memory: updates() of the backend, or host_updates with its
-/// update_rule(), or with the rule that runs everywhere.
+/// The memory operations for an optimizer of a backend's parameters: the backend's updates(), else host_updates with
+/// its update_rule(), else host_updates with the portable rule.
 template <class B>
 [[nodiscard]] auto updates_of(const B& math) {
     if constexpr (requires { math.updates(); }) {

@@ -13,8 +13,8 @@
 
 namespace pulse::train {
 
-/// The initial weights (see initialise) of all layers that a rank owns, in the order of its parameters: what an
-/// optimizer with master weights starts from. `owned` is rank_parameters of the Model, of any types and any space.
+/// Initial weights (see initialise) of all layers that a rank owns, in the order of its parameters: the start of an
+/// optimizer with master weights. `owned` is rank_parameters of the Model, with any types in any space.
 template <class Model, class Parameters>
 [[nodiscard]] std::vector<float> initial_values(const Parameters& owned, std::uint64_t seed) {
     std::vector<float> values(owned.values().size());
@@ -25,8 +25,8 @@ template <class Model, class Parameters>
     return values;
 }
 
-/// Gives the weights that are not trained their initial values. A checkpoint does not have them: whoever has others
-/// gives them to upload_frozen(), and again after a resume.
+/// Sets the weights that are not trained to their initial values. Checkpoints do not hold these weights: whoever has
+/// other values calls upload_frozen(), and again after a resume.
 template <class Model, class T, class A, class Space>
 void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) {
     for (const auto& block : owned.frozen_blocks()) {
@@ -36,8 +36,7 @@ void initialise_frozen(rank_parameters<T, A, Space>& owned, std::uint64_t seed) 
     }
 }
 
-/// Gives the weights that are not trained those of an open folder of weights, such as diffusers::weights. Throws as
-/// from.read does.
+/// Loads the weights that are not trained from an open folder, such as diffusers::weights. Throws as from.read does.
 template <class Model, class T, class A, class Space, class Weights>
 void read_frozen(rank_parameters<T, A, Space>& owned, const Weights& from) {
     for (const auto& block : owned.frozen_blocks()) {
@@ -51,8 +50,8 @@ void read_frozen(rank_parameters<T, A, Space>& owned, const Weights& from) {
     }
 }
 
-/// `values`, the trained weights of a rank as initial_values gives them, where each that has a frozen one of its name
-/// in its layer takes that one's value: a ControlNet's copy begins as what it is a copy of, wherever that came from.
+/// Returns `values`, a rank's trained weights as from initial_values, each replaced by the frozen one of the same name
+/// in its layer, if any: a ControlNet starts as a copy of its original, wherever that came from.
 template <class Model, class T, class A, class Space>
 [[nodiscard]] std::vector<float> with_locked_values(rank_parameters<T, A, Space>& owned, std::vector<float> values) {
     for (const auto& block : owned.frozen_blocks()) {

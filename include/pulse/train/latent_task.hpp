@@ -16,7 +16,7 @@
 
 namespace pulse::train {
 
-/// Latents of the samples from one global position on, as a data set that has no others. They have `elements` at most.
+/// A data set of one step's latents, of at most `elements` each; `begin` sets the first sample's global position.
 class latents_of_step {
 public:
     latents_of_step(std::size_t samples, std::size_t elements, int channels) :
@@ -29,7 +29,7 @@ public:
         std::copy_n(from, out.size(), out.begin());
     }
     void begin(std::uint64_t position) noexcept { first_ = position; }
-    /// Samples have so many from now on.
+    /// Sets the elements per sample from now on.
     void resize(std::size_t elements) noexcept { elements_ = elements; }
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::span<float> of(std::size_t sample) {
@@ -43,8 +43,8 @@ private:
     std::vector<float> values_;
 };
 
-/// The data and the loss of a rank on latents that the host makes before each step: `latents` holds those of a step,
-/// and frozen networks compute on a `frozen_backend`. Those of devices have their own (<pulse/cuda/latent_task.cuh>).
+/// Data and loss of a rank for latents that the host computes before each step: `latents` holds one step's, and frozen
+/// networks run on a `frozen_backend`. Device backends specialise it (<pulse/cuda/latent_task.cuh>).
 template <class B>
 class latent_task : public diffusion_task<latents_of_step> {
     static_assert(std::is_same_v<space_of<B>, host_space>,

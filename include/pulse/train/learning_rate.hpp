@@ -7,15 +7,15 @@
 
 namespace pulse::train {
 
-/// How the learning rate goes on after its warm-up.
+/// Shape of the learning rate after its warm-up.
 enum class learning_rate_shape : std::uint8_t { constant, linear, cosine };
 
-/// The learning rate of each step: linear warm-up to `peak`, then constant, or along a line or half a cosine to `last`.
+/// Learning rate of each step: linear warm-up to `peak`, then constant, or linear or half a cosine down to `last`.
 struct learning_rate_schedule {
     double peak = 1e-3;
     std::int64_t warmup_steps = 0;
     learning_rate_shape shape = learning_rate_shape::constant;
-    std::int64_t total_steps = 0; ///< not read by `constant`; the rate is `last` at this step and after it
+    std::int64_t total_steps = 0; ///< ignored by `constant`; the rate is `last` from this step on
     double last = 0.0;
 
     /// The rate of `step`, counted from 1. Source of the cosine: Loshchilov and Hutter, "SGDR" (2017).

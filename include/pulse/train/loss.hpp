@@ -10,11 +10,11 @@
 
 namespace pulse::train {
 
-/// Share of one or more samples in a step's mean squared error, with its gradient.
+/// Share of one or more samples in a step's mean squared error, and its gradient.
 ///
-/// Returns sum(weight (prediction - target)^2) / step_elements, writes 2 weight (prediction - target) / step_elements.
-/// `step_elements` counts the elements of all samples of the step, so that microbatches add up to the step's mean and
-/// its gradient. The sum is in double and in order. `gradient` may be `prediction`'s memory.
+/// Returns sum(weight (prediction - target)^2) / step_elements and writes 2 weight (prediction - target) /
+/// step_elements. `step_elements` counts the elements of all samples of the step, so microbatches add up to the step's
+/// mean and its gradient. The sum is in double and in order. `gradient` may alias `prediction`.
 template <std::floating_point T>
 double mean_squared_error(std::span<const T> prediction, std::span<const T> target, std::int64_t step_elements,
                           std::span<T> gradient, double weight = 1.0) noexcept {
@@ -29,8 +29,8 @@ double mean_squared_error(std::span<const T> prediction, std::span<const T> targ
     return sum * scale;
 }
 
-/// The same, in which an error counts as much as the mask says: of each pixel, one behind the other, for all its
-/// channels. Ones change no bit.
+/// The same with each error weighted by `mask`, one value per pixel for all its channels. A mask of ones changes no
+/// bit.
 template <std::floating_point T>
 double masked_squared_error(std::span<const T> prediction, std::span<const T> target, std::span<const T> mask,
                             std::int64_t step_elements, std::span<T> gradient, double weight = 1.0) noexcept {
@@ -47,8 +47,8 @@ double masked_squared_error(std::span<const T> prediction, std::span<const T> ta
     return sum * scale;
 }
 
-/// Weight of a sample at time t under min-SNR-gamma: min(snr, gamma), divided by what turns the error of an answer into
-/// that of the image: snr for epsilon, snr + 1 for v, 1 for the sample.
+/// Weight of a sample at time t under min-SNR-gamma: min(snr, gamma), divided by the ratio of the answer's squared
+/// error to the image's: snr for epsilon, snr + 1 for v, 1 for the sample.
 ///
 /// Source: Hang et al., "Efficient diffusion training via min-SNR weighting strategy" (arXiv 2303.09556), section 3.4
 /// (gamma 5 there). An infinite gamma with epsilon gives 1, the plain loss.

@@ -8,7 +8,7 @@
 
 namespace pulse::train {
 
-/// How the loss scale of half-precision training follows the gradients.
+/// How the loss scale of half-precision training adapts to the gradients.
 struct loss_scaling {
     double initial = 65536;
     double growth = 2;    ///< factor after `interval` steps without an overflow
@@ -18,22 +18,22 @@ struct loss_scaling {
     [[nodiscard]] constexpr bool operator==(const loss_scaling&) const = default;
 };
 
-/// The loss is multiplied by a scale so that small gradients do not underflow; a step whose gradients overflow is left
-/// out and the scale goes down (Micikevicius et al. 2018, section 3.2; defaults and rule of torch.amp.GradScaler).
+/// Multiplies the loss by a scale so that small gradients do not underflow; a step whose gradients overflow is skipped
+/// and the scale reduced (Micikevicius et al. 2018, section 3.2; defaults and rule of torch.amp.GradScaler).
 ///
-/// Its state is what a checkpoint keeps. Every rank sees the same sums, so the scales of all ranks stay the same.
+/// Checkpoints keep its state. Every rank sees the same sums, so all ranks have the same scale.
 class loss_scaler {
 public:
     struct state {
-        double scale{};               ///< 0: no run has scaled its loss yet
+        double scale{};               ///< 0: no run has scaled its loss so far
         std::int64_t good_steps{};    ///< since the last change of the scale
-        std::int64_t skipped_steps{}; ///< in all: steps that the optimizer left out
+        std::int64_t skipped_steps{}; ///< in all: steps that the optimizer skipped
 
         [[nodiscard]] constexpr bool operator==(const state&) const = default;
     };
 
-    /// The scale of a training that needs none: 1, always. It keeps the state of the run that it continues, so that
-    /// training may go from one precision to another and back.
+    /// A scale of 1 for training that needs none. It keeps the state of the run that it resumes, so that training may
+    /// switch precision and back.
     loss_scaler() = default;
     /// Throws input_error naming what is out of range.
     explicit loss_scaler(const loss_scaling& options) : options_{options}, state_{options.initial, 0, 0}, on_{true} {
@@ -50,11 +50,11 @@ public:
     [[nodiscard]] double scale() const noexcept { return on_ ? state_.scale : 1.0; }
     [[nodiscard]] const state& now() const noexcept { return state_; }
     void resume(const state& kept) noexcept {
-        // who left the state may not have scaled
+        // the saved run may not have scaled its loss
         if (!on_ || kept.scale > 0) { state_ = kept; }
     }
 
-    /// After each step: whether its gradients were finite. Throws error when they are not however small the scale.
+    /// Call after each step with whether its gradients were finite. Throws error when the scale falls below 2^-24.
     void update(bool finite) {
         if (!on_) { return; }
         if (!finite) {

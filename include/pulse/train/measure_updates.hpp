@@ -15,17 +15,17 @@
 
 namespace pulse::train {
 
-/// The rate, in GB/s, at which `updates` measures gradients and steps `parameters` values: what cost_table's
-/// optimizer_gb_per_s is, so that optimizer_us of them is the time that they took here, the median of several.
+/// Rate, in GB/s, at which `updates` measures gradients and steps `parameters` values. It is cost_table's
+/// optimizer_gb_per_s: with it, optimizer_us equals the median time measured here.
 ///
-/// `updates` is updates_of a backend or what has its members; it is not to be used afterwards. It takes the memory of
-/// the parameters and of their state meanwhile.
+/// `updates` comes from updates_of, or has the same members; it must not be used afterwards. Uses the memory of the
+/// parameters and their state meanwhile.
 template <class Updates>
 [[nodiscard]] double measured_update_rate(Updates updates, const parameter_memory& kept, std::int64_t parameters) {
     using scalar = typename Updates::scalar;
     using clock = std::chrono::steady_clock;
     constexpr int rounds = 5;
-    // As a matrix, where moments are factored: with 1024 columns it has as many elements as are asked for, or few less.
+    // Factored moments need a matrix: 1024 columns give the elements asked for, or slightly fewer.
     const bool factored = kept.form.is_factored();
     const auto asked = static_cast<std::size_t>(std::max<std::int64_t>(parameters, 1));
     const std::size_t rows = factored ? asked / 1024 : 0;

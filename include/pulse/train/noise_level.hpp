@@ -7,12 +7,12 @@
 
 namespace pulse::train {
 
-/// How noisy a sample is, x = signal x0 + sigma eps, what the network is told of that, and what it is asked for then.
+/// Noise level of a sample, x = signal x0 + sigma eps, with the network's time and the answer that it should give.
 struct noise_level {
     double signal{1};
     double sigma{};
     double time{}; ///< as the network reads it
-    /// Its answer should be target_image x0 + target_noise eps, which must tell more than x does.
+    /// The network should answer target_image x0 + target_noise eps, which must not be a multiple of x.
     double target_image{};
     double target_noise{1};
 };
@@ -27,11 +27,11 @@ void combine(double p, const T* x, double q, const T* y, std::span<T> out) noexc
     for (std::size_t i = 0; i != out.size(); ++i) { out[i] = p_t * x[i] + q_t * y[i]; }
 }
 
-/// What a self-conditioned model is shown of an image is from -this to this: where next to all is noise, an answer may
-/// imply anything.
+/// Bound on what a self-conditioned model is shown of an image: where x is almost all noise, the implied image is
+/// arbitrary.
 inline constexpr float most_implied = 8.0F;
 
-/// out = the channels of each pixel of x, and behind them those of another image, kept from -most to most.
+/// out = the channels of each pixel of x, followed by those of another image, clamped to [-most, most].
 template <std::floating_point T>
 void put_beside(std::size_t channels, std::span<const T> x, std::span<const T> other, std::span<T> out,
                 T most = most_implied) noexcept {
@@ -44,12 +44,12 @@ void put_beside(std::size_t channels, std::span<const T> x, std::span<const T> o
 
 } // namespace detail
 
-/// x of one sample at that level; the spans have equal sizes, here and below.
+/// Noisy x of one sample at level `at`; here and below, all spans have the same size.
 template <std::floating_point T>
 void add_noise(const noise_level& at, std::span<const T> x0, std::span<const T> noise, std::span<T> x) noexcept {
     detail::combine(at.signal, x0.data(), at.sigma, noise.data(), x);
 }
-/// What the network should answer for it.
+/// The answer that the network should give at level `at`.
 template <std::floating_point T>
 void training_target(const noise_level& at, std::span<const T> x0, std::span<const T> noise,
                      std::span<T> target) noexcept {

@@ -14,15 +14,15 @@
 
 namespace pulse::train {
 
-/// How noise is added to what a network is trained on: by a schedule of betas, by rectified flow, or as EDM does.
+/// How noise is added to the training samples: by a schedule of betas, by rectified flow, or as in EDM.
 class noise_process {
 public:
-    // What it is made of stands for it.
+    // Implicit: each of these stands for a process.
     noise_process(noise_schedule by_betas) : how_{std::move(by_betas)} {}              // NOLINT
     noise_process(const rectified_flow& flow) : how_{flow} { require_in_range(flow); } // NOLINT
     noise_process(const edm_noise& edm) : how_{edm} { require_in_range(edm); }         // NOLINT
 
-    /// Timesteps: 0 has the least noise.
+    /// Number of timesteps; timestep 0 has the least noise.
     [[nodiscard]] int steps() const noexcept {
         return std::visit(
             [](const auto& how) {
@@ -34,22 +34,22 @@ public:
             },
             how_);
     }
-    /// The betas; null where noise is added otherwise.
+    /// The betas; null for flow and EDM.
     [[nodiscard]] const noise_schedule* betas() const noexcept { return std::get_if<noise_schedule>(&how_); }
-    /// The level of a timestep, for samples of so many pixels. `type`: what the network answers, where there are betas;
-    /// flow and EDM say that themselves.
+    /// Level of timestep t for samples of `pixels` pixels. `type`: what the network predicts, with betas; flow and EDM
+    /// define their own.
     [[nodiscard]] noise_level at(int t, prediction_type type, std::int64_t pixels) const {
         if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->at(t, pixels); }
         if (const auto* edm = std::get_if<edm_noise>(&how_)) { return edm->at(t); }
         return betas()->at(t, type);
     }
-    /// The level of which the network reads this time.
+    /// Level at which the network reads this time.
     [[nodiscard]] noise_level at_time(double time, prediction_type type) const {
         if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->at(time / flow->train_steps); }
         if (const auto* edm = std::get_if<edm_noise>(&how_)) { return edm->of(std::exp(4 * time)); }
         return betas()->at(static_cast<int>(time), type);
     }
-    /// The level of the training sample at a global position, a function of that and of the seed.
+    /// Level of the training sample at a global position, a function of the position and the seed.
     [[nodiscard]] noise_level drawn(std::uint64_t seed, std::uint64_t position, prediction_type type,
                                     std::int64_t pixels) const {
         if (const auto* flow = std::get_if<rectified_flow>(&how_)) { return flow->drawn(seed, position, pixels); }

@@ -16,7 +16,7 @@
 
 namespace pulse::train {
 
-/// What the network is trained to say about x_t: the noise in it, v = a eps - s x0 (Salimans and Ho 2022), or x0.
+/// What the network predicts from x_t: the noise, v = a eps - s x0 (Salimans and Ho 2022), or x0.
 enum class prediction_type : std::uint8_t { epsilon, velocity, sample };
 
 /// The variances of a discrete-time diffusion process: x_t = a_t x0 + s_t eps, a_t^2 + s_t^2 = 1, t in [0, steps).
@@ -24,7 +24,7 @@ enum class prediction_type : std::uint8_t { epsilon, velocity, sample };
 /// Source: Ho, Jain, Abbeel, "Denoising diffusion probabilistic models" (2020). All tables are double.
 class noise_schedule {
 public:
-    /// From the betas themselves. Throws input_error unless there is one and each lies in (0, 1).
+    /// From betas. Throws input_error unless there is at least one and each is in (0, 1).
     explicit noise_schedule(std::vector<double> betas) : betas_{std::move(betas)} {
         if (betas_.empty()) { throw input_error("noise schedule: it has no steps"); }
         alphas_cumprod_.reserve(betas_.size());
@@ -48,7 +48,7 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
-    /// Betas whose square roots are evenly spaced, by default between those of Stable Diffusion (Rombach et al. 2022).
+    /// Betas whose square roots are evenly spaced; defaults of Stable Diffusion (Rombach et al. 2022).
     [[nodiscard]] static noise_schedule scaled_linear(int steps = 1000, double first = 0.00085, double last = 0.012) {
         std::vector<double> betas(checked(steps));
         const double root = std::sqrt(first);
@@ -60,7 +60,7 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
-    /// Betas along the logistic function from -6 to 6, between `first` and `last`.
+    /// Betas between `first` and `last` along the logistic function from -6 to 6.
     [[nodiscard]] static noise_schedule sigmoid(int steps = 1000, double first = 1e-4, double last = 0.02) {
         std::vector<double> betas(checked(steps));
         const double intervals = std::max(1.0, static_cast<double>(steps - 1));
@@ -82,9 +82,8 @@ public:
         return noise_schedule{std::move(betas)};
     }
 
-    /// The same with zero terminal SNR: its signals shifted and scaled so that none is left at the last step, and as
-    /// much as before at the first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single
-    /// step.
+    /// The same schedule with zero terminal SNR: signals shifted and scaled to 0 at the last step, and unchanged at the
+    /// first. Source: Lin et al. (arXiv 2305.08891), algorithm 1. Throws input_error on a single step.
     [[nodiscard]] noise_schedule with_zero_terminal_snr() const {
         if (steps() < 2) { throw input_error("noise schedule: zero terminal SNR needs at least 2 steps"); }
         const double last = signal(steps() - 1);
@@ -112,7 +111,7 @@ public:
     [[nodiscard]] double sigma(int t) const noexcept { return std::sqrt(1.0 - alpha_cumprod(t)); }
     /// Signal-to-noise ratio a_t^2 / s_t^2; t >= 0.
     [[nodiscard]] double snr(int t) const noexcept { return alpha_cumprod(t) / (1.0 - alpha_cumprod(t)); }
-    /// The level of time t for a network that answers so.
+    /// Level of time t for a network that predicts `type`.
     [[nodiscard]] noise_level at(int t, prediction_type type) const noexcept {
         noise_level level{.signal = signal(t), .sigma = sigma(t), .time = static_cast<double>(t)};
         if (type == prediction_type::velocity) {
@@ -136,7 +135,7 @@ private:
     std::vector<double> alphas_cumprod_;
 };
 
-/// Throws input_error when the network could not say what it saw at every step.
+/// Throws input_error if x_t does not determine the image from a prediction of `type` at every step.
 inline void require_predictable(const noise_schedule& schedule, prediction_type type) {
     if (type == prediction_type::epsilon && schedule.has_zero_terminal_snr()) {
         throw input_error("noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "
@@ -144,8 +143,7 @@ inline void require_predictable(const noise_schedule& schedule, prediction_type 
     }
 }
 
-/// The clean image that an answer of the network implies, of x_t = a x0 + s noise: (x_t - s eps) / a, a x_t - s v, or
-/// the answer.
+/// Clean image implied by a prediction for x_t = a x0 + s noise: (x_t - s eps) / a, a x_t - s v, or the prediction.
 template <std::floating_point T>
 void predicted_x0(double a, double s, prediction_type type, std::span<const T> x_t, std::span<const T> prediction,
                   std::span<T> x0) noexcept {
@@ -161,7 +159,7 @@ void predicted_x0(const noise_schedule& schedule, prediction_type type, int t, s
     predicted_x0(schedule.signal(t), schedule.sigma(t), type, x_t, prediction, x0);
 }
 
-/// The noise in x_t when its clean image is x0: (x_t - a x0) / s.
+/// Noise in x_t, given its clean image x0: (x_t - a x0) / s.
 template <std::floating_point T>
 void noise_of(const noise_schedule& schedule, int t, std::span<const T> x_t, std::span<const T> x0,
               std::span<T> noise) noexcept {
@@ -169,7 +167,7 @@ void noise_of(const noise_schedule& schedule, int t, std::span<const T> x_t, std
     detail::combine(1.0 / s, x_t.data(), -schedule.signal(t) / s, x0.data(), noise);
 }
 
-/// The noise that an answer of the network implies: eps itself, s x_t + a v, or what x0 leaves.
+/// Noise implied by a prediction: eps itself, s x_t + a v, or (x_t - a x0) / s.
 template <std::floating_point T>
 void predicted_noise(const noise_schedule& schedule, prediction_type type, int t, std::span<const T> x_t,
                      std::span<const T> prediction, std::span<T> noise) noexcept {

@@ -9,17 +9,17 @@
 
 namespace pulse::train {
 
-/// A loss or a gradient of a step is not finite. Every rank throws it at the same place, and nothing has changed: the
-/// step may be looked at again (executor::watch_values tells where it began).
+/// A loss or a gradient of a step is not finite. Every rank throws it at the same point, before any state changes, so
+/// the step can be rerun to locate the fault (executor::watch_values).
 struct not_finite_error : error {
     using error::error;
 };
 
-/// Throws not_finite_error naming the microbatch whose loss, or else the layer whose gradient, is not finite or beyond
-/// 1e30.
+/// Throws not_finite_error naming the microbatch whose loss is not finite or not below 1e30 in magnitude, or else the
+/// layer whose gradient is not finite.
 ///
-/// `losses`: of every microbatch of a step. `squares`: sums of squared gradients, `parts` of the conditioning module
-/// first, then `parts` of every layer.
+/// `losses`: one per microbatch of a step. `squares`: sums of squared gradients, first `parts` of the conditioning
+/// module, then `parts` of every layer.
 inline void require_finite(std::span<const double> losses, std::span<const double> squares, std::size_t parts) {
     const auto fail = [](const std::string& what) {
         throw not_finite_error{what + " is not finite: a smaller learning rate may help"};

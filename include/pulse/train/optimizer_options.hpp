@@ -13,29 +13,29 @@
 
 namespace pulse::train {
 
-/// Where an optimizer's rank stands among the replicas of its stages, and whether they share their state.
+/// Position of an optimizer's rank among the replicas of its stages, and whether they share their state.
 struct optimizer_replicas {
     replica_place place{};
-    /// Moments, average and master weights are kept by one replica alone: share_of every layer (ZeRO, stage 1;
+    /// Each replica keeps moments, average and master weights of only its share_of every layer (ZeRO, stage 1;
     /// Rajbhandari et al. 2020). The executor must be told the same (executor_options).
     bool sharded{};
 };
 
-/// What of an optimizer is the same on every rank, but for its place.
+/// Optimizer options; the same on every rank, except the place.
 struct optimizer_options {
     adamw_constants constants{};
-    double clip_norm{};          ///< 0 does not clip
-    bool clip_by_last_norm{};    ///< what is clipped is known before the gradient is: a first step is not
-    double average_decay{0.999}; ///< limit of the average's warm-up
+    double clip_norm{};          ///< 0: no clipping
+    bool clip_by_last_norm{};    ///< clip by the previous step's norm; the first step is not clipped
+    double average_decay{0.999}; ///< limit of the decay's warm-up
     loss_scaling scaling{};      ///< read where the loss is scaled
     optimizer_replicas replicas{};
     optimizer_form form{};
-    std::uint64_t seed{}; ///< of the noise of stochastic weights
+    std::uint64_t seed{}; ///< of the noise for stochastic rounding
     /// Layers are updated one stage at a time, before the norm of the whole gradient is known (plan::gradient_release).
     bool gradient_release{};
 };
 
-/// The options. Throws input_error naming what is out of range.
+/// Returns the options. Throws input_error naming what is out of range.
 [[nodiscard]] inline const optimizer_options& require_good(std::size_t layers, std::size_t microbatches,
                                                            const optimizer_options& o) {
     const auto require = [](bool good, const char* what) {

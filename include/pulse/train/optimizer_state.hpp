@@ -17,26 +17,26 @@
 
 namespace pulse::train {
 
-/// Neighbouring parameters of a rank that are updated together, and the number of the first one in the model, by which
-/// noise is drawn. Where moments are factored it is a tensor, with its rows (parameter::matrix_rows).
+/// Consecutive parameters of a rank that are updated together, and the number of the first one in the model, which
+/// selects its rounding noise. Where moments are factored it is one tensor, with its rows (parameter::matrix_rows).
 struct update_piece {
     element_range range{};
     std::uint64_t number{};
     std::size_t rows{};
-    std::ptrdiff_t shift{}; ///< from where its values lie to where its gradients do
+    std::ptrdiff_t shift{}; ///< from the position of its values to that of its gradients
 };
 
-/// What an optimizer keeps of the parameters of some pieces, in the space of `Updates`, one piece behind the other:
-/// master weights or what rounding left over, moments, average, each if its optimizer_form has it.
+/// Optimizer state of the parameters of some pieces, in the space of `Updates`, one piece after the other: master
+/// weights or rounding remainders, moments, average, each if its optimizer_form has it.
 template <class Updates>
 class optimizer_state {
 public:
     using scalar = typename Updates::scalar;
     using space = typename Updates::space;
-    /// Whether passes read weights that are no floats.
+    /// Whether passes read weights narrower than float.
     static constexpr bool narrow = Updates::keeps_master;
 
-    /// Throws input_error for a form of weights that the values of `Updates` do not have.
+    /// Throws input_error for a form of weights that needs bf16 where `Updates` does not round to it.
     optimizer_state(const optimizer_form& form, std::vector<update_piece> pieces) : pieces_{std::move(pieces)} {
         require_good(form);
         for (const update_piece& piece : pieces_) {
@@ -73,7 +73,7 @@ public:
         return static_cast<std::int64_t>(all);
     }
 
-    /// Of piece i, with the arrays of the rank's parameters.
+    /// Arrays of piece i, given the arrays of the rank's parameters.
     [[nodiscard]] update_arrays<scalar> arrays(std::size_t i, scalar* values, const float* gradients) {
         const element_range& r = pieces_[i].range;
         const auto at = [&](auto& array, std::size_t first) {
@@ -100,8 +100,8 @@ public:
         return a;
     }
 
-    /// Sets what is kept beside the values of weights, and the average, to `weights`, those of the rank's parameters
-    /// from `first` on, which the values were rounded from.
+    /// Sets master weights or remainders, and the average, from `weights`: the rank's parameters from `first` on,
+    /// before they were rounded to the values.
     void start(std::size_t first, std::span<const float> weights) {
         for_each_in({first, weights.size()}, [&](std::size_t i, const element_range& part) {
             const std::span<const float> mine = weights.subspan(part.first - first, part.size);
@@ -115,7 +115,7 @@ public:
             space::template upload<scalar>(rests, left_over_.data() + at);
         });
     }
-    /// Whether moments of a block have this form: factored as read_second_moment() gives them, without first ones.
+    /// Whether a block's moments have this form: if factored, no first ones, and means as read_second_moment() returns.
     [[nodiscard]] bool has_form(const element_range& block, std::size_t first_moments,
                                 std::size_t second_moments) const {
         if (!factored_) { return first_moments == block.size && second_moments == block.size; }
@@ -123,7 +123,7 @@ public:
         for_each_in(block, [&](std::size_t i, const element_range&) { means += means_of(i); });
         return first_moments == 0 && second_moments == means;
     }
-    /// Moments of that form, and an average, of a block of the rank's parameters that were read.
+    /// Sets the moments, which must have that form, and the average of a block of the rank's parameters.
     void set_first_moment(const element_range& block, std::span<const float> read) {
         if (!factored_) { set(block, read, mean_); }
     }
@@ -135,8 +135,8 @@ public:
         });
     }
     void set_average(const element_range& block, std::span<const float> read) { set(block, read, average_); }
-    /// Of what the pieces have of a block, in order, on the host: weights with all that is kept of them, given the
-    /// rank's values.
+    /// The pieces' part of a block, in order, on the host: weights with everything kept of them, given the rank's
+    /// values.
     [[nodiscard]] std::vector<float> read_weights(const element_range& block, std::span<const scalar> values) const {
         if (master_.size() != 0) { return read(block, master_); }
         std::vector<float> all;
@@ -153,7 +153,7 @@ public:
     }
     /// Empty where moments are factored.
     [[nodiscard]] std::vector<float> read_first_moment(const element_range& block) const { return read(block, mean_); }
-    /// Where moments are factored, of each tensor the means of rows, then of columns.
+    /// Where moments are factored: for each tensor the means of rows, then of columns.
     [[nodiscard]] std::vector<float> read_second_moment(const element_range& block) const {
         if (!factored_) { return read(block, square_); }
         std::vector<float> all;
@@ -162,7 +162,7 @@ public:
         });
         return all;
     }
-    /// Empty where none is kept.
+    /// Empty where no average is kept.
     [[nodiscard]] std::vector<float> read_average(const element_range& block) const { return read(block, average_); }
 
 private:
@@ -185,11 +185,11 @@ private:
     [[nodiscard]] static std::size_t blocks_of(std::size_t elements) noexcept {
         return static_cast<std::size_t>(moment_blocks(static_cast<std::int64_t>(elements)));
     }
-    /// Never more than half of the last place of what it is left over of, so that the two can be told from their sum.
+    /// Truncates, so that a remainder is at most half an ulp of its weight: their sum determines both.
     [[nodiscard]] static scalar truncated(float value) noexcept {
         return static_cast<scalar>(std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xFFFF0000U));
     }
-    /// Calls act(i, part) for the part of each piece i that lies in `range`.
+    /// Calls act(i, part) for the part of each piece i inside `range`.
     template <class Act>
     void for_each_in(const element_range& range, const Act& act) const {
         for (std::size_t i = 0; i != pieces_.size(); ++i) {
@@ -199,7 +199,7 @@ private:
             if (from < to) { act(i, element_range{from, to - from}); }
         }
     }
-    /// Where a part of piece i is among all elements.
+    /// Index of a part of piece i among all elements.
     [[nodiscard]] std::size_t place_of(std::size_t i, const element_range& part) const {
         return first_[i] + (part.first - pieces_[i].range.first);
     }
@@ -221,7 +221,7 @@ private:
     void set(const element_range& block, std::span<const float> read, moment& to) const {
         set(block, read, to.values);
         if (to.codes.size() == 0) { return; }
-        // a piece that has codes lies in one block
+        // a piece that has codes is inside one block
         for_each_in(block, [&](std::size_t i, const element_range& part) {
             encode(read.subspan(part.first - block.first, part.size), to, i);
         });
@@ -262,9 +262,9 @@ private:
     }
 
     std::vector<update_piece> pieces_;
-    std::vector<std::size_t> first_{};       ///< of each piece, among all elements
-    std::vector<std::size_t> first_block_{}; ///< and among all blocks
-    std::vector<std::size_t> first_mean_{};  ///< and among the floats of factored moments
+    std::vector<std::size_t> first_{};       ///< index of each piece's first element, among all
+    std::vector<std::size_t> first_block_{}; ///< and of its first moment block
+    std::vector<std::size_t> first_mean_{};  ///< and of its first float of factored moments
     std::size_t size_{};
     std::size_t blocks_{};
     std::size_t means_{};

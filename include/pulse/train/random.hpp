@@ -9,7 +9,7 @@
 
 namespace pulse::train {
 
-/// Philox4x32-10: four random words of a 128-bit counter under a 64-bit key, without any state.
+/// Philox4x32-10: four random words from a 128-bit counter under a 64-bit key; stateless.
 ///
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
@@ -30,31 +30,31 @@ namespace pulse::train {
     return counter;
 }
 
-/// What the numbers are for: different streams of one seed are independent sequences.
+/// Purpose of the numbers: different streams of one seed are independent sequences.
 enum class random_stream : std::uint64_t {
     weights = 1,      ///< initial parameters
-    order,            ///< which image at which position
+    order,            ///< which image is at which position
     flip,             ///< horizontal flips
     timesteps,        ///< diffusion time of each training sample
     noise,            ///< noise added to each training sample
     sample_start,     ///< first x_T of each generated image
-    sample_noise,     ///< drawn by nobody: it keeps the place of those that follow
-    synthetic_images, ///< data that are made up
-    synthetic_text,   ///< text states that are made up
+    sample_noise,     ///< unused: keeps the values of those that follow
+    synthetic_images, ///< made-up images
+    synthetic_text,   ///< made-up text states
     crop,             ///< where a picture is cropped
     caption,          ///< which captions are dropped
-    noise_offset,     ///< what is added to the noise of a whole channel of a training sample
-    posterior,        ///< which latents of a training sample's picture are drawn
-    synthetic_facts,  ///< sizes, masks and classes that are made up
+    noise_offset,     ///< offset of the noise of a whole channel of a training sample
+    posterior,        ///< latents drawn from the posterior of a training sample's picture
+    synthetic_facts,  ///< made-up sizes, masks and classes
     bucket,           ///< the order of pictures in each bucket
-    rounding,         ///< how weights are rounded that keep no more than their value; the step is above it
+    rounding,         ///< stochastic rounding of weights; the step is in the bits above it
     tags,             ///< the order of a caption's tags
     enlargement,      ///< noise added to the smaller image that the second backbone of a cascade reads
 };
 
-/// Numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.
+/// Random numbers by (seed, stream, index): the same on every rank, in any order, from any number of threads.
 ///
-/// One counter value gives four words; word i of a sequence is word i mod 4 of counter i / 4.
+/// One counter value yields four words; word i of a sequence is word i mod 4 of counter i / 4.
 class random_source {
 public:
     constexpr random_source(std::uint64_t seed, std::uint64_t stream) noexcept :
@@ -73,7 +73,7 @@ public:
         return (std::uint64_t{words[at + 1]} << 32U) | words[at];
     }
 
-    /// A whole number in [0, count), count >= 1; every value's probability is exact to within 2^-64.
+    /// An integer in [0, count), count >= 1; the probability of each value is exact to within 2^-64.
     [[nodiscard]] constexpr std::uint32_t below(std::uint32_t count, std::uint64_t index) const noexcept {
         const std::uint64_t random = bits(index);
         const std::uint64_t carry = (std::uint64_t{low(random)} * count) >> 32U;
@@ -90,7 +90,7 @@ public:
         return normals(index / 4)[static_cast<std::size_t>(index % 4)];
     }
 
-    /// out[i] = normal(first + i), each counter value being computed once.
+    /// out[i] = normal(first + i); computes each counter value once.
     void fill_normal(std::uint64_t first, std::span<float> out) const {
         for (std::size_t i = 0; i < out.size();) {
             const std::uint64_t index = first + i;
@@ -107,8 +107,8 @@ private:
         return static_cast<std::uint32_t>(x >> 32U);
     }
 
-    /// Both numbers of two pairs (Box and Muller 1958). Largest magnitude: sqrt(2 ln 2^33), about 6.8. The radius comes
-    /// from a double, or small ones would be coarse; the angle needs no more than a float.
+    /// Both numbers of two Box-Muller pairs (1958). Largest magnitude: sqrt(2 ln 2^33), about 6.8. The radius is
+    /// computed in double, since small radii would be coarse in float; float suffices for the angle.
     [[nodiscard]] std::array<float, 4> normals(std::uint64_t counter) const {
         const auto words = block(counter);
         std::array<float, 4> result{};

@@ -30,18 +30,18 @@
 
 namespace pulse::train {
 
-/// What is agreed between ranks at the end of a step.
+/// What the ranks agree on at the end of a step.
 struct step_outcome {
     double gradient_norm{}; ///< before clipping
     double loss{};
     bool stop{};          ///< a rank asked to stop
-    bool skipped{};       ///< gradients overflowed: nothing changed but the loss scale
+    bool skipped{};       ///< gradients overflowed: only the loss scale changed
     double loss_scale{1}; ///< of the next step
 };
 
-/// Weights, moments and average of a block of a rank's parameters, or of all, one tensor behind the other, each in the
-/// checkpoint's order: what a checkpoint keeps. Where moments are factored there are no first ones, and of the second
-/// the means of rows and columns of each tensor.
+/// Weights, moments and average of one block of a rank's parameters, or of all blocks, tensor by tensor, each in the
+/// checkpoint's order: what a checkpoint keeps. Where moments are factored there are no first moments, and the second
+/// are the means of each tensor's rows and columns.
 struct rank_state {
     std::vector<float> weights{};
     std::vector<float> first_moment{};
@@ -52,17 +52,17 @@ inline constexpr std::array rank_state_parts{&rank_state::weights, &rank_state::
                                              &rank_state::second_moment, &rank_state::average};
 
 /// AdamW, or Adafactor where moments are factored, with global-norm clipping and a moving average, for the parameters
-/// that one rank owns. `Updates` is what it does with memory, on the host or on a device (see host_updates).
+/// that one rank owns. `Updates` does its memory operations, on the host or on a device (see host_updates).
 ///
-/// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the wish to stop. Each
-/// value comes from one rank alone and is added in the model's order, so the step is the same bits however the model is
-/// cut. Of D replicas each sums the squares of its share_of every layer, and has microbatches of its own: with D given,
+/// One sum over ranks carries every layer's squared gradient, the loss of every microbatch and the stop request. Each
+/// value comes from one rank alone and is added in the model's order, so the step has the same bits however the model
+/// is cut. Each of D replicas sums the squares of its share_of every layer and has its own microbatches: for a given D,
 /// the bits depend neither on the cut nor on whether state is sharded.
 ///
-/// Where gradients are released, update_layers() updates a stage, and step() finds all stages updated: it sums what was
-/// measured of them.
+/// Where gradients are released, update_layers() updates each stage before step(), which then only sums their squares.
 ///
-/// On a device a step waits once, for the sums of squares and the losses; the update is left in the stream, and where
+/// On a device a step waits once, for the sums of squares and the losses; the update stays queued in the stream,
+/// followed by the exchange of new weights where replicas share the state.
 /// state is sharded over replicas, their new weights come behind it.
 template <class Updates = host_updates<>>
 class rank_optimizer {
@@ -71,8 +71,8 @@ public:
     using space = typename Updates::space;
     static constexpr bool keeps_master = Updates::keeps_master;
 
-    /// `layers` and `microbatches`: of the model and of a replica's step. `parameters`: rank_parameters of this rank;
-    /// they must stay where they are where state is sharded. Throws input_error naming what is out of range.
+    /// `layers`: of the model; `microbatches`: in a replica's step. `parameters`: rank_parameters of this rank, which
+    /// must not move where state is sharded. Throws input_error naming what is out of range.
     template <class Parameters>
     rank_optimizer(std::size_t layers, std::size_t microbatches, Parameters& parameters,
                    const optimizer_options& options, Updates updates = {}) :
@@ -86,7 +86,7 @@ public:
         }
         std::vector<element_range> shares;
         for (const auto& b : parameters.blocks()) {
-            // Not b.layer < ...: clang takes what follows for arguments of the concept of that name.
+            // Not b.layer < ...: clang parses that as template arguments of the concept `layer`.
             if (conditioning_block > b.layer || position_of(b.layer) > layers_) {
                 throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
                                   ", it was made for " + std::to_string(layers_) + " layers"};
@@ -103,8 +103,8 @@ public:
         updates_.prepare(std::move(shares), microbatches_, options.form.is_factored());
     }
 
-    /// Sets weights, their average and the copy that passes read to `values` on the host, in the order of the
-    /// parameters and of the checkpoint. Throws input_error unless they are this rank's in number. Done on return.
+    /// Sets weights, their average and the copy that passes read from `values` on the host, in the order of the
+    /// parameters and of the checkpoint. Throws input_error unless their number is this rank's. Done on return.
     template <class Parameters>
     void start(std::span<const float> values, Parameters& parameters) {
         require_size("initial weights", values.size(), size_);
@@ -112,8 +112,8 @@ public:
             std::ranges::copy(values.subspan(b.first, b.size), to.begin());
         });
     }
-    /// The same of values that fill(block, values) gives for one block of the parameters after the other: the host has
-    /// room for one at a time.
+    /// Sets them from fill(block, values), called for each block of the parameters in turn, so that the host holds one
+    /// block at a time.
     template <class Parameters, class Fill>
     void start_by_block(Parameters& parameters, const Fill& fill) {
         std::vector<float> values;
@@ -124,11 +124,11 @@ public:
         }
     }
 
-    /// Of which parameters the state is, in order: first_moment() and the others have the values of one piece after the
-    /// other, in the space's memory and order (rank_parameters).
+    /// Which parameters the state covers, in order: first_moment() and the others hold the values of one piece after
+    /// the other, in the space's memory and order (rank_parameters).
     [[nodiscard]] std::span<const update_piece> pieces() const noexcept { return state_.pieces(); }
-    /// Those of pieces() where there are master weights, empty where something else is kept beside narrow values; else
-    /// the parameters' values, all of them.
+    /// Where values are narrow, the master weights of pieces(), empty if none are kept; else all the parameters'
+    /// values.
     template <class Parameters>
     [[nodiscard]] std::span<float> weights(Parameters& parameters) {
         if constexpr (keeps_master) {
@@ -137,25 +137,25 @@ public:
             return parameters.values();
         }
     }
-    /// Empty where the form of the state has them in codes, or not at all.
+    /// Empty where the state has moments as codes, or none.
     [[nodiscard]] std::span<float> first_moment() { return state_.first_moment(); }
     [[nodiscard]] std::span<float> second_moment() { return state_.second_moment(); }
     [[nodiscard]] std::span<float> average() { return state_.average(); }
     [[nodiscard]] const optimizer_form& form() const noexcept { return options_.form; }
-    /// What it does with memory.
+    /// Its memory operations.
     [[nodiscard]] const Updates& memory() const noexcept { return updates_; }
     [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }
-    /// Of the gradient of the last step, which clips the next one where options say so; 0: there was none.
+    /// Gradient norm of the last step if options clip the next one by it; 0: no step yet.
     [[nodiscard]] double last_norm() const noexcept { return options_.clip_by_last_norm ? last_norm_ : 0.0; }
     void set_last_norm(double norm) noexcept { last_norm_ = norm; }
-    /// What the loss of the next step is to be multiplied by.
+    /// Factor for the loss of the next step.
     [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
-    /// In the space's memory, without the parameters.
+    /// Bytes in the space's memory, without the parameters.
     [[nodiscard]] std::int64_t bytes() const noexcept { return state_.bytes() + updates_.bytes(); }
 
-    /// Whether replicas share the state, and read_state is collective among those of one block.
+    /// Whether replicas share the state, which makes read_state collective among the replicas of a block.
     [[nodiscard]] bool is_sharded() const noexcept { return options_.replicas.sharded; }
-    /// A copy of what training keeps of one of the blocks of `parameters`, that of other replicas included.
+    /// Copies the state of one block of `parameters`, other replicas' shares included.
     template <class Parameters>
     [[nodiscard]] rank_state read_state(Parameters& parameters, const typename Parameters::block& of,
                                         const any_transport& transport) {
@@ -171,8 +171,8 @@ public:
         all.average = options_.form.averages ? whole(state_.read_average(range)) : all.weights;
         return all;
     }
-    /// Goes on with what read_state gave of a block, on this backend or on another. Throws input_error for another
-    /// block's sizes or moments in another form, before anything is changed.
+    /// Sets a block's state as read_state returned it, on this backend or another. Throws input_error for another
+    /// block's sizes or another form of moments, before anything changes.
     template <class Parameters>
     void set_state(rank_state kept, Parameters& parameters, const typename Parameters::block& of) {
         const element_range range{of.first, of.size};
@@ -190,10 +190,10 @@ public:
         state_.set_average(range, in_space(kept.average));
     }
 
-    /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value for each
-    /// microbatch of the replica; none on a rank that has no losses. Every rank of the transport must call it. Throws
-    /// input_error, before anything is exchanged or changed, when sizes are not those that the optimizer was made for;
-    /// not_finite_error naming what is not finite, where the loss is not scaled.
+    /// One step at `learning_rate`; `step` counts from 1. `losses`, in the space's memory, has one value per microbatch
+    /// of the replica, and is empty on a rank without losses. Collective over the transport. Throws input_error, before
+    /// any exchange or change, when sizes differ from those at construction; not_finite_error naming what is not
+    /// finite, where the loss is not scaled.
     template <class Parameters>
     step_outcome step(Parameters& parameters, const any_transport& transport, std::int64_t step, double learning_rate,
                       std::span<const double> losses, bool stop) {
@@ -201,7 +201,7 @@ public:
         measure(parameters, transport, losses, stop);
         return apply(parameters, transport, step, learning_rate);
     }
-    /// The first half of a step: its sum over ranks, which changes nothing. Throws as step does.
+    /// First half of a step: the sum over ranks, which changes no parameters. Throws as step does.
     template <class Parameters>
     void measure(Parameters& parameters, const any_transport& transport, std::span<const double> losses, bool stop) {
         require_size("parameters", parameters.values().size(), size_);
@@ -216,8 +216,8 @@ public:
         transport.sum(shared_);
         if (!scaler_.on()) { require_finite(measured_losses(), measured_squares(), replicas()); }
     }
-    /// Where gradients are released, the update of layers `first` to `last`: of a stage, whose gradients are summed
-    /// over replicas and not read again. Of all stages it stands before measure() of the step.
+    /// Updates layers `first` to `last`, one stage, where gradients are released: its gradients are summed over
+    /// replicas and not read again. Every stage is updated before measure() of the step.
     template <class Parameters>
     void update_layers(Parameters& parameters, int first, int last, std::int64_t step, double learning_rate) {
         require_counted(step);
@@ -232,7 +232,7 @@ public:
         update_pieces(parameters, {from->first, back.first + back.size - from->first},
                       clip_scale(last_norm(), options_.clip_norm), step, learning_rate);
     }
-    /// The second half: the update, by what was measured.
+    /// Second half of a step: the update, from what measure() summed.
     template <class Parameters>
     step_outcome apply(Parameters& parameters, const any_transport& transport, std::int64_t step,
                        double learning_rate) {
@@ -270,9 +270,9 @@ private:
     static void require_counted(std::int64_t step) {
         if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
     }
-    /// Where moments are factored, the tensors. Else all at once, unless gradients are released, state is sharded or
-    /// what becomes of a weight depends on its place, which must not depend on the cut nor on whether state is sharded:
-    /// then the shares that the replicas have of every layer.
+    /// One piece per tensor where moments are factored. Otherwise one piece for everything, unless gradients are
+    /// released, state is sharded or an update depends on a weight's position, which must depend neither on the cut nor
+    /// on sharding: then one per replica's share of every layer.
     template <class Parameters>
     [[nodiscard]] static std::vector<update_piece> pieces_of(const Parameters& parameters, const optimizer_options& o) {
         const optimizer_replicas& replicas = o.replicas;
@@ -309,7 +309,7 @@ private:
     [[nodiscard]] const replica_place& place() const noexcept { return options_.replicas.place; }
     [[nodiscard]] std::size_t replicas() const noexcept { return static_cast<std::size_t>(place().replicas()); }
     [[nodiscard]] std::size_t replica() const noexcept { return static_cast<std::size_t>(place().replica); }
-    /// The conditioning module stands before layer 0.
+    /// The conditioning module precedes layer 0.
     [[nodiscard]] static std::size_t position_of(int layer) noexcept {
         return static_cast<std::size_t>(layer - conditioning_block);
     }
@@ -318,11 +318,11 @@ private:
     [[nodiscard]] std::span<const double> measured_squares() const noexcept {
         return std::span{shared_}.first(square_count());
     }
-    /// Of every microbatch of all replicas.
+    /// Losses of every microbatch of all replicas.
     [[nodiscard]] std::span<const double> measured_losses() const noexcept {
         return std::span{shared_}.subspan(square_count(), replicas() * microbatches_);
     }
-    /// Gives a block its weights, which are in the checkpoint's order and are turned.
+    /// Sets the weights of a block, given in the checkpoint's order; reorders `weights` in place.
     template <class Parameters>
     void start_block(Parameters& parameters, const typename Parameters::block& b, std::span<float> weights) {
         require_size("weights of a block", weights.size(), b.size);
@@ -334,7 +334,7 @@ private:
         updates_.wait();
         state_.start(b.first, weights);
     }
-    /// State of a block from this replica's share and those of the others.
+    /// Assembles a block's state from the shares of all replicas.
     [[nodiscard]] std::vector<float> gathered(const element_range& block, std::span<const float> mine,
                                               const any_transport& transport) {
         array all(block.size);
@@ -350,11 +350,11 @@ private:
         return here;
     }
 
-    /// The pieces that lie in `range`.
+    /// Updates the pieces that begin in `range`.
     template <class Parameters>
     void update_pieces(Parameters& parameters, const element_range& range, double gradient_scale, std::int64_t step,
                        double learning_rate) {
-        // a skipped step is none: bias corrections count the others
+        // skipped steps do not count in bias corrections
         const std::int64_t applied = std::max<std::int64_t>(1, step - scaler_.now().skipped_steps);
         optimizer_update now{options_.constants, applied, gradient_scale, ema_decay(applied, options_.average_decay),
                              options_.seed};
@@ -374,7 +374,7 @@ private:
     double last_norm_{};
     std::size_t size_;
     optimizer_state<Updates> state_;
-    std::vector<double> shared_; ///< squares, losses and the wish to stop: of the rank, then of all
+    std::vector<double> shared_; ///< squares, losses and the stop request: of the rank, then summed over all
     std::vector<double> squares_{};
     std::vector<std::size_t> positions_{};
     weight_exchange exchange_{};

@@ -16,8 +16,8 @@
 
 namespace pulse::train {
 
-/// A network as the sampler sees it: it reads x of all samples and the time of each, and writes its answer of all. A
-/// call runs a whole network, so that calling through a pointer costs nothing.
+/// The network as a sampler sees it: reads x of all samples and each sample's time, writes all answers. Each call runs
+/// a whole network, so the indirect call costs nothing.
 using predictor = std::function<void(std::span<const float> x, std::span<const float> times, std::span<float> answer)>;
 
 /// How images are drawn.
@@ -29,7 +29,7 @@ struct ddim_options {
     std::uint64_t first_sample = 0; ///< number of the first image: image k depends on k alone
 };
 
-/// One evaluation of the network: at `time`, after which the images have the noise of time `next`; below 0: the end.
+/// One evaluation of the network at `time`; the images then have the noise of time `next`; below 0: the end.
 struct sampling_step {
     int time{};
     int next{};
@@ -39,7 +39,7 @@ struct sampling_step {
 
 namespace detail {
 
-/// Throws input_error unless `count` steps are 1 to all of those of training.
+/// Throws input_error unless `count` is 1 to the number of training steps.
 inline void require_steps(int count, int total) {
     if (count < 1 || count > total) {
         throw input_error("sampler: steps must be 1 to " + std::to_string(total) + ", not " + std::to_string(count));
@@ -48,7 +48,7 @@ inline void require_steps(int count, int total) {
 
 } // namespace detail
 
-/// Times visited, falling, evenly spaced and beginning at the last one.
+/// Times visited: decreasing, evenly spaced, starting at the last one.
 ///
 /// The "trailing" spacing of Lin et al. (arXiv 2305.08891): it starts where the noise is strongest. Throws input_error
 /// when `count` is not in 1 to the schedule's steps.
@@ -74,14 +74,14 @@ inline void start_images(std::uint64_t seed, std::uint64_t first_sample, std::si
     random_source{seed, random_stream::sample_start}.fill_normal(first_sample * (images.size() / samples), images);
 }
 
-/// What the DDIM samplers do differently.
+/// How the DDIM samplers differ.
 struct ddim_rules {
-    float clip{};                   ///< each estimate of the image is kept in [-clip, clip]; 0: it is left alone
-    bool refit_noise{};             ///< the estimate of the noise follows the clipped image instead of the network
+    float clip{};                   ///< clamps each estimate of the image to [-clip, clip]; 0: no clamp
+    bool refit_noise{};             ///< recompute the noise from the clipped image instead of from the network's answer
     double last_alpha_cumprod{1.0}; ///< of the images at the end
 };
 
-/// Takes images along the steps with DDIM (Song, Meng, Ermon 2021, equation 12).
+/// Moves images along the steps with DDIM (Song, Meng, Ermon 2021, equation 12).
 inline void ddim_walk(const noise_schedule& schedule, const ddim_options& options, const ddim_rules& rules,
                       std::span<const sampling_step> steps, std::size_t samples, std::span<float> images,
                       const predictor& predict) {
@@ -113,8 +113,8 @@ inline void ddim_walk(const noise_schedule& schedule, const ddim_options& option
     }
 }
 
-/// Takes images from level to level with Euler's method, until no noise is left: the image and the noise that an answer
-/// implies are mixed anew at the next one.
+/// Moves images from level to level with Euler's method, until no noise is left: the image and noise that an answer
+/// implies are mixed at the next level.
 inline void euler_walk(std::span<const noise_level> levels, std::size_t samples, std::span<float> images,
                        const predictor& predict) {
     std::vector<float> answer(images.size());

@@ -35,8 +35,8 @@ namespace detail {
 inline constexpr const char* loss_scale_keys[]{"loss_scale", "loss_scale_good_steps", "loss_scale_skipped_steps"};
 inline constexpr const char* last_norm_key = "last_gradient_norm";
 
-/// Adds what a trainer, or a backbone of a cascade, agrees on between steps to what a checkpoint keeps: a loss scale,
-/// if a run has ever scaled its loss, and a norm that clips the next step.
+/// Adds to a checkpoint's config what a trainer, or a backbone of a cascade, agrees on between steps: the loss scale,
+/// if a run ever scaled its loss, and the norm that clips the next step.
 template <class Backbone>
 void add_agreed(std::map<std::string, std::string>& config, Backbone& of, const std::string& prefix) {
     if (of.last_norm() > 0) { config[prefix + last_norm_key] = exact_text(of.last_norm()); }
@@ -46,7 +46,7 @@ void add_agreed(std::map<std::string, std::string>& config, Backbone& of, const 
     config[prefix + loss_scale_keys[1]] = std::to_string(now.good_steps);
     config[prefix + loss_scale_keys[2]] = std::to_string(now.skipped_steps);
 }
-/// A number that add_agreed has put there. Throws input_error when it is damaged.
+/// Reads a number that add_agreed wrote. Throws input_error when it is missing or damaged.
 template <class T>
 void read_agreed(const std::map<std::string, std::string>& config, const std::string& key, T& value) {
     const auto found = config.find(key);
@@ -57,7 +57,7 @@ void read_agreed(const std::map<std::string, std::string>& config, const std::st
         throw input_error{std::string{"checkpoint: '"} + key + "' is '" + text + "'"};
     }
 }
-/// The loss scale that add_agreed has put there. Throws input_error when that is damaged.
+/// Reads the loss scale that add_agreed wrote, if any. Throws input_error when it is damaged.
 [[nodiscard]] inline train::loss_scaler::state loss_scale_in(const std::map<std::string, std::string>& config,
                                                              const std::string& prefix) {
     train::loss_scaler::state kept;
@@ -67,7 +67,7 @@ void read_agreed(const std::map<std::string, std::string>& config, const std::st
     read_agreed(config, prefix + loss_scale_keys[2], kept.skipped_steps);
     return kept;
 }
-/// Goes on with what add_agreed has put there. Throws input_error when that is damaged.
+/// Restores what add_agreed wrote. Throws input_error when it is damaged.
 template <class Backbone>
 void resume_agreed(const std::map<std::string, std::string>& config, Backbone& to, const std::string& prefix) {
     to.loss_scale().resume(loss_scale_in(config, prefix));
@@ -76,8 +76,8 @@ void resume_agreed(const std::map<std::string, std::string>& config, Backbone& t
     to.set_last_norm(norm);
 }
 
-/// The second moments of a block in the other form: factored, or not. Means of rows and columns stand for their product
-/// over the mean. `correction`: AdamW's, of the bias of second moments.
+/// Converts a block's second moments to the other form: factored (means of rows and columns, whose product over their
+/// mean stands for the moment) or not. `correction`: AdamW's bias correction of second moments.
 template <class Model>
 [[nodiscard]] std::vector<float> second_moment_in_other_form(int layer, std::span<const float> kept, bool factored,
                                                              double correction) {
@@ -97,14 +97,14 @@ template <class Model>
     return made;
 }
 
-/// What a checkpoint has of a rank's backbone, in room for the largest block of its parameters.
+/// A checkpoint's tensors of a rank's backbone, in buffers for its largest parameter block.
 template <class Backbone>
 class block_room {
 public:
     using model = typename Backbone::model;
     using block = typename Backbone::block;
 
-    /// `factored`: the form of moments in the checkpoint.
+    /// `factored`: form of the moments in the checkpoint.
     block_room(Backbone& of, std::string_view prefix, bool factored) :
         of_{of}, blocks_{of.parameters().blocks()}, prefix_{prefix}, factored_{factored} {
         std::size_t size = 0;
@@ -117,7 +117,7 @@ public:
                  std::vector<float>(size)};
     }
 
-    /// Adds the tensors of all blocks by name; `T` is float or const float.
+    /// Appends the tensors of all blocks, named; `T` is float or const float.
     template <class T>
     void list(std::vector<train::tensor_range<T>>& to) {
         for (const block& b : blocks_) {
@@ -126,7 +126,7 @@ public:
         }
         begins_.push_back(to.size());
     }
-    /// Loads the block of a range that is read, or that replicas load together; see sharded_checkpoints::save.
+    /// Loads the block of a range if it is read next or if replicas load together; see sharded_checkpoints::save.
     void load(std::size_t range, bool read) {
         if (range < begins_.front() || range >= begins_.back()) { return; }
         const auto behind = std::upper_bound(begins_.begin(), begins_.end(), range);
@@ -136,7 +136,7 @@ public:
         for (const auto part : train::rank_state_parts) { std::ranges::copy(now.*part, (room_.*part).begin()); }
         loaded_ = b;
     }
-    /// Gives the backbone what a checkpoint has, in which `ranges`, as they were listed, are checked.
+    /// Restores the backbone from a checkpoint in which `ranges`, as listed, have been checked.
     void resume(train::checkpoint_reader& from, std::span<const train::tensor_range<float>> ranges, double correction) {
         for (std::size_t b = 0; b != blocks_.size(); ++b) {
             from.fill(ranges.subspan(begins_[b], begins_[b + 1] - begins_[b]));
@@ -203,24 +203,24 @@ private:
     std::string_view prefix_;
     bool factored_;
     train::rank_state room_;
-    std::vector<std::size_t> begins_{}; ///< of each block among the ranges, and the end
+    std::vector<std::size_t> begins_{}; ///< first range of each block, and the end
     std::size_t loaded_{std::numeric_limits<std::size_t>::max()};
 };
 
-/// A rank's backbone and what a checkpoint has of it.
+/// A rank's backbone and its tensors in a checkpoint.
 template <class Backbone>
 class resumed_backbone {
 public:
-    /// Throws input_error when the checkpoint lacks something of it, or is damaged.
+    /// Throws input_error when the checkpoint lacks a tensor of the backbone, or is damaged.
     resumed_backbone(train::checkpoint_reader& from, Backbone& of, const char* prefix) :
         from_{from}, updates_{from.state().step - loss_scale_in(from.state().config, prefix).skipped_steps},
         room_{of, prefix, has_factored(from)} {
         room_.list(ranges_);
         from.check(ranges_);
     }
-    /// `beta2` is AdamW's, to go from one form of moments to the other.
+    /// `beta2` is AdamW's, for conversion between the forms of moments.
     void resume(double beta2) {
-        // Before the first update all moments are 0, whatever they are divided by.
+        // Before the first update all moments are 0, so any divisor will do.
         room_.resume(from_, ranges_, updates_ < 1 ? 1.0 : 1.0 - std::pow(beta2, static_cast<double>(updates_)));
     }
 
@@ -232,12 +232,12 @@ private:
     }
 
     train::checkpoint_reader& from_;
-    std::int64_t updates_; ///< that moments have had
+    std::int64_t updates_; ///< updates in the moments
     block_room<Backbone> room_;
     std::vector<train::tensor_range<float>> ranges_{};
 };
 
-/// What a checkpoint says of a run beside its tensors, but for what add_agreed says.
+/// A checkpoint's record of a run besides its tensors and add_agreed's entries.
 template <class Trainer>
 [[nodiscard]] train::training_state state_of_run(const Trainer& trained) {
     return {.step = trained.steps(),
@@ -246,7 +246,7 @@ template <class Trainer>
             .config = trained.options().config};
 }
 
-/// Throws input_error unless a trainer may go on from a run of that state.
+/// Throws input_error unless the trainer may continue from a run with that state.
 template <class Trainer>
 void require_resumable(const Trainer& trained, const train::training_state& from, const std::filesystem::path& folder) {
     for (const auto& [key, value] : trained.options().config) {
@@ -286,15 +286,15 @@ train::saved_checkpoint save_trainer(Trainer& trained, const std::filesystem::pa
     return save_trainer(trained, train::checkpoint_place{.folder = folder});
 }
 
-/// See trainer::resume. `folder` is what find_checkpoint takes: a checkpoint, or the folder of some, whose last one it
-/// is then. Every rank calls it.
+/// See trainer::resume. `folder` is a checkpoint, or a folder of checkpoints, whose last one is used (find_checkpoint).
+/// Every rank calls it.
 template <class Trainer>
 void resume_trainer(Trainer& trained, const std::filesystem::path& folder) {
     train::checkpoint_reader reader{train::find_checkpoint(trained.ranks(), folder)};
     const train::training_state& from = reader.state();
     detail::require_resumable(trained, from, folder);
     trained.with_backbones([&]<class... Backbone>(const detail::named_backbone<Backbone>&... one) {
-        // All are checked before one has changed.
+        // Check all backbones before changing any.
         const std::tuple resumed{std::make_unique<detail::resumed_backbone<Backbone>>(reader, one.of, one.prefix)...};
         std::apply([&](const auto&... each) { (each->resume(trained.options().adamw.beta2), ...); }, resumed);
         trained.set_progress(from.step, from.position);

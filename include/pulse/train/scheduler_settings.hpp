@@ -13,11 +13,11 @@
 
 namespace pulse::train {
 
-/// How the betas rise; the names that diffusers has for them in quotes.
+/// How the betas rise; diffusers' names in quotes.
 enum class beta_shape : std::uint8_t {
     linear,         ///< "linear"
     scaled_linear,  ///< "scaled_linear": their square roots rise evenly
-    squared_cosine, ///< "squaredcos_cap_v2": alphas_cumprod falls along a squared cosine, whatever the ends are
+    squared_cosine, ///< "squaredcos_cap_v2": alphas_cumprod falls along a squared cosine, ignoring the end values
     sigmoid         ///< "sigmoid": they rise along the logistic function
 };
 
@@ -28,33 +28,33 @@ enum class timestep_spacing : std::uint8_t {
     linspace  ///< evenly from the first time to the last, rounded
 };
 
-/// What the scheduler_config.json of a diffusers folder says. Names are its keys, except where a comment gives the key;
-/// the values here are those of DDIMScheduler where the file has no such key.
+/// Settings of a diffusers scheduler_config.json. Names are its keys, except where a comment gives the key; defaults
+/// are DDIMScheduler's, for keys that the file lacks.
 ///
-/// What is here decides what is trained, and how pulse draws. Other keys (thresholding, use_karras_sigmas, solver_order
-/// and so on) ask for another way of drawing, which nothing in pulse does.
+/// These settings decide what is trained and how pulse draws. Other keys (thresholding, use_karras_sigmas, solver_order
+/// and so on) ask for ways of drawing that pulse does not have.
 struct scheduler_settings {
     int train_steps{1000};                ///< num_train_timesteps
     beta_shape betas{beta_shape::linear}; ///< beta_schedule
     double beta_start{1e-4};
     double beta_end{0.02};
-    std::vector<double> trained_betas{};                  ///< where there are any, they are all of the betas
+    std::vector<double> trained_betas{};                  ///< if not empty, all of the betas
     bool zero_terminal_snr{};                             ///< rescale_betas_zero_snr
     prediction_type prediction{prediction_type::epsilon}; ///< prediction_type: epsilon, v_prediction or sample
     timestep_spacing spacing{timestep_spacing::leading}; ///< timestep_spacing; of DPMSolverMultistepScheduler: linspace
     int steps_offset{};                                  ///< added to the times of `leading`
-    bool set_alpha_to_one{true};                         ///< DDIM ends at a clean image, not at that of time 0
-    bool clip_sample{true};                              ///< DDIM keeps its estimates of the image in a range
-    double clip_sample_range{1.0};                       ///< which is from -this to this
-    /// How noise is added instead of by betas: one of both, or none.
+    bool set_alpha_to_one{true};                         ///< DDIM ends at a clean image, not at the level of time 0
+    bool clip_sample{true};                              ///< DDIM clips its estimates of the image
+    double clip_sample_range{1.0};                       ///< to [-this, this]
+    /// How noise is added if not by betas; at most one is set.
     std::optional<rectified_flow> flow{};
     std::optional<edm_noise> edm{};
 
     [[nodiscard]] constexpr bool operator==(const scheduler_settings&) const = default;
 };
 
-/// The betas that the settings stand for. Throws input_error naming the key that is out of range, on epsilon with zero
-/// terminal SNR, and where noise is added otherwise.
+/// The betas of these settings. Throws input_error naming the key that is out of range, on epsilon with zero terminal
+/// SNR, and where noise is not added by betas.
 [[nodiscard]] inline noise_schedule schedule_of(const scheduler_settings& settings) {
     constexpr int most_steps = 1'000'000;
     const auto require = [](bool holds, const std::string& text) {
@@ -89,7 +89,7 @@ struct scheduler_settings {
     return schedule;
 }
 
-/// How the settings add noise. Throws input_error as schedule_of, and naming what of flow or EDM is out of range.
+/// How the settings add noise. Throws input_error as schedule_of, or naming what of flow or EDM is out of range.
 [[nodiscard]] inline noise_process process_of(const scheduler_settings& settings) {
     if (settings.flow && settings.edm) { throw input_error("scheduler settings: they have both flow and EDM"); }
     if (settings.flow) { return *settings.flow; }

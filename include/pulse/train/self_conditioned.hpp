@@ -12,13 +12,13 @@
 
 namespace pulse::train {
 
-/// A network that also reads what it has predicted of the images in the step before, as a sampler sees it: `inner` is
-/// asked with that behind the `channels` of each pixel, zeros at first. One draws one batch of images.
+/// A sampler's view of a network that also reads its own prediction of the images from the previous step: calls `inner`
+/// with that behind the `channels` of each pixel, zeros at first. One object draws one batch of images.
 ///
 /// Source: Chen, Zhang and Hinton, "Analog bits" (arXiv 2208.04202), algorithm 2.
 class self_conditioned {
 public:
-    /// `type`: what the network answers, where there are betas.
+    /// `type`: what the network predicts, with betas.
     self_conditioned(noise_process noise, prediction_type type, int channels, predictor inner) :
         noise_{std::move(noise)}, type_{type}, channels_{static_cast<std::size_t>(channels)}, inner_{std::move(inner)} {
     }
@@ -44,7 +44,7 @@ private:
     predictor inner_;
     std::vector<float> predicted_{};
     std::vector<float> beside_{};
-    std::vector<float> rest_{}; ///< noise that nobody reads
+    std::vector<float> rest_{}; ///< implied noise, unused
 };
 
 } // namespace pulse::train

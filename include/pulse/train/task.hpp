@@ -13,18 +13,18 @@
 
 namespace pulse {
 
-/// The microbatch that a task works on.
+/// The microbatch that a task works on, and where its loss is accumulated.
 template <class B>
 struct work {
-    int microbatch{};             ///< its number among those of this replica's step
-    int samples{};                ///< in it
-    std::uint64_t first_sample{}; ///< where its samples begin among all that training sees: no other has the same ones
-    std::int64_t step_samples{};  ///< in a step, of all replicas
-    /// Where the task adds the microbatch's share of the step's loss, in the backend's memory; 0 at first.
+    int microbatch{};             ///< index among the microbatches of this replica's step
+    int samples{};                ///< in the microbatch
+    std::uint64_t first_sample{}; ///< global position of its first sample, unique to this microbatch
+    std::int64_t step_samples{};  ///< samples in a step, over all replicas
+    /// The task adds the microbatch's share of the step's loss here, in the backend's memory; 0 at first.
     double* loss{};
     const B* on{};
 
-    /// Of a backend on a device: where the task puts its work.
+    /// The stream for the task's work, on a device backend.
     [[nodiscard]] auto stream() const requires requires(const B& b) { b.stream(); }
     { return on->stream(); }
 };
@@ -95,30 +95,29 @@ struct task_rules {
 
 } // namespace detail
 
-/// What a trainer asks for: the data and the loss. All pointers and spans are memory of the backend; on a device, the
-/// task puts its work into the work's stream.
-/// - `input(at, x)` writes the model's input, [samples][input], where stage 0 is; again when stage 0 is recomputed.
-/// - `input(at, x, prediction)` instead where the plan has previews (self-conditioning): `prediction` is what the model
-///   has made of the same input without one, [samples][output], and empty for a microbatch without a preview and in
-///   previews.
-/// - `loss(at, y, dy)` reads the model's output, writes the loss's gradient and adds the loss to *at.loss, where the
-///   last stage is; once a microbatch.
-/// - `timesteps(at)`, `text(at)`, `facts(at)`: pointers to what the model reads of each sample, kept until the step
-///   ends; only where it reads them.
-/// - `begin(first_sample)`, where there is one, is called before each step, on every rank. A task whose
-///   `begin(first_sample, loss_scale)` takes the loss scale multiplies its gradient by it, in floats; for others the
-///   trainer does, in scalars.
-/// - `extent_at(first_sample)`, where the plan has several extents, is the number of the one that the step has whose
-///   samples begin there: the same on every rank.
-/// - `encode(first_sample, call)`, where the plan has frozen tasks, writes what one of them makes of samples of the
-///   replica, the first of which is at `first_sample` of all; `encoded(results)` is called before each step, behind
-///   `begin`, with what was made for it and stays until it ends.
+/// The data and the loss that a trainer trains on. All pointers and spans are memory of the backend; on a device, the
+/// task enqueues its work on the stream of the `work`.
+/// - `input(at, x)` writes the model's input, [samples][input], on the rank of stage 0, and again when stage 0 is
+///   recomputed.
+/// - `input(at, x, prediction)` replaces it where the plan has previews (self-conditioning): `prediction` is the
+///   model's preview output for the same input, [samples][output]; empty in previews and for a microbatch without one.
+/// - `loss(at, y, dy)` reads the model's output, writes the loss's gradient and adds the loss to *at.loss, on the rank
+///   of the last stage, once per microbatch.
+/// - `timesteps(at)`, `text(at)`, `facts(at)` return pointers to the conditions of the samples, valid until the step
+///   ends; needed only if the model reads them.
+/// - `begin(first_sample)`, optional, is called before each step on every rank. A task with `begin(first_sample,
+///   loss_scale)` multiplies its gradient by the loss scale itself, in floats; otherwise the trainer does, in scalars.
+/// - `extent_at(first_sample)`, needed where the plan has several extents, returns the index of the extent of the step
+///   that begins at that sample: the same on every rank.
+/// - `encode(first_sample, call)`, needed where the plan has frozen tasks, writes the result of one of them for samples
+///   of this replica, which begin at global position `first_sample`; `encoded(results)` is called after `begin` with
+///   the results for the step, valid until it ends.
 template <class T, class Model, class B>
 concept task = detail::task_rules<Model, B>::template input<T>&& detail::task_rules<Model, B>::template loss<T>&&
     detail::task_rules<Model, B>::template timesteps<T>&& detail::task_rules<Model, B>::template text<T>&&
         detail::task_rules<Model, B>::template facts<T>&& detail::task_rules<Model, B>::template begin<T>;
 
-/// One sentence for what a type lacks to be a task.
+/// Checks that T is a task, with a one-sentence error for whatever is missing.
 template <class T, class Model, class B>
 consteval void require_task() {
     using rules = detail::task_rules<Model, B>;

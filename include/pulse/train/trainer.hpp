@@ -24,8 +24,8 @@
 
 namespace pulse {
 
-/// One rank of a training run: its part of a model, and everything that training does with it. All ranks make it from
-/// the same plan and options, and call the same members.
+/// One rank of a training run: its part of a model, with optimizer state and losses. All ranks construct it from the
+/// same plan and options and call the same members.
 template <any_model Model, backend B>
 class trainer : public detail::training_run<trainer<Model, B>, Model, B> {
     using base = detail::training_run<trainer<Model, B>, Model, B>;
@@ -38,17 +38,17 @@ public:
     using space = space_of<B>;
     using block = typename backbone_rank::block;
 
-    /// The backend is made for the rank: in its stream, or with options.threads. Throws input_error when plan, costs,
-    /// model, backend and number of ranks do not fit together, or when an option is out of range.
+    /// Creates the rank's backend, in its stream or with options.threads. Throws input_error when plan, costs, model,
+    /// backend and number of ranks do not match, or when an option is out of range.
     trainer(any_transport ranks, const planned& made, const trainer_options& options = {}) :
         base{ranks, made, options}, backbone_{ranks, this->math_, executor_.parameters(), executor_.place(),
                                               made,  options} {}
 
-    /// One step; the result is the same on every rank, and so is `stop`: whether any rank asked to. Of a plan with
-    /// several extents the task says which one the step has (extent_at). Throws error, on every rank, when a gradient
-    /// or loss is not finite, naming the first tensor that was not; nothing has changed then. Where the plan
-    /// releases gradients, that is known when all is changed: the error names the layer, and until set_progress steps
-    /// and reads of the state throw error.
+    /// Runs one step. The outcome is the same on every rank; its `stop` says whether any rank passed `stop`. With a
+    /// plan of several extents, the task chooses the step's extent (extent_at). Throws error on every rank when a
+    /// gradient or loss is not finite, naming the first such tensor; the state is then unchanged. Where the plan
+    /// releases gradients, weights have already changed: the error names the layer, and steps and state reads throw
+    /// error until set_progress.
     template <class Task>
     train::step_outcome step(Task& data, bool stop = false) {
         require_task<Task, Model, B>();
@@ -62,7 +62,7 @@ public:
         };
         run();
         if (!backbone_.not_finite().empty()) {
-            spoilt_ = executor_.model().gradient_release(); // another run would have other weights
+            spoilt_ = executor_.model().gradient_release(); // another run would use other weights
             const std::string where = backbone_.take_fault(spoilt_ ? std::nullopt : this->find_fault(run)) +
                                       (spoilt_ ? "; the step has changed weights, as it releases gradients" : "");
             throw train::not_finite_error{"step " + std::to_string(this->steps() + 1) + ": " + where};
@@ -71,9 +71,9 @@ public:
         return outcome_;
     }
 
-    /// The loss of the samples of one step, those from global position `first` of the task's data on, with the weights
-    /// as they are: forward passes alone, between steps, which change nothing but, where the plan has several extents,
-    /// which is selected. It is the same on every rank. Frozen tasks of the plan do not run: the task has what the
+    /// Loss of one step's worth of samples, from global position `first` of the task's data on, with the current
+    /// weights; the same on every rank. Runs forward passes only, between steps, and changes nothing except the
+    /// selected extent of a plan that has several. Frozen tasks of the plan do not run: the task supplies what the
     /// model reads. Throws as the task does.
     template <class Task>
     [[nodiscard]] double evaluate(Task& data, std::uint64_t first) {
@@ -85,49 +85,49 @@ public:
         return backbone_.evaluated_loss();
     }
 
-    /// Memory that the rank takes for a step and for what it keeps, as a plan predicts it.
+    /// Bytes that the rank uses for a step and for its state, as a plan predicts them.
     [[nodiscard]] std::int64_t bytes() const noexcept { return this->step_bytes() + backbone_.bytes(); }
 
-    /// Begins with these weights of the rank's layers, in the order of parameters().blocks(), instead of the initial
-    /// ones; before the first step.
+    /// Starts from these weights of the rank's layers, in the order of parameters().blocks(), instead of the initial
+    /// ones. Call it before the first step.
     void start(std::span<const float> weights) { backbone_.start(weights); }
-    /// The same from an open folder of weights, such as diffusers::weights; each rank reads its own layers. Throws as
+    /// Starts from an open folder of weights, such as diffusers::weights; each rank reads its own layers. Throws as
     /// from.read does.
     template <train::weights_source Weights>
     void start(const Weights& from) {
         backbone_.start(from);
     }
-    /// Gives the weights that are not trained those of an open folder, before the first step; of a run that goes on
-    /// too, for no checkpoint has them. Each rank reads its own layers. Throws as from.read does.
+    /// Loads the weights that are not trained from an open folder. Call it before the first step, and after a resume
+    /// too, because checkpoints do not hold them. Each rank reads its own layers. Throws as from.read does.
     template <train::weights_source Weights>
     void lock(const Weights& from) {
         backbone_.lock(from);
     }
-    /// Begins with the locked weights, where a trained one has the name of one in its layer, instead of the initial
-    /// ones: so does a ControlNet begin as the encoder under it.
+    /// Starts each trained weight from the locked weight of the same name in its layer, if there is one, instead of its
+    /// initial value: a ControlNet starts as a copy of the encoder under it.
     void start_as_locked() { backbone_.start_as_locked(); }
-    /// A copy of weights, moments and average of one of the runner's blocks of parameters, on the host. Where replicas
-    /// share the state, each of them calls it, of their blocks in the same order. Throws error when a step that was not
+    /// Copies weights, moments and average of one of the runner's parameter blocks to the host. Where replicas share
+    /// the state, all of them must call it for their blocks in the same order. Throws error when a step that was not
     /// finite has changed weights.
     [[nodiscard]] train::rank_state read_state(const block& of) {
         require_whole();
         return backbone_.read_state(of);
     }
-    /// The same of all blocks, one behind the other.
+    /// Reads all blocks, concatenated.
     [[nodiscard]] train::rank_state read_state() {
         require_whole();
         return backbone_.read_state();
     }
-    /// Gives a block a state that was read, of this backend or of another. Throws input_error for another form.
+    /// Sets a block's state as read_state of any backend returned it. Throws input_error for another form.
     void set_state(train::rank_state kept, const block& of) { backbone_.set_state(std::move(kept), of); }
-    /// Goes on from there when all blocks have their state.
+    /// Sets the counters to continue from, once all blocks have their state.
     void set_progress(std::int64_t steps, std::uint64_t samples) noexcept {
         base::set_progress(steps, samples);
         spoilt_ = false;
     }
-    /// Whether replicas share what it keeps.
+    /// Whether replicas share the optimizer state.
     [[nodiscard]] bool is_sharded() const noexcept { return backbone_.is_sharded(); }
-    /// Throws error where reads of the state do.
+    /// Throws error if a step that was not finite has changed weights.
     void require_whole() const {
         if (spoilt_) {
             throw error{
@@ -152,7 +152,7 @@ private:
         void update(stage_id stage) { trained.update(stage); }
     };
 
-    /// The extent of the step whose samples begin at `first`.
+    /// Selects the extent of the step whose samples begin at `first`.
     template <class Task>
     void select(Task& data, std::uint64_t first) {
         std::size_t which = 0;
@@ -174,7 +174,7 @@ private:
         backbone_.update_layers(model.first_layer(s), model.last_layer(s), this->steps() + 1, this->learning_rate());
     }
     void optimize(bool stop) {
-        if (!backbone_.not_finite().empty()) { return; } // the step is run again only to be looked at
+        if (!backbone_.not_finite().empty()) { return; } // the step is only rerun to locate the fault
         if (backbone_.measure(stop)) { outcome_ = backbone_.update(this->steps() + 1, this->learning_rate()); }
     }
 

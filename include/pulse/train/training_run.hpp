@@ -15,22 +15,22 @@
 
 namespace pulse::detail {
 
-/// A train::backbone_rank, and what names of it begin with in a checkpoint.
+/// A train::backbone_rank, and the prefix of its names in a checkpoint.
 template <class Backbone>
 struct named_backbone {
     Backbone& of;
     const char* prefix{};
 };
 
-/// What trainers of a model and of a cascade have in common: what runs their steps, how far they are, and their files.
+/// Base of trainer and cascade_trainer: executor, progress and checkpoints.
 template <class Trainer, class Model, backend B>
 class training_run {
 public:
     training_run(const training_run&) = delete;
     training_run& operator=(const training_run&) = delete;
 
-    /// Writes a checkpoint, a shard from every rank, below `place`: a folder that all ranks see, or a
-    /// train::checkpoint_place. Returns where it is. Needs <pulse/train/saving.hpp>.
+    /// Writes a checkpoint, one shard per rank, below `place`: a folder that all ranks see, or a
+    /// train::checkpoint_place. Returns its location. Needs <pulse/train/saving.hpp>.
     template <class Place>
     auto save(const Place& place) {
         Trainer& self = static_cast<Trainer&>(*this);
@@ -39,8 +39,8 @@ public:
             "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
         return save_trainer(self, place);
     }
-    /// Goes on bit for bit where a trainer was saved, under any plan of as many replicas and samples a step. Throws
-    /// input_error when there is no checkpoint, or one of another model or, where options say so, config. Needs
+    /// Continues bit for bit from a saved trainer, under any plan with the same replicas and samples per step. Throws
+    /// input_error when there is no checkpoint, or when its model, or, if options say so, config differs. Needs
     /// <pulse/train/saving.hpp>.
     template <class Folder>
     void resume(const Folder& folder) {
@@ -51,26 +51,26 @@ public:
         resume_trainer(self, folder);
     }
 
-    /// Nothing here; a trainer's own throws where a step has spoilt the state.
+    /// Does nothing here; trainer's own throws when a step has spoilt the state.
     void require_whole() const noexcept {}
 
-    /// Steps made, those before a resume included.
+    /// Steps done, including those before a resume.
     [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
     /// Samples seen.
     [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
-    /// Samples of a step, of all replicas.
+    /// Samples of a step, over all replicas.
     [[nodiscard]] std::uint64_t step_samples() const noexcept { return step_samples_; }
 
-    /// The next step is recorded, on this rank.
+    /// Records the next step on this rank.
     void record() noexcept { records_ = true; }
-    /// What runs the steps: for its trace, its parameters and its place.
+    /// The executor: for its trace, its parameters and its place.
     [[nodiscard]] executor<Model, B>& runner() noexcept { return executor_; }
     [[nodiscard]] const executor<Model, B>& runner() const noexcept { return executor_; }
-    /// Whether weights are rounded by noise of the options' seed.
+    /// Whether stochastic rounding uses the options' seed.
     [[nodiscard]] bool rounds_by_chance() const noexcept { return rounds_by_chance_; }
     [[nodiscard]] const trainer_options& options() const noexcept { return options_; }
     [[nodiscard]] const any_transport& ranks() const noexcept { return ranks_; }
-    /// What the backend has taken by now where a plan leaves it a most (parameter_memory::scratch), beside bytes().
+    /// Scratch that the backend has taken so far within a plan's limit (parameter_memory::scratch); not in bytes().
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept {
         if constexpr (requires { B::most_scratch; }) {
             return math_.scratch_bytes();
@@ -88,7 +88,7 @@ protected:
         rounds_by_chance_{made.kept.form.weights == weight_form::stochastic} {}
     ~training_run() = default;
 
-    /// What a plan predicts beside parameters and optimizers.
+    /// Bytes of a step as a plan predicts them, without parameters and optimizers.
     [[nodiscard]] std::int64_t step_bytes() const noexcept {
         return executor_.used().total() + executor_.replica_bytes();
     }
@@ -105,7 +105,7 @@ protected:
         steps_ = steps;
         samples_ = samples;
     }
-    /// Where the first number that is not finite was made in a step that changed nothing, which `again` runs once more.
+    /// Locates the first value that is not finite in a step that changed nothing, by rerunning it with `again`.
     template <class Run>
     [[nodiscard]] std::optional<value_fault> find_fault(const Run& again) {
         executor_.watch_values(true);

@@ -13,13 +13,13 @@
 
 namespace pulse::train::detail {
 
-/// A text that a rank's part returned, or why it could not do its part, in a form that can travel.
+/// Serializes a rank's result: `text` that its part returned, or the reason it failed.
 [[nodiscard]] inline std::vector<std::byte> bytes_of(bool done, std::string_view text) {
     std::vector<std::byte> bytes(1 + text.size(), std::byte{done});
     std::ranges::copy(std::as_bytes(std::span{text}), bytes.begin() + 1);
     return bytes;
 }
-/// That text, or input_error with `place` and the error.
+/// Returns the text of such a result. Throws input_error with `place` and the reason if the rank failed.
 [[nodiscard]] inline std::string text_of(std::span<const std::byte> bytes, const std::string& place = {}) {
     if (bytes.empty()) { throw input_error(place + "a rank's answer is empty"); }
     std::string text{reinterpret_cast<const char*>(bytes.data() + 1), bytes.size() - 1};
@@ -27,8 +27,8 @@ namespace pulse::train::detail {
     return text;
 }
 
-/// What `work` returns, or why it could not. Only what pulse and the standard library throw: anything else is not an
-/// error of this rank's part.
+/// Serializes the text that `work` returns, or the reason it failed. Catches only std::exception: anything else is no
+/// failure of this rank's part.
 template <class Work>
 [[nodiscard]] std::vector<std::byte> attempt(const Work& work) {
     try {
@@ -36,7 +36,7 @@ template <class Work>
     } catch (const std::exception& fault) { return bytes_of(false, fault.what()); }
 }
 
-/// The ranks' texts, or input_error with the first rank's error.
+/// The ranks' texts. Throws input_error with the first failed rank and its reason.
 [[nodiscard]] inline std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& answers) {
     std::vector<std::string> texts;
     for (std::size_t rank = 0; rank != answers.size(); ++rank) {
@@ -45,8 +45,8 @@ template <class Work>
     return texts;
 }
 
-/// Every rank does `mine`, then rank 0 does `root` with the texts that they returned; all get the text that rank 0
-/// returned. When a rank could not do its part, all throw the same input_error, and the transport can still be used.
+/// Collective: every rank runs `mine`, then rank 0 runs `root` on the texts that they returned; all return the text of
+/// rank 0. If any rank fails, all throw the same input_error, and the transport stays usable.
 template <transport T, class Mine, class Root>
 [[nodiscard]] std::string agree(T& transport, const Mine& mine, const Root& root) {
     const std::vector<std::vector<std::byte>> answers = transport.gather(attempt(mine));

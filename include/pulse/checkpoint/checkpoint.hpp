@@ -17,8 +17,8 @@
 
 namespace pulse::train {
 
-/// Where a training run stands, beside its tensors. Random numbers are functions of `seed` and positions (random.hpp),
-/// so nothing else is needed to go on as if never interrupted.
+/// State of a training run besides its tensors. Random numbers are functions of `seed` and positions (random.hpp), so a
+/// run continues from it exactly as if never interrupted.
 struct training_state {
     std::int64_t step{};      ///< optimizer steps done
     std::uint64_t position{}; ///< training samples consumed, over all epochs
@@ -34,7 +34,7 @@ inline constexpr const char* checkpoint_format = "pulse-checkpoint/1";
 inline constexpr const char* config_prefix = "pulse.config.";
 inline constexpr const char* checksum_prefix = "pulse.crc32.";
 
-/// The names in the file: plain for weights, so that other tools read them, and prefixed for the rest.
+/// Name prefixes in the file: none for weights, so that other tools can read them.
 inline constexpr std::array<const char*, 6> tensor_prefixes{"",     "optimizer.m.",    "optimizer.v.",
                                                             "ema.", "optimizer.rows.", "optimizer.columns."};
 
@@ -48,9 +48,9 @@ inline constexpr std::array<const char*, 6> tensor_prefixes{"",     "optimizer.m
     return text.data();
 }
 
-/// What the metadata of a checkpoint of one file say beside checksums.
+/// Metadata of a single-file checkpoint, without checksums.
 [[nodiscard]] inline io::tensor_metadata metadata_of(const training_state& state) {
-    io::tensor_metadata metadata{{"format", "pt"}, // what diffusers and transformers ask for
+    io::tensor_metadata metadata{{"format", "pt"}, // diffusers and transformers require it
                                  {"pulse.format", checkpoint_format},
                                  {"pulse.step", std::to_string(state.step)},
                                  {"pulse.position", std::to_string(state.position)},
@@ -59,7 +59,7 @@ inline constexpr std::array<const char*, 6> tensor_prefixes{"",     "optimizer.m
     return metadata;
 }
 
-/// The prefix that makes a name in the file one of the parts.
+/// The prefix of a name in the file, which tells its tensor_part; empty for weights.
 [[nodiscard]] inline std::string_view prefix_of(std::string_view name) {
     for (std::size_t part = 1; part != tensor_prefixes.size(); ++part) {
         if (name.starts_with(tensor_prefixes[part])) { return tensor_prefixes[part]; }
@@ -80,7 +80,7 @@ template <class Number>
     return value;
 }
 
-/// The state in the metadata of a checkpoint of one file. Throws input_error when it is none or incomplete.
+/// State from the metadata of a single-file checkpoint. Throws input_error when it is not one, or incomplete.
 [[nodiscard]] inline training_state state_of(const io::tensor_metadata& metadata, const std::string& name) {
     const auto format = metadata.find("pulse.format");
     if (format == metadata.end() || format->second != checkpoint_format) {

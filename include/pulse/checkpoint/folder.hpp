@@ -15,8 +15,8 @@
 
 namespace pulse::train {
 
-/// A checkpoint's folder inside the folder of checkpoints: `step-00000012`, or `step-00000012.2` when a run came to
-/// that step once more. It is complete when it has a manifest.
+/// One checkpoint's folder within the folder of checkpoints: `step-00000012`, or `step-00000012.2` when a run reaches
+/// that step again. It is complete when it has a manifest.
 struct step_folder {
     std::filesystem::path path{};
     std::int64_t step{};
@@ -30,13 +30,13 @@ namespace detail {
     return std::string(text.size() < digits ? digits - text.size() : 0, '0') + text;
 }
 
-/// Whether there is something of that name; also when nobody can say, for what is not known must not be removed.
+/// Whether the path exists; true also if that cannot be determined, since what is unknown must not be removed.
 [[nodiscard]] inline bool may_exist(const std::filesystem::path& path) {
     std::error_code unused;
     return std::filesystem::symlink_status(path, unused).type() != std::filesystem::file_type::not_found;
 }
 
-/// The manifest while it has another name.
+/// The manifest's temporary name while it is written.
 [[nodiscard]] inline std::string unfinished_manifest() { return std::string{"."} + manifest_name + ".tmp"; }
 
 [[nodiscard]] inline std::string shard_name(std::size_t rank) {
@@ -50,22 +50,22 @@ namespace detail {
 
 } // namespace detail
 
-/// The checkpoints of a folder, complete or not, by name. Throws input_error when the folder cannot be read.
+/// The checkpoints in a folder, complete or not, sorted by name. Throws input_error when the folder cannot be read.
 [[nodiscard]] PULSE_INLINE std::vector<step_folder> list_checkpoints(const std::filesystem::path& root);
 
-/// The complete checkpoint that was written last, also if it is of a lower step: a run that went back goes on from
-/// where it is. Throws input_error when there is none, or naming the manifest that is damaged.
+/// The complete checkpoint that was written last, even if an earlier one has a higher step: a run that went back
+/// continues from there. Throws input_error when there is none, or naming the manifest that is damaged.
 [[nodiscard]] PULSE_INLINE std::filesystem::path last_checkpoint(const std::filesystem::path& root);
 
-/// What `path` stands for: itself when it is a checkpoint's folder or a file, the last complete one of a folder of
-/// checkpoints. Throws input_error naming `path` when there is nothing.
+/// Resolves `path`: itself if it is a checkpoint's folder or a file, else the last complete checkpoint in that folder.
+/// Throws input_error naming `path` when there is none.
 [[nodiscard]] PULSE_INLINE std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
-/// Throws input_error naming `path` unless a file or a folder may be made there: of the folders that it is to be in,
-/// the nearest that exists can be written to. Writes nothing.
+/// Throws input_error naming `path` unless a file or folder can be created there: the nearest existing parent folder
+/// must be writable. Writes nothing.
 PULSE_INLINE void require_place(const std::filesystem::path& path);
 
-/// Makes a folder and those above it that are missing, each safe from a loss of power.
+/// Creates a folder and its missing parents, durably: each survives a loss of power.
 template <class Disk>
 void make_durable_folder(const Disk& on, const std::filesystem::path& path) {
     std::error_code unused;
@@ -79,8 +79,8 @@ void make_durable_folder(const Disk& on, const std::filesystem::path& path) {
     on.sync_folder(above);
 }
 
-/// Makes the folder of a checkpoint that is to be written; its name was never one before, so that no file of another
-/// attempt can be taken for one of this. Throws input_error when it cannot.
+/// Creates the folder of a new checkpoint. Its name was never used before, so no file of another attempt can be
+/// mistaken for one of this. Throws input_error when it cannot.
 template <class Disk>
 [[nodiscard]] std::filesystem::path make_step_folder(const Disk& on, const std::filesystem::path& root,
                                                      std::int64_t step) {
@@ -93,8 +93,8 @@ template <class Disk>
     return folder;
 }
 
-/// Removes a checkpoint: the manifest first, so that at no instant a part of it is taken for the whole. Throws
-/// input_error naming what stays; a folder in which there is anything else stays as it is.
+/// Removes a checkpoint: the manifest first, so that a part of it never passes for the whole. Throws input_error naming
+/// what could not be removed; a folder with any other file in it is left untouched.
 template <class Disk>
 void remove_checkpoint(const Disk& on, const std::filesystem::path& folder) {
     std::error_code fault;

@@ -21,7 +21,7 @@ namespace pulse::train {
 
 namespace detail {
 
-/// The step of a folder's name, or nothing when it is not one of ours.
+/// The step in a folder's name; nothing if the name is not one of ours.
 [[nodiscard]] inline std::optional<std::int64_t> step_of_name(std::string_view name) {
     constexpr std::string_view prefix = "step-";
     if (!name.starts_with(prefix)) { return {}; }

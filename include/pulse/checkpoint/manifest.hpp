@@ -17,9 +17,9 @@ namespace pulse::train {
 inline constexpr const char* manifest_format = "pulse-checkpoint/2";
 inline constexpr const char* manifest_name = "manifest.json";
 
-/// A flat range of a tensor's elements (F32, C order), and where its bytes lie. It is read as a whole.
+/// A flat range of a tensor's elements (F32, C order) and the place of its bytes. It is always read as a whole.
 struct checkpoint_piece {
-    std::size_t file{};    ///< place in the manifest's list
+    std::size_t file{};    ///< index in the manifest's list
     std::int64_t offset{}; ///< of its first byte in the file
     std::int64_t first{};  ///< its first element in the tensor
     std::int64_t elements{};
@@ -28,7 +28,8 @@ struct checkpoint_piece {
     [[nodiscard]] bool operator==(const checkpoint_piece&) const = default;
 };
 
-/// A tensor under its name in the file (`conv_in.weight`, `optimizer.m.conv_in.weight`): its pieces, by first element.
+/// A tensor under its name in the file (`conv_in.weight`, `optimizer.m.conv_in.weight`); pieces sorted by first
+/// element.
 struct checkpoint_entry {
     std::string name{};
     std::vector<std::int64_t> dims{};
@@ -50,11 +51,11 @@ struct checkpoint_file {
     [[nodiscard]] bool operator==(const checkpoint_file&) const = default;
 };
 
-/// What a checkpoint of many files holds: its JSON form is `manifest.json`, format pulse-checkpoint/2.
+/// Contents of a checkpoint of many files; its JSON form is `manifest.json`, format pulse-checkpoint/2.
 struct checkpoint_manifest {
-    std::int64_t sequence{}; ///< counts the checkpoints of a folder: the greatest is the last one, whatever its step
+    std::int64_t sequence{}; ///< counts the checkpoints of a folder: the largest is the last, whatever its step
     int world = 1;           ///< ranks that wrote it
-    std::string plan{};      ///< hash of the plan that they ran; empty: not said
+    std::string plan{};      ///< hash of the plan that the ranks ran; may be empty
     training_state state{};
     std::vector<checkpoint_file> files{};
     std::vector<checkpoint_entry> tensors{}; ///< by name
@@ -74,17 +75,17 @@ namespace detail {
 
 } // namespace detail
 
-/// Throws input_error, which names `source` and the field, file or tensor, unless the manifest is one that can be read:
-/// every tensor is there once and covered exactly once, every piece lies inside a file that exists once, no two
+/// Throws input_error, which names `source` and the field, file or tensor, unless the manifest is valid: every tensor
+/// is listed once and covered exactly once, every piece is inside a file that is listed once, and no two pieces
 /// overlap.
 PULSE_INLINE void check_manifest(const checkpoint_manifest& manifest, std::string_view source);
 
 /// The JSON text of a manifest. Throws input_error when a name is not UTF-8.
 ///
-/// Its field `crc32` is that of the other fields as compact JSON with sorted keys, so that damage shows wherever it is.
+/// The field `crc32` covers the other fields as compact JSON with sorted keys, so that any damage is detected.
 [[nodiscard]] PULSE_INLINE std::string print_manifest(const checkpoint_manifest& manifest);
 
-/// The manifest of a text, checked in full (check_manifest). Throws input_error naming `source` and the field.
+/// Parses a manifest and checks it in full (check_manifest). Throws input_error naming `source` and the field.
 [[nodiscard]] PULSE_INLINE checkpoint_manifest parse_manifest(std::string_view text, std::string_view source);
 
 /// Reads and checks `folder`/manifest.json; errors name it.

@@ -35,7 +35,7 @@ inline void check_coverage(const checkpoint_entry& entry, const std::string& pla
     std::int64_t elements = 1;
     for (const std::int64_t extent : entry.dims) {
         if (extent < 0) { throw input_error(place + " has a negative extent in its shape"); }
-        // Four bytes each must be countable too.
+        // Sizes in bytes, four per element, must not overflow either.
         if (extent != 0 && elements > std::numeric_limits<std::int64_t>::max() / 4 / extent) {
             throw input_error(place + " has too many elements");
         }
@@ -64,7 +64,7 @@ PULSE_INLINE void check_manifest(const checkpoint_manifest& manifest, std::strin
     std::set<std::string_view> names;
     for (const checkpoint_file& file : manifest.files) {
         const std::string place = at + ": files: '" + io::printable(file.name) + "'";
-        // A name with a folder in it would lead out of the checkpoint.
+        // A name with a folder in it could point outside the checkpoint.
         if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos ||
             file.name.find('\0') != std::string::npos || file.name == manifest_name) {
             throw input_error(place + " is no name for a file of a checkpoint");
@@ -133,7 +133,7 @@ PULSE_INLINE std::string print_manifest(const checkpoint_manifest& manifest) {
     try {
         const std::string body = root.dump();
         root["crc32"] = detail::crc32_of(std::as_bytes(std::span{body}));
-        // One field, file or tensor a line.
+        // One field, file or tensor per line.
         std::string text = "{";
         for (const char* key : {"format", "sequence", "world", "plan", "state", "files", "tensors", "crc32"}) {
             text += (text.size() == 1 ? "\n" : ",\n") + json(key).dump() + ": ";

@@ -32,7 +32,7 @@ PULSE_INLINE void export_merged(const std::filesystem::path& checkpoint, const s
         if (content == merged_content::weights && !prefix.empty()) { continue; }
         if (content == merged_content::averages && prefix != detail::tensor_prefixes[3]) { continue; }
         std::string name = content == merged_content::averages ? entry.name.substr(prefix.size()) : entry.name;
-        // Of the whole tensor, from those of its pieces: the header comes before the values.
+        // Combine the pieces' checksums, because the header is written before the values.
         unsigned long sum = 0;
         for (const checkpoint_piece& piece : entry.pieces) {
             sum = ::crc32_combine(sum, piece.crc32, static_cast<z_off_t>(piece.elements * 4));

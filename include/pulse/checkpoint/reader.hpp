@@ -15,21 +15,21 @@
 
 namespace pulse::train {
 
-/// A complete checkpoint that is open for reading: a step's folder, or one file as export_merged writes it.
+/// A complete checkpoint open for reading: a step's folder, or a single file of export_merged.
 ///
-/// Ranks read what they ask for and nothing else of the shards, however many ranks wrote them.
+/// Each rank reads only the pieces that it asks for, however many ranks wrote the shards.
 class checkpoint_reader {
 public:
-    /// Checks the manifest, and that every file is there with its size. Throws input_error naming the bad one.
+    /// Checks the manifest, and that every file exists with its size. Throws input_error naming the bad one.
     explicit checkpoint_reader(const std::filesystem::path& path);
 
     [[nodiscard]] const checkpoint_manifest& manifest() const noexcept { return manifest_; }
     [[nodiscard]] const training_state& state() const noexcept { return manifest_.state; }
 
-    /// Reads what belongs in the ranges, all of it, and leaves their values as they are. Throws input_error naming the
-    /// tensor that is missing or of another shape, or the file that is damaged.
+    /// Reads everything that the ranges need, and leaves their values unchanged. Throws input_error naming the tensor
+    /// that is missing or of another shape, or the file that is damaged.
     void check(std::span<const tensor_range<float>> ranges);
-    /// Fills ranges that are checked.
+    /// Fills ranges that have been checked.
     void fill(std::span<const tensor_range<float>> ranges);
     /// Checks all ranges, then fills them.
     void read(std::span<const tensor_range<float>> ranges) {
@@ -37,7 +37,7 @@ public:
         fill(ranges);
     }
 
-    /// Fills `out`, which has the piece's size, and checks it. Throws input_error naming the file and the tensor.
+    /// Reads a piece into `out`, which has its size, and checks it. Throws input_error naming the file and the tensor.
     void read_piece(const checkpoint_entry& entry, const checkpoint_piece& piece, std::span<float> out);
 
 private:

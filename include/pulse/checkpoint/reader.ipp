@@ -24,7 +24,7 @@ namespace pulse::train {
 
 namespace detail {
 
-/// A checkpoint of one file, pulse-checkpoint/1, as the manifest that it would have: one piece a tensor.
+/// The manifest that a single-file checkpoint, pulse-checkpoint/1, would have: one piece per tensor.
 [[nodiscard]] inline checkpoint_manifest manifest_of_file(const std::filesystem::path& path) {
     const io::safetensors_file file{path};
     const std::string name = "'" + path.string() + "'";

@@ -24,54 +24,54 @@
 
 namespace pulse::train {
 
-/// Where checkpoints go, and how many stay.
+/// Where checkpoints are written, and how many are kept.
 struct checkpoint_place {
     std::filesystem::path folder{}; ///< on a file system that all ranks see
-    int keep = 0;                   ///< the last ones that stay; 0: all
+    int keep = 0;                   ///< number of latest checkpoints to keep; 0: all
     std::string plan{};             ///< hash of the plan that the ranks run, for the manifest; may be empty
-    std::int64_t piece_elements = std::int64_t{1} << 22; ///< what is read and checked at once, at most: 16 MiB
+    std::int64_t piece_elements = std::int64_t{1} << 22; ///< most elements read and checked at once: 16 MiB
 };
 
-/// What a save left.
+/// Result of a save.
 struct saved_checkpoint {
     std::filesystem::path folder{};
-    /// Why an older checkpoint that is not wanted any more could not be removed; empty as a rule.
+    /// Why an older checkpoint beyond `keep` could not be removed; normally empty.
     std::string not_removed{};
 };
 
 namespace detail {
 
-/// What a rank tells rank 0 before anything is written: of all that it holds.
+/// What each rank sends to rank 0 before anything is written: the ranges that it holds.
 [[nodiscard]] PULSE_INLINE std::string print_ranges(std::span<const tensor_range<const float>> ranges);
 [[nodiscard]] PULSE_INLINE std::vector<held_range> parse_ranges(std::string_view text);
 
-/// What rank 0 then tells all.
+/// What rank 0 then sends to all.
 struct save_task {
-    std::string folder{}; ///< its name
+    std::string folder{}; ///< its name, without the path
     std::int64_t step{};
     std::vector<std::vector<range_share>> shares{}; ///< of each rank
 };
 [[nodiscard]] PULSE_INLINE std::string print_task(const save_task& task);
 [[nodiscard]] PULSE_INLINE save_task parse_task(std::string_view text);
 
-/// What a rank's `load` threw: no error of its writing, on which ranks could agree.
+/// An exception of a rank's `load`: not a failure of writing, so the ranks do not agree on it.
 struct load_fault {
     std::exception_ptr why{};
 };
 
-/// What a rank has then written.
+/// What a rank has written.
 struct written_shard {
-    std::uint64_t bytes{};            ///< of the file; 0: nothing was to be written, and there is none
-    std::vector<std::size_t> share{}; ///< of each piece, by its place among the rank's
+    std::uint64_t bytes{};            ///< of the file; 0: nothing was to be written, and there is no file
+    std::vector<std::size_t> share{}; ///< index of each piece's share among the rank's
     std::vector<checkpoint_piece> pieces{};
 };
 [[nodiscard]] PULSE_INLINE std::string print_shard(const written_shard& shard);
-/// Files and tensors of the manifest of all ranks, of what they hold and were to write and have said of their shards.
+/// Files and tensors of the manifest, from the ranges that all ranks held, their shares and their reports of shards.
 [[nodiscard]] PULSE_INLINE checkpoint_manifest manifest_of(const std::vector<std::vector<held_range>>& held,
                                                            const std::vector<std::vector<range_share>>& shares,
                                                            const std::vector<std::string>& written);
 
-/// Writes one rank's shard, `shares` in the order of the ranges. loaded(range) is called before a share is read.
+/// Writes one rank's shard, with `shares` in the order of the ranges. Calls loaded(range) before it reads a share.
 template <class Disk, class Loaded>
 [[nodiscard]] written_shard write_shard(const Disk& on, const std::filesystem::path& path,
                                         std::span<const tensor_range<const float>> ranges,
@@ -123,15 +123,15 @@ template <class Disk, class Loaded>
 
 } // namespace detail
 
-/// Saves checkpoints of many ranks in one folder: `step-00000012/rank-0003.safetensors`, a shard from every rank, and
-/// `manifest.json`, which rank 0 gives its name when all shards are safe on disk. A crash at any instant, or a loss of
-/// power, leaves the last complete checkpoint readable; what it left of an incomplete one is removed by the next save.
+/// Saves checkpoints of many ranks in one folder: `step-00000012/rank-0003.safetensors`, a shard per rank, and
+/// `manifest.json`, which rank 0 renames into place once all shards are safe on disk. After a crash or a loss of power
+/// at any instant the last complete checkpoint is readable; the next save removes an incomplete one.
 ///
-/// One run at a time writes into a folder. `Disk` is io::disk, or a test's.
+/// Only one run at a time may write into a folder. `Disk` is io::disk, or a test's replacement.
 template <class Disk = io::disk>
 class sharded_checkpoints {
 public:
-    /// Throws input_error naming what of the place is out of range. Nothing is written before the first save.
+    /// Throws input_error naming what is out of range in `place`. Writes nothing before the first save.
     explicit sharded_checkpoints(checkpoint_place place, Disk on = {}) :
         place_{std::move(place)}, disk_{std::move(on)} {
         if (place_.folder.empty()) { throw input_error("checkpoint: the folder has no name"); }
@@ -139,13 +139,12 @@ public:
         if (place_.piece_elements < 1) { throw input_error("checkpoint: a piece has at least 1 element"); }
     }
 
-    /// Collective: `mine` is what this rank holds of the state, `state` is rank 0's. What several ranks hold is written
-    /// once, and the writing is shared among them. load(i, read) is called for all ranges in their order, and where
-    /// `read` is true the values of range i are read next, so that ranges may lie in the same memory, one after the
-    /// other.
+    /// Collective: `mine` is this rank's part of the state; rank 0's `state` is saved. What several ranks hold is
+    /// written once, and they share the writing. load(i, read) is called for all ranges in order; where `read` is true,
+    /// the values of range i are read next. Ranges may therefore share memory that `load` fills.
     ///
-    /// When a rank cannot do its part (a full disk, say), every rank throws the same input_error, which names the rank
-    /// and the file; the checkpoints from before stay as they were. What `load` throws leaves this rank alone.
+    /// When a rank fails (a full disk, say), every rank throws the same input_error, which names the rank and the file;
+    /// earlier checkpoints stay intact. An exception of `load` is thrown on this rank only.
     template <transport T, class Load>
     saved_checkpoint save(T& transport, std::span<const tensor_range<const float>> mine, const training_state& state,
                           const Load& load) {
@@ -179,20 +178,21 @@ public:
                 });
             return {folder, std::move(not_removed)};
         } catch (const input_error&) {
-            // All ranks have the error; none writes any more.
+            // All ranks have the error, so none is writing.
             if (!unfinished.empty()) { static_cast<void>(remove(unfinished)); }
             throw;
         } catch (const detail::load_fault& fault) { std::rethrow_exception(fault.why); }
     }
 
-    /// The same of ranges that have their values.
+    /// Saves ranges whose values are already in place.
     template <transport T>
     saved_checkpoint save(T& transport, std::span<const tensor_range<const float>> mine, const training_state& state) {
         return save(transport, mine, state, [](std::size_t, bool) {});
     }
 
 private:
-    /// What the rank says of its shard. Ranks may load together, so one that cannot write loads what is left.
+    /// Returns the rank's report of its shard. Ranks may load together, so one that fails to write still loads the
+    /// rest.
     template <class Load>
     [[nodiscard]] std::string write(const std::filesystem::path& path, std::span<const tensor_range<const float>> mine,
                                     std::span<const range_share> shares, std::int64_t step, const Load& load) {
@@ -215,7 +215,7 @@ private:
         if (fault) { std::rethrow_exception(fault); }
         return said;
     }
-    /// The manifest gets its name when all that it speaks of is on disk.
+    /// Gives the manifest its final name once everything it lists is on disk.
     void commit(const std::filesystem::path& folder, const checkpoint_manifest& manifest) {
         const std::string text = print_manifest(manifest);
         static_cast<void>(parse_manifest(text, (folder / manifest_name).string()));
@@ -230,13 +230,13 @@ private:
         complete_.emplace(manifest.sequence, folder);
     }
 
-    /// Learns what the folder holds, once, and removes what crashes have left there.
+    /// Reads what the folder holds, once, and removes what crashes left there.
     void look_around() {
         for (const step_folder& found : list_checkpoints(place_.folder)) {
             if (!found.complete) {
                 static_cast<void>(remove(found.path));
             } else if (!known_) {
-                // A manifest that is damaged is the reader's to report; nobody knows how old it is, so it stays.
+                // A damaged manifest is for the reader to report; its age is unknown, so it stays.
                 try {
                     complete_.emplace(read_manifest(found.path).sequence, found.path);
                 } catch (const input_error&) {}
@@ -246,7 +246,7 @@ private:
         if (!complete_.empty()) { sequence_ = std::max(sequence_, complete_.rbegin()->first); }
     }
 
-    /// Removes the oldest until `keep` are left; the last one is never among them. What cannot be removed is said.
+    /// Removes the oldest until `keep` are left, never the last one. Returns the first failure.
     [[nodiscard]] std::string remove_old() {
         std::string said;
         while (place_.keep > 0 && complete_.size() > static_cast<std::size_t>(place_.keep)) {
@@ -270,8 +270,8 @@ private:
     std::multimap<std::int64_t, std::filesystem::path> complete_{}; ///< by sequence, on rank 0
 };
 
-/// Collective: what `path` stands for (find_checkpoint), as rank 0 sees it, so that all ranks read the same one. Throws
-/// the same input_error on every rank when there is nothing.
+/// Collective: resolves `path` (find_checkpoint) on rank 0, so that all ranks read the same checkpoint. Throws the same
+/// input_error on every rank when there is none.
 template <transport T>
 [[nodiscard]] std::filesystem::path find_checkpoint(T& transport, const std::filesystem::path& path) {
     return detail::agree(

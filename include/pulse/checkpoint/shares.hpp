@@ -13,20 +13,21 @@
 
 namespace pulse::train {
 
-/// What training keeps of a parameter; of a matrix whose second moments are factored, the means of its rows and columns
-/// instead of moments.
+/// What training keeps of a parameter. A matrix with factored second moments has means of its rows and columns instead
+/// of moments.
 enum class tensor_part : std::uint8_t { weight, first_moment, second_moment, average, row_means, column_means };
 
-/// A flat range of a tensor's elements in this rank's memory: `values` are the elements `first` and those that follow.
+/// A flat range of a tensor's elements in this rank's memory: `values` start at element `first`.
 ///
-/// A rank lists what it holds of the state, whole tensors or parts, in any order; several ranks may hold the same.
+/// A rank lists the ranges that it holds of the state, whole tensors or parts, in any order; ranks may hold the same
+/// ones.
 template <class T>
 struct tensor_range {
     parameter what{};
     tensor_part part{};
     std::int64_t first{};
     std::span<T> values{};
-    std::string_view prefix{}; ///< stands before the parameter's name, of one backbone of several
+    std::string_view prefix{}; ///< of one backbone among several; precedes the parameter's name
 
     /// The tensor's name in the file.
     [[nodiscard]] std::string key() const {
@@ -34,7 +35,7 @@ struct tensor_range {
     }
 };
 
-/// A tensor_range without its values, as other ranks know it.
+/// A tensor_range without values, as other ranks know it.
 struct held_range {
     std::string key{};
     std::vector<std::int64_t> dims{};
@@ -42,7 +43,7 @@ struct held_range {
     std::int64_t elements{};
 };
 
-/// What a rank writes: elements of the tensor, from the range at that place of its list.
+/// Elements of a tensor that a rank writes, from the range at that index of its list.
 struct range_share {
     std::size_t range{};
     std::int64_t first{};
@@ -51,11 +52,12 @@ struct range_share {
     [[nodiscard]] bool operator==(const range_share&) const = default;
 };
 
-/// Who writes what: every element of every tensor exactly once, by a rank that holds it. `held[rank]` is what ranks
-/// hold; the shares of a rank are in the order of its list.
+/// Assigns every element of every tensor to exactly one rank that holds it, which writes it. `held[rank]` lists what a
+/// rank holds; its shares are in the order of that list.
 ///
-/// What several ranks hold goes to the one with the least to write so far, the largest ranges first. Throws input_error
-/// naming the tensor that has two shapes, that a rank holds beyond its end, or of which no rank holds a part.
+/// A segment that several ranks hold goes to the rank with the least to write so far, the largest segments first.
+/// Throws input_error naming the tensor that has two shapes, that a rank holds beyond its end, or of which no rank
+/// holds a part.
 [[nodiscard]] PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(
     std::span<const std::vector<held_range>> held);
 

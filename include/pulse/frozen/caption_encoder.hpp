@@ -21,7 +21,7 @@
 
 namespace pulse::frozen {
 
-/// The text encoders of a pipeline, which make of a caption all that the model reads of it.
+/// The text encoders of a pipeline, which compute everything that the model reads of a caption.
 template <class Model, class Math, class Texts = typename networks_of<Model>::texts>
 class caption_encoder;
 
@@ -30,7 +30,7 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
     static constexpr sample_row row{conditions_read_by<Model>()};
     static constexpr std::size_t state_tensors = row.count(condition_kind::text_states);
 
-    /// The condition to which the states of a text encoder belong, and the first of its features there.
+    /// The condition that receives a text encoder's states, and the column of their first feature there.
     struct states_place {
         std::size_t which{};
         int column{};
@@ -47,7 +47,7 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
         }
         return all;
     }
-    /// Whether every number that a caption decides is one that the encoders give.
+    /// Whether the encoders produce exactly the values that depend on a caption.
     [[nodiscard]] static constexpr bool fits() {
         std::int64_t wanted = 0;
         for (const condition& one : row.wanted.all()) {
@@ -75,13 +75,13 @@ public:
     caption_encoder(const diffusers::model_files& from, Math& math) {
         for (std::size_t which = 0; which != count; ++which) { host(which, from, math); }
     }
-    /// Loads network `which`, or some of its layers, for calls of up to `texts` texts (folder_text).
+    /// Loads network `which`, or only some of its layers, for calls of up to `texts` texts (folder_text).
     void host(std::size_t which, const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {},
               int texts = 1) {
         visit(which, [&](auto& network) { network.emplace(from, math, layers, texts); });
     }
 
-    /// Writes what a text decides of a sample's row; messages call it `what`. Whether a network takes less of it.
+    /// Writes the part of a sample's row that its text decides; messages call it `what`. Returns whether it was cut.
     bool run(std::string_view text, std::string_view what, std::span<float> of_sample) {
         bool cut = false;
         for (std::size_t which = 0; which != count; ++which) {
@@ -93,11 +93,11 @@ public:
         }
         return cut;
     }
-    /// A call of network `which` (folder_text).
+    /// Runs one call of network `which` (folder_text).
     void run_layers(std::size_t which, std::span<const text_of_call> all) {
         visit(which, [&](auto& network) { network->run_layers(all); });
     }
-    /// Writes what the result of network `which` decides of a sample's row. Whether it takes less of the text.
+    /// Writes the part of a sample's row that network `which` computes. Returns whether the text was cut.
     static bool write(std::size_t which, std::span<const float> result, [[maybe_unused]] std::span<float> of_sample) {
         [&]<std::size_t... I>(std::index_sequence<I...>) {
             static_cast<void>(((I == which && (write_of<I>(result, of_sample), true)) || ...));
@@ -136,14 +136,14 @@ private:
                               row.of(of_sample, row.find(condition_kind::text_mask)).begin() + tokens_before(I));
         }
     }
-    /// Of the networks before one.
+    /// Tokens of the networks before `which`.
     [[nodiscard]] static constexpr int tokens_before(std::size_t which) noexcept {
         const std::array<int, count> tokens{folder_text<Texts, Math>::tokens...};
         int sum = 0;
         for (std::size_t i = 0; i != which; ++i) { sum += tokens[i]; }
         return sum;
     }
-    /// Rows of `width` numbers into rows of `pitch`.
+    /// Copies rows of `width` numbers into rows of `pitch`.
     static void put(std::span<const float> from, std::size_t width, std::span<float> to, std::size_t pitch) {
         for (std::size_t i = 0; i * width != from.size(); ++i) {
             std::ranges::copy(from.subspan(i * width, width), to.begin() + static_cast<std::ptrdiff_t>(i * pitch));

@@ -18,18 +18,18 @@
 
 namespace pulse::frozen {
 
-/// How long captions are to a tokenizer, with the begin and the end of each.
+/// Lengths of captions in tokens, with the begin and end token of each.
 struct caption_lengths {
     double mean{};
     std::uint64_t longest{};
-    std::uint64_t cut{};    ///< captions of which a part does not fit
-    std::uint64_t unread{}; ///< captions that cannot be read and are skipped
+    std::uint64_t cut{};    ///< captions that do not fit whole
+    std::uint64_t unread{}; ///< captions that are skipped because they cannot be read
 };
 
-/// Of all pictures, by threads. Throws input_error naming a caption that cannot be read where bad ones are not skipped.
+/// Over all pictures, in threads. Throws input_error naming a caption that cannot be read, unless bad ones are skipped.
 [[nodiscard]] inline caption_lengths lengths_of_captions(const picture_source& source,
                                                          const encode::tokenizer& tokenizer) {
-    // A few thousand captions are too short a task for threads to wait for one another.
+    // A thousand captions take so little time that threads hardly wait for one another.
     constexpr std::uint64_t piece = 1024;
     struct part {
         std::uint64_t tokens{};
@@ -79,7 +79,7 @@ struct caption_lengths {
     return {static_cast<double>(all.tokens) / static_cast<double>(all.captions), all.longest, all.cut, all.unread};
 }
 
-/// The same in words, to each tokenizer of a folder; empty where there are none.
+/// The lengths as text, for each tokenizer of a folder; empty where there are none.
 template <class Networks>
 [[nodiscard]] std::string lengths_of_captions(const picture_source& source) {
     std::string all;

@@ -10,15 +10,14 @@
 
 namespace pulse::frozen {
 
-/// Returns when a backend has done what it was given, on a device too.
+/// Waits until a backend has finished all its work, on a device too.
 template <class Math>
 void wait_for(const Math& math) {
     if constexpr (requires { math.synchronize(); }) { math.synchronize(); }
 }
 
-/// Values of the host become those in memory of a backend, which may be on a device, and the other way round. All that
-/// the backend was given is waited for first: networks, passes and what waits for messages are in the order of one
-/// stream, so that nothing else reads or writes there then.
+/// Copy values between the host and a backend's memory, which may be on a device. Both wait for all the backend's work
+/// first: networks, passes and waits for messages share one stream, so nothing else accesses that memory then.
 template <class T, class Math>
 void put_values(const Math& math, std::span<const T> from, std::byte* to) {
     wait_for(math);
@@ -30,7 +29,7 @@ void get_values(const Math& math, const std::byte* from, std::span<T> to) {
     space_of<Math>::template download<T>(reinterpret_cast<const T*>(from), to);
 }
 
-/// Numbers of a backend, at most so many, which come from the host and go there as floats.
+/// A buffer of up to n backend scalars, written and read on the host as floats.
 template <class Math>
 class carried {
 public:
@@ -38,10 +37,10 @@ public:
     using space = space_of<Math>;
 
     explicit carried(std::size_t n) : there_(n), scalars_(n) {}
-    /// Room for at least so many.
+    /// Makes room for at least n.
     void reserve(std::size_t n) {
         if (n <= scalars_.size()) { return; }
-        *this = carried{0}; // first, so that there is no room for both
+        *this = carried{0}; // free the old buffers before allocating
         *this = carried{n};
     }
 
@@ -49,13 +48,13 @@ public:
     [[nodiscard]] std::int64_t bytes() const noexcept {
         return static_cast<std::int64_t>(there_.size() * sizeof(scalar));
     }
-    /// Waits until the backend has read what was there: a chain that pauses has only begun to.
+    /// Waits until the backend has read the previous values: a chain that pauses may still be reading them.
     void put(const Math& math, std::span<const float> values) {
         wait_for(math);
         std::ranges::transform(values, scalars_.begin(), [](float value) { return static_cast<scalar>(value); });
         space::template upload<scalar>(std::span<const scalar>{scalars_}.first(values.size()), there_.data());
     }
-    /// What the backend has made by now.
+    /// Waits for the backend and reads its result.
     void get(const Math& math, std::span<float> values) {
         wait_for(math);
         const std::span<scalar> mine = std::span{scalars_}.first(values.size());

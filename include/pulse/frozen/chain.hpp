@@ -20,16 +20,16 @@
 
 namespace pulse::frozen {
 
-/// Layers of a network on one sample.
+/// The layers of a network to run on one sample.
 struct layers_of_chain {
     std::size_t first{};
     std::size_t last{};
-    const std::byte* from{}; ///< what the layer before has left; of no meaning where the network begins
-    std::byte* to{};         ///< where what the last one leaves belongs; of no meaning to a network that ends
+    const std::byte* from{}; ///< output of the layer before; unused at the start of the network
+    std::byte* to{};         ///< for the last layer's output; unused at the end of the network
 };
 
-/// A network of pictures or latents, one after another, with the weights of a folder; of extents of its input, none is
-/// that of its type.
+/// A network that takes one picture or latent at a time, with the weights of a folder. The default extent is that of
+/// the network's type.
 template <class Network, class Math>
 class folder_chain {
     using network = encode::chain<Network, Math>;
@@ -37,7 +37,7 @@ class folder_chain {
     static constexpr auto scalar_bytes = static_cast<std::int64_t>(sizeof(scalar));
 
 public:
-    /// Of one that is run at these extents.
+    /// Bytes of a network that runs at these extents.
     [[nodiscard]] static std::int64_t bytes(std::span<const extent> extents) {
         std::vector<resizing> sizes;
         std::int64_t input = 0;
@@ -52,22 +52,22 @@ public:
     }
     [[nodiscard]] static std::int64_t bytes(const extent& to = {}) { return bytes({&to, 1}); }
 
-    /// With some layers alone, or with all where `layers` is empty (encode::chain).
+    /// With only some layers, or all where `layers` is empty (encode::chain).
     folder_chain(Math& math, const diffusers::weights& from, const std::vector<bool>& layers = {},
                  const extent& to = {}) :
         math_{math},
         network_{math, layers, pulse::resize<Network>(to)} {
         network_.load([&](const parameter& p, std::span<float> values) { from.read(p, 0, values); });
     }
-    /// What follows is of this extent (encode::chain::set_size).
+    /// Sets the extent of what follows (encode::chain::set_size).
     void resize(const extent& to) {
         network_.set_size(pulse::resize<Network>(to));
         in_.reserve(static_cast<std::size_t>(network_.links().front().input));
         out_.reserve(static_cast<std::size_t>(network_.links().back().output));
     }
-    /// As the network's layers say.
+    /// Runs the whole network.
     void run(std::span<const float> x, std::span<float> y) { run_layers({0, layer_count - 1}, x, y); }
-    /// Some of them: x is read where the network begins, y is written where it ends.
+    /// Runs some layers: reads x at the start of the network, writes y at its end.
     void run_layers(const layers_of_chain& which, std::span<const float> x, std::span<float> y) {
         const bool ends = which.last + 1 == layer_count;
         if (which.first == 0) { in_.put(math_, x); }
@@ -77,11 +77,11 @@ public:
         if (ends) { out_.get(math_, y); }
     }
     static constexpr std::size_t layer_count = Network::layer_count;
-    /// Of what a layer leaves for the next.
+    /// Bytes of a layer's output.
     [[nodiscard]] std::int64_t output_bytes(std::size_t layer) const noexcept {
         return scalar_bytes * network_.links()[layer].output;
     }
-    /// The layers of a frozen component that is this network, run at these extents, without times.
+    /// This network's layers as those of a frozen component, run at these extents, without times.
     [[nodiscard]] static std::vector<frozen_layer> layers(std::span<const extent> extents) {
         const auto graph = graph_of<Network>();
         std::vector<frozen_layer> all(layer_count);
@@ -113,7 +113,7 @@ private:
     carried<Math> out_{static_cast<std::size_t>(network_.links().back().output)};
 };
 
-/// The encoder of pictures of a folder: writes the moments [height][width][2 channels] of the posterior of a picture
+/// A folder's picture encoder: writes the posterior's moments [height][width][2 channels] of a picture
 /// [height][width][channels].
 template <class Networks, class Math>
 class folder_pictures : public folder_chain<typename Networks::encoder, Math> {
@@ -124,7 +124,7 @@ public:
             math, diffusers::open_autoencoder<Networks::picture_config>(from), layers, to} {}
 };
 
-/// Pixels are moments without variance: the posterior's sample is the picture to the last bits.
+/// Pixels as moments without variance: a sample of the posterior equals the picture up to rounding.
 template <class Networks, class Math>
     requires(!has_autoencoder<Networks>)
 class folder_pictures<Networks, Math> {
@@ -136,7 +136,7 @@ public:
 
     void run(std::span<const float> picture, std::span<float> moments) {
         constexpr auto channels = static_cast<std::size_t>(Networks::picture_config.latent_channels);
-        constexpr float no_variance = -100.0F; // as a logarithm
+        constexpr float no_variance = -100.0F; // logarithm of the variance
         for (std::size_t pixel = 0; pixel != picture.size() / channels; ++pixel) {
             const std::span<float> of_pixel = moments.subspan(pixel * 2 * channels, 2 * channels);
             std::ranges::copy(picture.subspan(pixel * channels, channels), of_pixel.begin());

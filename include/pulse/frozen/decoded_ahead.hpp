@@ -16,24 +16,24 @@
 
 namespace pulse::frozen {
 
-/// Images beside the pictures of a rank's samples, such as hints and masks, one after another; those of the step behind
-/// are decoded while one runs.
+/// Images that accompany the pictures of a rank's samples, such as hints and masks, one at a time; those of the next
+/// step are decoded during the current one.
 ///
-/// Which picture a sample is may be known only when it is asked for, as another takes the place of one that cannot be
-/// read: what was decoded ahead is of the one that should have stood there.
+/// The picture of a sample may be known only when it is needed, as another replaces one that cannot be read. Decoding
+/// ahead assumes the original picture.
 class decoded_ahead {
 public:
-    /// The image of a picture as the sample at a global position sees it; several threads call it. Throws input_error
-    /// naming the image.
+    /// Decodes a picture's image as the sample at a global position sees it; several threads call it. Throws
+    /// input_error naming the image.
     using decoder = std::function<std::vector<float>(std::uint32_t picture, std::uint64_t position)>;
 
-    /// Of `samples` in a step, whose samples of all replicas are `step_samples`. The source must outlive it.
+    /// For `samples` per step; a step of all replicas has `step_samples`. The source must outlive it.
     decoded_ahead(const picture_source& source, decoder decode, std::uint64_t samples, std::uint64_t step_samples) :
         source_{source}, decode_{std::move(decode)}, samples_{samples}, step_samples_{step_samples} {}
-    decoded_ahead(const decoded_ahead&) = delete; // what decodes looks at this one
+    decoded_ahead(const decoded_ahead&) = delete; // the prefetcher captures this
     decoded_ahead& operator=(const decoded_ahead&) = delete;
 
-    /// Has the images of the step whose samples begin at `first` decoded, of the pictures that should stand there.
+    /// Decodes the images of the step whose samples begin at `first`, for the pictures originally due there.
     void begin(std::uint64_t first) {
         if (!step_.empty() && first_ == first) { return; }
         if (!ahead_ || next_ != first) {
@@ -49,22 +49,22 @@ public:
         first_ = first;
         next_ = first + step_samples_;
     }
-    /// Why the image of sample `i` of that step cannot be read; empty: it can be.
+    /// Why the image of sample `i` of the step cannot be read; empty if it can.
     [[nodiscard]] const std::string& fault(std::size_t i) const { return step_.at(i).fault; }
-    /// Sample `i` of that step is of this picture. Throws input_error naming an image that cannot be read.
+    /// Ensures that sample `i` has this picture's image. Throws input_error naming an image that cannot be read.
     void require(std::size_t i, std::uint32_t picture) {
         decoded& mine = step_.at(i);
         if (mine.picture != picture) { mine = decode(first_ + i, picture); }
         if (!mine.fault.empty()) { throw input_error{mine.fault}; }
     }
-    /// Its image.
+    /// Image of sample `i`.
     [[nodiscard]] std::span<const float> of(std::size_t i) const { return step_.at(i).image; }
 
 private:
     struct decoded {
         std::uint32_t picture{};
         std::vector<float> image{};
-        std::string fault{}; ///< why it cannot be read
+        std::string fault{}; ///< why it cannot be read; empty: it can
     };
     [[nodiscard]] decoded decode(std::uint64_t position, std::uint32_t picture) const {
         decoded made{.picture = picture};
@@ -78,9 +78,9 @@ private:
     decoder decode_;
     std::uint64_t samples_;
     std::uint64_t step_samples_;
-    std::vector<decoded> step_{}; ///< of the step whose samples begin at first_
+    std::vector<decoded> step_{}; ///< the step whose samples begin at first_
     std::uint64_t first_{};
-    std::uint64_t next_{}; ///< where the next step begins, unless the run goes on elsewhere
+    std::uint64_t next_{}; ///< first sample of the next step, unless the run jumps
     std::optional<data::prefetcher<decoded>> ahead_{};
 };
 

@@ -19,8 +19,8 @@
 
 namespace pulse::frozen {
 
-/// The tokenizer of a folder for texts of `tokens` ids, of which a text encoder knows `vocabulary`. Throws input_error
-/// naming the file, or the folder where there are more.
+/// Reads a folder's tokenizer for texts of `tokens` ids, all below `vocabulary`, the text encoder's. Throws input_error
+/// naming the file, or the folder where ids exceed the vocabulary.
 [[nodiscard]] inline std::unique_ptr<const encode::tokenizer> read_fitting_tokenizer(
     const std::filesystem::path& folder, int tokens, int vocabulary) {
     auto found = encode::read_tokenizer(folder, tokens);
@@ -31,7 +31,7 @@ namespace pulse::frozen {
     return found;
 }
 
-/// The files of a text encoder of a pipeline. Throw input_error naming the file.
+/// The files of a pipeline's text encoder. Members throw input_error naming the file.
 template <class Component>
 struct text_files {
     using network = typename Component::network;
@@ -45,11 +45,11 @@ struct text_files {
     }
 };
 
-/// Throws input_error unless a pipeline has all that the networks need. What of their weights is not read, in a
-/// line for each network where there is some.
+/// Throws input_error unless a pipeline has everything that the networks need. Returns one line for each network with
+/// weights that are not read, naming them.
 template <class Networks>
 [[nodiscard]] std::vector<std::string> require_networks(const diffusers::model_files& from) {
-    // What is no folder at all is told as such, and not by the first file that is not in it.
+    // Report a path that is no folder as such, instead of the first file missing from it.
     if (std::error_code fault; !from.folder.empty() && !std::filesystem::is_directory(from.folder, fault)) {
         static_cast<void>(diffusers::read_pipeline(from.folder));
     }

@@ -15,7 +15,7 @@
 
 namespace pulse {
 
-/// What messages call the fields of pictures_options and their values: a program says its options.
+/// What messages call the fields of pictures_options and their values; a program sets the names of its options.
 struct pictures_words {
     std::string data{"data"};
     std::string conditioning{"conditioning"};
@@ -34,39 +34,39 @@ struct pictures_words {
 /// Which captioned pictures a model is trained on, and how it sees them.
 struct pictures_options {
     std::filesystem::path data{}; ///< a folder of pictures, as data::open_pictures reads it
-    /// A folder with an image of the name of each picture, which a ControlNet reads as its hint; empty: the metadata of
-    /// `data` name them.
+    /// A folder with one image for each picture, of the same name, which a ControlNet reads as its hint; empty: the
+    /// metadata of `data` name the images.
     std::filesystem::path conditioning{};
     diffusers::model_files networks{}; ///< a pipeline with the frozen networks of the model
-    /// Share of the pictures that are held out of training, for the weights to be judged by; 0: none. Which part these
-    /// are: of what is held out, a whole folder too, each picture is seen once in an epoch.
+    /// Fraction of the pictures held out of training to evaluate the weights; 0: none. `part` selects the part to see;
+    /// held-out pictures, even a whole folder, are each seen once per epoch.
     double held_out{};
     data::picture_part part{data::picture_part::trained_on};
-    /// Where what they make is kept, so that each picture and caption is encoded once; empty: it is encoded for each
-    /// sample.
+    /// Folder for the networks' results, so that each picture and caption is encoded only once; empty: each sample is
+    /// encoded.
     std::filesystem::path cache{};
-    /// Of the pictures that the model sees, in pixels; none: those that its networks are made for. The plan is for it.
+    /// Size of the pictures that the model sees, in pixels; none: the size of its networks. The plan is for this size.
     extent size{};
-    /// Several sizes instead, of which each picture is seen in that nearest to its own shape, and each step has one;
-    /// nothing: all are of one size.
+    /// Several sizes instead: each picture is seen in the one nearest to its shape, and all samples of a step share
+    /// one. Empty: all pictures have one size.
     data::bucket_options buckets{};
-    /// Whether a model that has learned positions may see pictures of other sizes than it has learned them for.
+    /// Whether a model with learned positions may see pictures of sizes other than those it learned them for.
     bool resample_positions{};
-    data::caption_options captions{}; ///< where the model reads them: else folders are its classes
+    data::caption_options captions{}; ///< if the model reads captions; else folders are its classes
     std::uint64_t seed{};             ///< of order, crop, flip, dropped captions and the noise of the posterior
     bool random_crop{};
     bool horizontal_flip{};
-    /// Whether errors count by the alpha of the pixels under them, as kohya's sd-scripts --alpha_mask has it; where
-    /// pictures have none, wholly.
+    /// Weight the error by the alpha of the pixels, like --alpha_mask of kohya's sd-scripts; pictures without alpha
+    /// count fully.
     bool masked_loss{};
     double caption_dropout{}; ///< probability that a picture is seen without its caption and class
-    /// The tags of a caption are seen in another order each time, behind so many that stay; none: as they are. Not with
-    /// a cache, which has one caption of each picture.
+    /// Shuffle the tags of a caption anew each time, after this many that stay in place; none: no shuffling. Not with a
+    /// cache, which holds one caption per picture.
     std::optional<int> shuffle_tags_behind{};
     data::bad_picture on_bad_picture{data::bad_picture::stop};
-    int threads{1}; ///< of frozen networks on the host
-    /// Is given a line for each picture that is skipped, and for the first that is damaged inside; any thread may call
-    /// it, one at a time.
+    int threads{1}; ///< of frozen networks on a host backend
+    /// Receives one line per skipped picture, and one for the first with damage inside. Any thread may call it, one at
+    /// a time.
     std::function<void(const std::string&)> warn{};
     pictures_words words{};
 };

@@ -25,35 +25,35 @@
 
 namespace pulse::frozen {
 
-/// What the frozen networks of a folder make of captioned pictures, in the cache that the options of these name.
+/// The frozen networks' results for captioned pictures, in the cache folder of the pictures' options.
 class picture_cache {
 public:
-    /// What is made: of a picture the moments of its posterior, of a caption what the model reads of it.
+    /// What is cached: of a picture the moments of its posterior, of a caption what the model reads of it.
     struct contents {
-        std::vector<std::vector<std::int64_t>> moments{}; ///< their extents, in each bucket or of all pictures
+        std::vector<std::vector<std::int64_t>> moments{}; ///< their extents, per bucket or of all pictures
         sample_row row{};
-        std::vector<std::string> picture_components{}; ///< of the networks: all that moments depend on
-        std::vector<std::string> text_components{};    ///< all that a caption's numbers depend on
+        std::vector<std::string> picture_components{}; ///< of the pipeline: all that moments depend on
+        std::vector<std::string> text_components{};    ///< all that a caption's values depend on
     };
-    /// Opens what is there; the pictures must outlive it. Throws input_error naming the folder and the file: of the
+    /// Opens the cache as it is; `pictures` must outlive it. Throws input_error naming the folder and the file: of the
     /// networks, of the pictures where bad ones are not skipped, or a damaged one of the cache.
     picture_cache(const picture_source& pictures, const contents& made) :
         source_{pictures}, row_{made.row}, encoded_{opened(pictures, made)} {}
 
     [[nodiscard]] bool complete() const { return encoded_.complete(); }
-    /// Sees what other ranks have written.
+    /// Picks up what other ranks have written.
     void refresh() {
         using_cache(source_, [&] { encoded_.refresh(); });
     }
-    /// Removes what a process that was killed had begun, and keeps notes of what was read of the pictures; to be called
-    /// where nothing is written.
+    /// Removes files that a killed process left unfinished, and keeps notes of what was read of the pictures; only call
+    /// it while nothing is written.
     void tidy() const {
         using_cache(source_, [&] { encoded_.tidy(); });
     }
 
-    /// Makes a rank's share of what is not there: `picture(extent, pixels, moments)` and `text(text, row)`, which
-    /// writes what the model reads of a caption and says whether the text was cut. Throws input_error naming a picture
-    /// that cannot be read where those are not skipped; what is written by then stays.
+    /// Encodes a rank's share of what is missing: `picture(extent, pixels, moments)` and `text(text, row)`, which
+    /// writes what the model reads of a caption and returns whether the text was cut. Throws input_error naming a
+    /// picture that cannot be read, unless those are skipped; what was written before stays.
     template <class Picture, class Text>
     [[nodiscard]] data::encoding_report encode(int rank, int ranks, Picture&& picture, Text&& text) {
         using rows = data::encoded_pictures::row_values;
@@ -76,7 +76,7 @@ public:
         });
     }
 
-    /// A sample's place, where all is there. Throws input_error as picture_source::at does. Any thread may ask.
+    /// Where a sample is in a complete cache. Throws input_error as picture_source::at does. Thread-safe.
     [[nodiscard]] data::encoded_sample at(std::uint64_t position) const {
         return using_cache(source_, [&] { return encoded_.at(position); });
     }
@@ -89,7 +89,7 @@ public:
         const auto whole = [&](std::size_t i) { return static_cast<int>(sizes[i]); };
         return {whole(0), whole(1), whole(2), whole(3), one.label, one.caption_dropped, one.index & 0x7FFFFFFFU};
     }
-    /// Writes what the caption decides of the sample's row. Whether the text was cut.
+    /// Writes the part of a sample's row that depends on its caption. Returns whether the text was cut.
     bool read_caption(const data::encoded_sample& one, std::span<float> row) const {
         std::array<float, 1> cut{};
         encoded_.captions().read(one.caption_row, 0, cut);
@@ -101,7 +101,7 @@ public:
     }
 
 private:
-    /// `act()`, whose faults are those of the cache, but for pictures and captions that cannot be read.
+    /// Runs act() and attributes its errors to the cache, except for pictures and captions that cannot be read.
     template <class Act>
     static std::invoke_result_t<const Act&> using_cache(const picture_source& source, const Act& act) {
         try {
@@ -133,7 +133,7 @@ private:
             return data::encoded_pictures{source.pictures(), std::move(samples), o.cache, shapes};
         });
     }
-    /// Stands for the files of components of a pipeline. Throws input_error naming one that cannot be read.
+    /// Fingerprint of the files of a pipeline's components. Throws input_error naming one that cannot be read.
     [[nodiscard]] static fingerprint files_of(const diffusers::model_files& from,
                                               const std::vector<std::string>& components) {
         std::vector<std::filesystem::path> files;
@@ -161,7 +161,7 @@ private:
         }
         return all;
     }
-    /// The name of condition `which` in files of a cache.
+    /// Name of condition `which` in the cache's files.
     [[nodiscard]] static std::string part_name(const sample_row& row, std::size_t which) {
         switch (row.wanted.all()[which].kind) {
         case condition_kind::text_states: return row.find(condition_kind::text_states) == which ? "states" : "states_2";
@@ -169,7 +169,7 @@ private:
         default: return "mask";
         }
     }
-    /// What a cache has of a caption: `cut`, then what the model reads of it.
+    /// What the cache holds of a caption: `cut`, then what the model reads of it.
     [[nodiscard]] static std::vector<data::encoded_part> caption_parts(const sample_row& row) {
         std::vector<data::encoded_part> all{{"cut", {1}}};
         for (const std::size_t which : row.of_caption()) {

@@ -15,7 +15,7 @@
 
 namespace pulse::frozen {
 
-/// Height and width of a run's pictures, and of what the backbone reads of them.
+/// Extents of a run's pictures, in pixels, and of what the backbone reads of them.
 struct picture_extents {
     extent pixels{};
     extent latents{};
@@ -23,8 +23,8 @@ struct picture_extents {
     [[nodiscard]] constexpr bool operator==(const picture_extents&) const = default;
 };
 
-/// Those of pictures of some pixels; none: as many as the model's networks are made for. Throws input_error naming the
-/// sizes beside them when the model cannot read such pictures, and `word` where it would resample positions.
+/// Extents of pictures of `pixels`; none: the size of the model's networks. Throws input_error naming the nearest sizes
+/// when the model cannot read such pictures, and `word` where it would have to resample positions.
 template <class Model>
 [[nodiscard]] constexpr picture_extents extents_of(const extent& pixels, bool resample = false,
                                                    std::string_view word = "resample_positions") {
@@ -36,7 +36,7 @@ template <class Model>
     return {pixels, {pixels.height / pixels_each, pixels.width / pixels_each}};
 }
 
-/// The most latents of several sizes.
+/// The largest latents of several sizes.
 [[nodiscard]] inline extent greatest_latents(const std::vector<picture_extents>& sizes) {
     return std::ranges::max_element(
                sizes, {},
@@ -44,7 +44,7 @@ template <class Model>
         ->latents;
 }
 
-/// Throws input_error naming the option `word` unless a plan is for pictures of these sizes.
+/// Throws input_error naming the option `word` unless the plan is for pictures of these sizes.
 template <class Model>
 void require_extents(const planned& made, const std::vector<picture_extents>& sizes, const std::string& word) {
     std::size_t n = 0;

@@ -45,7 +45,7 @@ PULSE_PICTURES_INLINE picture_source::picture_source(const pictures_options& o, 
         std::string caption;
         try {
             caption = index.caption(i);
-        } catch (const input_error&) {} // it is said where a sample needs it
+        } catch (const input_error&) {} // reported when a sample needs it
         fingerprint of_caption;
         of_caption.add(caption);
         if (has_hints()) { of_caption.add(mark_of_hint(index, i)); }
@@ -54,7 +54,7 @@ PULSE_PICTURES_INLINE picture_source::picture_source(const pictures_options& o, 
         if (index.entries[i].repeats != 1) { sum.add(index.entries[i].repeats); }
         if (has_hints()) { sum.add(captions_.back()); }
     }
-    // What decides the order of pictures, beside their number.
+    // What else determines the order of pictures, besides their number.
     for (const extent& size : pictures_.buckets().sizes) { sum.add(size.height).add(size.width); }
     for (const std::uint32_t bucket : pictures_.buckets().of_picture) { sum.add(bucket); }
     text_ = std::to_string(index.entries.size()) + " pictures (" + sum.text() + "), " +
@@ -101,7 +101,7 @@ PULSE_PICTURES_INLINE std::string picture_source::bucket_report(std::uint64_t st
     const data::picture_buckets& buckets = pictures_.buckets();
     if (buckets.sizes.empty()) { return {}; }
     const data::bucket_order order = pictures_.order_of(step_samples);
-    std::vector<std::uint64_t> samples(buckets.sizes.size() + 1); // behind the last: those that are in none
+    std::vector<std::uint64_t> samples(buckets.sizes.size() + 1); // last entry: pictures in no bucket
     for (std::uint32_t i = 0; i != pictures_.size(); ++i) {
         samples[buckets.of_picture[i]] += pictures_.index().entries[i].repeats;
     }
@@ -193,7 +193,7 @@ PULSE_PICTURES_INLINE std::uint64_t picture_source::mark_of_hint(const data::pic
     try {
         const data::input_file file{index.conditioning_folder / index.entries[i].conditioning};
         sum.add(file.size()).add(file.text(0, std::min<std::uint64_t>(file.size(), 4096), file.size()));
-    } catch (const input_error&) {} // it is said where a sample needs it
+    } catch (const input_error&) {} // reported when a sample needs it
     return sum.add(index.entries[i].conditioning).value();
 }
 
@@ -239,7 +239,7 @@ PULSE_PICTURES_INLINE data::captioned_pictures picture_source::read(const pictur
     data::picture_buckets buckets;
     if (!view.buckets.empty()) {
         headers = read_headers(index, true);
-        require_readable(o, *headers); // others have no bucket
+        require_readable(o, *headers); // bad pictures have no bucket
         buckets = data::sort_into_buckets(headers->sizes, view.buckets);
     }
     return {std::move(index),

@@ -32,8 +32,8 @@
 
 namespace pulse {
 
-/// Captioned pictures as a model reads them, for all ranks of a process: the folder, the networks that encode it and,
-/// where the options name one, the cache of what these make.
+/// Captioned pictures as a model reads them, shared by all ranks of a process: the folder, its frozen networks and, if
+/// the options name one, the cache of their results.
 template <class Model>
 class pictures {
 public:
@@ -41,7 +41,7 @@ public:
     static_assert(networks::known, "pulse: pulse::frozen::networks_of says which networks encode a model's pictures");
     static constexpr frozen::sample_row row{conditions_read_by<Model>(), networks::no_class};
 
-    /// Looks at all that a rank will read of the networks. Throws input_error naming the field and the file.
+    /// Checks everything that a rank will read of the networks. Throws input_error naming the field and the file.
     explicit pictures(const pictures_options& o) :
         sizes_{sizes_of(o)}, unread_{within(o.words.networks,
                                             [&] { return frozen::require_networks<networks>(o.networks); })},
@@ -57,8 +57,8 @@ public:
         });
     }
 
-    /// Opens the cache that the options name, where that was not done. Throws input_error naming the field and the
-    /// file: of the pictures, where bad ones are not skipped, or a damaged one of the cache.
+    /// Opens the cache that the options name, if not yet open. Throws input_error naming the field and the file: of the
+    /// pictures, where bad ones are not skipped, or a damaged one of the cache.
     void open_cache() {
         const std::lock_guard lock{opening_};
         if (cache_ || options().cache.empty()) { return; }
@@ -76,10 +76,10 @@ public:
     }
 
     [[nodiscard]] const frozen::picture_source& source() const noexcept { return *source_; }
-    /// In which pictures are seen: one, or those of the buckets, which are the extents of the plan.
+    /// Sizes in which pictures are seen: one, or those of the buckets, which are the plan's extents.
     [[nodiscard]] const std::vector<frozen::picture_extents>& sizes() const noexcept { return sizes_; }
     [[nodiscard]] bool has_buckets() const noexcept { return !source_->pictures().buckets().sizes.empty(); }
-    /// Of latents, with the steps of an epoch that each bucket has where a step has so many samples.
+    /// Latent extents, each with its bucket's number of steps per epoch when a step has `step_samples` samples.
     [[nodiscard]] std::vector<extent_share> shares(std::uint64_t step_samples) const {
         if (!has_buckets()) { return {{sizes_.front().latents}}; }
         const data::bucket_order order = source_->pictures().order_of(step_samples);
@@ -89,8 +89,8 @@ public:
         }
         return all;
     }
-    /// Fixes the order of pictures in buckets, before any is read. Throws input_error where it was fixed for steps of
-    /// other samples.
+    /// Fixes the order of pictures in buckets, before any is read. Throws input_error if it was fixed for another step
+    /// size.
     void set_step(std::uint64_t step_samples) {
         const std::lock_guard lock{opening_};
         if (!has_buckets()) { return; }
@@ -102,19 +102,19 @@ public:
         }
     }
     [[nodiscard]] const pictures_options& options() const noexcept { return source_->options(); }
-    /// Null where none is open.
+    /// Null if no cache is open.
     [[nodiscard]] const frozen::picture_cache* cache() const noexcept { return cache_ ? &*cache_ : nullptr; }
-    /// What of the networks' weights is not read, in a line for each of them.
+    /// One line for each network with weights that are not read.
     [[nodiscard]] const std::vector<std::string>& unread() const noexcept { return unread_; }
-    /// How long captions are to each tokenizer, in words; empty where the model reads none. Throws input_error naming a
-    /// caption that cannot be read where bad ones are not skipped.
+    /// Caption lengths for each tokenizer, as text; empty where the model reads none. Throws input_error naming a
+    /// caption that cannot be read, unless bad ones are skipped.
     [[nodiscard]] std::string caption_lengths() const {
         return within(options().words.data, [&] { return frozen::lengths_of_captions<networks>(*source_); });
     }
 
-    /// Opens the cache and encodes into it what it does not have, each rank its share, where a backend of type B
-    /// computes. What that took of all ranks, on each; nothing where this rank has called it before. Collective. Throws
-    /// as open_cache, and where ranks do not see what others have written.
+    /// Opens the cache and encodes what is missing, each rank its share, on a backend of type B. Returns the report
+    /// summed over all ranks; empty if an earlier call has filled it. Collective. Throws as open_cache does, and if
+    /// ranks do not see what others have written.
     template <class B>
     data::encoding_report fill_cache(const any_transport& among) {
         {
@@ -156,7 +156,7 @@ public:
     }
 
 private:
-    /// `act()`, whose faults are those of a field.
+    /// Runs act() and attributes its errors to a field.
     template <class Act>
     static auto within(const std::string& field, const Act& act) {
         try {
@@ -164,7 +164,7 @@ private:
         } catch (const input_error& e) { throw input_error{field + ": " + e.what()}; }
     }
 
-    /// Of all buckets, also of those that no picture will have.
+    /// Sizes of all buckets, including those that no picture falls into.
     [[nodiscard]] static std::vector<frozen::picture_extents> sizes_of(const pictures_options& o) {
         std::vector<frozen::picture_extents> all;
         const auto sized = [&](const extent& pixels) {
@@ -181,7 +181,7 @@ private:
         if (o.size == extent{}) { return all; }
         throw input_error{o.words.size + ": pictures have those of " + o.words.buckets};
     }
-    /// None where there are no buckets.
+    /// Empty without buckets.
     [[nodiscard]] static std::vector<extent> bucket_pixels(const pictures_options& o,
                                                            const std::vector<frozen::picture_extents>& sizes) {
         std::vector<extent> all;

@@ -11,22 +11,22 @@
 
 namespace pulse::frozen {
 
-/// The pictures and captions that a rank's networks see in each step, in one order; those of the step behind are
-/// decoded while one runs.
+/// The pictures and captions that a rank's networks see in each step, in a fixed order; those of the next step are
+/// decoded during the current one.
 class pictures_ahead {
 public:
     struct seen_sample {
-        std::uint64_t sample{}; ///< of the rank's samples in a step
-        bool picture{};         ///< or its caption alone
+        std::uint64_t sample{}; ///< index among the rank's samples of a step
+        bool picture{};         ///< else the caption alone
     };
 
-    /// `step_samples`: those of all replicas. The source must outlive it.
+    /// `step_samples`: over all replicas. The source must outlive it.
     pictures_ahead(const picture_source& source, std::vector<seen_sample> of_step, std::uint64_t step_samples) :
         source_{source}, of_step_{std::move(of_step)}, step_samples_{step_samples} {}
-    pictures_ahead(const pictures_ahead&) = delete; // what decodes looks at this one
+    pictures_ahead(const pictures_ahead&) = delete; // the prefetcher captures this
     pictures_ahead& operator=(const pictures_ahead&) = delete;
 
-    /// The next one of the step whose samples begin at `first`. A run that goes on elsewhere begins anew there.
+    /// The next one of the step whose samples begin at `first`. Restarts there if the run jumps.
     [[nodiscard]] captioned_picture next(std::uint64_t first) {
         if (at_ == 0 && (!decoded_ || next_ != first)) {
             decoded_.emplace([this, first](std::uint64_t n) {
@@ -46,8 +46,8 @@ private:
     const picture_source& source_;
     std::vector<seen_sample> of_step_;
     std::uint64_t step_samples_;
-    std::size_t at_{};     ///< in of_step_
-    std::uint64_t next_{}; ///< where the next step begins, unless the run goes on elsewhere
+    std::size_t at_{};     ///< index in of_step_
+    std::uint64_t next_{}; ///< first sample of the next step, unless the run jumps
     std::optional<data::prefetcher<captioned_picture>> decoded_{};
 };
 

@@ -36,13 +36,13 @@
 
 namespace pulse {
 
-/// The data and the loss of a rank on captioned pictures, which frozen networks encode where the rank computes: before
-/// each step, once into the cache of the pictures, or as frozen tasks where the plan has some. What they give comes to
-/// the host, in floats, so that it is the same from each.
+/// The data and the loss of a rank on captioned pictures. Frozen networks encode these on the rank's backend: before
+/// each step, once into the pictures' cache, or as frozen tasks of the plan. Their results reach the host as floats, so
+/// all three ways give the same values.
 ///
-/// The ranks with the first and with the last stage encode or read the same pictures, for nothing but a sample's
-/// position decides what comes out; in a folded placement they are one. What the backbone reads beside latents, such as
-/// text states, sizes and classes, is for the first stage alone, and masks of the loss are for the last.
+/// The ranks of the first and the last stage encode or read the same pictures, since a result depends only on the
+/// sample's position; in a folded placement they are one rank. Only the first stage needs what the backbone reads
+/// besides latents, such as text states, sizes and classes; only the last stage needs loss masks.
 template <class Model, class B>
 class pictures_task {
 public:
@@ -60,7 +60,7 @@ private:
     static constexpr frozen::sample_row row = pictures<Model>::row;
     static constexpr auto read_elements = static_cast<std::size_t>(image_of<Model>::elements);
     static constexpr auto hint_size = static_cast<std::size_t>(hint_elements<Model>());
-    /// The model reads twice what the autoencoder gives: it is self-conditioned, or the second of a cascade.
+    /// The model reads two images, so it is self-conditioned or the second of a cascade.
     static constexpr bool reads_two =
         read_elements == 2 * posterior::elements_of(extent_of<Model>()) &&
         2 * Model::template layer_at<Model::layer_count - 1>::output::elements == image_of<Model>::elements;
@@ -68,8 +68,8 @@ private:
                   "the autoencoder gives what the backbone reads");
 
 public:
-    /// Bytes of the frozen networks where the first stage is, and where the last is without it, unless the plan has
-    /// frozen tasks or the pictures a cache: what a plan counts as parameter_memory's beside_first_stage and
+    /// Bytes of the frozen networks on the rank of the first stage, and on that of the last stage if it is another,
+    /// unless the plan has frozen tasks or the pictures a cache: parameter_memory's beside_first_stage and
     /// beside_last_stage.
     [[nodiscard]] static std::int64_t first_stage_bytes(const std::vector<frozen::picture_extents>& sizes) {
         return text_encoders::bytes + last_stage_bytes(sizes);
@@ -80,9 +80,9 @@ public:
         return picture_encoder::bytes(pixels);
     }
 
-    /// The pictures must outlive it. Of `options`, sizes, replicas and the replica are the plan's.
-    /// Samples from global position `end` on, behind the last step, are not encoded ahead. Collective where there is a
-    /// cache, which is filled. Throws input_error naming the field and the file.
+    /// `from` must outlive the task. Sizes, replicas and replica of `options` are taken from the plan. Samples from
+    /// global position `end` on, after the last step, are not encoded ahead. Collective where there is a cache, which
+    /// it fills. Throws input_error naming the field and the file.
     pictures_task(pictures<Model>& from, const any_transport& of_rank, const planned& made,
                   const train::noise_process& noise, train::diffusion_options options,
                   std::uint64_t end = std::numeric_limits<std::uint64_t>::max()) :
@@ -96,11 +96,11 @@ public:
     pictures_task(const pictures_task&) = delete;
     pictures_task& operator=(const pictures_task&) = delete;
 
-    /// The bucket of the step whose samples begin at this global position: the plan's extent of this number.
+    /// The bucket of the step that begins at this global position, which is the index of the plan's extent.
     [[nodiscard]] std::size_t extent_at(std::uint64_t position) const {
         return from_.has_buckets() ? from_.source().pictures().order()->bucket_at(position) : 0;
     }
-    /// With the loss scale where the task of latents takes one.
+    /// Takes the loss scale if the latent task does.
     template <class... Scale>
         requires requires(train::latent_task<B>& steps, std::uint64_t position, Scale... scale) {
             steps.begin(position, scale...);
@@ -110,23 +110,23 @@ public:
         if (in_bubbles_) {
             see(position);
             begin_images(position + first_);
-            awaits_results_ = true; // what is encoded for it, encoded() says
+            awaits_results_ = true; // encoded() delivers this step's results
             ((loss_scale_ = scale), ...);
             return;
         }
         prepare_samples(position);
         steps_.begin(position, scale...);
     }
-    /// Reads and encodes what frozen tasks have not, for the step at `position`. What keeps it from beginning, if any.
+    /// Reads and encodes what frozen tasks have not, for the step at `position`. Returns why it cannot begin, if so.
     [[nodiscard]] std::string prepare(std::uint64_t position) {
         try {
             in_bubbles_ ? begin_images(position + first_) : prepare_samples(position);
         } catch (const input_error& e) { fault_ = e.what(); }
         return fault_;
     }
-    /// Runs a frozen task on samples of this replica, the first of which is at `first` of all.
+    /// Runs a frozen task on samples of this replica, which begin at global position `first`.
     void encode(std::uint64_t first, const encoding& call) {
-        // Behind the last step nobody reads it.
+        // Nobody reads results after the last step.
         if (first >= end_) { return; }
         const auto began = std::chrono::steady_clock::now();
         const auto trying = [&](const auto& run) {
@@ -134,7 +134,7 @@ public:
                 run();
             } catch (const input_error& e) {
                 if (!call.for_next_step) { throw; }
-                fault_ = e.what(); // the step under way does not see it, and the next does not begin
+                fault_ = e.what(); // the current step goes on; the next one reports it
             }
         };
         if (call.what.component != tasks::of_pictures) {
@@ -167,7 +167,7 @@ public:
             steps_.begin(position_);
         }
     }
-    /// What the steps that begin from now on are evaluated for; by a task whose options were so already, and which
+    /// Sets what the steps that begin from now on evaluate. Needs a task constructed with `evaluated` options, which
     /// encodes before each step or once. Throws input_error where there is no such timestep.
     void evaluate_at(const train::evaluation& what) {
         if (in_bubbles_) { throw input_error{not_evaluated}; }
@@ -184,7 +184,7 @@ public:
         begun().loss(at, y, dy);
     }
 
-    /// Of the frozen networks: what the plan counts. The samples of a step are not in it, as of other data.
+    /// Bytes of the frozen networks, as the plan counts them; like other data, a step's samples are not included.
     [[nodiscard]] std::int64_t bytes() const noexcept { return networks_.used_bytes(); }
     [[nodiscard]] double encode_seconds() const noexcept { return seconds_; }
     [[nodiscard]] std::int64_t captions_cut() const noexcept { return cut_; }
@@ -256,12 +256,12 @@ private:
         "pulse: a task whose pictures are encoded in the bubbles of steps cannot be evaluated; one with "
         "diffusion_options::evaluated can";
 
-    /// The step's samples, where they are encoded.
+    /// The task of the step's latents, once they are encoded.
     [[nodiscard]] train::latent_task<B>& begun() {
         if (awaits_results_) { throw input_error{not_evaluated}; }
         return steps_;
     }
-    /// The step that begins has the samples from a global position on.
+    /// Sets the step to the samples from a global position on.
     void see(std::uint64_t position) {
         if (from_.has_buckets() && position % steps_.samples_of_step() != 0) {
             throw input_error{from_.options().words.buckets + ": no step begins at sample " + std::to_string(position)};
@@ -295,7 +295,7 @@ private:
         cut_ += std::count(cut.begin(), cut.end(), 1);
     }
 
-    /// The conditions of samples as encode() or read() has left them.
+    /// The conditions of samples as encode() or read() left them.
     [[nodiscard]] train::condition_source conditions() {
         if (!reads_conditions_) { return {}; }
         return {row.wanted,
@@ -308,7 +308,7 @@ private:
                     std::ranges::copy(hints_->of(static_cast<std::size_t>(position - latents_.first())), to.begin());
                 }};
     }
-    /// What errors of samples count for, likewise.
+    /// The loss masks of samples, likewise.
     [[nodiscard]] train::mask_source masks() {
         if (!is_masked()) { return {}; }
         return [this](std::uint64_t position, std::span<float> to) {
@@ -322,8 +322,8 @@ private:
     [[nodiscard]] std::span<float> row_of(std::size_t sample) {
         return std::span{rows_}.subspan(sample * row.elements(), row.elements());
     }
-    /// Of the step whose samples begin at `first`, those beside pictures. Throws input_error naming one that cannot be
-    /// read, unless another picture stands there.
+    /// Decodes hints and masks of the step whose samples begin at `first`. Throws input_error naming one that cannot be
+    /// read, unless another picture takes its place.
     void begin_images(std::uint64_t first) {
         for (std::optional<frozen::decoded_ahead>* const images : {&hints_, &masks_}) {
             if (!*images) { continue; }
@@ -359,7 +359,7 @@ private:
             write_facts(sample.facts, i);
         }
     }
-    /// What is known of a sample beside its caption; its images are of the picture that stands there.
+    /// Writes what is known of a sample besides its caption; hint and mask become those of the picture used.
     void write_facts(const picture_facts& facts, std::size_t sample) {
         for (std::optional<frozen::decoded_ahead>* const images : {&hints_, &masks_}) {
             if (*images) { (*images)->require(sample, facts.index); }
@@ -372,13 +372,13 @@ private:
     std::uint64_t end_;
     networks networks_;
     latents latents_;
-    frozen::picture_extents seen_{from_.sizes().front()}; ///< of the pictures of the step
-    bool reads_conditions_;                               ///< all but latents is for the first stage alone
+    frozen::picture_extents seen_{from_.sizes().front()}; ///< extents of the step's pictures
+    bool reads_conditions_;                               ///< only the first stage reads more than latents
     bool has_loss_;
     bool sees_pictures_;
     train::latent_task<B> steps_;
-    std::size_t first_;         ///< of the replica's samples in those of a step
-    std::vector<float> rows_{}; ///< of the step's samples: what the backbone reads of each
+    std::size_t first_;         ///< the replica's first sample in a step
+    std::vector<float> rows_{}; ///< what the backbone reads of each sample of the step
     std::optional<frozen::decoded_ahead> hints_{};
     std::optional<frozen::decoded_ahead> masks_{};
     std::uint64_t position_{};

@@ -24,9 +24,9 @@ namespace pulse {
 
 namespace frozen {
 
-/// A plan for pictures of these sizes, which the request's extents follow: with frozen tasks where it asks for some, or
-/// leaves that open and there is such a plan, unless there is a cache. Without tasks, steps read the cache or ranks
-/// encode before each.
+/// A plan for pictures of these sizes, which match the request's extents: with frozen tasks if the request asks for
+/// them, or, without a cache, leaves it open and such a plan exists. Without tasks, steps read the cache or ranks
+/// encode before each step.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_at(plan_request request, const pictures_options& options,
                              const std::vector<picture_extents>& sizes) {
@@ -58,14 +58,14 @@ template <any_model Model, class Backend>
 
 } // namespace frozen
 
-/// As plan_for<Model, Backend>(request), for a pictures_task on pictures with these options, of which it reads the size
-/// and the cache alone: with the frozen networks, at the rates of the request's device. The plan is for the extent of
-/// the pictures.
+/// plan_for<Model, Backend>(request) for a pictures_task on pictures with these options, of which it reads only size
+/// and cache. Frozen networks are costed at the rates of the request's device. The plan is for the extent of the
+/// pictures.
 ///
-/// With a cache a step encodes nothing. Else the networks run as the request says: as tasks in the bubbles or before
-/// the first pass, or, for frozen_mode::none, on the ranks of the first and the last stage before each step, which the
-/// predicted step leaves out; `tuned` does so where no plan has room for tasks, and the plan's assumptions say why.
-/// Throws input_error on tasks beside a cache, and as plan_for does.
+/// With a cache no step encodes anything. Otherwise the networks run as the request says: as tasks in the bubbles or
+/// before the first pass, or, for frozen_mode::none, on the ranks of the first and the last stage before each step,
+/// which the predicted step time leaves out. `tuned` falls back to the latter where no plan has room for tasks; the
+/// plan's assumptions say why. Throws input_error on tasks beside a cache, and as plan_for does.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
     if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
@@ -82,9 +82,9 @@ template <any_model Model, class Backend>
     return frozen::plan_at<Model, Backend>(std::move(request), options, {sizes});
 }
 
-/// The same for a pictures_task on these pictures, which are open: where they are in buckets, at the extent of each,
-/// for the mean step of an epoch; tasks encode for a next step of any bucket. Throws input_error where the request has
-/// no global batch.
+/// The same for a pictures_task on pictures that are open. With buckets the plan covers the extent of each, for the
+/// mean step of an epoch; tasks encode for a next step of any bucket. Throws input_error where the request then has no
+/// global batch.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& from) {
     const pictures_options& options = from.options();

@@ -17,18 +17,18 @@ class posterior_source {
 public:
     static constexpr auto config = Networks::picture_config;
 
-    /// Of a picture.
+    /// Elements of a picture's latents.
     [[nodiscard]] static constexpr std::size_t elements_of(const extent& latents) noexcept {
         return static_cast<std::size_t>(latents.height) * static_cast<std::size_t>(latents.width) *
                static_cast<std::size_t>(config.latent_channels);
     }
 
-    /// Of pictures that have at most these latents.
+    /// For pictures of at most these latents.
     posterior_source(const extent& greatest, int threads, std::uint64_t seed) :
         math_{threads}, random_{seed, train::random_stream::posterior}, stride_{elements_of(greatest)} {
         resize(greatest);
     }
-    /// The next pictures have these latents.
+    /// Sets the latents' extent for the next pictures.
     void resize(const extent& latents) {
         pixels_ = std::int64_t{latents.height} * latents.width;
         moments_.resize(2 * elements_of(latents));
@@ -37,9 +37,9 @@ public:
 
     [[nodiscard]] std::size_t elements() const noexcept { return noise_.size(); }
 
-    /// Where the moments of a picture belong.
+    /// Buffer for the moments of a picture.
     [[nodiscard]] std::span<float> moments() noexcept { return moments_; }
-    /// Latents [height][width][channels] of moments(), by numbers that are a function of (seed, position).
+    /// Draws latents [height][width][channels] from moments(), with noise that is a function of (seed, position).
     void draw(std::uint64_t position, std::span<float> latents) {
         random_.fill_normal(position * stride_, noise_);
         math_.posterior(pixels_, config.latent_channels, static_cast<float>(config.scaling_factor), moments_.data(),
@@ -49,7 +49,7 @@ public:
 private:
     onednn::picture_operations math_;
     train::random_source random_;
-    std::size_t stride_; ///< numbers of a position: no two share any
+    std::size_t stride_; ///< random numbers per position, so that no two share any
     std::int64_t pixels_{};
     std::vector<float> moments_{};
     std::vector<float> noise_{};

@@ -29,8 +29,8 @@
 
 namespace pulse::frozen {
 
-/// The frozen networks that a rank runs on captioned pictures, whole or the layers that its frozen tasks have, and the
-/// posterior that latents are drawn from.
+/// The frozen networks that a rank runs on captioned pictures, whole or only its frozen tasks' layers, and the
+/// posterior from which latents are drawn.
 template <class Model, class B>
 class rank_networks {
 public:
@@ -39,14 +39,14 @@ public:
     using picture_encoder = typename tasks::picture_encoder;
     using posterior_of_pictures = posterior_source<networks_of<Model>>;
 
-    /// None yet. `components` are those of the plan's costs; the pictures must outlive it.
+    /// Loads no networks yet. `components` are those of the plan's costs; the pictures must outlive it.
     rank_networks(const pictures<Model>& from, const any_transport& of_rank, std::vector<frozen_component> components) :
         from_{from}, components_{std::move(components)}, math_{backend_on<B>(of_rank, from.options().threads)},
         posterior_{greatest_latents(from.sizes()), from.options().threads, from.options().seed} {}
     rank_networks(const rank_networks&) = delete;
     rank_networks& operator=(const rank_networks&) = delete;
 
-    /// Whole networks, for all `samples` of the replica in a step.
+    /// Loads whole networks, for all `samples` of the replica in a step.
     void host(bool texts, bool pictures, std::uint64_t samples, std::uint64_t step_samples) {
         std::vector<pictures_ahead::seen_sample> seen;
         for (std::uint64_t i = 0; i != samples; ++i) { seen.push_back({i, true}); }
@@ -54,11 +54,11 @@ public:
         if (texts) { texts_.emplace(from_.options().networks, math_); }
         if (pictures) { host_encoder({}); }
     }
-    /// The layers that a device's tasks run, and the pictures that these see, in their order.
+    /// Loads the layers that a device's tasks run, and decodes ahead the pictures that these see, in their order.
     void host(const std::vector<frozen_task>& mine, std::uint64_t step_samples) {
         texts_.emplace();
         std::vector<std::vector<bool>> layers(components_.size());
-        std::vector<int> most_samples(components_.size(), 1); // of a call, for which plans count memory
+        std::vector<int> most_samples(components_.size(), 1); // per call, for which plans count memory
         std::vector<pictures_ahead::seen_sample> seen;
         for (const frozen_task& task : mine) {
             const auto component = static_cast<std::size_t>(task.component);
@@ -83,26 +83,26 @@ public:
         return (texts_ ? texts_->used_bytes() : 0) + (pictures_ ? pictures_->used_bytes() : 0);
     }
 
-    /// The next pictures have this size.
+    /// Sets the size of the next pictures.
     void set_size(const picture_extents& size) {
         if (std::exchange(size_, size) == size) { return; }
         posterior_.resize(size.latents);
         if (pictures_) { pictures_->resize(size.pixels); }
     }
-    /// Sample `i` of the step whose samples begin at `first`, with its latents.
+    /// Encodes sample `i` of the step whose samples begin at `first` into `latents`; returns the sample.
     [[nodiscard]] captioned_picture encode_picture(std::uint64_t first, std::size_t i, std::span<float> latents) {
         captioned_picture sample = ahead_->next(first);
         pictures_->run(sample.pixels, posterior_.moments());
         posterior_.draw(first + i, latents);
         return sample;
     }
-    /// Writes what the text encoders make of its caption; whether that was cut.
+    /// Writes what the text encoders compute from its caption. Returns whether it was cut.
     [[nodiscard]] bool encode_text(const captioned_picture& sample, std::span<float> row) {
         return texts_->run(sample.caption, sample.name, row);
     }
 
-    /// A task's layers of the autoencoder on a sample of the replica; the last draws the latents. Behind these, and
-    /// behind what a chain that pauses leaves, are the picture's facts.
+    /// Runs a task's layers of the autoencoder on a sample of the replica; the last layer draws the latents. The
+    /// picture's facts follow the latents, or the output of a chain that pauses.
     void run_picture(std::uint64_t first, const encoding& call, int sample) {
         const layers_of_chain which = layers_of(components_, call, sample);
         captioned_picture seen;
@@ -125,7 +125,7 @@ public:
         posterior_.draw(first + static_cast<std::uint64_t>(sample), numbers_);
         put_values<float>(math_, numbers_, which.to);
     }
-    /// A task's layers of a text encoder on its samples' captions, in one call.
+    /// Runs a task's layers of a text encoder on its samples' captions, in one call.
     void run_texts(std::uint64_t first, const encoding& call) {
         const frozen_component& of = components_[static_cast<std::size_t>(call.what.component)];
         const auto samples = static_cast<std::size_t>(call.what.samples);
@@ -142,7 +142,7 @@ public:
         if (texts.front().layers.last + 1 != of.layers.size()) { return; }
         for (const text_of_call& one : texts) { put_values<float>(math_, one.result, one.layers.to); }
     }
-    /// Calls take(i, what the tasks of a component made of sample i) for each sample of the replica.
+    /// Calls take(i, result of a component's tasks for sample i) for each sample of the replica.
     template <class Take>
     void each_result(const encoded_results& results, int component, std::size_t samples, const Take& take) {
         const std::size_t numbers =
@@ -155,7 +155,7 @@ public:
     }
 
 private:
-    /// Throws input_error naming the first that cannot be read, behind the last: others are seen in their order.
+    /// Reads all captions, then throws input_error naming the first bad one, so that the others keep their order.
     void see_captions(std::uint64_t first, std::vector<captioned_picture>& seen) {
         std::exception_ptr fault;
         for (captioned_picture& one : seen) {
@@ -167,7 +167,7 @@ private:
         }
         if (fault) { std::rethrow_exception(fault); }
     }
-    /// With room for all sizes.
+    /// Loads the picture encoder with room for all sizes.
     void host_encoder(const std::vector<bool>& layers) {
         pictures_.emplace(from_.options().networks, math_, layers, from_.sizes().front().pixels);
         for (const picture_extents& one : from_.sizes()) { pictures_->resize(one.pixels); }
@@ -181,7 +181,7 @@ private:
     std::optional<picture_encoder> pictures_{};
     std::optional<pictures_ahead> ahead_{};
     std::optional<picture_extents> size_{};
-    std::vector<float> numbers_{}; ///< of samples, as results have them
+    std::vector<float> numbers_{}; ///< of samples, laid out as results
 };
 
 } // namespace pulse::frozen

@@ -12,11 +12,10 @@
 
 namespace pulse::frozen {
 
-/// Whether a caption decides a condition; all others are known of the picture.
+/// Whether a condition depends on the caption; all others depend on the picture.
 [[nodiscard]] constexpr bool is_of_caption(condition_kind kind) noexcept { return kind <= condition_kind::text_mask; }
 
-/// How the conditions that a model reads lie in one row of numbers for each sample: in their order, one behind the
-/// other.
+/// Layout of the conditions that a model reads, as one row of numbers per sample: concatenated in their order.
 struct sample_row {
     static constexpr std::size_t none = condition_set::capacity;
 
@@ -26,13 +25,13 @@ struct sample_row {
     [[nodiscard]] constexpr std::size_t elements() const noexcept {
         return static_cast<std::size_t>(wanted.text_elements() + wanted.fact_elements());
     }
-    /// That pictures may have; 0: the model reads none.
+    /// Number of classes that pictures may have; 0: the model reads none.
     [[nodiscard]] constexpr int classes() const noexcept {
         const std::size_t which = find(condition_kind::class_label);
         if (which == none) { return 0; }
         return no_class < 0 ? wanted.all()[which].classes : no_class;
     }
-    /// Where condition `which` begins.
+    /// Offset of condition `which`.
     [[nodiscard]] constexpr std::size_t at(std::size_t which) const noexcept {
         std::size_t sum = 0;
         for (const condition& one : wanted.all().first(which)) { sum += static_cast<std::size_t>(one.elements()); }
@@ -47,14 +46,14 @@ struct sample_row {
         return static_cast<std::size_t>(
             std::count_if(all.begin(), all.end(), [&](const condition& one) { return one.kind == kind; }));
     }
-    /// The first one of a kind after `skipped` others of it, or `none`.
+    /// The first condition of a kind after `skipped` others of it, or `none`.
     [[nodiscard]] constexpr std::size_t find(condition_kind kind, std::size_t skipped = 0) const noexcept {
         for (std::size_t which = 0; which != wanted.all().size(); ++which) {
             if (wanted.all()[which].kind == kind && skipped-- == 0) { return which; }
         }
         return none;
     }
-    /// Those that a caption decides.
+    /// The conditions that depend on the caption.
     [[nodiscard]] std::vector<std::size_t> of_caption() const {
         std::vector<std::size_t> found;
         for (std::size_t which = 0; which != wanted.all().size(); ++which) {
@@ -64,19 +63,19 @@ struct sample_row {
     }
 };
 
-/// What is known of a picture beside its pixels.
+/// What is known of a picture besides its pixels.
 struct picture_facts {
     int original_height{}; ///< before it was resized and cropped
     int original_width{};
-    int crop_top{}; ///< in the picture that was resized
+    int crop_top{}; ///< in the resized picture
     int crop_left{};
     int label{};                 ///< its class, where pictures are in class folders
     bool dropped : 1 {};         ///< seen without its caption and class
-    std::uint32_t index : 31 {}; ///< of the picture in the folder; the rest of it where there were more
+    std::uint32_t index : 31 {}; ///< of the picture in the folder, modulo 2^31
 };
-static_assert(sizeof(picture_facts) == 24); // profiles and plans have it in bytes of frozen layers
+static_assert(sizeof(picture_facts) == 24); // counted in the bytes of frozen layers in profiles and plans
 
-/// Writes what a sample's row has of a picture that is seen as so many pixels. Its class is one of the model's.
+/// Writes a sample's conditions that depend on its picture, seen at `seen` pixels. Its class is one of the model's.
 inline void write_picture_facts(const sample_row& layout, const picture_facts& facts, const extent& seen,
                                 std::span<float> row) {
     const auto put = [](std::span<float> to, std::initializer_list<int> values) {

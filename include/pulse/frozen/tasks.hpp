@@ -28,7 +28,7 @@
 
 namespace pulse::frozen {
 
-/// The layers of a call on one of its samples.
+/// The layers that a call runs on one of its samples.
 [[nodiscard]] inline layers_of_chain layers_of(const std::vector<frozen_component>& components, const encoding& call,
                                                int sample) {
     const frozen_component& of = components[static_cast<std::size_t>(call.what.component)];
@@ -39,9 +39,8 @@ namespace pulse::frozen {
             sample_in(call.to, sample, ends ? of.result_bytes : of.layers[last].output_bytes)};
 }
 
-/// The frozen networks of a model as the components that frozen tasks of a plan run, layer by layer: pictures give
-/// their latents, and behind them what else is known of them (picture_facts); each text encoder gives what it makes of
-/// a caption.
+/// A model's frozen networks as the components of a plan's frozen tasks, layer by layer. Pictures yield their latents,
+/// followed by their picture_facts; each text encoder yields its result for a caption.
 template <class Model, class Math>
 struct tasks {
     using networks = networks_of<Model>;
@@ -49,10 +48,10 @@ struct tasks {
     using picture_encoder = folder_pictures<networks, Math>;
 
     static constexpr int of_pictures = 0;
-    /// That of the first text encoder; those of others follow.
+    /// The first text encoder; the others follow.
     static constexpr int of_texts = 1;
 
-    /// Without times, with the bytes of the greatest of the sizes that pictures have.
+    /// Components without times, with the bytes of the largest of the pictures' sizes.
     [[nodiscard]] static std::vector<frozen_component> components(const std::vector<picture_extents>& sizes) {
         std::vector<extent> pixels;
         std::size_t most_pixels = 0;
@@ -62,7 +61,7 @@ struct tasks {
         }
         const auto latent_bytes =
             static_cast<std::int64_t>(posterior_source<networks>::elements_of(greatest_latents(sizes)) * sizeof(float));
-        // A call of several would take their memory and gain a hundredth: beside its pictures the network is small.
+        // Calls of several would need memory for all and gain 1 %: the network is small compared with its pictures.
         std::vector<frozen_component> all{{.name = "pictures",
                                            .feeds = frozen_use::input,
                                            .input_bytes = static_cast<std::int64_t>(most_pixels * sizeof(float)),
@@ -74,16 +73,16 @@ struct tasks {
             [&]<class Component>(const Component*) { all.push_back(folder_text<Component, Math>::component()); });
         return all;
     }
-    /// Whether components are these but for their times.
+    /// Whether `timed` equals these components except for times.
     [[nodiscard]] static bool fits(std::vector<frozen_component> timed, const std::vector<picture_extents>& sizes) {
         for (frozen_component& one : timed) {
             for (frozen_layer& layer : one.layers) { layer.call_us = layer.sample_us = 0; }
         }
         return timed == components(sizes);
     }
-    /// With what the rates of a device suggest (analytic_frozen): the same in every process, and no weights are
-    /// loaded. Of pictures of several sizes, of which each has a share, the mean: a step encodes for the next, of
-    /// whatever size that is.
+    /// Components with times estimated from a device's rates (analytic_frozen): the same in every process, without
+    /// loading weights. For pictures of several sizes, the mean by share: a step encodes for the next one, whatever its
+    /// size.
     [[nodiscard]] static std::vector<frozen_component> estimated(const device& on,
                                                                  const std::vector<picture_extents>& sizes,
                                                                  const std::vector<double>& shares = {1.0}) {
@@ -91,12 +90,12 @@ struct tasks {
         for (std::size_t s = 0; s != sizes.size(); ++s) {
             const auto encoder = encoder_graph(sizes[s]);
             const std::vector<frozen_graph> graphs = frozen_graphs<networks>(encoder.view());
-            std::size_t next = all.size() - graphs.size(); // pixels are no network
+            std::size_t next = all.size() - graphs.size(); // pixels have no network
             for (const frozen_graph& graph : graphs) {
                 std::vector<frozen_layer>& to = all[next++].layers;
                 const frozen_component from =
                     analytic_frozen(graph, on, static_cast<int>(sizeof(typename Math::scalar)));
-                // What the last layer of a task runs may be several layers of the network.
+                // A task's last layer may run several layers of the network.
                 for (std::size_t l = 0; l != from.layers.size(); ++l) {
                     frozen_layer& layer = to[std::min(l, to.size() - 1)];
                     layer.call_us += shares[s] * from.layers[l].call_us;
@@ -106,7 +105,7 @@ struct tasks {
         }
         return all;
     }
-    /// The same with what they take where `math` computes, of the networks of a pipeline.
+    /// Components with times measured on `math`, with the networks of a pipeline.
     [[nodiscard]] static std::vector<frozen_component> measured(const diffusers::model_files& from, Math math,
                                                                 const std::vector<picture_extents>& sizes,
                                                                 const std::vector<double>& shares = {1.0}) {
@@ -146,13 +145,13 @@ struct tasks {
 
 private:
     static constexpr std::int64_t fact_bytes = sizeof(picture_facts);
-    static constexpr int timed_samples = 4; ///< of a call that is compared with one on a single sample
-    /// Numbers of a picture.
+    static constexpr int timed_samples = 4; ///< in the call that is compared with one of a single sample
+    /// Elements of a picture.
     [[nodiscard]] static std::size_t pixels_of(const picture_extents& sizes) noexcept {
         return static_cast<std::size_t>(sizes.pixels.height) * static_cast<std::size_t>(sizes.pixels.width) *
                static_cast<std::size_t>(networks::picture_config.in_channels);
     }
-    /// Of the autoencoder's encoder, where there is one.
+    /// Graph of the autoencoder's encoder, if there is one.
     [[nodiscard]] static auto encoder_graph([[maybe_unused]] const picture_extents& sizes) {
         if constexpr (has_autoencoder<networks>) {
             using encoder = typename networks::encoder;
@@ -162,9 +161,9 @@ private:
         }
     }
 
-    /// Times one layer after another. Only that layer's weights are loaded, as the device may have no room for all:
-    /// make(layers) gives such a network, size(network, s) makes it one for the size of share s, and
-    /// run(network, layers_of_chain, k) runs it once on k equal samples, of which each has the same places.
+    /// Times one layer after another. Only that layer's weights are loaded, since the device may not have room for all:
+    /// make(layers) returns such a network, size(network, s) sets it to the size of share s, and run(network,
+    /// layers_of_chain, k) runs it once on k equal samples, which all share the same memory.
     template <class Make, class Size, class Run>
     static void measure(Math& math, frozen_component& component, const std::vector<double>& shares, const Make& make,
                         const Size& size, const Run& run) {

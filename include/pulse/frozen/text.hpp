@@ -28,19 +28,19 @@
 
 namespace pulse::frozen {
 
-/// A text of a call, and the layers of the network that run on it.
+/// A text of a call, and the layers of the network to run on it.
 struct text_of_call {
-    layers_of_chain layers{};  ///< as in all of the call but for its places
-    std::string_view text{};   ///< read where the network begins
+    layers_of_chain layers{};  ///< the same for all texts of a call, except for their memory
+    std::string_view text{};   ///< read at the start of the network
     std::string_view what{};   ///< what messages call it
-    std::span<float> result{}; ///< written where it ends
+    std::span<float> result{}; ///< written at the end of the network
 };
 
-/// A text encoder of a folder with its tokenizer. What a text gives depends on no other, of the same call or not.
+/// A folder's text encoder with its tokenizer. The result for a text depends on no other text, in the same call or not.
 ///
-/// Its results are the states [tokens][features], the pooled text where there is one, the mask [tokens] and whether the
-/// text was cut, as floats one behind the other. A chain that pauses leaves what the next piece reads (text_pieces),
-/// and behind it what is known of the text: its facts, its mask and whether it was cut, as accumulators.
+/// Results are the states [tokens][features], the pooled text if there is one, the mask [tokens] and whether the text
+/// was cut, concatenated as floats. A chain that pauses leaves what the next piece reads (text_pieces), followed by
+/// what is known of the text: its facts, its mask and whether it was cut, as accumulators.
 template <class Component, class Math>
 class folder_text {
     using scalar = typename Math::scalar;
@@ -62,20 +62,20 @@ public:
 
 private:
     using encoder = encode::text_encoder<network, Math>;
-    /// Pipelines give CLIP no mask: padding is a part of the text there.
+    /// Pipelines give CLIP no mask: its padding counts as text.
     static constexpr bool is_clip =
         std::is_same_v<std::remove_cvref_t<decltype(network::config)>, encode::clip_text_config>;
     static_assert(is_clip || chunks.chunks == 1, "pulse: texts of CLIP alone are encoded in chunks");
-    static constexpr std::int64_t count = chunks.chunks; ///< that are encoded at once
+    static constexpr std::int64_t count = chunks.chunks; ///< chunks encoded at once
     static constexpr auto fact_elements =
         static_cast<std::size_t>(encode::text_facts{network::tokens}.elements(chunks.chunks));
     static constexpr std::size_t said_elements = static_cast<std::size_t>(tokens) + 1; ///< mask, and whether it was cut
-    /// Aligned, so that what lies behind it is: a library may choose what it does by that.
+    /// Padded, so that what follows is aligned: a library may choose its kernels by alignment.
     static constexpr auto known_elements =
         static_cast<std::size_t>(encode::chain_link::aligned(static_cast<std::int64_t>(fact_elements + said_elements)));
     static constexpr std::int64_t state_stride = encode::chain_link::aligned(count * network::states::elements);
     static constexpr std::int64_t pooled_stride = encode::chain_link::aligned(count * pooled_features);
-    /// Of what is known.
+    /// Bytes of what is known of a text.
     static constexpr auto known_bytes = static_cast<std::int64_t>(known_elements * sizeof(accumulator));
 
 public:
@@ -84,7 +84,7 @@ public:
                                           static_cast<std::int64_t>(sizeof(scalar)) * (state_stride + pooled_stride) +
                                           known_bytes;
 
-    /// The frozen component that it is, without times.
+    /// Its frozen component, without times.
     [[nodiscard]] static frozen_component component() {
         frozen_component made{.name = Component::component,
                               .feeds = frozen_use::context,
@@ -104,7 +104,7 @@ public:
         return made;
     }
 
-    /// With some layers alone, or with all where `layers` is empty, for calls of up to `texts` texts.
+    /// With only some layers, or all where `layers` is empty, for calls of up to `texts` texts.
     folder_text(const diffusers::model_files& from, Math& math, const std::vector<bool>& layers = {}, int texts = 1) :
         math_{math}, encoder_{math, chunks.chunks, layers, texts},
         known_(static_cast<std::size_t>(texts) * known_elements),
@@ -120,13 +120,13 @@ public:
         encoder_.load([&](const parameter& p, std::span<float> values) { values_of.read(p, 0, values); });
     }
 
-    /// The result of a text; messages call it `what`.
+    /// Computes the result of a text, which messages call `what`.
     void run(std::string_view text, std::string_view what, std::span<float> result) {
         const text_of_call alone{{0, layer_count - 1}, text, what, result};
         run_layers({&alone, 1});
     }
-    /// One call of some layers, of up to as many texts as it was made for. Throws input_error naming a text that it
-    /// cannot read, before anything is written.
+    /// Runs some layers in one call, on at most as many texts as it was made for. Throws input_error naming a text that
+    /// it cannot read, before anything is written.
     void run_layers(std::span<const text_of_call> all) {
         const layers_of_chain& which = all.front().layers;
         const bool ends = which.last + 1 == layer_count;
@@ -161,7 +161,7 @@ public:
 private:
     using space = space_of<Math>;
 
-    /// Where in what a layer leaves lies what is known of the text.
+    /// Offset, in a layer's output, of what is known of the text.
     [[nodiscard]] static constexpr std::int64_t known_at(std::size_t layer) noexcept {
         return static_cast<std::int64_t>(sizeof(scalar)) *
                encode::chain_link::aligned(count * encode::text_pieces<network>[layer].output);
@@ -191,7 +191,7 @@ private:
             chunks.join(std::span<const float>{states}.subspan(t * static_cast<std::size_t>(state_stride),
                                                                count * network::states::elements),
                         result.first(state_elements));
-            // the first chunk's stands for the text
+            // the pooled state of the first chunk stands for the text
             std::copy_n(pooled.begin() + static_cast<std::int64_t>(t) * pooled_stride, pooled_features,
                         result.begin() + state_elements);
             std::array<accumulator, said_elements> said{};
@@ -203,10 +203,10 @@ private:
     }
 
     Math& math_;
-    std::unique_ptr<const encode::tokenizer> ids_of_{}; ///< where the first layer is
+    std::unique_ptr<const encode::tokenizer> ids_of_{}; ///< only with the first layer
     std::int32_t end_token_{network::end_token};
     encoder encoder_;
-    typename space::template array<accumulator> known_; ///< of the texts of a call, where it begins with them
+    typename space::template array<accumulator> known_; ///< of the texts of a call that begins the network
     carried<Math> states_;
     carried<Math> pooled_;
 };

@@ -183,8 +183,8 @@ public:
         ranks_.sum(shares);
         return std::accumulate(shares.begin(), shares.end(), 0.0);
     }
-    /// Sums squared gradients and losses of the step over all ranks; changes no state. Returns whether all are finite,
-    /// the same on every rank; collective.
+    /// Sums squared gradients and losses of the step over all ranks; changes no weights. Returns whether all are
+    /// finite, the same on every rank; collective.
     [[nodiscard]] bool measure(bool stop) {
         try {
             optimizer_.measure(parameters_, ranks_, std::span<const double>{losses_.data(), losses_.size()}, stop);

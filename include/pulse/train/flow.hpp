@@ -16,8 +16,8 @@ enum class time_density : std::uint8_t {
     logit_normal ///< the logistic function of a normal number
 };
 
-/// Rectified flow: x = (1 - s) x0 + s eps for s in (0, 1]. The network reads the time 1000 s and answers eps - x0.
-/// Names are the keys of diffusers' FlowMatchEulerDiscreteScheduler, except where a comment gives the key.
+/// Rectified flow: x = (1 - s) x0 + s eps for s in (0, 1]. The network reads train_steps s and answers eps - x0. Names
+/// are the keys of diffusers' FlowMatchEulerDiscreteScheduler, except where a comment gives the key.
 ///
 /// Source: Liu et al. (arXiv 2209.03003); times and shift as in Esser et al. (arXiv 2403.03206), sections 3.1 and 5.3.
 struct rectified_flow {

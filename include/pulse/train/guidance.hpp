@@ -11,8 +11,8 @@ namespace pulse::train {
 
 /// A network under classifier-free guidance: answers other + scale (wanted - other).
 ///
-/// `wanted` answers for the prompt, `other` for no text or a negative prompt; with scale 1, `other` is not called.
-/// Source: Ho and Salimans, "Classifier-free diffusion guidance" (arXiv 2207.12598), in the form of Imagen.
+/// `wanted` answers for what is to be drawn, `other` for no text or a negative prompt; with scale 1, `other` is not
+/// called. Source: Ho and Salimans, "Classifier-free diffusion guidance" (arXiv 2207.12598), in the form of Imagen.
 class guided {
 public:
     guided(double scale, predictor wanted, predictor other) :

@@ -28,7 +28,7 @@ template <class T>
 struct update_arrays {
     std::size_t size{};
     const float* gradients{};
-    float* weights{}; ///< what the update steps; null: `compute` holds the weights, with `left_over` if kept
+    float* weights{}; ///< the weights to update; null: `compute` holds the weights, with `left_over` if kept
     float* first_moment{};
     float* second_moment{};
     float* average{};            ///< null: no average is kept

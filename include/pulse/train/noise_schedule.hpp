@@ -135,7 +135,7 @@ private:
     std::vector<double> alphas_cumprod_;
 };
 
-/// Throws input_error if x_t does not determine the image from a prediction of `type` at every step.
+/// Throws input_error if a prediction of `type` does not determine the image at every step.
 inline void require_predictable(const noise_schedule& schedule, prediction_type type) {
     if (type == prediction_type::epsilon && schedule.has_zero_terminal_snr()) {
         throw input_error("noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "

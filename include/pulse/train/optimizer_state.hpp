@@ -221,7 +221,7 @@ private:
     void set(const element_range& block, std::span<const float> read, moment& to) const {
         set(block, read, to.values);
         if (to.codes.size() == 0) { return; }
-        // a piece that has codes is inside one block
+        // a piece with codes lies within one parameter block
         for_each_in(block, [&](std::size_t i, const element_range& part) {
             encode(read.subspan(part.first - block.first, part.size), to, i);
         });

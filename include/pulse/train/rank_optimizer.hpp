@@ -63,7 +63,6 @@ inline constexpr std::array rank_state_parts{&rank_state::weights, &rank_state::
 ///
 /// On a device a step waits once, for the sums of squares and the losses; the update stays queued in the stream,
 /// followed by the exchange of new weights where replicas share the state.
-/// state is sharded over replicas, their new weights come behind it.
 template <class Updates = host_updates<>>
 class rank_optimizer {
 public:
@@ -145,7 +144,7 @@ public:
     /// Its memory operations.
     [[nodiscard]] const Updates& memory() const noexcept { return updates_; }
     [[nodiscard]] loss_scaler& scaler() noexcept { return scaler_; }
-    /// Gradient norm of the last step if options clip the next one by it; 0: no step yet.
+    /// Gradient norm of the last step, if options clip the next one by it; else, and before the first step, 0.
     [[nodiscard]] double last_norm() const noexcept { return options_.clip_by_last_norm ? last_norm_ : 0.0; }
     void set_last_norm(double norm) noexcept { last_norm_ = norm; }
     /// Factor for the loss of the next step.

@@ -20,7 +20,7 @@ struct adafactor_constants {
 
 /// Factors shared by every weight of a step, computed once in double.
 struct adafactor_factors {
-    float gradient_scale; ///< clipping by the global norm, or the mean over replicas
+    float gradient_scale; ///< clipping factor of the global norm / loss scale
     float keep;           ///< 1 - learning_rate weight_decay
     float decay;
     float one_minus_decay;

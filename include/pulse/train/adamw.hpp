@@ -16,7 +16,7 @@ using pulse::adamw_constants;
 /// Factors shared by every weight of a step, computed once in double.
 template <std::floating_point T>
 struct adamw_factors {
-    T gradient_scale; ///< clipping, loss scale or the mean over replicas
+    T gradient_scale; ///< clipping factor / loss scale
     T keep;           ///< 1 - learning_rate weight_decay
     T beta1;
     T one_minus_beta1;

@@ -9,8 +9,8 @@
 
 namespace pulse::train {
 
-/// A loss or a gradient of a step is not finite. Every rank throws it at the same point, before any state changes, so
-/// the step can be rerun to locate the fault (executor::watch_values).
+/// A loss or a gradient of a step is not finite. Every rank throws it at the same point. Unless gradients are released,
+/// nothing has changed then, so the step can be rerun to locate the fault (executor::watch_values).
 struct not_finite_error : error {
     using error::error;
 };

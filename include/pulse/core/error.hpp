@@ -5,7 +5,7 @@
 
 namespace pulse {
 
-/// Root of what pulse throws on purpose.
+/// Base class of the exceptions that pulse throws deliberately.
 struct error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -12,12 +12,12 @@ namespace pulse {
 
 __extension__ typedef unsigned __int128 uint128; // NOLINT(modernize-use-using): __extension__ takes no alias
 
-/// Bits that stand for a sequence of values: the same on every machine and compiler for the same values, others for
-/// others but by accident (FNV-1a of Fowler, Noll and Vo). For finding what differs, not for keeping secrets.
+/// A hash of a sequence of values (FNV-1a of Fowler, Noll and Vo): equal values hash alike on every machine and
+/// compiler, different ones collide only by accident. For detecting differences, not for security.
 template <class Word>
 class basic_fingerprint {
 public:
-    /// A truth value, a number that is whole, or one that is not: eight bytes.
+    /// Adds a bool, an integer or a double as eight bytes.
     template <class T>
         requires std::integral<T> || std::same_as<T, double>
     constexpr basic_fingerprint& add(T value) noexcept {
@@ -30,7 +30,7 @@ public:
         for (int i = 0; i != 8; ++i) { byte(static_cast<unsigned char>(bits >> (8 * i))); }
         return *this;
     }
-    /// How long a text is, and the text.
+    /// Adds the length of a text, then its characters.
     constexpr basic_fingerprint& add(std::string_view text) noexcept {
         add(text.size());
         for (const char c : text) { byte(static_cast<unsigned char>(c)); }
@@ -38,7 +38,7 @@ public:
     }
 
     [[nodiscard]] constexpr Word value() const noexcept { return bits_; }
-    /// Hexadecimal digits, one for four bits.
+    /// Hexadecimal, one digit per four bits.
     [[nodiscard]] constexpr std::string text() const {
         constexpr std::size_t digits = 2 * sizeof(Word);
         std::string text(digits, '0');
@@ -51,7 +51,7 @@ public:
 
 private:
     static constexpr bool wide = sizeof(Word) == sizeof(uint128);
-    /// Where FNV-1a begins, and what it multiplies by.
+    /// FNV-1a's offset basis and prime.
     static constexpr auto offset = static_cast<Word>(wide ? uint128{0x6C62272E07BB0142U} << 64U | 0x62B821756295C58DU
                                                           : uint128{0xCBF29CE484222325U});
     static constexpr auto prime = static_cast<Word>(wide ? uint128{1} << 88U | 0x13BU : uint128{0x100000001B3U});
@@ -62,7 +62,7 @@ private:
 };
 
 using fingerprint = basic_fingerprint<std::uint64_t>;
-/// Of 128 bits, which no two of 10^7 files share by accident.
+/// 128 bits: no two of 10^7 files collide by accident.
 using wide_fingerprint = basic_fingerprint<uint128>;
 
 } // namespace pulse

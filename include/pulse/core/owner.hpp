@@ -4,7 +4,7 @@
 
 namespace pulse {
 
-/// Owner of one object of a C library, which Destroy gives back: also what a call that failed has written.
+/// Owns an object of a C library and releases it with Destroy, also one that a failed call has written.
 template <class Handle, auto Destroy>
 class owner {
 public:
@@ -20,7 +20,7 @@ public:
     }
 
     [[nodiscard]] Handle get() const noexcept { return handle_; }
-    /// Where the call that makes an object writes it, while there is none.
+    /// Where the creating call writes the handle; only for an empty owner.
     [[nodiscard]] Handle* place() noexcept { return &handle_; }
 
 private:

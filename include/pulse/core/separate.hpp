@@ -1,18 +1,17 @@
 #pragma once
 
-/// Where functions that are no templates have their bodies. A header declares them; the file of the same name that ends
-/// in .ipp defines them. Header-only is the default: the header includes that file at its end. With
-/// PULSE_SEPARATE_COMPILATION, which the CMake target pulse::compiled defines, it does not, and a library has the
-/// bodies.
+/// Where the bodies of non-template functions live. A header declares them, and the .ipp file of the same name defines
+/// them. Header-only is the default: the header includes that file at its end. With PULSE_SEPARATE_COMPILATION, which
+/// the CMake target pulse::compiled defines, it does not, and a library contains the bodies.
 ///
 /// PULSE_INLINE begins a function that is inline where its body is included, PULSE_CONSTEXPR one that is constexpr
 /// there; elsewhere both are ordinary functions. Where the library compiles the planner, whose functions call one
-/// another in constant expressions, the attribute makes the compiler keep what nobody calls.
+/// another in constant expressions, the attribute makes the compiler keep functions that nothing calls.
 ///
-/// PULSE_SEPARATE_HOST, which the CMake target pulse::compiled_host defines, and PULSE_HOST_INLINE are the same for the
-/// backend of CPUs, whose bodies have a library of their own: they have its instruction set, the width of its vectors
-/// and its OpenMP. PULSE_SEPARATE_PICTURES, of pulse::compiled_pictures, and PULSE_PICTURES_INLINE are so for pictures
-/// and tokenizers, which need what not every program links.
+/// PULSE_SEPARATE_HOST, which the CMake target pulse::compiled_host defines, and PULSE_HOST_INLINE do the same for the
+/// CPU backend. Its bodies have a library of their own, compiled with its instruction set, vector width and OpenMP.
+/// PULSE_SEPARATE_PICTURES, of pulse::compiled_pictures, and PULSE_PICTURES_INLINE do so for pictures and tokenizers,
+/// whose dependencies not every program links.
 #if defined(PULSE_SEPARATE_COMPILATION)
 #define PULSE_INLINE
 #define PULSE_CONSTEXPR

@@ -19,7 +19,7 @@ namespace pulse {
     return text.data();
 }
 
-/// The fewest digits that are read back as the same number.
+/// The fewest digits that read back as the same number.
 [[nodiscard]] inline std::string exact_text(double value) {
     std::array<char, 32> text{};
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
@@ -27,14 +27,14 @@ namespace pulse {
 
 [[nodiscard]] inline std::string percent_text(double share) { return number_text(100 * share, 2) + " %"; }
 
-/// Microseconds in the unit in which they read best.
+/// A duration, given in microseconds, as s, ms or us.
 [[nodiscard]] inline std::string duration_text(double us) {
     if (us >= 1e6) { return number_text(us * 1e-6, 3) + " s"; }
     if (us >= 1e3) { return number_text(us * 1e-3, 2) + " ms"; }
     return number_text(us, 1) + " us";
 }
 
-/// A number of bytes for people: "1.5 GiB".
+/// A byte count for people: "1.5 GiB".
 [[nodiscard]] inline std::string bytes_text(double bytes) {
     constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
     std::size_t unit = 0;
@@ -66,7 +66,7 @@ class text_table {
 public:
     void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-    /// The first `left` columns start at the left, the others end at the right.
+    /// The first `left` columns are left-aligned, the others right-aligned.
     [[nodiscard]] std::string str(std::size_t left) const {
         std::vector<std::size_t> widths;
         for (const auto& cells : rows_) {

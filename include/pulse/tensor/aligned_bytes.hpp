@@ -6,7 +6,7 @@
 
 namespace pulse {
 
-/// A cache line, and a whole vector register.
+/// Bytes of a cache line, and of the widest vector register.
 inline constexpr std::size_t memory_alignment = 64;
 
 struct aligned_free {

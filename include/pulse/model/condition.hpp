@@ -8,15 +8,15 @@
 
 namespace pulse {
 
-/// What a model may read of a sample besides the sample itself and its time. Numbers of the first two are scalars, a
-/// part of the text; of the others accumulators, a part of the facts.
+/// What a model may read of a sample besides the sample itself and its time. The first two kinds are scalars and part
+/// of the text; the others are accumulators and part of the facts.
 enum class condition_kind : std::uint8_t {
     text_states,          ///< of one text encoder, [tokens][features]
     pooled_text,          ///< [features]
-    text_mask,            ///< of each token of all text states in their order: 1 where it is a text's, 0 for padding
+    text_mask,            ///< one per token of all text states, in their order: 1 for text, 0 for padding
     original_crop_target, ///< six numbers: height and width of the picture, top and left of the crop, size of the crop
     original_target_crop, ///< the same six in another order
-    style,                ///< 0, the only one
+    style,                ///< always 0: there is one style
     class_label,          ///< from 0
 };
 
@@ -25,16 +25,16 @@ struct condition {
     condition_kind kind{};
     int tokens{1};
     int features{1};
-    int classes{}; ///< of class_label: how many there are
+    int classes{}; ///< of class_label: the number of classes
 
     [[nodiscard]] constexpr bool is_text() const noexcept { return kind <= condition_kind::pooled_text; }
-    /// Numbers of a sample.
+    /// Numbers per sample.
     [[nodiscard]] constexpr std::int64_t elements() const noexcept { return std::int64_t{tokens} * features; }
     [[nodiscard]] constexpr bool operator==(const condition&) const = default;
 };
 
-/// All that a model reads of a sample, in the order in which text and facts have it: each condition of all samples of a
-/// microbatch, [batch][elements], lies behind the one before.
+/// All that a model reads of a sample, in the order of its text and facts. Each condition is stored for all samples of
+/// a microbatch, [batch][elements], followed by the next condition.
 class condition_set {
 public:
     static constexpr std::size_t capacity = 8;
@@ -50,7 +50,7 @@ public:
 
     [[nodiscard]] constexpr std::span<const condition> all() const noexcept { return {all_.data(), count_}; }
     [[nodiscard]] constexpr bool empty() const noexcept { return count_ == 0; }
-    /// Of a sample: scalars of its text, and numbers of its facts.
+    /// Per sample: scalars of its text and numbers of its facts.
     [[nodiscard]] constexpr std::int64_t text_elements() const noexcept { return elements(true); }
     [[nodiscard]] constexpr std::int64_t fact_elements() const noexcept { return elements(false); }
     [[nodiscard]] constexpr bool operator==(const condition_set&) const = default;

@@ -11,9 +11,9 @@
 
 namespace pulse {
 
-/// Stands for a graph: names, sizes and costs of its layers, and its skips.
+/// Fingerprint of a graph: names, sizes and costs of its layers, and its skips.
 [[nodiscard]] constexpr fingerprint fingerprint_of(const graph_view& graph) {
-    // Taken apart by count, so that a member that comes to be does not stay outside.
+    // A structured binding counts the members: a new one cannot be forgotten here.
     const auto& [model, layers, skips, conditioning, frozen_conditioning] = graph;
     fingerprint all;
     all.add(model.view()).add(conditioning).add(frozen_conditioning).add(layers.size()).add(skips.size());
@@ -22,7 +22,7 @@ namespace pulse {
                      frozen_output, frozen_flops, forward_only_flops, open, factored] = node;
         all.add(name.view()).add(input).add(output).add(parameters).add(saved).add(deferred).add(workspace);
         all.add(flops).add(statistics).add(open).add(factored);
-        // A model without frozen layers is what it was before there were any.
+        // Omitted when zero, so that models without frozen layers keep the fingerprint that existing files hold.
         if (frozen != 0 || frozen_output != 0) {
             all.add(frozen).add(frozen_output).add(frozen_flops).add(forward_only_flops);
         }
@@ -50,8 +50,8 @@ constexpr void add_parameters(fingerprint& to, const Parameters& all) {
 
 } // namespace detail
 
-/// Stands for a model: its graph, the shapes between its layers, names and shapes of its parameters, those of its
-/// conditioning module included.
+/// Fingerprint of a model: its graph, the shapes between its layers, and the names and shapes of its parameters,
+/// including the conditioning module's.
 template <any_model M>
 [[nodiscard]] constexpr fingerprint fingerprint_of() {
     const auto graph = graph_of<M>();

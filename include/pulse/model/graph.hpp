@@ -9,42 +9,42 @@
 
 namespace pulse {
 
-/// One layer as a value, or one part of a layer that may be cut inside. Elements are per sample; FLOPs count 2 per
-/// multiply-accumulate of convolutions, linear layers and attention, per sample and forward.
+/// A layer as a value, or one part of a layer that may be cut. Elements are per sample. FLOPs count 2 per
+/// multiply-accumulate of convolutions, linear layers and attention, per sample and forward pass.
 struct layer_node {
     label name{};
     std::int64_t input_elements{};
     std::int64_t output_elements{};
     std::int64_t parameter_elements{};
-    /// What forward leaves for backward besides the layer's input, skip input and output, without the statistics.
+    /// Saved by forward for the backward, besides the layer's input, skip input and output; without the statistics.
     std::int64_t saved_elements{};
-    /// What backward_input leaves for backward_weight besides the gradient of the output.
+    /// Left by backward_input for backward_weight, besides the gradient of the output.
     std::int64_t deferred_elements{};
     std::int64_t workspace_elements{};
     double forward_flops{};
-    /// Statistics of norms and attentions that forward leaves for backward: accumulators, in full precision whatever
-    /// the type of the rest.
+    /// Statistics of norms and attentions that forward saves for the backward: accumulators, in full precision whatever
+    /// the scalar type.
     std::int64_t statistics_elements{};
-    /// Weights that are not trained, besides parameter_elements.
+    /// Weights that are not trained; not in parameter_elements.
     std::int64_t frozen_parameter_elements{};
-    /// Of output_elements, at the end, what no gradient goes back of; all of it where the layer runs forward only.
+    /// Last elements of the output without a gradient; all of them if the layer runs forward only.
     std::int64_t frozen_output_elements{};
-    /// Of forward_flops, those with frozen weights, which W does not repeat, and those which B does not repeat either.
+    /// FLOPs of forward_flops with frozen weights, which W does not repeat, and those that B does not repeat either.
     double frozen_flops{};
     double forward_only_flops{};
-    /// A residual that is open behind this part of a layer: a cut there sends it with the output, and its gradient back
-    /// with that of the output.
+    /// A residual that is open after this part of a layer: a cut there sends it with the output, and its gradient back
+    /// with the output's.
     std::int64_t open_elements{};
-    /// Floats of the second moments of parameters where they are factored (Adafactor).
+    /// Floats of the parameters' second moments when Adafactor factors them.
     std::int64_t factored_elements{};
 
-    /// Bytes of the statistics of a microbatch, rounded up to a multiple of 64: the saved tensors lie behind them.
-    /// A statistic has 4 bytes, or as many as a scalar if that has more.
+    /// Bytes of a microbatch's statistics, rounded up to a multiple of 64; the saved tensors follow them. A statistic
+    /// takes 4 bytes, or scalar_bytes if that is more.
     [[nodiscard]] constexpr std::int64_t statistics_bytes(int batch, int scalar_bytes) const noexcept {
         const std::int64_t bytes = statistics_elements * batch * (scalar_bytes < 4 ? 4 : scalar_bytes);
         return (bytes + 63) / 64 * 64;
     }
-    /// Bytes of the statistics and of the saved tensors of a microbatch.
+    /// Bytes of a microbatch's statistics and saved tensors.
     [[nodiscard]] constexpr std::int64_t saved_bytes(int batch, int scalar_bytes) const noexcept {
         return statistics_bytes(batch, scalar_bytes) + saved_elements * batch * scalar_bytes;
     }
@@ -52,8 +52,8 @@ struct layer_node {
     [[nodiscard]] constexpr bool operator==(const layer_node&) const = default;
 };
 
-/// A skip edge as a value: positions in graph_view::layers, of the last part of its source and of the first part of its
-/// target, and the elements per sample that travel on it.
+/// A skip edge as a value: positions in graph_view::layers of its source's last part and its target's first part, and
+/// the elements per sample that it carries.
 struct skip_link {
     int from{};
     int to{};
@@ -69,7 +69,7 @@ struct graph_view {
     std::span<const skip_link> skips{};
     /// Elements per sample of the conditioning that every boundary relays.
     std::int64_t conditioning_elements{};
-    /// Of those, at the end, what nothing that is trained makes: no gradient of it is needed.
+    /// The last of these, which nothing trained produces: they need no gradient.
     std::int64_t frozen_conditioning_elements{};
 };
 

@@ -47,20 +47,20 @@ template <layer L>
 
 } // namespace detail
 
-/// The place of a part in a model: part `part` of the `parts` parts of layer `layer`.
+/// A part's place in a model: part `part` of the `parts` parts of layer `layer`.
 struct part_place {
     int layer{};
     int part{};
     int parts{1};
     bool makes_residual{}; ///< the layer's first part writes the residual
 
-    /// layer_frame::part: -1 for a layer of one part, which may wrap a layer of several and runs it whole.
+    /// For layer_frame::part: -1 for a one-part layer, which may wrap a layer of several parts and runs it whole.
     [[nodiscard]] constexpr int of_frame() const noexcept { return parts == 1 ? -1 : part; }
 };
 
 namespace detail {
 
-// Functions and not lambdas, on which nvcc crashes here.
+// Functions, because nvcc crashes on lambdas here.
 
 template <class L>
 constexpr void add_places(part_place*& to, int layer) {
@@ -97,7 +97,7 @@ template <any_model M>
 inline constexpr std::array<part_place, M::part_count> part_places =
     detail::places_of<M>(std::make_index_sequence<M::layer_count>{});
 
-/// The first part of layer `layer`; behind all parts for the number of layers.
+/// Position of the first part of layer `layer`; part_count if `layer` is the number of layers.
 template <any_model M>
 [[nodiscard]] constexpr std::size_t first_part_of(std::size_t layer) noexcept {
     std::size_t at = 0;
@@ -107,7 +107,7 @@ template <any_model M>
 
 namespace detail {
 
-/// Counts what makes the conditioning where it runs: before the first layer, in the same workspace.
+/// Adds the costs of the conditioning module to the layer it runs before, with which it shares the workspace.
 template <any_model M>
 constexpr void add_conditioning(layer_node& first) {
     if constexpr (M::is_conditioned) {
@@ -125,14 +125,14 @@ constexpr void add_conditioning(layer_node& first) {
     }
 }
 
-/// What every part of a model costs.
+/// Writes the costs of every part of a model.
 template <any_model M>
 constexpr void list_parts(std::array<layer_node, M::part_count>& to, const resizing& by) {
     add_all_nodes<M>(to.data(), by, std::make_index_sequence<M::layer_count>{});
 }
 
-/// What a graph has besides its nodes, the first of which runs behind what makes the conditioning. `ends` gives the
-/// nodes of a skip from one layer to another.
+/// Fills in all of a graph but its nodes, and adds the conditioning module's costs to the first node, which runs after
+/// it. `ends(from, to)` returns the nodes that a skip between these layers connects.
 template <any_model M, std::size_t Nodes, class Ends>
 constexpr void complete(static_graph<Nodes, M::skip_count>& graph, const Ends& ends) {
     graph.model = M::name;
@@ -153,7 +153,7 @@ constexpr void complete(static_graph<Nodes, M::skip_count>& graph, const Ends& e
     }
 }
 
-/// A model at the sizes of its type: data, not code that makes it.
+/// A model's graph at the sizes of its type, as a constant rather than code that builds it.
 template <any_model M>
 inline constexpr auto graph_of_type = [] {
     static_graph<M::part_count, M::skip_count> graph{};
@@ -168,8 +168,8 @@ inline constexpr auto graph_of_type = [] {
 } // namespace detail
 
 /// A model as the value that planners read, part by part, at the sizes of a run (resize). Stage 0 runs the conditioning
-/// module before layer 0, so its parameters, FLOPs, saved elements and statistics are counted there; the two share
-/// their workspace.
+/// module before layer 0, so layer 0 includes its parameters, FLOPs, saved elements and statistics; the two share their
+/// workspace.
 template <any_model M>
 [[nodiscard]] constexpr static_graph<M::part_count, M::skip_count> graph_of(const resizing& by = {}) {
     auto graph = detail::graph_of_type<M>;
@@ -184,7 +184,7 @@ template <any_model M>
     return graph;
 }
 
-/// A model as a value with whole layers, for code that runs it uncut.
+/// A model as a value with undivided layers, for code that runs it uncut.
 template <any_model M>
 [[nodiscard]] constexpr static_graph<M::layer_count, M::skip_count> uncut_graph_of(const resizing& by = {}) {
     static_graph<M::layer_count, M::skip_count> graph{};

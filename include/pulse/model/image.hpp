@@ -22,24 +22,24 @@ struct image_read_by<L> {
 
 } // namespace detail
 
-/// The image of a sample that M reads: its input, or what its first layer calls `image` where that reads a hint too.
+/// The image of a sample that M reads: its input, or `image` of its first layer if that also reads a hint.
 template <any_model M>
 using image_of = typename detail::image_read_by<typename M::template layer_at<0>>::type;
 
-/// M reads a hint of each sample besides, such as a ControlNet does, whose shape is `hint` of the first layer: hints
-/// lie behind the images of the whole batch.
+/// M also reads a hint of each sample, as a ControlNet does. Its shape is `hint` of the first layer; the hints follow
+/// the images of the whole batch.
 template <class M>
 concept reads_hint = any_model<M> && requires {
     typename M::template layer_at<0>::hint;
 };
 
-/// Elements of a sample's hint; 0: M reads none.
+/// Elements of a sample's hint; 0 if M reads none.
 template <any_model M>
 [[nodiscard]] consteval std::int64_t hint_elements() {
     return M::template layer_at<0>::input::elements - image_of<M>::elements;
 }
 
-/// Height and width of the hint that M reads; none: it reads none.
+/// Height and width of the hint that M reads; a default extent if M reads none.
 template <any_model M>
 [[nodiscard]] consteval extent hint_extent() {
     if constexpr (reads_hint<M>) {

@@ -19,13 +19,13 @@ inline constexpr bool is_parameter_array<std::array<parameter, Count>> = true;
 template <parameter_counts Counts>
 inline constexpr bool is_parameter_array<counted_parameters<Counts>> = true;
 
-/// A list as the layers of nn refer to theirs.
+/// List is a reference to counted_parameters, which is what parameters() of nn's layers returns.
 template <class List>
 inline constexpr bool is_counted = false;
 template <parameter_counts Counts>
 inline constexpr bool is_counted<const counted_parameters<Counts>&> = true;
 
-/// T::name is a pulse::label known when the program is compiled, and not empty.
+/// T::name is a non-empty pulse::label known at compile time.
 template <class T>
 concept named = requires {
     requires std::same_as<std::remove_cvref_t<decltype(T::name)>, label>;
@@ -53,14 +53,14 @@ concept has_parameters = requires {
     };
 };
 
-/// T::forward_flops() is a constexpr number, not negative: FLOPs of one sample's forward pass.
+/// T::forward_flops() is a constexpr non-negative number: FLOPs of one sample's forward pass.
 template <class T>
 concept costed = requires {
     requires std::convertible_to<decltype(T::forward_flops()), double>;
     requires std::bool_constant<(static_cast<double>(T::forward_flops()) >= 0.0)>::value;
 };
 
-/// T::saved_elements is how many scalars per sample T's forward pass leaves for its backward passes, without
+/// T::saved_elements is the number of scalars per sample that T's forward pass saves for its backward passes, without
 /// statistics.
 template <class T>
 concept saving = requires {
@@ -68,40 +68,40 @@ concept saving = requires {
     requires std::bool_constant<(T::saved_elements >= 0)>::value;
 };
 
-/// T::deferred_elements is how many scalars per sample T's backward_input leaves for backward_weight.
+/// T::deferred_elements is the number of scalars per sample that T's backward_input leaves for backward_weight.
 template <class T>
 concept deferring = requires {
     requires std::integral<std::remove_cvref_t<decltype(T::deferred_elements)>>;
     requires std::bool_constant<(T::deferred_elements >= 0)>::value;
 };
 
-/// T::workspace_elements is how many scalars per sample a pass of T may use and need not keep.
+/// T::workspace_elements is the number of scratch scalars per sample that a pass of T may use.
 template <class T>
 concept has_workspace = requires {
     requires std::integral<std::remove_cvref_t<decltype(T::workspace_elements)>>;
     requires std::bool_constant<(T::workspace_elements >= 0)>::value;
 };
 
-/// T reads the tensor of a skip edge, which it concatenates to its input or adds: it has a `skip_input`.
+/// T has a `skip_input`: the tensor of a skip edge, which it concatenates to its input or adds.
 template <class T>
 concept concatenates = requires {
     typename T::skip_input;
 };
 
-/// T reads the model's conditioning: it has a `conditioning`.
+/// T has a `conditioning`: it reads the model's conditioning.
 template <class T>
 concept reads_conditioning = requires {
     typename T::conditioning;
 };
 
-/// T runs in T::part_count parts: part_at(k, resizing) says what part k costs, parameters_in(k) how many of
-/// parameters(), in their order, are of it, and makes_residual whether the first part makes the residual that is open
-/// between parts (layer_frame::made_residual). Its passes run the part that the frame asks for, or all.
+/// T runs in T::part_count parts. part_at(k, resizing) returns the costs of part k, parameters_in(k) how many of
+/// parameters(), in order, belong to it, and makes_residual whether the first part makes the residual that is open
+/// between the parts (layer_frame::made_residual). A pass runs the part that the frame asks for, or all of them.
 template <class T>
 concept runs_in_parts = requires {
     requires(T::part_count > 1);
 };
-/// The parts between which a plan may cut T.
+/// The number of T's parts; a plan may cut T between them.
 template <class T>
 [[nodiscard]] constexpr int part_count() noexcept {
     if constexpr (runs_in_parts<T>) {
@@ -111,13 +111,13 @@ template <class T>
     }
 }
 
-/// T reads the text states, or whatever else the model relays to every layer unchanged: it has a `context`.
+/// T has a `context`: the text states, or whatever else the model relays unchanged to every layer.
 template <class T>
 concept reads_context = requires {
     typename T::context;
 };
 
-/// C, a conditioning module, needs the gradient of the text states: it trains what makes them.
+/// C, a conditioning module, needs the gradient of the text states because it trains what produces them.
 template <class C>
 concept trains_context = requires {
     requires C::trains_context;
@@ -133,8 +133,8 @@ concept conditioning_is_shape = !reads_conditioning<T> || requires {
     requires static_shape<typename T::conditioning>;
 };
 
-/// T keeps statistics of norms or attentions: T::statistics_elements is how many accumulators per sample T's forward
-/// pass leaves for its backward passes.
+/// T keeps statistics of norms or attentions: T::statistics_elements is the number of accumulators per sample that T's
+/// forward pass saves for its backward passes.
 template <class T>
 concept keeps_statistics = requires {
     T::statistics_elements;
@@ -158,9 +158,9 @@ concept frozen_parameters_are_listed = !has_frozen_parameters<T> || requires {
     requires is_parameter_array<std::remove_cvref_t<decltype(T::frozen_parameters())>>;
 };
 
-/// T makes something that no gradient goes back of: T::frozen_output_elements is how many scalars per sample at the end
-/// of its output, and T::frozen_input_elements how many at the end of its input it makes no gradient of. The same of
-/// the tensor of its skip edge is T::frozen_skip_elements, if it is there.
+/// T stops gradients: the last T::frozen_output_elements scalars per sample of its output have no gradient, and T makes
+/// none for the last T::frozen_input_elements of its input. T::frozen_skip_elements, if present, says the same of the
+/// tensor of its skip edge.
 template <class T>
 concept keeps_gradients_back = requires {
     T::frozen_output_elements;
@@ -182,7 +182,7 @@ concept context_is_shape = !reads_context<T> || requires {
 
 namespace detail {
 
-/// The first flaw in what T lists. Layers of nn need no look: their description makes the list.
+/// The first flaw in T's parameter list. Lists of nn's layers are generated and need no check.
 template <has_parameters T>
 [[nodiscard]] consteval parameter_flaw flaw_of_parameters() {
     if constexpr (is_counted<decltype(T::parameters())>) {
@@ -193,7 +193,7 @@ template <has_parameters T>
     }
 }
 
-/// Stops compilation with one sentence for what T lists wrongly.
+/// Stops compilation with one sentence about what is wrong with T's parameter list.
 template <has_parameters T>
 [[nodiscard]] consteval bool explain_parameters() {
     constexpr parameter_flaw found = flaw_of_parameters<T>();
@@ -208,35 +208,34 @@ template <has_parameters T>
 } // namespace detail
 
 /// A node of the model. L satisfies layer if
-/// 1. L::name is a label that is not empty;
+/// 1. L::name is a non-empty label;
 /// 2. L::input and L::output are shapes, per sample;
-/// 3. L::parameters() is a constexpr std::array<parameter, K>, with the full names of a checkpoint, without a
+/// 3. L::parameters() is a constexpr std::array<parameter, K> with the full names of a checkpoint and without a
 ///    parameter_flaw;
 /// 4. L::forward_flops() is a constexpr number, per sample;
 /// 5. L::saved_elements, L::deferred_elements and L::workspace_elements are integers, per sample;
-/// 6. L::skip_input, if it is there, is the shape of what a skip edge brings, which L concatenates or adds;
-/// 7. L::conditioning, if it is there, is the shape of the model's conditioning, which L reads;
-/// 8. L::context, if it is there, is the shape of the model's context (text states), which L reads;
-/// 9. L::statistics_elements, if it is there, is an integer: accumulators per sample that L keeps besides
-///    saved_elements;
-/// 10. L::frozen_parameters(), if it is there, is a list as parameters() is, of weights that are not trained;
-/// 11. L::frozen_output_elements and L::frozen_input_elements, if they are there, are integers, per sample: what at the
-///    end of the output no gradient goes back of, and what at the end of the input L makes no gradient of;
-/// 12. L::part_count, if it is there, says of how many parts L is, between which a plan may cut it (see runs_in_parts).
+/// 6. L::skip_input, if present, is the shape of the skip edge's tensor, which L concatenates or adds;
+/// 7. L::conditioning, if present, is the shape of the model's conditioning, which L reads;
+/// 8. L::context, if present, is the shape of the model's context (text states), which L reads;
+/// 9. L::statistics_elements, if present, is an integer: accumulators per sample that L keeps besides saved_elements;
+/// 10. L::frozen_parameters(), if present, lists weights that are not trained, in the form of parameters();
+/// 11. L::frozen_output_elements and L::frozen_input_elements, if present, are integers, per sample: the elements at
+///    the end of the output without a gradient, and those at the end of the input that L makes no gradient of;
+/// 12. L::part_count, if present, is the number of parts between which a plan may cut L (see runs_in_parts).
 template <class L>
 concept layer = named<L> && has_input<L> && has_output<L> && has_parameters<L> && costed<L> && saving<L> &&
     deferring<L> && has_workspace<L> && skip_input_is_shape<L> && conditioning_is_shape<L> && context_is_shape<L> &&
     statistics_are_counted<L> && frozen_parameters_are_listed<L> && frozen_ends_are_counted<L>;
 
-/// What makes the model's conditioning (a time embedding): a layer whose input is the timestep, and which runs before
-/// the first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
-/// workspace_elements with the meaning they have in a layer, statistics_elements if it keeps statistics, and, if it
-/// also gives text states, their shape as `context`.
+/// Makes the model's conditioning (a time embedding): a layer whose input is the timestep and which runs before the
+/// first layer. C satisfies conditioner if it has name, output, parameters(), forward_flops(), saved_elements and
+/// workspace_elements with the same meaning as in a layer, statistics_elements if it keeps statistics, and `context`,
+/// the shape of the text states, if it also outputs those.
 template <class C>
 concept conditioner = named<C> && has_output<C> && has_parameters<C> && costed<C> && saving<C> && has_workspace<C> &&
     context_is_shape<C> && statistics_are_counted<C>;
 
-/// Stands where a conditioner would: the model has no conditioning.
+/// Used in place of a conditioner: the model has no conditioning.
 struct unconditioned {};
 
 /// Whether T is a layer; if it is not, compilation stops with the first rule that T breaks, in words.
@@ -330,7 +329,7 @@ template <class List>
 
 } // namespace detail
 
-/// What a layer or conditioning module lists adds up to.
+/// Tensors, elements and factored moments of all parameters of a layer or conditioning module.
 template <has_parameters T>
 [[nodiscard]] constexpr parameter_counts counts_of() {
     using list = decltype(T::parameters());
@@ -347,7 +346,7 @@ template <has_parameters T>
     return counts_of<T>().elements;
 }
 
-/// Scalars in the weights of a layer that are not trained; 0 where it has none.
+/// Scalars in the frozen weights of a layer; 0 if it has none.
 template <class T>
 [[nodiscard]] constexpr std::int64_t frozen_parameter_elements() {
     if constexpr (!has_frozen_parameters<T>) {
@@ -359,7 +358,7 @@ template <class T>
     }
 }
 
-/// Whether nothing that T makes has a gradient: T runs forward only.
+/// Whether no output of T has a gradient, so that T runs forward only.
 template <class T>
 [[nodiscard]] constexpr bool is_forward_only() noexcept {
     if constexpr (keeps_gradients_back<T>) {
@@ -369,7 +368,7 @@ template <class T>
     }
 }
 
-/// Statistics per sample that a layer or conditioning module keeps; 0 where it has none.
+/// Statistics per sample that a layer or conditioning module keeps; 0 if none.
 template <class T>
 [[nodiscard]] constexpr std::int64_t statistics_elements() noexcept {
     if constexpr (keeps_statistics<T>) {

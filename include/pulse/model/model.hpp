@@ -72,7 +72,7 @@ template <class Layers, class Skips, class Conditioning>
     return inspect_model(facts, Skips::ends, conditioning, context, trains_context<Conditioning>);
 }
 
-/// Whether the parts make a model; if not, compilation stops with the first rule that they break, in words.
+/// Whether the parts fit together; if not, compilation stops with the first broken rule, in words.
 template <class Layers, class Skips, class Conditioning>
 [[nodiscard]] consteval bool explain_parts() {
     if constexpr (!std::derived_from<Layers, layers_tag>) {
@@ -89,7 +89,7 @@ template <class Layers, class Skips, class Conditioning>
     }
 }
 
-/// The first base of a model, so that nothing is said of members before the parts are looked at.
+/// First base of a model, so that the compiler checks the parts before it complains about members.
 template <class Layers, class Skips, class Conditioning>
 struct explained {
     static_assert(explain_parts<Layers, Skips, Conditioning>(), "pulse: this is not a model; the error above says why");
@@ -99,8 +99,8 @@ struct explained {
 
 struct model_tag {};
 
-/// A model of parts that fit: what makes them of a config that it has checked derives from this and not from model,
-/// whose look at each part takes the compiler most of the time that such a type costs.
+/// A model whose parts are known to fit. Types generated from a checked config derive from this and not from model,
+/// because checking the parts takes most of such a type's compile time.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct fitting_model : model_tag {
     static constexpr label name = Name;
@@ -136,20 +136,21 @@ struct fitting_model : model_tag {
     }
 };
 
-/// A model as a type: layers in the order in which they run, skip edges, and what makes the conditioning.
+/// A model as a type: layers in the order in which they run, skip edges, and the conditioning module.
 ///
 /// A user derives a named struct, so that symbols and messages stay short:
 /// `struct tiny : pulse::model<"tiny", pulse::layers<a, b, c>, pulse::skips<pulse::skip<"a", "c">>> {};`
 ///
-/// Checked when compiled: every L is a layer; no name twice; neighbours agree on the shape between them; every skip
-/// edge names two layers, the source before the target, and carries what the target concatenates or adds; every layer
-/// with a skip_input has one skip edge; conditioning and context that are read are given, in the same shape.
+/// Checked at compile time: every L is a layer; names are unique; neighbours agree on the shape between them; every
+/// skip edge names two layers, the source before the target, and carries what the target concatenates or adds; every
+/// layer with a skip_input has one skip edge; the model provides the conditioning and context its layers read, in the
+/// same shape.
 template <label Name, class Layers, class Skips = skips<>, class Conditioning = unconditioned>
 struct model : detail::explained<Layers, Skips, Conditioning>, fitting_model<Name, Layers, Skips, Conditioning> {};
 
 namespace detail {
 
-/// Stops compilation where a model is only declared, and with it all that would be said of its members.
+/// Stops compilation where a model is only declared, before errors about its members appear.
 template <class M>
 [[nodiscard]] consteval bool is_defined() {
     if constexpr (!std::is_class_v<M>) {

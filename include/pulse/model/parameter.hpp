@@ -11,7 +11,7 @@
 namespace pulse {
 
 /// A trainable tensor: its full name in a checkpoint and its shape, in the checkpoint's order (weights
-/// [out][in][ky][kx]). Its name and rank say what it starts as (nn::initialise).
+/// [out][in][ky][kx]). Name and rank determine its initial value (nn::initialise).
 struct parameter {
     label name{};
     std::array<int, 4> dims{};
@@ -23,22 +23,22 @@ struct parameter {
         for (int d = 0; d != rank; ++d) { n *= dims[static_cast<std::size_t>(d)]; }
         return n;
     }
-    /// Of the matrix [first extent][product of the rest] that a tensor of two or more dimensions is to Adafactor; 0 of
-    /// a vector and where there is no element.
+    /// Rows of the matrix [first extent][product of the rest] as which Adafactor treats a tensor of two or more
+    /// dimensions; 0 for a vector or an empty tensor.
     [[nodiscard]] constexpr std::int64_t matrix_rows() const noexcept {
         return rank < 2 || elements() == 0 ? 0 : dims[0];
     }
     [[nodiscard]] constexpr bool operator==(const parameter&) const = default;
 };
 
-/// Floats of the second moments of a tensor of so many elements where Adafactor factors them: a mean of every row and
-/// of every column, and of a vector, which has 0 rows, one of each element.
+/// Floats of the second moments of a tensor when Adafactor factors them: one mean per row and one per column or, for a
+/// vector (0 rows), one moment per element.
 template <class Size>
 [[nodiscard]] constexpr Size factored_elements(Size elements, Size matrix_rows) noexcept {
     return matrix_rows == 0 ? elements : matrix_rows + elements / matrix_rows;
 }
 
-/// What a list of parameters adds up to.
+/// Totals of a list of parameters.
 struct parameter_counts {
     std::size_t tensors{};
     std::int64_t elements{};
@@ -47,21 +47,21 @@ struct parameter_counts {
     [[nodiscard]] constexpr bool operator==(const parameter_counts&) const = default;
 };
 
-/// A list of which the compiler knows the sums before it makes it, which takes long, for all the names. So it is made
-/// where somebody reads it alone.
+/// A parameter list whose totals the compiler knows without building the list. Building takes long because of the
+/// names, so it happens only where the list itself is read.
 template <parameter_counts Counts>
 struct counted_parameters : std::array<parameter, Counts.tensors> {
     static constexpr parameter_counts counts = Counts;
 };
 
-/// What a list of parameters may have wrong.
+/// What can be wrong with a list of parameters.
 enum class parameter_flaw : std::uint8_t {
     none,
-    dims, ///< `rank` of them are positive, or of one that is zero not negative, and those behind are 0 or 1
-    start ///< one of rank 0 or 1 is a .weight, the .bias right behind one, or zero
+    dims, ///< rule: the first `rank` dims are positive (non-negative if `zero`), the others 0 or 1
+    start ///< rule: a parameter of rank 0 or 1 is a .weight, the .bias right behind one, or `zero`
 };
 
-/// The first of them in a list, and whose it is.
+/// The first flaw in a list, and the index of its parameter.
 struct parameter_finding {
     parameter_flaw flaw{};
     std::size_t which{};

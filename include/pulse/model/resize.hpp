@@ -19,8 +19,8 @@
 
 namespace pulse {
 
-/// L says what it costs at other heights and widths than its type has, and runs at those of its frame. Where these are
-/// multiples of something that shapes do not tell, as of the side of a patch, it says so as L::image_step.
+/// L reports its costs at other heights and widths than its type's, and runs at those of its frame. If they must be
+/// multiples of something the shapes do not show, such as the side of a patch, L::image_step says so.
 template <class L>
 concept resizable_layer =
     layer<L> && !has_frozen_parameters<L> && !keeps_gradients_back<L> && requires(const resizing& by) {
@@ -37,10 +37,10 @@ template <any_model M>
     (std::make_index_sequence<M::layer_count>{});
 }
 
-/// Height and width are counted in `int`, and so are the pixels of an image.
+/// Largest height or width: both, and the pixels of an image, are counted in `int`.
 inline constexpr int largest_extent = 16384;
 
-/// The nearest sizes that are allowed, of those on both sides.
+/// The nearest allowed sizes below and above `size`.
 [[nodiscard]] inline std::string nearest_sizes(int size, int step, int most) {
     const int below = std::clamp(size, 0, most) / step * step;
     const int above = below + step;
@@ -58,11 +58,11 @@ inline constexpr int largest_extent = 16384;
 
 } // namespace detail
 
-/// Every layer of M is resizable: M runs at any extent that its halvings divide.
+/// Every layer of M is resizable: M runs at any extent that all its downsamplings divide.
 template <class M>
 concept resizable_model = any_model<M> && detail::all_layers_resize<M>();
 
-/// Height and width that M's type has for its input; none where the input is no image.
+/// Height and width of M's input in its type; a default extent if the input is not an image.
 template <any_model M>
 [[nodiscard]] constexpr extent extent_of() noexcept {
     using image = image_of<M>;
@@ -73,7 +73,7 @@ template <any_model M>
     }
 }
 
-/// M's heights are multiples of the first, its widths of the second: so every halving is whole.
+/// M's heights are multiples of steps.height and its widths of steps.width: then every downsampling is exact.
 template <resizable_model M>
 [[nodiscard]] consteval extent steps_of() noexcept {
     constexpr extent type = extent_of<M>();
@@ -97,8 +97,8 @@ template <resizable_model M>
     return steps;
 }
 
-/// Throws input_error naming the sizes that are next to it unless an extent is a multiple of a model's steps, each of
-/// which counts as `unit`: pictures have more pixels than their latents.
+/// Throws input_error that names the nearest valid sizes unless `to` is a multiple of a model's steps. Each step counts
+/// as `unit`: pictures have more pixels than their latents.
 constexpr void require_steps(const label& model, const extent& steps_of_model, const extent& to, int unit = 1) {
     const extent steps{unit * steps_of_model.height, unit * steps_of_model.width};
     const int most = detail::largest_extent * unit;
@@ -109,7 +109,7 @@ constexpr void require_steps(const label& model, const extent& steps_of_model, c
                       std::to_string(steps.width) + " (" + detail::nearest_sizes(to.width, steps.width, most) +
                       "), up to " + std::to_string(most)};
 }
-/// The same of a model that can be of one extent.
+/// The same for a model that has only one extent.
 constexpr void require_only(const label& model, const extent& only, const extent& to, int unit = 1) {
     if (to == extent{} || to == extent{unit * only.height, unit * only.width}) { return; }
     throw input_error{"model " + model.str() + " cannot read " + detail::text_of(to) + ": it is made for " +
@@ -124,8 +124,8 @@ constexpr void require_steps(const extent& to, int unit = 1) {
     }
 }
 
-/// Whether M has learned vectors for the positions of its type's extent, which other extents resample: no model of a
-/// published training has seen those.
+/// Whether M has learned vectors for the positions of its type's extent. Other extents resample them, which no
+/// published model was trained with.
 template <any_model M>
 [[nodiscard]] consteval bool learns_positions() {
     return []<std::size_t... I>(std::index_sequence<I...>) {
@@ -139,8 +139,8 @@ template <any_model M>
     (std::make_index_sequence<M::layer_count>{});
 }
 
-/// Throws input_error for another extent than that of M's type, which counts as `unit`, where M learns positions;
-/// `word` is what the user calls the option that asks to resample them.
+/// Throws input_error if M learns positions and `to` is not the extent of M's type (times `unit`); `word` is the user's
+/// name for the option that resamples positions.
 template <any_model M>
 constexpr void require_own_positions(const extent& to, std::string_view word, int unit = 1) {
     constexpr extent type = extent_of<M>();
@@ -150,8 +150,8 @@ constexpr void require_own_positions(const extent& to, std::string_view word, in
                       detail::text_of(to) + "; " + std::string{word} + " resamples them"};
 }
 
-/// What brings M to an extent; none: that of its type. Positions that M has learned are resampled there: who wants that
-/// asked for asks require_own_positions. Throws input_error as require_steps.
+/// The resizing that brings M to an extent; a default extent means that of its type. M's learned positions are
+/// resampled: callers that require consent use require_own_positions first. Throws input_error as require_steps does.
 template <any_model M>
 [[nodiscard]] constexpr resizing resize(const extent& to) {
     constexpr extent type = extent_of<M>();

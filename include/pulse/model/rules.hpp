@@ -12,9 +12,9 @@
 
 namespace pulse {
 
-/// A shape as a value; a rank below 0 means that there is none.
+/// A shape as a value; a negative rank means that there is none.
 ///
-/// Values, because comparing addresses of tags is no constant expression for g++ 12 under -fsanitize=undefined.
+/// Values, because g++ 12 with -fsanitize=undefined does not compare addresses of tags in constant expressions.
 struct shape_facts {
     static constexpr std::size_t max_rank = 8;
 
@@ -33,7 +33,7 @@ template <static_shape Shape>
     return facts;
 }
 
-/// What the rules of a model look at in one layer.
+/// The properties of a layer that the rules of a model check.
 struct layer_facts {
     label name{};
     shape_facts input{};
@@ -125,8 +125,8 @@ struct model_finding {
     return {};
 }
 
-/// Whether what is trained gets all of its gradient: no layer drops one that is needed, nor makes one that has no room.
-/// So layers that run forward only are the first ones, and no skip comes to them from a trained one.
+/// Checks that trained parts get their whole gradient: no layer drops a needed one or makes one without room for it.
+/// Hence layers that run forward only come first, and no skip leads to them from a trained layer.
 [[nodiscard]] constexpr model_finding inspect_gradients(std::span<const layer_facts> layers,
                                                         std::span<const skip_ends> skips,
                                                         bool context_is_trained) noexcept {
@@ -141,7 +141,7 @@ struct model_finding {
         if (i == 0) { continue; }
         const layer_facts& before = layers[i - 1];
         if (node.frozen_input > before.frozen_output) { return {gradient_goes_back, before.name, node.name}; }
-        // Of an input without any gradient nobody asks for one.
+        // If the whole input has no gradient, none is requested.
         if (!before.forward_only() && node.frozen_input < before.frozen_output) {
             return {gradient_is_read, before.name, node.name};
         }
@@ -156,7 +156,7 @@ struct model_finding {
     return {};
 }
 
-/// Looks for the first broken rule. `conditioning` and `context` are the shapes that the model gives, if it gives any.
+/// Returns the first broken rule. `conditioning` and `context` are the shapes that the model provides, if any.
 [[nodiscard]] constexpr model_finding inspect_model(std::span<const layer_facts> layers,
                                                     std::span<const skip_ends> skips, const shape_facts& conditioning,
                                                     const shape_facts& context = {},

@@ -10,7 +10,7 @@ namespace pulse {
 
 struct skip_tag {};
 
-/// A skip edge: the output of layer `From` is what layer `To` reads beside its input.
+/// A skip edge: layer `To` reads the output of layer `From` besides its input.
 template <label From, label To>
 struct skip : skip_tag {
     static constexpr label from = From;
@@ -29,7 +29,7 @@ struct skip_ends {
     [[nodiscard]] constexpr bool operator==(const skip_ends&) const = default;
 };
 
-/// The skip edges of a model, in the order in which plans count them.
+/// The skip edges of a model, in the order in which plans number them.
 template <skip_edge... S>
 struct skips {
     static constexpr std::size_t count = sizeof...(S);

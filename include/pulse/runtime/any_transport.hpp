@@ -14,20 +14,20 @@
 
 namespace pulse {
 
-struct rank_transfers; // prove_slots.hpp, which only a transport that starts transfers in slots needs
+struct rank_transfers; // defined in prove_slots.hpp, which only transports that start transfers in slots need
 
-/// A reference to a transport of any type, so that what runs on a rank is compiled once for all of them. The transport
-/// must outlive it.
+/// A reference to a transport of any type, so that code that runs on a rank is compiled once for all of them. The
+/// transport must outlive it.
 ///
-/// Five members go beyond the concept; each passes on what the transport has. Without it post_together posts one
-/// message after the other, and the others do nothing. A transport that derives from one with post_together and
-/// overrides how messages are posted overrides or deletes that too.
+/// post_together, streams, prepare and follow go beyond the concept; each forwards to the transport's own. Without one,
+/// post_together posts one message after the other, and the others do nothing. A transport that derives from one with
+/// post_together and overrides how messages are posted must override or delete that too.
 class any_transport {
 public:
-    /// The streams of a rank on a device, as the CUDA runtime's handles; both null for a transport of host memory.
+    /// A rank's streams on a device, as handles of the CUDA runtime; both null for a transport of host memory.
     struct device_streams {
         void* work{};       ///< where the rank computes
-        void* reductions{}; ///< where gradients of replicas are exchanged and added
+        void* reductions{}; ///< where the replicas' gradients are exchanged and added
     };
 
     template <class T>
@@ -37,7 +37,7 @@ public:
 
     [[nodiscard]] int rank() const { return calls_->rank(inner_); }
     [[nodiscard]] int size() const { return calls_->size(inner_); }
-    /// Whether it is the rank that speaks for all: rank 0.
+    /// Whether this rank speaks for all: rank 0.
     [[nodiscard]] bool leads() const { return rank() == 0; }
     void post_send(int peer, message_id message, std::span<message_part> parts) const {
         calls_->post_send(inner_, peer, message, parts);
@@ -57,20 +57,20 @@ public:
     [[nodiscard]] std::byte* allocate(std::size_t bytes) const { return calls_->allocate(inner_, bytes); }
     [[nodiscard]] traffic_count sent() const { return calls_->sent(inner_); }
 
-    /// Posts messages between replicas, of which none waits for another where the transport can start them as one group
-    /// (its post_together); else one after the other. Every rank that has one of them posts the same ones together.
+    /// Posts messages between replicas: as one group, in which none waits for another, if the transport has a
+    /// post_together, else one after the other. Every rank that has one of them posts the same ones together.
     void post_together(std::span<const message_post> all) const { calls_->post_together(inner_, all); }
     /// The streams with which messages are ordered.
     [[nodiscard]] device_streams streams() const { return calls_->streams(inner_); }
-    /// The slots in which the transport starts transfers of the programs of all devices of a pipeline, of which the
-    /// rank runs that of `device`: made once, for follow(). None where each message starts alone.
+    /// The slots in which the transport starts the transfers of a pipeline's programs, one program per device; this
+    /// rank runs that of `device`. Made once, for follow(). Null if each message starts alone.
     [[nodiscard]] std::shared_ptr<const rank_transfers> prepare(const step_model& model,
                                                                 const std::vector<program>& programs,
                                                                 int device) const {
         return calls_->prepare(inner_, model, programs, device);
     }
-    /// Tells the transport the slots of the steps from now on; none: each message starts alone. Between steps, when
-    /// all that was posted has been waited for.
+    /// Tells the transport the slots of all later steps; null: each message starts alone. Call it between steps, when
+    /// everything posted has been waited for.
     void follow(const rank_transfers* mine) const { calls_->follow(inner_, mine); }
 
 private:

@@ -9,7 +9,7 @@
 namespace pulse {
 
 /// A convolution on channels-last images, per sample. Weights and their gradients are [out][in][ky][kx], as in a
-/// checkpoint, or [out][ky][kx][in]: as the backend's space says (space_of<B>::weights).
+/// checkpoint, or [out][ky][kx][in], depending on the backend's space (space_of<B>::weights).
 struct conv2d_shape {
     int in_channels{};
     int out_channels{};
@@ -35,11 +35,11 @@ struct conv2d_shape {
     [[nodiscard]] constexpr std::int64_t weight_elements() const noexcept {
         return std::int64_t{in_channels} * out_channels * kernel * kernel;
     }
-    /// Whether it is a matrix product over all pixels.
+    /// Whether the convolution is a matrix product over all pixels.
     [[nodiscard]] constexpr bool is_product() const noexcept {
         return kernel == 1 && stride == 1 && pad_before == 0 && pad_after == 0;
     }
-    /// The same of `channels` of what it reads.
+    /// The same convolution over `channels` input channels.
     [[nodiscard]] constexpr conv2d_shape part(int channels) const noexcept {
         conv2d_shape of = *this;
         of.in_channels = channels;
@@ -60,7 +60,7 @@ struct linear_shape {
 struct group_norm_shape {
     int channels{};        ///< of the first source
     int second_channels{}; ///< of the second source; 0 when there is one source
-    int groups{};          ///< a group may straddle the border of the sources
+    int groups{};          ///< a group may straddle the two sources
     int pixels{};
     double epsilon{1e-5};
     bool silu{};
@@ -75,7 +75,7 @@ struct attention_shape {
     int tokens{};
     int heads{};
     int head_size{};
-    int context_tokens{}; ///< what the queries attend to; 0: to their own tokens (self-attention)
+    int context_tokens{}; ///< tokens of k and v; 0: the queries' own (self-attention)
 
     [[nodiscard]] constexpr int width() const noexcept { return heads * head_size; }
     [[nodiscard]] constexpr int keys() const noexcept { return context_tokens == 0 ? tokens : context_tokens; }
@@ -90,13 +90,13 @@ struct layer_norm_shape {
     [[nodiscard]] constexpr bool operator==(const layer_norm_shape&) const = default;
 };
 
-/// An image of [rows * patch][columns * patch][channels] as tokens of [patch][patch][channels], row by row of patches.
+/// An image [rows * patch][columns * patch][channels] as tokens [patch][patch][channels], row by row of patches.
 struct patch_shape {
     int rows{};    ///< of patches
     int columns{}; ///< of patches
     int patch{};   ///< height and width of a patch
     int channels{};
-    int leading{}; ///< tokens before those of the patches
+    int leading{}; ///< tokens before the patches
 
     [[nodiscard]] constexpr int tokens() const noexcept { return leading + rows * columns; }
     [[nodiscard]] constexpr int features() const noexcept { return patch * patch * channels; }
@@ -106,22 +106,22 @@ struct patch_shape {
     [[nodiscard]] constexpr bool operator==(const patch_shape&) const = default;
 };
 
-/// LayerNorm that each sample modulates: rows of a sample share one scale and one shift (AdaLN of Peebles and Xie
+/// LayerNorm that is modulated per sample: all rows of a sample share one scale and one shift (AdaLN of Peebles and Xie
 /// 2022).
 struct adaptive_norm_shape {
     int features{};
     int tokens{};          ///< rows of a sample
-    std::int64_t stride{}; ///< elements from the scale (shift) of a sample to the next one's
+    std::int64_t stride{}; ///< elements from one sample's scale (shift) to the next one's
     double epsilon{1e-5};
 
     [[nodiscard]] constexpr bool operator==(const adaptive_norm_shape&) const = default;
 };
 
-/// Rotary position embedding of a grid of tokens, row by row (Su et al. 2021, in two dimensions as Hunyuan-DiT has it).
+/// Rotary position embedding of a row-major grid of tokens (Su et al. 2021, in two dimensions as in Hunyuan-DiT).
 ///
-/// In each head features 2p and 2p + 1 are turned together by an angle. The first head_size / 4 pairs are turned by the
-/// token's column, the others by its row. Positions run from 0 to `span` on the longer axis, whatever the size of the
-/// grid, on the shorter one through as much of it as is in proportion, in its middle and in whole positions (diffusers'
+/// In each head, features 2p and 2p + 1 are rotated together by an angle: the first head_size / 4 pairs by the token's
+/// column, the others by its row. Positions cover 0 to `span` on the longer axis, whatever the grid's size. On the
+/// shorter axis they cover the proportional range, centred and rounded to whole positions (diffusers'
 /// get_resize_crop_region_for_grid and get_2d_rotary_pos_embed).
 struct rotary_shape {
     int rows{};
@@ -136,15 +136,15 @@ struct rotary_shape {
     [[nodiscard]] double first(bool by_column) const noexcept {
         return std::nearbyint((span - extent(by_column)) / 2.0);
     }
-    /// From one position to the next: the last one is that share of the axis before its end, which diffusers takes of
-    /// all that lies before the end, crop included.
+    /// Distance between neighbours. As in diffusers, the last position is the end of the axis times (count - 1) /
+    /// count, where the end includes the crop's offset.
     [[nodiscard]] double step(bool by_column) const noexcept {
         const int count = by_column ? columns : rows;
         const double begin = first(by_column);
         if (begin == 0.0 || count == 1) { return extent(by_column) / count; }
         return ((begin + extent(by_column)) * (count - 1) / count - begin) / (count - 1);
     }
-    /// position * 10000^(-4 i / head_size), i the pair's number in its half.
+    /// position * 10000^(-4 i / head_size), where i is the pair's index in its half.
     [[nodiscard]] double angle(int token, int pair) const noexcept {
         const int half = head_size / 4;
         const bool by_column = pair < half;
@@ -155,7 +155,7 @@ struct rotary_shape {
     [[nodiscard]] constexpr bool operator==(const rotary_shape&) const = default;
 
 private:
-    /// Positions of an axis.
+    /// Length of an axis in positions.
     [[nodiscard]] double extent(bool by_column) const noexcept {
         const int count = by_column ? columns : rows;
         const int longer = columns > rows ? columns : rows;
@@ -163,9 +163,9 @@ private:
     }
 };
 
-/// Learned vectors of the tokens of a grid of from_rows x from_columns, which become those of another grid by bicubic
-/// interpolation: as PyTorch's interpolate has it, its corners not aligned, without antialiasing. `leading` vectors
-/// before both grids stay as they are.
+/// Resamples the learned vectors of a grid of from_rows x from_columns tokens to another grid by bicubic interpolation,
+/// as PyTorch's interpolate does without align_corners and antialiasing. The `leading` vectors before both grids are
+/// copied unchanged.
 struct resample_shape {
     int from_rows{};
     int from_columns{};
@@ -179,8 +179,8 @@ struct resample_shape {
     [[nodiscard]] constexpr bool sound() const noexcept {
         return from_rows > 0 && from_columns > 0 && rows > 0 && columns > 0 && features > 0 && leading >= 0;
     }
-    /// Calls f(token of the first grid, weight) for each of the 16 that token `to` of the other is made of (Keys 1981,
-    /// a = -3/4); what lies beyond the ends of an axis is its last entry, which then comes several times.
+    /// Calls f(token of the first grid, weight) for each of the 16 taps of token `to` of the other grid (Keys 1981,
+    /// a = -3/4). Taps beyond an axis are clamped to its last entry, which then occurs several times.
     template <class F>
     void each_tap(int to, F&& f) const {
         if (to < leading) { return f(to, 1.0); }
@@ -198,7 +198,7 @@ struct resample_shape {
     [[nodiscard]] constexpr bool operator==(const resample_shape&) const = default;
 
 private:
-    /// Where entry `to`, of `more`, lies among `count`.
+    /// Position of entry `to`, of `more`, on an axis of `count` entries.
     [[nodiscard]] static double place(int count, int to, int more) noexcept { return (to + 0.5) * count / more - 0.5; }
     [[nodiscard]] static double weight(double distance) noexcept {
         const double x = std::abs(distance);
@@ -217,9 +217,9 @@ struct embedding_shape {
 /// Whether an operation writes its result or adds to what is there.
 enum class into : std::uint8_t { write, add };
 
-/// Where an operation leaves the gradient of a parameter, and whether it writes all of it or adds to what is there.
+/// Where an operation stores a parameter's gradient, and whether it overwrites it or adds to it.
 ///
-/// Null where none is wanted. A pointer alone is added to.
+/// Null if no gradient is wanted. A bare pointer is added to.
 template <class A>
 struct gradient_place {
     A* to{};
@@ -230,9 +230,9 @@ struct gradient_place {
 
     [[nodiscard]] constexpr bool wanted() const noexcept { return to != nullptr; }
     [[nodiscard]] constexpr bool adds() const noexcept { return how == into::add; }
-    /// For what follows in the same pass: the place has been written.
+    /// For later operations of the same pass: the place has been written, so they add.
     [[nodiscard]] constexpr gradient_place again() const noexcept { return {to, into::add}; }
-    /// For sums that code on the host adds to one by one: n values that begin as 0 where they are to be written.
+    /// For host code that adds term by term: sets the n values to 0 if they are to be written.
     [[nodiscard]] constexpr A* begun(std::int64_t n) const noexcept {
         if (wanted() && !adds()) { std::fill_n(to, n, A{}); }
         return to;
@@ -249,60 +249,60 @@ struct gradient_place {
 /// The operations that layers are written with, on contiguous channels-last tensors.
 ///
 /// B satisfies backend if, with `using scalar` and `using accumulator`, it has every member below. Activations, the
-/// parameters that operations read and the gradients along the way are scalars, of any type. Statistics (of norms, and
-/// the logarithms of sums of an attention), parameter gradients and timesteps are accumulators: a floating-point type
-/// of 4 bytes, or of as many as the scalar if that has more. `batch` is the microbatch size. Parameter gradients are
-/// written or added to as their gradient_place says, with the same bits but for the sign of 0 as added to 0: the first
-/// microbatch of a step writes, the others add in the order in which they run. What is written is never read, and all
-/// of it is written. A null bias or bias gradient means none. Buffers never alias unless said. Every operation is
-/// deterministic: same inputs and same number of threads, same bits.
+/// parameters that operations read, and their gradients are scalars, of any type. Statistics (of norms, and an
+/// attention's logarithms of sums), parameter gradients and timesteps are accumulators: a floating-point type of 4
+/// bytes, or of the scalar's size if that is larger. `batch` is the microbatch size. Parameter gradients are written or
+/// added to as their gradient_place says; writing gives the same bits as adding to 0, except for the sign of 0. The
+/// first microbatch of a step writes, the others add in the order in which they run. What is written is never read, and
+/// all of it is written. A null bias or bias gradient means none. Buffers never alias unless stated. Every operation is
+/// deterministic: the same inputs and number of threads give the same bits.
 ///
 /// - conv2d, conv2d_backward_input, conv2d_backward_weight
 /// - linear, linear_backward_input, linear_backward_weight
 /// - group_norm: writes y [batch][pixels][all channels] and statistics [batch][groups][2] (mean, 1/sqrt(var + eps));
-///   group_norm_backward: needs the sources and statistics; gives dgamma and dbeta; the second source's gradient is
-///   always written. The input gradient and the affine gradients share their sums, so they are one operation; dgamma
-///   and dbeta of this and the norms below are both null where the affine is not trained.
+///   group_norm_backward: needs the sources and statistics; computes dgamma and dbeta; always writes the second
+///   source's gradient. The input gradient and the affine gradients share sums, so they are one operation; here and in
+///   the norms below, dgamma and dbeta are both null where the affine is not trained.
 /// - attention: writes o and the logarithm of each row's sum of exponentials, lse [batch][heads][tokens];
 ///   attention_backward: writes dq, dk, dv.
-/// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward gives dgamma and
-///   dbeta, whose sums it needs for the input gradient too.
+/// - layer_norm: writes y and statistics [rows][2] (mean, 1/sqrt(var + eps)); layer_norm_backward computes dgamma and
+///   dbeta, whose sums it also needs for the input gradient.
 /// - gelu: y = x * Phi(x) with the normal distribution Phi, the exact form of Hendrycks and Gimpel 2016 (torch's
 ///   default; gelu_tanh is Hunyuan-DiT's); gelu_backward: dx from x and dy; y may be x, dx may be dy.
 /// - geglu: y[rows][features] = value * gelu(gate) of x [rows][2 * features], values before gates (Shazeer 2020);
 ///   geglu_backward writes dx from x and dy.
 /// - silu: y = x * sigmoid(x); silu_backward: dx from x and dy; y may be x, dx may be dy.
-/// - add: y += x; copy: y = x; fill: y = value, which is given as a float or more. Over n elements.
+/// - add: y += x; copy: y = x; fill: y = value, given as a float or wider type. Over n elements.
 /// - sum_rows: y[c] = or += the sum over rows of x[row][c], into accumulators: the gradient of a vector that was added
-///   to all rows. Of no rows it is 0.
-/// - copy_rows: `rows` times n elements, from x and to y with a stride for each, in elements.
-/// - patches_to_image: [tokens][features] -> image, leading tokens left out; image_to_patches is its transpose: it
+///   to all rows. The sum of no rows is 0.
+/// - copy_rows: copies `rows` runs of n elements from x to y, each with its own row stride in elements.
+/// - patches_to_image: [tokens][features] -> image, without the leading tokens; image_to_patches is its transpose and
 ///   writes 0 into the leading tokens.
 /// - add_per_sample: y[b][p][c] += t[b][c]; sum_pixels: t[b][c] = sum over p of y[b][p][c].
 /// - add_resampled: y[b] += x [from_tokens][features] on the other grid, [tokens][features], see resample_shape;
-///   resampled_sums is its transpose: dx = or += in accumulators, samples in ascending order.
+///   resampled_sums is its transpose: dx = or += in accumulators, with samples in ascending order.
 /// - upsample_nearest: [h][w][c] -> [2h][2w][c]; upsample_nearest_backward is its transpose.
-/// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], diffusers' Timesteps; flip puts cosines first, and `shift` is
-///   its downscale_freq_shift.
+/// - sinusoid: e[b] = (sin, cos) pairs of timestep t[b], like diffusers' Timesteps; flip puts cosines first, and
+///   `shift` is its downscale_freq_shift.
 /// - adaptive_norm: y[b][t] = (xhat gamma + beta) (1 + scale[b]) + shift[b] with xhat = (x - mean) / sqrt(var + eps)
 ///   over the features of a row; it writes statistics [batch][tokens][2] (mean, 1/sqrt(var + eps)). Gamma and beta may
-///   both be null (1 and 0), and scale may be (0). adaptive_norm_backward writes dx or adds to it, gives dgamma and
-///   dbeta, and writes dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy, which lie as
-///   scale and shift do; the gradients of null tensors are null.
+///   both be null (1 and 0), and scale may be null (0). adaptive_norm_backward writes dx or adds to it, computes dgamma
+///   and dbeta, and writes dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] = sum over t of dy, with the
+///   strides of scale and shift; the gradients of null tensors are null.
 /// - gelu_tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, GELU's approximation; gelu_tanh_backward: dx from
 ///   x and dy; y may be x, dx may be dy.
 /// - rotary: the pair (a, b) of each head becomes (a cos - b sin, b cos + a sin) of its angle, see rotary_shape, for x
-///   and y [batch][tokens][heads * head_size]; rotary_backward turns dy back; y may be x, dx may be dy.
-/// - embedding: y[r] = table[indices[r]], indices being whole numbers that are kept as accumulators;
-///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r; where it writes, other rows
-///   become 0. The host's throw input_error on an index out of range; on a device it is not looked at.
+///   and y [batch][tokens][heads * head_size]; rotary_backward rotates dy back; y may be x, dx may be dy.
+/// - embedding: y[r] = table[indices[r]], where indices are whole numbers stored as accumulators;
+///   embedding_backward_weight: dtable[indices[r]] += dy[r], in ascending order of r; if it writes, other rows
+///   become 0. Host backends throw input_error for an index out of range; a device does not check.
 /// - replace_padding: rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the
 ///   others stay; replace_padding_backward: dx = dy where the mask is not 0, else 0 (dx may be dy), and dpadding[token]
-///   = or += dy of the rows whose mask is 0, samples in ascending order.
-/// - scale: y = factor * x over n elements, the factor given as a float or more; y may be x.
-/// - weights_changed(): parameters were written since the last pass; cached reordered weights are stale.
+///   = or += dy of the rows whose mask is 0, with samples in ascending order.
+/// - scale: y = factor * x over n elements, the factor given as a float or wider type; y may be x.
+/// - weights_changed(): parameters were written since the last pass, so cached reordered weights are stale.
 ///
-/// Scratch is the backend's own: sized when it first meets a shape (warm-up), `scratch_bytes()` says how much it holds.
+/// The backend owns its scratch and sizes it when it first meets a shape (warm-up); `scratch_bytes()` returns its size.
 template <class B>
 concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,
                            typename B::accumulator* sums, gradient_place<typename B::accumulator> gradient,
@@ -319,8 +319,8 @@ concept backend = requires(B& b, const typename B::scalar* x, typename B::scalar
     b.conv2d_backward_input(conv, batch, x, x, y, how);
     // x, dy, dweight, dbias
     b.conv2d_backward_weight(conv, batch, x, x, gradient, gradient);
-    // The same over two inputs that stand for their concatenation along channels: conv.in_channels counts both, the
-    // integer after it is how many the second has; weight as of conv2d, with the channels of a before those of b.
+    // The same over the concatenation of two inputs along channels: conv.in_channels counts both, the integer after
+    // conv is the second's share; weight as in conv2d, with the channels of a before those of b.
     // xa, xb, weight, bias, y / dy, weight, dxa, dxb / xa, xb, dy, dweight, dbias
     b.conv2d_pair(conv, batch, batch, x, x, x, x, y, how);
     b.conv2d_pair_backward_input(conv, batch, batch, x, x, y, y, how);

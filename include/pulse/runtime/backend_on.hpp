@@ -6,7 +6,7 @@
 
 namespace pulse {
 
-/// A backend for a rank: in its stream, or with `threads` where it takes them.
+/// A backend for a rank: on the rank's stream, or with `threads` if it takes a number of threads.
 template <class B>
 [[nodiscard]] B backend_on([[maybe_unused]] const any_transport& of_rank, [[maybe_unused]] int threads) {
     if constexpr (requires { B::on(of_rank); }) {

@@ -26,7 +26,7 @@
 
 namespace pulse {
 
-/// The parameters of a rank that runs a cascade: those of each backbone, whose layers are numbered as its own.
+/// The parameters of a rank that runs a cascade; each backbone numbers its layers as its own model does.
 template <class B>
 struct cascade_parameters {
     backend_parameters<B> first;
@@ -37,7 +37,7 @@ struct cascade_parameters {
 
 namespace detail {
 
-/// What a rank keeps the parameters of a Model or cascade in.
+/// How a rank stores the parameters of a Model or cascade.
 template <class Model, class B>
 struct model_parameters {
     using type = backend_parameters<B>;
@@ -47,7 +47,7 @@ struct model_parameters {
                                                                                                  gradients);
     }
     [[nodiscard]] static resizing resized(const extent& to) { return resize<Model>(to); }
-    /// The costs. Throws input_error unless they are the model's at these sizes.
+    /// Returns the costs. Throws input_error unless they are the model's at these sizes.
     [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size,
                                                    const resizing& size = {}) {
         const auto graph = graph_of<Model>(size);
@@ -67,7 +67,7 @@ struct model_parameters<cascade<First, Second>, B> {
         return {of(static_cast<const First*>(nullptr), 0),
                 of(static_cast<const Second*>(nullptr), model.first_layer(second_chain(model)))};
     }
-    /// Throws input_error on any extent but none: each backbone has that of its type.
+    /// Throws input_error for any extent but the default: each backbone has that of its type.
     [[nodiscard]] static resizing resized(const extent& to) {
         if (to != extent{}) { throw input_error{"extent: the backbones of a cascade have those of their types"}; }
         return {};
@@ -82,7 +82,7 @@ struct model_parameters<cascade<First, Second>, B> {
     [[nodiscard]] static int second_chain(const step_model& model) { return model.further_chains().front(); }
 };
 
-/// Runs the passes of two backbones: the task has the tasks of both as `first` and `second`.
+/// Runs the passes of two backbones; the task contains their tasks as `first` and `second`.
 template <class First, class Second, backend B>
 class stage_runner<cascade<First, Second>, B> {
 public:
@@ -116,7 +116,7 @@ public:
     void loss(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
         is_of_first(stage) ? first_.loss(stage, m, at, task.first) : second_.loss(stage, m, at, task.second);
     }
-    /// The rest of the arguments are those of a stage_runner.
+    /// The other arguments are those of a stage_runner.
     template <class... Rest>
     void forward(stage_id stage, const Rest&... rest) {
         is_of_first(stage) ? first_.forward(stage, rest...) : second_.forward(stage, rest...);

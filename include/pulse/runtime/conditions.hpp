@@ -11,7 +11,7 @@ namespace pulse {
 
 namespace detail {
 
-/// What a task knows of a microbatch besides its data, in the backend's memory; null where the model reads none.
+/// What a task knows of a microbatch besides its data, in the backend's memory; null where the model does not read it.
 template <class T, class A>
 struct sample_conditions {
     const A* timesteps{};
@@ -23,7 +23,7 @@ struct sample_conditions {
 template <class B>
 using backend_conditions = sample_conditions<typename B::scalar, typename B::accumulator>;
 
-/// Asks a task for the conditions of microbatch m that the model reads, where stage 0 is.
+/// Asks a task for the conditions of microbatch m that the model reads; called on the rank of stage 0.
 template <class Model, class B, class Task>
 [[nodiscard]] backend_conditions<B> conditions_of(Task& task, int m) {
     using embedder = typename Model::conditioning;
@@ -35,7 +35,7 @@ template <class Model, class B, class Task>
     return known;
 }
 
-/// L says what the text and the facts are that it reads.
+/// L declares the text and facts that it reads.
 template <class L>
 concept has_conditions = requires {
     { L::conditions } -> std::convertible_to<const condition_set&>;
@@ -43,7 +43,7 @@ concept has_conditions = requires {
 
 } // namespace detail
 
-/// What a model reads of each sample besides the time: its conditioning module, or else its first layer.
+/// What a model reads of each sample besides the time, as its conditioning module or else its first layer declares.
 template <class Model>
 [[nodiscard]] consteval condition_set conditions_read_by() {
     using embedder = typename Model::conditioning;
@@ -61,7 +61,7 @@ template <class Model>
 
 namespace detail {
 
-/// Gives the frame of a conditioning module or of the first layer what is known of the samples.
+/// Sets what is known of the samples in the frame of a conditioning module or first layer.
 template <class T, class A>
 constexpr void bind_conditions(layer_frame<T, A>& frame, const sample_conditions<T, A>& known) noexcept {
     frame.timesteps = known.timesteps;
@@ -69,7 +69,7 @@ constexpr void bind_conditions(layer_frame<T, A>& frame, const sample_conditions
     frame.facts = known.facts;
 }
 
-/// Embeddings per sample that Module makes, in front of the text states; 0 for `unconditioned`.
+/// Embeddings per sample that Module makes, before the text states; 0 for `unconditioned`.
 template <class Module>
 [[nodiscard]] constexpr std::int64_t embedding_elements() noexcept {
     if constexpr (has_output<Module>) {
@@ -79,14 +79,14 @@ template <class Module>
     }
 }
 
-/// Gives a frame the parts of a microbatch's conditioning; frame.batch is set.
+/// Sets the parts of a microbatch's conditioning in a frame; frame.batch must be set.
 template <class Module, class T, class A>
 constexpr void bind_conditioning(layer_frame<T, A>& frame, const T* tensor) noexcept {
     frame.conditioning = tensor;
     if constexpr (reads_context<Module>) { frame.context = tensor + frame.batch * embedding_elements<Module>(); }
 }
 
-/// Gives a frame the parts of the conditioning's gradient: the text states' only where it is needed.
+/// Sets the parts of the conditioning's gradient in a frame; the text states' only if it is needed.
 template <class Module, class T, class A>
 constexpr void bind_conditioning_gradient(layer_frame<T, A>& frame, T* tensor) noexcept {
     frame.conditioning_gradient = tensor;

@@ -9,7 +9,7 @@
 
 namespace pulse {
 
-/// Values of some samples, one sample behind the other, in memory of the backend's space.
+/// Values of consecutive samples, stored one after the other in memory of the backend's space.
 struct encoding_piece {
     int first_sample{};
     int samples{};
@@ -27,23 +27,23 @@ struct encoding_piece {
 /// One call of a frozen task: layers `what.first_layer` to `what.last_layer` of its component.
 struct encoding {
     frozen_task what{};
-    /// Whether the samples are those of the next step, and not of the one that is about to begin.
+    /// Whether the samples belong to the next step rather than to the one about to begin.
     bool for_next_step{};
-    /// Where the task goes on with chains of others: their activations, which cover its samples; none from layer 0 on.
+    /// Inputs, if the task continues chains of others: their activations, covering its samples; empty from layer 0 on.
     std::span<const encoding_piece> from{};
-    /// Where its outputs belong: one piece for its results, or one for each task that goes on.
+    /// Where to write its outputs: one piece for its results, or one for each task that continues.
     std::span<const encoding_piece> to{};
 };
 
-/// What frozen tasks made of the samples of a step, on a rank that reads it.
+/// Results of frozen tasks for the samples of a step, on a rank that reads them.
 class encoded_results {
 public:
     encoded_results(const frozen_flow& flow, int device, const std::byte* room) noexcept :
         flow_{&flow}, device_{device}, room_{room} {}
 
     [[nodiscard]] bool has(int component) const noexcept { return flow_->room_offset(device_, component) >= 0; }
-    /// The result of a component that the rank reads, of sample `sample` of the replica's step; that of the next sample
-    /// is behind it.
+    /// A component's result that the rank reads, for sample `sample` of the replica's step; the next sample's follows
+    /// it.
     [[nodiscard]] const std::byte* of(int component, int sample) const noexcept {
         return room_ + flow_->room_offset(device_, component) + sample * flow_->sample_bytes(component);
     }
@@ -54,8 +54,8 @@ private:
     const std::byte* room_;
 };
 
-/// A task of an executor that runs frozen tasks: `encode(call)` writes what the call says, `encoded(results)` is called
-/// before each step with what was made for it, which stays until the step ends.
+/// An executor's task that runs frozen tasks: `encode(call)` performs the call, and `encoded(results)` is called before
+/// each step with the results for it, which stay valid until the step ends.
 template <class T>
 concept encodes = requires(T& t, const encoding& call, const encoded_results& results) {
     t.encode(call);

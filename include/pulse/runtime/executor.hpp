@@ -43,19 +43,19 @@
 
 namespace pulse {
 
-/// Walks one rank's program: the same executor for any model, backend and plan, on any transport.
+/// Executes one rank's program: the same executor for any model, backend, plan and transport.
 ///
-/// Everything that a step needs is taken and looked up when it is made; a step allocates nothing, only select() may.
-/// All ranks must be made from the same plan and costs. The costs give sizes (their times are not read) and must be
-/// those of the plan's microbatch size and the backend's scalar.
+/// The constructor allocates and looks up everything that a step needs; a step allocates nothing, only select() may.
+/// All ranks must be made from the same plan and costs. The costs provide sizes (their times are not read) and must
+/// match the plan's microbatch size and the backend's scalar.
 ///
-/// With D replicas the transport is of all P D ranks, and the rank finds its place in the grid by its number; all
-/// replicas run the program of their pipeline device. Gradients of a stage are summed over the replicas from its
-/// all_reduce on, in an order of replicas that nothing changes (replica_sum), beside the instructions that follow;
-/// task.optimize() finds the sums.
+/// With D replicas the transport connects all P D ranks, and a rank finds its place in the grid by its number; all
+/// replicas run the program of their pipeline device. From a stage's all_reduce on, its gradients are summed over the
+/// replicas, always in the same order of replicas (replica_sum), while the following instructions run; task.optimize()
+/// sees the sums.
 ///
-/// Of a cascade the task has two tasks, `first` and `second`, for the data and losses of each backbone, and
-/// `optimize()`; parameters() are a cascade_parameters. It runs without replicas.
+/// For a cascade, the task has two tasks, `first` and `second`, for the data and losses of each backbone, and
+/// `optimize()`; parameters() are a cascade_parameters. A cascade runs without replicas.
 template <class Model, backend B>
 class executor {
 public:
@@ -65,23 +65,23 @@ public:
     /// Where the tensors are.
     using space = space_of<B>;
 
-    /// Throws input_error when plan, costs, model, backend and number of ranks do not fit together.
+    /// Throws input_error if plan, costs, model, backend and number of ranks do not fit together.
     executor(B& math, any_transport transport, const plan& planned, const cost_table& costs,
              const executor_options& options = {}) :
         executor{math, transport, {{&planned, &costs, options.extent}}, options.layout, options.sharded_optimizer} {}
-    /// With all extents of the plan, whose steps share the parameters and one room of memory: select() says which is
-    /// next. Throws input_error also where they differ in more than sizes and order. Frozen tasks encode for the next
-    /// step, whatever its extent; all extents have the same ones.
+    /// For all extents of the plan; their steps share the parameters and one block of memory, and select() chooses the
+    /// next one. Throws input_error also if the extents differ in more than sizes and order. Frozen tasks encode for
+    /// the next step, whatever its extent; all extents have the same frozen tasks.
     executor(B& math, any_transport transport, const planned& made) :
         executor{math, transport, detail::extent_steps(made), made.layout, made.kept.sharded} {}
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
-    /// The next steps are of the plan's extent of this number. Between steps, on every rank alike; collective where
-    /// that changes it.
+    /// Makes the next steps use the plan's extent with this number. Call it between steps, on every rank alike; it is
+    /// collective if the extent changes.
     void select(std::size_t extent) {
         if (&now() == steps_.at(extent).get()) { return; }
-        // Where messages exchange buffers, a rank that is not done with its step may have some in this rank's room.
+        // Where messages exchange buffers, a rank that is still in its step may hold some of this rank's memory.
         try {
             if constexpr (requires { math_.synchronize(); }) { math_.synchronize(); }
             transport_.sum({});
@@ -93,26 +93,26 @@ public:
         follow_programs();
     }
 
-    /// Runs one step with the parameters' values as they are now. The task gives the data and takes the results:
+    /// Runs one step with the current parameter values. The task provides the data and takes the results:
     /// - `task.timesteps(m)`: the timesteps [batch] of microbatch m as accumulators, kept until the step ends (stage 0,
     ///   if the model is conditioned or its first layer reads_timesteps);
-    /// - `task.text(m)`: what a text encoder gives, as scalars, kept until the step ends (stage 0, if the model's
+    /// - `task.text(m)`: a text encoder's output as scalars, kept until the step ends (stage 0, if the model's
     ///   conditioning module reads_text);
     /// - `task.facts(m)`: numbers known of each sample as accumulators, kept until the step ends (stage 0, if the
     ///   conditioning module or the first layer reads_facts);
-    /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed);
-    ///   of a plan with previews `task.input(m, x, y)`, y being what the preview of m has predicted, or null;
+    /// - `task.input(m, x)`: writes the model's input [batch][input] (stage 0; again when stage 0 is recomputed); in a
+    ///   plan with previews `task.input(m, x, y)`, where y is the prediction of m's preview, or null;
     /// - `task.loss(m, y, dy)`: reads the model's output, writes the gradient (last stage, once per microbatch);
-    /// - `task.optimize()`: all gradients of this rank are there;
-    /// - `task.update(stage)` (detail::updates_stages), where the plan releases gradients: those of this stage of the
-    ///   rank are there, and nothing of the step reads its weights any more; in optimize() they may be gone;
-    /// - `task.encode(call)` and `task.encoded(results)` (encodes), where the plan has frozen tasks: they run a step
+    /// - `task.optimize()`: called when all gradients of this rank are complete;
+    /// - `task.update(stage)` (detail::updates_stages), if the plan releases gradients: called when those of this stage
+    ///   are complete and the step no longer reads its weights; by optimize() they may be gone;
+    /// - `task.encode(call)` and `task.encoded(results)` (encodes), if the plan has frozen tasks: they run a step
     ///   ahead. The first step encodes for itself before it begins.
-    /// Pointers are memory of the backend's space. Where operations only start (on a device), so does the work of the
-    /// task, on the same queue, and all of the step's work has started when this returns.
+    /// Pointers are memory of the backend's space. Where operations are only enqueued (on a device), so is the work of
+    /// the task, on the same queue, and all of the step's work has been enqueued when this returns.
     ///
-    /// An exception of any rank stops every rank: it is thrown here with the rank and instruction, and peers get
-    /// peer_failed. What is no std::exception is thrown as it came. No other step can follow.
+    /// An exception on any rank stops every rank: it is thrown here with the rank and instruction, and peers get
+    /// peer_failed. An exception that is no std::exception is rethrown unchanged. No other step can follow.
     template <class Task>
     void step(Task& task) {
         if (model().gradient_release() && !detail::updates_stages<Task>) {
@@ -125,9 +125,9 @@ public:
         });
     }
 
-    /// Runs the forward passes of a step, between steps, and changes nothing that steps read: the task's input,
-    /// timesteps, text, facts and loss are called as in step(), of which the gradient is read by nobody. Nothing is
-    /// encoded. Exceptions are those of step().
+    /// Runs the forward passes of a step, between steps, without changing anything that steps read. Calls the task's
+    /// input, timesteps, text, facts and loss as step() does; the loss gradient is ignored. Nothing is encoded. Throws
+    /// as step() does.
     template <class Task>
     void evaluate(Task& task) {
         together<Task>([&](std::size_t& i) {
@@ -137,12 +137,12 @@ public:
         });
     }
 
-    /// The next step is not that of the samples which were encoded: it encodes for itself, on every rank.
+    /// Call on every rank if the next step uses other samples than those encoded: it then encodes for itself.
     void forget_results() noexcept { now().frozen.forget_results(); }
 
     [[nodiscard]] parameter_set& parameters() noexcept { return parameters_; }
     [[nodiscard]] const parameter_set& parameters() const noexcept { return parameters_; }
-    /// Of the extent that is selected, the first in the beginning; so is what follows.
+    /// These describe the selected extent, initially the first.
     [[nodiscard]] const step_model& model() const noexcept { return now().laid.model; }
     /// From the sizes of the model's type to those of the run.
     [[nodiscard]] const resizing& size() const noexcept { return now().laid.size; }
@@ -150,27 +150,26 @@ public:
     [[nodiscard]] const memory_layout& layout() const noexcept { return now().laid.layout; }
     [[nodiscard]] const basic_step_memory<space>& memory() const noexcept { return now().memory; }
     [[nodiscard]] const skip_cache<scalar>& skips() const noexcept { return now().skips; }
-    /// What steps of all extents have used of the memory.
+    /// Bytes of the memory that steps of all extents have used.
     [[nodiscard]] step_bytes used() const noexcept { return detail::used_by(steps_); }
 
-    /// Where the rank stands in the grid of pipeline devices and replicas.
+    /// The rank's place in the grid of pipeline devices and replicas.
     [[nodiscard]] const replica_place& place() const noexcept { return place_; }
-    /// What gradients of other replicas take while they are added; beside layout() and parameters().
+    /// Bytes of other replicas' gradients while they are summed; not in layout() or parameters().
     [[nodiscard]] std::int64_t replica_bytes() const noexcept { return runner_.replica_bytes(); }
 
-    /// Records the next `instructions` instructions, from the next step on, and the sums over replicas that they start.
+    /// Records the next `instructions` instructions, from the next step on, and the replica sums that they start.
     void record(std::size_t instructions) { runner_.record(instructions, this->instructions().instructions); }
     [[nodiscard]] const basic_trace<typename space::clock>& recorded() const noexcept { return runner_.trace(); }
 
-    /// The next steps look at every tensor of theirs, until told otherwise: to find where a number that is not finite
-    /// comes from, the step that showed it is run again with the same data and weights. Its optimize() should change
-    /// nothing.
+    /// Makes the next steps check all their tensors, until turned off. To find the source of a non-finite number, run
+    /// the step that showed it again with the same data and weights; its optimize() should change nothing.
     void watch_values(bool on) noexcept {
-        // The results of that step are in the other room.
+        // The repeated step's encoded results are in the other room.
         if (on != runner_.watch().on()) { now().frozen.exchange_rooms(); }
         runner_.watch().turn(on);
     }
-    /// What this rank found; earliest_fault tells all ranks what the first was.
+    /// What this rank found; earliest_fault tells all ranks which fault came first.
     [[nodiscard]] const std::optional<value_fault>& first_fault() const noexcept { return runner_.watch().first(); }
 
 private:
@@ -188,7 +187,7 @@ private:
         follow_programs();
     }
 
-    /// Runs what all ranks run at once: `body(i)` is at instruction i.
+    /// Runs `body(i)`, which all ranks run at once and which keeps i at the current instruction.
     template <class Task, class Body>
     void together(const Body& body) {
         now().runner.template require_input<Task>();
@@ -211,14 +210,14 @@ private:
 
     [[nodiscard]] detail::ready_step<Model, B>& now() const noexcept { return runner_.now(); }
     void follow_programs() const { transport_.follow(now().transfers.get()); }
-    /// Stops the other ranks and, with that, every use of this rank's messages. Returns what it told them.
+    /// Stops the other ranks, and with them every use of this rank's messages. Returns the text sent to them.
     std::string stop_others(std::size_t i, const char* what) {
         std::string text = detail::place_of_error(transport_, i, now().prepared.at(i), what);
         transport_.fail(text.empty() ? std::string_view{what} : std::string_view{text});
         return text;
     }
 
-    /// Shows the task what was encoded for this step; a first step runs what the program has of frozen tasks before.
+    /// Gives the task what was encoded for this step; a first step runs its program's frozen tasks beforehand.
     template <class Task>
     void take_results(std::size_t& i, Task& task) {
         if constexpr (encodes<Task>) {

@@ -7,12 +7,12 @@ namespace pulse {
 
 /// How an executor runs a plan.
 struct executor_options {
-    /// Which ranks of the transport form a pipeline, and which a stage's replicas.
+    /// Which ranks of the transport form a pipeline, and which form a stage's replicas.
     rank_layout layout{rank_layout::pipeline_inside};
-    /// Summed gradients are left where the replica keeps optimizer state: share_of every layer. The rest of a rank's
-    /// gradients is then of no use.
+    /// Summed gradients stay on the replica that keeps their optimizer state: share_of every layer. The rest of a
+    /// rank's gradients is then meaningless.
     bool sharded_optimizer{};
-    /// Of the model's input, for which the costs are; none: that of the model's type.
+    /// Extent of the model's input for which the costs were made; default: that of the model's type.
     pulse::extent extent{};
 };
 

@@ -16,20 +16,20 @@
 
 namespace pulse::detail {
 
-/// What a rank runs at one of the extents of its steps.
+/// The plan and costs of one of the extents of a rank's steps.
 struct extent_step {
     const plan* planned{};
     const cost_table* costs{};
     pulse::extent extent{};
 };
-/// A plan's extents; it must outlive them. Throws input_error as check_moments.
+/// The extents of a plan, which must outlive them. Throws input_error as check_moments does.
 [[nodiscard]] PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made);
 
-/// The rank's place. Throws input_error unless there are as many ranks as the plan has, and the extents have one cut.
+/// The rank's place. Throws input_error unless the plan has as many ranks and the extents' plans differ only in order.
 [[nodiscard]] PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_transport& transport,
                                                 rank_layout layout);
 
-/// Names the rank and the instruction of an error; empty when there is no memory for that.
+/// Names the rank and the instruction of an error; empty if memory for the text runs out.
 [[nodiscard]] PULSE_INLINE std::string place_of_error(const any_transport& transport, std::size_t i,
                                                       const instruction& at, const char* what) noexcept;
 

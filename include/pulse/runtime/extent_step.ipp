@@ -44,7 +44,7 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
             with.further_chains != planned.further_chains) {
             throw input_error{"pulse: the plans of a run's extents differ in more than their order"};
         }
-        // Those of one step make what the next reads, of another extent perhaps.
+        // A step's frozen tasks make what the next step reads, perhaps at another extent.
         if (with.frozen_tasks != planned.frozen_tasks || other.costs->frozen != of.front().costs->frozen) {
             throw input_error{"pulse: the frozen tasks of a run's extents, or what these cost, are not the same"};
         }

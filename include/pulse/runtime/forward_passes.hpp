@@ -13,9 +13,9 @@ namespace pulse::detail {
     return kind == message_kind::boundary || kind == message_kind::skip || kind == message_kind::prediction;
 }
 
-/// Whether an evaluation, which makes only the forward passes of a step and their losses, runs an instruction. Of a
-/// backward pass that begins with a loss it computes that, and no more. A stage is recomputed for the loss that reads
-/// its output, or for the forward passes that read its skips.
+/// Whether an evaluation, which runs only a step's forward passes and losses, executes an instruction. Of a backward
+/// pass that begins with a loss, it computes only the loss. A stage is recomputed for the loss that reads its output,
+/// or for the forward passes that read its skips.
 [[nodiscard]] inline bool is_of_forward_passes(const instruction& what, const step_model& model) noexcept {
     if (const auto* out = std::get_if<op::send>(&what)) { return is_of_forward_passes(out->message.kind); }
     if (const auto* in = std::get_if<op::recv>(&what)) { return is_of_forward_passes(in->message.kind); }

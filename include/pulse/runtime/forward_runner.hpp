@@ -20,7 +20,7 @@ namespace pulse {
 
 /// Runs a whole model forward on one backend, without a pipeline: for sampling and validation.
 ///
-/// Its memory is taken when it is made, in the backend's space, for batches of up to `batch` samples.
+/// It allocates its memory at construction, in the backend's space, for batches of up to `batch` samples.
 template <class Model, backend B>
 class forward_runner {
 public:
@@ -28,8 +28,8 @@ public:
     using accumulator = typename B::accumulator;
     using space = space_of<B>;
 
-    /// Of the model's input an extent is asked for, none is that of the model's type. Throws input_error when `batch`
-    /// is less than 1, and as resize does.
+    /// `to` is the extent of the model's input; the default is that of its type. Throws input_error if `batch` is less
+    /// than 1, and as resize does.
     forward_runner(B& math, int batch, const extent& to = {}) :
         math_{math}, size_{resize<Model>(to)}, batch_{batch}, parameters_{
                                                                   whole_model<Model, scalar, accumulator, space>()} {
@@ -41,7 +41,7 @@ public:
         std::int64_t statistics = 0;
         std::int64_t workspace = 0;
         for (const layer_node& node : graph_.layers) {
-            // The last layer writes to where the caller wants it.
+            // The last layer writes to the caller's y.
             if (outputs_.size() + 1 != graph_.layers.size()) {
                 outputs_.push_back(scalars(static_cast<std::size_t>(node.output_elements) * n));
             }
@@ -57,14 +57,14 @@ public:
     forward_runner(const forward_runner&) = delete;
     forward_runner& operator=(const forward_runner&) = delete;
 
-    /// Every layer's parameters, to be filled by upload() and upload_frozen(); call B::weights_changed() afterwards.
-    /// Gradients are not used.
+    /// Every layer's parameters; fill them with upload() and upload_frozen(), then call B::weights_changed(). Gradients
+    /// are not used.
     [[nodiscard]] backend_parameters<B>& parameters() noexcept { return parameters_; }
 
-    /// y = model(x, timesteps), all in the backend's space, for `samples` samples; timesteps is not read by a model
-    /// without conditioning, unless its first layer reads it, and `text` and `facts` only where the conditioning module
-    /// or the first layer reads_text or reads_facts (see layer_frame). Throws input_error unless `samples` is 1 to the
-    /// runner's batch, and when text or facts that are read are null.
+    /// y = model(x, timesteps) for `samples` samples, all in the backend's space. Timesteps are read only if the model
+    /// has conditioning or its first layer reads them, `text` and `facts` only if the conditioning module or the first
+    /// layer reads_text or reads_facts (see layer_frame). Throws input_error unless `samples` is between 1 and the
+    /// runner's batch, and if text or facts that are read are null.
     void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y, const scalar* text = nullptr,
              const accumulator* facts = nullptr) {
         if (samples < 1 || samples > batch_) {
@@ -98,7 +98,7 @@ public:
                     frame.skip = outputs_[static_cast<std::size_t>(edge.from)].data();
                 }
             }
-            // Of a layer's parts, the parameters lie one behind the other.
+            // The parts of a layer have consecutive parameters.
             const int first_part = static_cast<int>(first_part_of<Model>(l));
             frame.parameters = parameters_.values_of(first_part).data();
             frame.frozen_parameters = parameters_.frozen_values_of(first_part).data();

@@ -16,7 +16,7 @@
 
 namespace pulse::detail {
 
-/// Whether an instruction belongs to frozen tasks, and not to the passes.
+/// Whether an instruction belongs to frozen tasks rather than to the passes.
 [[nodiscard]] inline bool is_of_frozen_tasks(const instruction& what) noexcept {
     if (const auto* out = std::get_if<op::send>(&what)) { return is_of_frozen_task(out->message.kind); }
     if (const auto* in = std::get_if<op::recv>(&what)) { return is_of_frozen_task(in->message.kind); }
@@ -26,18 +26,18 @@ namespace pulse::detail {
     return std::holds_alternative<op::encode>(what) || std::holds_alternative<op::keep>(what);
 }
 
-/// Which of a rank's two rooms for results is to be read, and whether these are there: of steps of all extents.
+/// Which of a rank's two rooms for results is read, and whether it is filled; shared by the steps of all extents.
 struct frozen_rooms {
     int read{};
     bool filled{};
 };
 
-/// Runs the frozen tasks of one rank, whose results are for the next step: what a step reads is in one room and what
-/// its tasks make in the other.
+/// Runs the frozen tasks of one rank, whose results are for the next step: a step reads one room while its tasks fill
+/// the other.
 ///
-/// Rooms change without waiting for a device: encoding, keeping, and what reads results are all in the order of the
-/// backend's operations, as is what is behind a wait for a message. So a room is filled behind the last read of the
-/// step before, and read behind all that fills it.
+/// Rooms are swapped without waiting for a device: encoding, keeping, reading results and whatever follows the wait for
+/// a message are all in the order of the backend's operations. So a room is filled after the previous step's last read,
+/// and read after everything that fills it.
 template <class Space>
 class frozen_runner {
 public:
@@ -50,11 +50,11 @@ public:
         pieces_.reserve(most);
     }
 
-    /// What is to be read now.
+    /// The results that the current step reads.
     [[nodiscard]] encoded_results results() const noexcept { return {flow_, device_, memory_.results(rooms_.read)}; }
     void exchange_rooms() noexcept { rooms_.read = 1 - rooms_.read; }
     void forget_results() noexcept { rooms_.filled = false; }
-    /// Whether there are none; then tasks encode for the step that begins, until have_results().
+    /// Whether there are no results; tasks then encode for the step about to begin, until have_results().
     [[nodiscard]] bool begins_without_results() const noexcept { return !rooms_.filled; }
     void have_results() noexcept {
         rooms_.filled = true;
@@ -95,7 +95,7 @@ private:
     int device_;
     basic_step_memory<Space>& memory_;
     frozen_rooms& rooms_;
-    std::vector<encoding_piece> pieces_{}; ///< of the task that runs
+    std::vector<encoding_piece> pieces_{}; ///< of the running task
 };
 
 } // namespace pulse::detail

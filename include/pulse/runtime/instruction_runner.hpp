@@ -33,13 +33,13 @@
 
 namespace pulse::detail {
 
-/// T, a task of the executor, updates a stage's weights as soon as the stage's gradients are there.
+/// T, a task of the executor, updates a stage's weights as soon as the stage's gradients are complete.
 template <class T>
 concept updates_stages = requires(T& task, stage_id stage) {
     task.update(stage);
 };
 
-/// Runs the instructions of a rank's program, one by one, each behind the transfers that it waits for.
+/// Runs the instructions of a rank's program in order, each after the transfers that it waits for.
 template <class Model, backend B>
 class instruction_runner {
 public:
@@ -57,12 +57,12 @@ public:
         summed_.reserve(static_cast<std::size_t>(first.laid.model.stage_count()));
     }
 
-    /// Instructions are those of this step from now on.
+    /// Makes later calls run the instructions of this step.
     void select(ready& step) noexcept { now_ = &step; }
     [[nodiscard]] ready& now() const noexcept { return *now_; }
-    /// What gradients of other replicas take while they are added.
+    /// Bytes of other replicas' gradients while they are summed.
     [[nodiscard]] std::int64_t replica_bytes() const noexcept { return sums_.scratch_bytes(); }
-    /// Records as many, from the next one on, of a program that has `all`.
+    /// Records the next `instructions` instructions of a program that has `all`.
     void record(std::size_t instructions, const std::vector<instruction>& all) {
         const auto sums = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const instruction& what) {
             return std::holds_alternative<op::all_reduce>(what);
@@ -85,7 +85,7 @@ public:
         perform(i, mine, task);
         if (traced) { trace_.end(); }
     }
-    /// Runs what an instruction of frozen tasks does outside of its step.
+    /// Runs an instruction of frozen tasks outside its step.
     template <class Task>
     void run_alone(std::size_t i, Task& task) {
         prepared_instruction& mine = now_->prepared.prepared(i);
@@ -93,7 +93,7 @@ public:
         acquire(mine);
         perform(i, mine, task);
     }
-    /// Runs what an evaluation does of an instruction.
+    /// Runs the part of an instruction that an evaluation needs.
     template <class Task>
     void evaluate(std::size_t i, Task& task) {
         prepared_instruction& mine = now_->prepared.prepared(i);
@@ -109,10 +109,10 @@ public:
 
 private:
     [[nodiscard]] const step_model& model() const noexcept { return now_->laid.model; }
-    /// The rank of the world that runs a pipeline device of this replica.
+    /// The world rank that runs a pipeline device of this replica.
     [[nodiscard]] int peer(device_id device) const noexcept { return place_.rank_of_device(index_of(device)); }
 
-    /// What a sum over replicas calls when it is there.
+    /// The callback for a completed sum over replicas.
     [[nodiscard]] auto when_summed() {
         return [this](stage_id stage) {
             if (!trace_.recording_reductions()) { return; }
@@ -124,7 +124,7 @@ private:
         };
     }
     bool advance_sums() { return sums_.pending() && sums_.progress(when_summed()); }
-    /// As wait_recv; sums over replicas go on meanwhile.
+    /// Like wait_recv, but sums over replicas progress meanwhile.
     void wait_for(int from, message_id message) {
         while (sums_.pending() && !transport_.arrived(from, message)) {
             if (!advance_sums()) { std::this_thread::sleep_for(std::chrono::microseconds{20}); }
@@ -132,7 +132,7 @@ private:
         transport_.wait_recv(from, message);
     }
 
-    /// Waits for transfers; in an evaluation for those that it has.
+    /// Waits for transfers; an evaluation waits only for those that it runs.
     void wait(const prepared_instruction& mine, bool evaluates = false) {
         for (const int other : mine.waits) {
             const auto at = static_cast<std::size_t>(other);
@@ -157,7 +157,7 @@ private:
         std::visit([&](const auto& what) { perform(i, what, mine, task); }, now_->prepared.at(i));
     }
 
-    /// Runs what an instruction computes, as the space does it.
+    /// Runs an instruction's computation in the way of the space (sections).
     template <class Work>
     void compute(std::size_t i, const prepared_instruction& mine, const conditions& known, Work&& work) {
         const auto addresses = [&](auto&& visit) {
@@ -172,7 +172,7 @@ private:
         };
         now_->sections.run(i, addresses, work);
     }
-    /// Shows the tensors of a pass to the watch.
+    /// Reports the tensors of a pass to the watch.
     [[nodiscard]] auto looking(stage_id stage, microbatch_id m) {
         return [this, stage, m](value_fault::place where, int layer, const scalar* values, std::int64_t elements) {
             watch_.look({where, layer, index_of(stage), data_of(m)}, values, elements);
@@ -197,7 +197,7 @@ private:
     }
     template <class Task>
     void perform(std::size_t i, const op::backward_input& b, const prepared_instruction& mine, Task& task) {
-        // Its gradients may come to lie where those do that wait for their update.
+        // Its gradients may take memory of gradients that still wait for their update.
         if (mine.first_of_input) { update_summed(task); }
         now_->runner.loss(b.stage, b.microbatch, mine, task);
         const conditions known = now_->runner.conditions_for(b.stage, b.microbatch, task);
@@ -262,14 +262,14 @@ private:
         task.optimize();
     }
 
-    /// Where gradients are released: the update of a stage that has no replica.
+    /// If gradients are released: updates a stage that has no replicas.
     template <class Task>
     void update_alone(stage_id stage, Task& task) {
         if constexpr (updates_stages<Task>) {
             if (model().gradient_release() && place_.replicas() < 2) { task.update(stage); }
         }
     }
-    /// The same of stages whose sums over replicas have been started, as late as their gradients allow.
+    /// The same for stages whose sums over replicas have been started, as late as their gradients allow.
     template <class Task>
     void update_summed(Task& task) {
         if constexpr (updates_stages<Task>) {
@@ -292,7 +292,7 @@ private:
     replica_sum<B> sums_;
     basic_trace<typename space::clock> trace_{};
     nan_trap<B> watch_;
-    std::vector<stage_id> summed_{}; ///< stages whose gradients are to be released when their sums are there
+    std::vector<stage_id> summed_{}; ///< stages that wait for their sums before their gradients are released
     ready* now_;
 };
 

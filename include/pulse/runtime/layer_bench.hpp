@@ -19,11 +19,11 @@
 
 namespace pulse {
 
-/// Runs one pass of one layer, or of a part of one, on tensors of its own, as a profile needs it: the runner of
+/// Runs one pass of a layer, or of a part of one, on tensors of its own, as a profile needs it: the runner of
 /// measure_costs.
 ///
-/// The tensors hold small numbers that differ, since some processors are slower on zeros' neighbours (denormals) and
-/// softmax on equal inputs is not typical. Layer 0 includes the conditioning module.
+/// The tensors hold small, differing numbers, because some processors are slow on denormals near zero and softmax on
+/// equal inputs is not typical. Layer 0 includes the conditioning module.
 template <class Model, backend B>
 class layer_bench {
 public:
@@ -33,7 +33,7 @@ public:
     using embedder = typename Model::conditioning;
     using first_layer = typename Model::template layer_at<0>;
 
-    /// For the model at an extent of its input; none: that of its type. Throws input_error as resize does.
+    /// For the model at an extent of its input; the default is that of its type. Throws input_error as resize does.
     layer_bench(B& math, int batch, const extent& to = {}) : math_{math}, size_{resize<Model>(to)}, batch_{batch} {
         const auto graph = graph_of<Model>(size_);
         std::int64_t widest = 0;
@@ -67,7 +67,7 @@ public:
         fill(conditioning_gradient_, graph.conditioning_elements * batch);
         fill(timesteps_, batch);
         if constexpr (reads_text<embedder>) { fill(text_, embedder::text_elements * batch); }
-        // They begin as 0, which is a class of any model.
+        // Zero-initialised: every model has a class 0.
         if constexpr (reads_facts<embedder>) {
             facts_ = accumulators(static_cast<std::size_t>(embedder::fact_elements * batch));
         } else if constexpr (reads_facts<first_layer>) {
@@ -108,7 +108,7 @@ private:
     using scalars = typename space::template array<scalar>;
     using accumulators = typename space::template array<accumulator>;
 
-    /// What the frames of a layer and of the conditioning module have in common.
+    /// The members that the frames of a layer and of the conditioning module share.
     [[nodiscard]] backend_frame<B> shared_frame(std::size_t layer) noexcept {
         backend_frame<B> frame;
         frame.batch = batch_;
@@ -131,13 +131,13 @@ private:
         if (what == pass::backward_weight) { embedder::backward_weight(math_, frame); }
     }
 
-    /// A tensor of each layer, one behind the other as a step has them, so that a pass finds as much of it in caches as
-    /// there. What is far greater than any cache is used again, but for the tensor before: a bench needs less memory
+    /// One tensor per layer, consecutive as in a step, so that a pass finds as much of it in caches as there. Memory
+    /// far beyond the size of any cache is reused, except for the previous tensor's, so that a bench needs less memory
     /// than a step.
     template <class T>
     class places {
     public:
-        /// Small values; `of_sample` is elements of each.
+        /// Places one tensor of small values for each entry of `of_sample`, its elements per sample.
         void place(const std::vector<std::int64_t>& of_sample, int batch) {
             constexpr std::int64_t most = (std::int64_t{256} << 20) / static_cast<std::int64_t>(sizeof(T));
             constexpr std::int64_t aligned = 64;

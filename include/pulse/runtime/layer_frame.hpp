@@ -8,10 +8,10 @@
 
 namespace pulse {
 
-// Where a tensor of a layer lies: elements from the beginning of what its type names, per sample but for weights.
-// nn::description gives these out, a frame makes pointers of them.
+// Offsets of a layer's tensors: elements from the start of what the type names, per sample except for weights.
+// nn::description assigns them, and a frame turns them into pointers.
 
-/// Parameters of one product or norm: the weight, and behind it the bias.
+/// Parameters of one product or norm: the weight and, behind it, the bias.
 struct weight_piece {
     std::int64_t begin{};
     std::int64_t bias{};
@@ -29,7 +29,7 @@ struct workspace_piece {
     std::int64_t begin{};
 };
 
-/// How much of each a layer has; workspace is apart, since passes share it.
+/// Sizes of a layer's areas; workspace is not among them because passes share it.
 struct layer_extents {
     std::int64_t parameters{};
     std::int64_t saved{};
@@ -44,48 +44,48 @@ struct layer_extents {
     }
 };
 
-/// Where one pass of one layer finds and leaves its tensors; all are contiguous, the batch first, channels last.
+/// The tensors that one pass of one layer reads and writes; all are contiguous, batch first, channels last.
 ///
-/// forward reads input, skip, conditioning, parameters and writes output and saved. backward_input reads these and
-/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and makes
-/// the gradients of affine norm parameters, whose sums it needs anyway. backward_weight makes the rest of
-/// parameter_gradients, reading input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
-/// workspace and leaves nothing in it. What is said of saved holds for statistics too.
+/// forward reads input, skip, conditioning and parameters, and writes output and saved. backward_input reads these and
+/// output_gradient; it writes input_gradient, skip_gradient and deferred, adds to conditioning_gradient, and computes
+/// the gradients of affine norm parameters, whose sums it needs anyway. backward_weight computes the rest of
+/// parameter_gradients from input, skip, conditioning, saved, output_gradient and deferred. A pass may use all of
+/// workspace and leaves nothing in it. What holds for saved holds for statistics.
 ///
-/// What travels from device to device as the conditioning of a microbatch is one tensor of two parts: the embeddings of
-/// all samples, [batch][embedding], and behind them, where the model has text states, those of all samples,
-/// [batch][tokens][features]. Layers find the parts as conditioning and context, and add to the gradients of each.
+/// The conditioning of a microbatch that is sent between devices is one tensor of two parts: the embeddings of all
+/// samples, [batch][embedding], followed, if the model has text states, by those of all samples,
+/// [batch][tokens][features]. Layers get the parts as conditioning and context, and add to the gradients of each.
 ///
-/// A part of a layer reads and writes as a layer does. Where a residual is open around the parts, the first reads
-/// residual_gradient and the last one residual. A layer that makes its residual writes it to made_residual in the first
-/// part, and the last one finds it in its output.
+/// A part of a layer reads and writes as a layer does. Where a residual is open around the parts, the first part reads
+/// residual_gradient and the last one residual. A layer that makes its own residual writes it to made_residual in its
+/// first part, and its last part finds it in output.
 ///
 /// T is the backend's scalar, A its accumulator.
 template <class T, class A = T>
 struct layer_frame {
     int batch{};
-    resizing size{}; ///< of the run
-    int part{-1};    ///< which of a layer that has parts; less than 0: all of them
+    resizing size{}; ///< from the type's sizes to the run's
+    int part{-1};    ///< which part of a layer that has parts; negative: all of them
     const T* input{};
     const T* skip{};
     const T* conditioning{};
     const T* context{}; ///< text states
     const T* parameters{};
-    const T* frozen_parameters{}; ///< weights that are not trained, of a layer that has_frozen_parameters
+    const T* frozen_parameters{}; ///< weights that are not trained, for a layer that has_frozen_parameters
     T* output{};
     T* saved{};
     A* statistics{}; ///< means and deviations of norms, logarithms of sums of attentions
     const T* output_gradient{};
-    T* input_gradient{}; ///< null when nobody needs it (the first layer of a model)
+    T* input_gradient{}; ///< null if not needed (the first layer of a model)
     T* skip_gradient{};
     T* conditioning_gradient{};
-    T* context_gradient{}; ///< null when nobody needs it (nothing that makes the text states is trained)
+    T* context_gradient{}; ///< null if not needed (nothing that makes the text states is trained)
     T* deferred{};
     A* parameter_gradients{};  ///< null where the parameters are not trained
-    into gradients{into::add}; ///< what the pass does with those that it makes, see writes_gradients
+    into gradients{into::add}; ///< whether the pass writes or adds its gradients, see writes_gradients
     T* workspace{};
-    const T* residual{};          ///< what is open around the parts of a layer, for the last
-    T* made_residual{};           ///< where the first part of a layer that makes its residual writes that
+    const T* residual{};          ///< the residual that is open around a layer's parts, for the last part
+    T* made_residual{};           ///< where the first part of a layer that makes its residual writes it
     const T* residual_gradient{}; ///< for the first part
     const A* timesteps{}; ///< [batch], for a conditioning module and the forward pass of a layer that reads_timesteps
     const T* text{};      ///< [batch][text_elements], for a conditioning module that reads_text
@@ -104,8 +104,8 @@ struct layer_frame {
         return gradient_place<A>{parameter_gradients, gradients} + p.bias;
     }
 
-    /// The frame of a part that lies `by` behind the beginning of the layer, with the inputs, outputs and workspace of
-    /// this one. Null stays null: a forward pass has no gradients.
+    /// The frame of a part that starts `by` after the start of the layer, with the same inputs, outputs and workspace.
+    /// Null stays null: a forward pass has no gradients.
     [[nodiscard]] constexpr layer_frame behind(const layer_extents& by) const noexcept {
         const auto moved = [](auto* from, std::int64_t on) { return from != nullptr ? from + on : from; };
         layer_frame other = *this;
@@ -122,34 +122,34 @@ struct layer_frame {
 template <class B>
 using backend_frame = layer_frame<typename B::scalar, typename B::accumulator>;
 
-/// L, a layer or a conditioning module, leaves the gradients of its parameters as frame.gradients says.
+/// L, a layer or a conditioning module, writes or adds its parameters' gradients as frame.gradients says.
 ///
-/// One of its passes makes the gradient of a parameter, each time whole: it hands frame.gradient(piece) to one
-/// operation of the backend, and .again() of it to further ones. The first such pass of a step writes, and what was
-/// there is never read. The gradients of other layers are set to 0 in front of the first pass of a step, and
-/// frame.gradients says that all passes add: they may do it in any way, as by hand on the host.
+/// The gradient of a parameter is computed by one of L's passes, completely each time: the pass hands
+/// frame.gradient(piece) to one backend operation, and .again() of it to further ones. The first such pass of a step
+/// writes, and the old values are never read. For other layers the gradients are set to 0 before the first pass of a
+/// step, and frame.gradients says that all passes add: such a layer may add in any way, for example by hand on the
+/// host.
 template <class L>
 concept writes_gradients = requires {
     requires L::writes_gradients;
 };
 
-/// L reads the timesteps themselves. Only the first layer of a model may: they reach no other device, and a model whose
-/// first layer makes a token of them relays no conditioning. The same holds of reads_facts.
+/// L reads the timesteps themselves. Only the first layer of a model may: timesteps reach no other device, and a model
+/// whose first layer makes a token of them relays no conditioning. The same is true of reads_facts.
 template <class L>
 concept reads_timesteps = requires {
     requires L::reads_timesteps;
 };
 
-/// C, a conditioning module, reads what a text encoder gives, of which C::text_elements says how much: its tensors lie
-/// one behind the other, each over the whole batch. C says what they are.
+/// C, a conditioning module, reads C::text_elements scalars per sample of a text encoder's output. C defines its
+/// tensors; they follow one another, each over the whole batch.
 template <class C>
 concept reads_text = requires {
     requires C::text_elements != 0;
 };
 
-/// L, a conditioning module or the first layer of a model, reads numbers that are known of each sample: a class, sizes,
-/// which tokens of a text are padding. L::fact_elements says how many; its tensors lie one behind the other, each over
-/// the whole batch.
+/// L, a conditioning module or the first layer of a model, reads L::fact_elements numbers known of each sample, such as
+/// a class, sizes, or which tokens of a text are padding. Its tensors follow one another, each over the whole batch.
 template <class L>
 concept reads_facts = requires {
     requires L::fact_elements != 0;
@@ -163,7 +163,7 @@ template <class L, class B>
 concept runs_forward_on = requires {
     static_cast<layer_pass<B>>(&L::template forward<B>);
 };
-/// It has that pass, or runs forward only.
+/// L has that pass, or runs forward only.
 template <class L, class B>
 concept runs_backward_input_on = is_forward_only<L>() || requires {
     static_cast<layer_pass<B>>(&L::template backward_input<B>);
@@ -177,8 +177,8 @@ concept runs_backward_weight_on = is_forward_only<L>() || requires {
 template <class L, class B>
 concept runs_on = runs_forward_on<L, B> && runs_backward_input_on<L, B> && runs_backward_weight_on<L, B>;
 
-/// A conditioning module (time embedding) that can run on backend B: it reads `timesteps` [batch] and no `input`,
-/// `output` is the conditioning, text states included; backward_input is not needed, backward_weight reads
+/// A conditioning module (time embedding) that can run on backend B: it reads `timesteps` [batch] and no `input`, and
+/// `output` is the conditioning, including text states; it needs no backward_input, and backward_weight reads
 /// output_gradient.
 template <class C, class B>
 concept conditions_on = requires(B& b, const backend_frame<B>& frame) {

@@ -11,11 +11,11 @@
 
 namespace pulse {
 
-/// What the executor needs of one layer, with its type gone: which stage runs it is known only from the plan.
+/// A layer's passes with its type erased, because only the plan determines which stage runs it.
 template <backend B>
 struct layer_entry {
     layer_pass<B> forward{};
-    /// This and the next are null where the layer runs forward only.
+    /// Null, like the next one, if the layer runs forward only.
     layer_pass<B> backward_input{};
     layer_pass<B> backward_weight{};
     bool writes_gradients{};
@@ -23,7 +23,7 @@ struct layer_entry {
 
 namespace detail {
 
-/// Whether L runs on B; if it does not, compilation stops with a sentence for each pass that it lacks.
+/// Whether L runs on B; if not, compilation stops with a sentence for each missing pass.
 template <class L, backend B>
 [[nodiscard]] consteval bool explain_passes() {
     static_assert(runs_forward_on<L, B>, "pulse: a layer (L) needs 'template <pulse::backend B> static void "

@@ -21,25 +21,25 @@
 
 namespace pulse {
 
-/// What a rank says of itself before links are measured, and how.
+/// A rank's description of itself for measuring links, and how to measure.
 struct link_measurement {
     /// Machine of this rank: ranks with the same one share a node.
     std::string machine{};
-    /// Memory of the rank's device, at least 1, and the device's name on its machine: ranks that have one device share
-    /// its memory equally. The cluster has the least that a rank may use.
+    /// Memory of the rank's device, at least 1, and the device's name on its machine: ranks on one device share its
+    /// memory equally. The cluster gets the smallest amount that a rank may use.
     std::int64_t memory_bytes{};
     std::string device{};
-    /// What kind of device it is, such as the card's name: where ranks have several, the cluster lists them all.
+    /// The kind of device, such as the card's name: if the ranks' kinds differ, the cluster lists them all.
     std::string kind{};
-    /// About how long all messages together take, the same on every rank.
+    /// Approximate duration of all messages together, the same on every rank.
     double seconds{1.0};
-    /// Returns when every transfer that was waited for is over; needed where a wait makes a stream wait, not the host.
+    /// Returns when every awaited transfer is complete; needed if a wait makes a stream wait, not the host.
     std::function<void()> settle{};
 };
 
 namespace detail {
 
-/// Sizes of the messages, bytes: from latency alone to bandwidth alone.
+/// Message sizes in bytes, from latency-bound to bandwidth-bound.
 inline constexpr std::array<std::int64_t, 6> measured_sizes{256, 2048, 16'384, 131'072, 1'048'576, 8'388'608};
 
 /// Ranks of a run by machine.
@@ -47,8 +47,8 @@ struct machine_table {
     std::vector<std::string> machines{};
     std::vector<std::string> kinds{};
     std::vector<std::int64_t> memory_bytes{}; ///< that each rank may use
-    /// The most ranks whose aligned blocks never leave a machine: where machines have different numbers of ranks, or
-    /// ranks alternate between them, a node is less than a machine.
+    /// Largest size of aligned rank blocks that never leave a machine: smaller than a machine if machines have
+    /// different numbers of ranks or ranks alternate between them.
     int devices_per_node{1};
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(machines.size()); }
@@ -71,7 +71,7 @@ struct machine_table {
 /// The same table on every rank. Collective.
 template <transport T>
 [[nodiscard]] machine_table machines_of(T& among, const link_measurement& mine) {
-    // Of every rank four words, each behind the length of its bytes.
+    // Four words per rank, each prefixed with its length in bytes.
     std::string text;
     for (const std::string& word : {mine.machine, mine.device, mine.kind, std::to_string(mine.memory_bytes)}) {
         text += std::to_string(word.size()) + ' ' + word;
@@ -106,8 +106,8 @@ template <transport T>
     return table;
 }
 
-/// Pairs of neighbours within nodes, or on different machines: at most three of them, the first, one in the middle and
-/// the last.
+/// Neighbouring ranks within a node, or on different machines: at most three pairs, the first, a middle one and the
+/// last. A pair is its lower rank.
 [[nodiscard]] inline std::vector<int> measured_pairs(const machine_table& table, bool inside) {
     std::vector<int> all;
     for (int r = 0; r + 1 < table.size(); ++r) {
@@ -118,7 +118,7 @@ template <transport T>
     return all;
 }
 
-/// Messages to and fro between a rank and the next one, timed by a clock of type Clock.
+/// Exchanges messages between a rank and the next one, timed by a clock of type Clock.
 template <class Clock, transport T>
 class ping_pong {
 public:
@@ -128,16 +128,16 @@ public:
         in_ = over_.allocate(most);
     }
 
-    /// One way, microseconds, of a message of each size: all sizes, or those for which there is time. The fastest of
-    /// several trips counts: what is slower waited for something else than the link. All ranks call it, and have the
-    /// same result.
+    /// One-way microseconds of a message of each size: all sizes, or those for which there is time. Takes the fastest
+    /// of several trips, as slower ones waited for something other than the link. Collective; all ranks get the same
+    /// result.
     [[nodiscard]] std::vector<link_sample> between(int first, double seconds) {
         std::vector<link_sample> samples;
         double left = seconds;
         double before = 0.0;
         for (std::size_t i = 0; i != measured_sizes.size(); ++i) {
             const std::int64_t bytes = measured_sizes[i];
-            trip(first, bytes); // finds its protocol and its memory
+            trip(first, bytes); // sets up protocol and memory
             double fastest = from_first(first, trip(first, bytes));
             const double share = left / static_cast<double>(measured_sizes.size() - i);
             const auto more = static_cast<int>(std::clamp(share / fastest, 2.0, 200.0));
@@ -147,8 +147,8 @@ public:
             left -= from_first(first, seconds_since(start)) + 2 * fastest;
             fastest = from_first(first, mine);
             samples.push_back({bytes, 0.5e6 * fastest});
-            // The next size is eight times as large: four trips on the line through the last two. Two small sizes say
-            // little of a bandwidth, so that the first four may take more than their share.
+            // The next size is eight times as large: predict four trips by extrapolating the last two. Two small sizes
+            // say little about bandwidth, so the first four sizes may exceed their share.
             const double next = 4 * (fastest + 8 * std::max(0.0, fastest - before));
             if (i > 0 && next > (i < 3 ? seconds : left)) { break; }
             before = fastest;
@@ -168,7 +168,7 @@ private:
         return std::max(shared, 1e-9);
     }
 
-    /// Seconds of a message and its reply, on the rank that begins; 0 on ranks that are neither.
+    /// Seconds of a message and its reply, on the rank that begins; 0 on ranks not in the pair.
     double trip(int first, std::int64_t bytes) {
         const int number = std::exchange(next_, next_ + 1);
         if (over_.rank() != first && over_.rank() != first + 1) { return 0.0; }
@@ -201,8 +201,8 @@ private:
     int next_{};
 };
 
-/// The line through the times. Where they do not grow, no message was large enough: the largest is believed to take
-/// twice as long as the fastest.
+/// Fits a line to the times. If they do not grow, no message was large enough: the largest is assumed to take twice as
+/// long as the fastest.
 [[nodiscard]] inline link line_through(const std::vector<link_sample>& samples) {
     const auto faster = [](const link_sample& a, const link_sample& b) { return a.us < b.us; };
     const double least = std::min_element(samples.begin(), samples.end(), faster)->us;
@@ -214,13 +214,12 @@ private:
 
 } // namespace detail
 
-/// The cluster that the ranks of a transport are, with links as their messages take them: messages of several sizes to
-/// and fro between neighbours, pair after pair, the line through their times (fit_link), and of several pairs the one
-/// that is slowest for 1 MiB. Ranks of one machine are a node. Ranks of several kinds are unlike devices, of a speed
-/// that is not known yet: 1.
+/// The cluster formed by a transport's ranks, with measured links: messages of several sizes between neighbours, pair
+/// after pair, a line fitted to their times (fit_link), and of several pairs the slowest at 1 MiB. Ranks of one machine
+/// form a node. Ranks of several kinds are unlike devices with speed 1, as their speed is not known yet.
 ///
-/// Collective: all ranks get the same cluster. It takes about `seconds`; where a link is slow, large messages are left
-/// out. Throws input_error on every rank when memory_bytes is less than 1 somewhere, and what the transport throws.
+/// Collective: all ranks get the same cluster. It takes about `seconds`; on a slow link, large messages are left out.
+/// Throws input_error on every rank if memory_bytes is less than 1 on any, and what the transport throws.
 template <class Clock = std::chrono::steady_clock, transport T>
 [[nodiscard]] cluster measure_links(T& among, const link_measurement& mine) {
     const detail::machine_table table = detail::machines_of(among, mine);

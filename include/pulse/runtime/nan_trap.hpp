@@ -18,7 +18,7 @@
 
 namespace pulse {
 
-/// A tensor of a step that held a number that is not finite, ordered by where on its way a sample meets it first.
+/// A tensor of a step that contained a non-finite number; ordered by where a sample meets it first.
 struct value_fault {
     enum class place : std::uint8_t {
         output,        ///< of the layer; of model_input: the model's input; of conditioning_block: the conditioning
@@ -33,7 +33,7 @@ struct value_fault {
     int stage{};
     int microbatch{};
 
-    /// How far a sample had come: forward through the layers, then back.
+    /// How far a sample had got: forward through the layers, then back.
     [[nodiscard]] constexpr std::array<int, 3> order() const noexcept {
         return {static_cast<int>(where), where == place::input_gradient ? -layer : layer, microbatch};
     }
@@ -57,8 +57,8 @@ struct value_fault {
            ") is the first that is not finite";
 }
 
-/// Looks at the tensors of a step as they are made and keeps the first of its rank that is not finite. Every look
-/// copies the tensor to the host: it is for finding a fault, not for training.
+/// Checks the tensors of a step as they are computed and keeps the earliest non-finite one of its rank. Each check
+/// copies the tensor to the host: use it to find a fault, not for training.
 template <class B>
 class nan_trap {
 public:
@@ -79,7 +79,7 @@ public:
     }
 
 private:
-    /// 16-bit types of a device convert to float alone.
+    /// 16-bit device types convert only to float.
     [[nodiscard]] static auto as_number(const scalar& x) {
         if constexpr (std::is_same_v<scalar, double>) {
             return x;
@@ -88,7 +88,7 @@ private:
         }
     }
     [[nodiscard]] bool finite(const scalar* values, std::size_t elements) {
-        // what computes them may only have started
+        // the tensor's computation may still be running
         if constexpr (requires { math_.synchronize(); }) { math_.synchronize(); }
         copy_.resize(elements);
         space_of<B>::template download<scalar>(values, std::span<scalar>{copy_});
@@ -101,7 +101,7 @@ private:
     std::vector<scalar> copy_{};
 };
 
-/// The earliest of what the ranks of a transport found, on every rank; none when none found any. Every rank calls it.
+/// The earliest fault found by any rank of a transport, on every rank; none if no rank found one. Collective.
 template <transport T>
 [[nodiscard]] std::optional<value_fault> earliest_fault(T& ranks, const std::optional<value_fault>& mine) {
     constexpr std::size_t fields = 5;

@@ -16,23 +16,23 @@ struct adamw_constants {
     [[nodiscard]] constexpr bool operator==(const adamw_constants&) const = default;
 };
 
-/// What one step of an update rule is told, the same for every weight.
+/// The inputs of one step of an update rule that all weights share.
 struct optimizer_update {
     adamw_constants constants{};
     /// Counts from 1; bias corrections are 1 - beta^step.
     std::int64_t step{1};
-    /// Every gradient is multiplied by it first: clipping, mean over replicas.
+    /// Every gradient is multiplied by this first: clipping, mean over replicas.
     double gradient_scale{1.0};
     /// average = average_decay average + (1 - average_decay) weight, of the new weight.
     double average_decay{0.999};
-    /// Of the noise by which weights are rounded, where they are.
+    /// Seed of the noise with which weights are rounded, if they are.
     std::uint64_t seed{};
 };
 
 /// How an optimizer changes weights: `rule(update, weights, gradients, first_moment, second_moment, average)`.
 ///
-/// All spans are of one size; `average` may be empty, then none is kept. A weight's new values depend on its own old
-/// ones alone and not on where it stands in the spans, so that a model is trained to the same bits however it is cut.
+/// All spans have one size; `average` may be empty, then none is kept. A weight's new values depend only on its own old
+/// ones, not on its position in the spans, so that training gives the same bits however the model is cut.
 template <class R>
 concept optimizer_rule = requires(const R& rule, const optimizer_update& now, std::span<float> values,
                                   std::span<const float> gradients) {

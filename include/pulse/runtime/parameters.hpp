@@ -20,26 +20,26 @@
 
 namespace pulse {
 
-/// Position of the conditioning module where layers are counted: before layer 0.
+/// The conditioning module's number as a layer: it comes before layer 0.
 inline constexpr int conditioning_block = -1;
 
-/// Where the gradients of a rank's layers lie.
+/// Where a rank's gradients are stored.
 struct gradient_room {
-    /// Of each layer: from where its values lie among the rank's to where its gradients do; empty: nowhere else.
+    /// Per layer: offset of its gradients from the position of its values; empty: gradients are laid out as values.
     std::span<const std::ptrdiff_t> shifts{};
-    std::size_t size{}; ///< in all, where there are shifts
+    std::size_t size{}; ///< elements in total, if there are shifts
 };
 
-/// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays, one block a layer. The
-/// gradients of some layers may lie where those of others do, which are there at other times of a step.
+/// The parameters of the layers that one rank owns, and their gradients: two contiguous arrays with one block per
+/// layer. Layers whose gradients exist at different times of a step may share gradient memory.
 ///
-/// T is the type of the values, A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
-/// Space, 0 at first, with the weights of convolutions in its order (Space::weights). Host code fills those of another
-/// space than the host's by upload and upload_frozen, which take the checkpoint's order, and turns what it downloads by
+/// T is the type of the values and A that of the gradients: a backend's scalar and accumulator. Spans are memory of the
+/// Space, initially 0, with convolution weights in its order (Space::weights). For another space than the host's, host
+/// code writes through upload and upload_frozen, which take the checkpoint's order, and converts what it downloads with
 /// to_checkpoint.
-/// Layers are numbered as in the model's graph, which counts the parts of layers; conditioning_block is the
-/// conditioning module, which is owned with layer 0. Weights that are not trained lie apart, in blocks of their own
-/// without gradients, so that nothing that goes over blocks() meets them.
+/// Layers are numbered as in the model's graph, which counts parts; conditioning_block is the conditioning module,
+/// which is owned with layer 0. Frozen weights are stored apart, in blocks of their own without gradients, so that code
+/// that iterates over blocks() never meets them.
 template <class T, class A = T, class Space = host_space>
 class rank_parameters {
 public:
@@ -52,7 +52,7 @@ public:
         [[nodiscard]] std::size_t first_gradient() const noexcept { return first + static_cast<std::size_t>(shift); }
     };
 
-    /// A tensor with elements, and its rows where it is a matrix (parameter::matrix_rows).
+    /// A non-empty tensor, and its number of rows if it is a matrix (parameter::matrix_rows).
     struct tensor {
         std::size_t first{};
         std::size_t size{};
@@ -60,10 +60,10 @@ public:
     };
 
     /// `elements[l]` for each of the rank's `layers`, in ascending order of layer.
-    /// `frozen[l]`, of weights that are not trained, likewise; empty where all are.
-    /// `listed`: the trained parameters of all layers, in order; optimizers that go by tensors need them. No tensor is
-    /// a convolution's weight until set_windows.
-    /// `room`: without shifts, gradients lie as values do.
+    /// `frozen[l]`: the same for weights that are not trained; empty if there are none.
+    /// `listed`: the trained parameters of all layers, in order, for optimizers that work per tensor. No tensor counts
+    /// as a convolution's weight before set_windows.
+    /// `room`: without shifts, gradients are laid out as values.
     rank_parameters(std::span<const int> layers, std::span<const std::int64_t> elements,
                     std::span<const std::int64_t> frozen = {}, std::span<const parameter> listed = {},
                     const gradient_room& room = {}) {
@@ -88,8 +88,8 @@ public:
         frozen_ = typename Space::template array<T>(all_frozen);
     }
 
-    /// Tells which tensors the blocks have: trained_in(layer) and frozen_in(layer) list them. Needed where the Space
-    /// has weights in another order than the checkpoint's.
+    /// Tells which tensors the blocks hold: trained_in(layer) and frozen_in(layer) list them. Needed if the Space
+    /// stores weights in another order than the checkpoint's.
     template <class Trained, class Frozen>
     void set_windows(Trained trained_in, Frozen frozen_in) {
         for (const block& b : blocks_) { append_windows(trained_in(b.layer), b.first, windows_); }
@@ -97,13 +97,13 @@ public:
     }
 
     [[nodiscard]] std::span<const block> blocks() const noexcept { return blocks_; }
-    /// Empty where they were not listed.
+    /// Empty if they were not listed.
     [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
     [[nodiscard]] std::span<T> values() noexcept { return {values_.data(), values_.size()}; }
     [[nodiscard]] std::span<const T> values() const noexcept { return {values_.data(), values_.size()}; }
     [[nodiscard]] std::span<A> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }
     [[nodiscard]] std::span<const A> gradients() const noexcept { return {gradients_.data(), gradients_.size()}; }
-    /// The weights that are not trained, of the layers that have any.
+    /// Blocks of the weights that are not trained, for layers that have any.
     [[nodiscard]] std::span<const block> frozen_blocks() const noexcept { return frozen_blocks_; }
     [[nodiscard]] std::span<T> frozen_values() noexcept { return {frozen_.data(), frozen_.size()}; }
     [[nodiscard]] std::span<const T> frozen_values() const noexcept { return {frozen_.data(), frozen_.size()}; }
@@ -111,7 +111,7 @@ public:
         return static_cast<std::int64_t>((values_.size() + frozen_.size()) * sizeof(T) + gradients_.size() * sizeof(A));
     }
 
-    /// Throws error when this rank does not own `layer`.
+    /// Throws error if this rank does not own `layer`.
     [[nodiscard]] const block& of(int layer) const {
         const auto at = std::lower_bound(blocks_.begin(), blocks_.end(), layer,
                                          [](const block& b, int number) { return b.layer < number; });
@@ -123,7 +123,7 @@ public:
         const block& b = of(layer);
         return gradients().subspan(b.first_gradient(), b.size);
     }
-    /// Empty when all weights of the layer are trained.
+    /// Empty if all weights of the layer are trained.
     [[nodiscard]] std::span<T> frozen_values_of(int layer) {
         for (const block& b : frozen_blocks_) {
             if (b.layer == layer) { return slice(frozen_values(), b); }
@@ -131,26 +131,25 @@ public:
         return {};
     }
 
-    /// Turns host values of one block from the checkpoint's order into the Space's. `factored`: the means of rows, then
-    /// of columns, of each of its tensors (moment_form::factored).
+    /// Converts host values of one block from the checkpoint's order to the Space's. `factored`: the values are means
+    /// of rows, then of columns, of each of its tensors (moment_form::factored).
     void to_space(const block& of, std::span<float> values, bool factored = false) const {
         turn_block(of, weight_order::checkpoint, values, factored);
     }
-    /// The way back.
+    /// The inverse.
     void to_checkpoint(const block& of, std::span<float> values, bool factored = false) const {
         turn_block(of, Space::weights, values, factored);
     }
-    /// Turns host values of all blocks, such as gradients that were downloaded, from the Space's order into the
-    /// checkpoint's.
+    /// Converts host values of all blocks, such as downloaded gradients, from the Space's order to the checkpoint's.
     template <class Each>
     void to_checkpoint(std::span<Each> all) const {
         turn_weights(windows_, Space::weights, all);
     }
-    /// Sets the values of a layer to those on the host, in the checkpoint's order. Throws error for another number.
+    /// Sets a layer's values from host values in the checkpoint's order. Throws error if their number is wrong.
     void upload(int layer, std::span<const T> from) { put(windows_, of(layer), from, values_.data()); }
-    /// The same of weights that are not trained, in one of frozen_blocks().
+    /// The same for weights that are not trained, in one of frozen_blocks().
     void upload_frozen(const block& to, std::span<const T> from) { put(frozen_windows_, to, from, frozen_.data()); }
-    /// A copy of them on the host, in the checkpoint's order.
+    /// A host copy of them, in the checkpoint's order.
     [[nodiscard]] std::vector<T> download_frozen(const block& from) const {
         std::vector<T> values(from.size);
         Space::template download<T>(frozen_.data() + from.first, values);
@@ -162,7 +161,8 @@ private:
     void turn_block(const block& of, weight_order from, std::span<float> values, bool factored) const {
         factored ? turn_weights(column_windows(of), from, values) : turn_weights(windows_, from, values, of.first);
     }
-    /// Where the means of a window's columns, which lie as one row of it does, are among those of a block's tensors.
+    /// Finds the column means of each window weight among the moments of a block; they are ordered like one of its
+    /// rows.
     [[nodiscard]] std::vector<window_weight> column_windows(const block& of) const {
         std::vector<window_weight> found;
         std::size_t at = 0;
@@ -200,13 +200,13 @@ private:
     typename Space::template array<A> gradients_;
     std::vector<block> frozen_blocks_;
     typename Space::template array<T> frozen_;
-    std::vector<window_weight> windows_{}; ///< that lie in another order than the checkpoint's
+    std::vector<window_weight> windows_{}; ///< weights in another order than the checkpoint's
     std::vector<window_weight> frozen_windows_{};
 };
 
 namespace detail {
 
-/// Calls take with a null pointer to the layer that has part `layer` of the Model, or to its conditioning module.
+/// Calls take with a null pointer to the layer that contains part `layer` of the Model, or to its conditioning module.
 template <class Model, class Take>
 void with_owner(int layer, const Take& take) {
     if constexpr (Model::is_conditioned) {
@@ -223,12 +223,12 @@ void with_owner(int layer, const Take& take) {
 
 } // namespace detail
 
-/// The trained parameters of a layer, or of a part of one, by name and shape, in the order in which a block holds them.
+/// Names and shapes of the trained parameters of a layer, or of a part of one, in the order of its block.
 template <class Model>
 [[nodiscard]] std::vector<parameter> parameters_of(int layer) {
     std::vector<parameter> found;
     detail::with_owner<Model>(layer, [&]<class Owner>(const Owner*) {
-        // Static: a list of parameters that is made where it is read costs the compiler seconds.
+        // Static: building a parameter list where it is read costs the compiler seconds.
         static constexpr decltype(Owner::parameters()) all = Owner::parameters();
         auto first = all.begin();
         auto last = all.end();
@@ -242,7 +242,7 @@ template <class Model>
     return found;
 }
 
-/// The weights of a layer that are not trained, in the same form.
+/// The same for the weights of a layer that are not trained.
 template <class Model>
 [[nodiscard]] std::vector<parameter> frozen_parameters_of(int layer) {
     std::vector<parameter> found;
@@ -257,7 +257,7 @@ template <class Model>
 
 namespace detail {
 
-/// `shift_of(layer)`, where there are any among `gradients` elements: see rank_parameters::block.
+/// `shift_of(layer)`, if given, is rank_parameters::block::shift among `gradients` elements.
 template <class Model, class T, class A, class Space, class Owned, class Shift = std::nullptr_t>
 [[nodiscard]] rank_parameters<T, A, Space> parameters_where(Owned owned, std::size_t gradients = 0,
                                                             [[maybe_unused]] Shift shift_of = {}) {
@@ -277,7 +277,7 @@ template <class Model, class T, class A, class Space, class Owned, class Shift =
         std::int64_t trained = parts[static_cast<std::size_t>(l)].parameter_elements;
         std::int64_t unchanged = parts[static_cast<std::size_t>(l)].frozen_parameter_elements;
         if constexpr (Model::is_conditioned) {
-            if (l == 0) { // where the graph counts them
+            if (l == 0) { // the graph counts its parameters there
                 layers.push_back(conditioning_block);
                 list(conditioning_block);
                 elements.push_back(parameter_elements<typename Model::conditioning>());
@@ -306,7 +306,7 @@ using backend_parameters = rank_parameters<typename B::scalar, typename B::accum
 
 namespace detail {
 
-/// Room for the parameters of the layers that `rank` runs under a plan; the conditioning module comes with layer 0.
+/// Storage for the parameters of the layers that `rank` runs under a plan; the conditioning module belongs to layer 0.
 template <class Model, class T, class A = T, class Space = host_space>
 [[nodiscard]] rank_parameters<T, A, Space> owned_parameters(const step_model& model, int rank,
                                                             const gradient_places& gradients) {
@@ -320,7 +320,7 @@ template <class Model, class T, class A = T, class Space = host_space>
 
 } // namespace detail
 
-/// Room for the parameters of all layers.
+/// Storage for the parameters of all layers.
 template <class Model, class T, class A = T, class Space = host_space>
 [[nodiscard]] rank_parameters<T, A, Space> whole_model() {
     return detail::parameters_where<Model, T, A, Space>([](int) { return true; });

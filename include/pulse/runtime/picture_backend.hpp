@@ -6,16 +6,16 @@
 
 namespace pulse {
 
-/// What networks of pictures that only run forward need besides a backend: one user's backend that trains need not have
-/// it. Pictures are [batch][pixels][channels].
+/// Operations that forward-only networks of pictures need besides a backend; a user's backend that only trains may omit
+/// them. Pictures are [batch][pixels][channels].
 ///
 /// - group_norm_statistics: writes statistics [batch][groups][2] (mean, 1/sqrt(var + eps)) of one source, as group_norm
 ///   does.
 /// - group_norm_rows: what group_norm writes, for `rows` rows of `width` pixels of one sample, from statistics
-///   [groups][2] of the whole picture; rows of y begin y_stride elements apart. So a picture is normalised piece by
-///   piece, by statistics that span it whole; shape.pixels is not read.
+///   [groups][2] of the whole picture; rows of y start y_stride elements apart. This normalises a picture piece by
+///   piece with statistics of the whole; shape.pixels is not read.
 /// - posterior: z[pixel][channel] = factor (mean + exp(logvar / 2) noise) of moments [pixel][mean, logvar][channel],
-///   logvar held to [-30, 20] (diffusers' DiagonalGaussianDistribution); noise as z. The factor is a float or more.
+///   logvar clamped to [-30, 20] (diffusers' DiagonalGaussianDistribution); noise as z, the factor a float or wider.
 template <class B>
 concept picture_backend = backend<B> &&
     requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,

@@ -19,24 +19,24 @@ namespace pulse::detail {
 
 /// What an instruction touches, looked up before the first step so that a step only follows indices.
 struct prepared_instruction {
-    /// Sorted by buffer: where each buffer that the instruction names is at that time.
+    /// Sorted by buffer: the place, at that time, of each buffer that the instruction names.
     std::vector<std::pair<buffer_id, int>> places{};
-    /// Places whose life begins here; places that are written or released here.
+    /// Places that become live here; places that are written or released here.
     std::vector<int> acquired{};
     std::vector<int> written{};
-    /// Receives and sends, as instruction numbers, that must be over before this instruction.
+    /// Receives and sends, by instruction number, that must complete before this instruction.
     std::vector<int> waits{};
-    /// Of a send or receive: its tensors, and the place of each.
+    /// For a send or receive: its tensors, and the place of each.
     std::vector<message_part> parts{};
     std::vector<int> part_places{};
-    /// Of a backward pass: whether it is the first of its stage in a step that makes gradients of the parameters, those
-    /// of backward_input and those of backward_weight. It is so in every step, as captured work needs.
+    /// For a backward pass: whether it is its stage's first in a step to compute parameter gradients, those of
+    /// backward_input and those of backward_weight. The same in every step, as captured work requires.
     bool first_of_input{};
     bool first_of_weight{};
-    /// Whether it is the last one of its stage that makes any.
+    /// Whether it is its stage's last to compute any.
     bool last_of_weight{};
 
-    /// Throws error when the instruction does not name `buffer`.
+    /// Throws error if the instruction does not name `buffer`.
     [[nodiscard]] int place_of(buffer_id buffer) const {
         const auto at = std::lower_bound(places.begin(), places.end(), buffer,
                                          [](const auto& entry, buffer_id b) { return entry.first < b; });
@@ -74,8 +74,8 @@ private:
 
     void add_parts(const step_model& model, const memory_layout& layout, std::size_t i, message_id message);
 
-    /// A receive is waited for by the first instruction that touches one of its tensors, a send by the first that
-    /// writes or releases one; each of them once.
+    /// The first instruction that touches a tensor of a receive waits for it, and the first that writes or releases a
+    /// tensor of a send waits for that; each transfer is waited for once.
     void find_waits(const memory_layout& layout);
 
     void find_ends_of_gradients();

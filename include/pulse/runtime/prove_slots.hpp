@@ -9,18 +9,18 @@
 
 namespace pulse {
 
-/// What a rank does in a step, for prove_slots: its program and how its transfers are put together.
+/// What a rank does in a step, for prove_slots: its program and its transfers grouped into slots.
 struct rank_transfers {
     std::vector<transfer_step> steps{};
     std::vector<transfer_slot> slots{};
 };
 
-/// Why a step whose slots are NCCL groups would hang or mistake one message for another, or nothing when it cannot,
-/// whatever the speeds of the ranks. `ranks` are those of one replica.
+/// Checks that a step whose slots are NCCL groups cannot hang or confuse messages, whatever the ranks' speeds; returns
+/// the reason if it can. `ranks` are those of one replica.
 [[nodiscard]] PULSE_INLINE verdict prove_slots(std::span<const rank_transfers> ranks);
 
-/// The slots of all ranks of a replica, proved: as large as they may be, and of one transfer each where larger ones
-/// would hang, since no program of lower() can.
+/// The proved slots of all ranks of a replica: as large as possible, and of one transfer each where larger ones would
+/// hang; no program of lower() hangs with those.
 [[nodiscard]] PULSE_INLINE std::vector<rank_transfers> transfers_of(const step_model& model,
                                                                     const std::vector<program>& programs);
 

@@ -19,20 +19,20 @@ namespace pulse {
 
 namespace detail {
 
-/// The order in which things must happen in a step whose slots are NCCL groups, as a graph: a cycle is a hang.
+/// The order constraints of a step whose slots are NCCL groups, as a graph: a cycle is a hang.
 ///
-/// Nodes are every rank's instructions, and the start and the end of each round of its slots. A kernel of NCCL runs a
-/// group in rounds, one after the other: the k-th call to each peer and the k-th from it are of round k
-/// (scheduleP2pTasksToPlan in NCCL's enqueue.cc). A slot starts behind the instruction before its last transfer and
-/// behind the end of the slot before it. A round ends behind its start and behind the start of every round of another
-/// rank that holds the other side of one of its calls: inside a round no call waits for another, but none completes
-/// before both sides have started (rendezvous). An instruction follows the one before it, the end of the slots whose
-/// transfers it waits for, and the end of every slot that has started before it.
+/// Nodes are every rank's instructions, and the start and end of each round of its slots. An NCCL kernel runs a group
+/// in rounds, one after the other: the k-th call to each peer and the k-th from it form round k (scheduleP2pTasksToPlan
+/// in NCCL's enqueue.cc). A slot starts after the instruction before its last transfer and after the previous slot's
+/// end. A round ends after its own start and after the start of every peer's round that holds the other side of one of
+/// its calls: calls of one round do not wait for each other, but none completes before both sides have started
+/// (rendezvous). An instruction follows the previous one, the end of the slots whose transfers it waits for, and the
+/// end of every slot that has started before it.
 ///
-/// The last is more than a stream asks for. It is what happens where the host waits for the whole device (a kernel is
-/// loaded, memory is freed, a graph is made), where the device runs one communicator at a time, or where its queues are
-/// so few that streams share them: whatever the device puts in order, it is the order in which the host has issued it.
-/// A step without a cycle here has none with fewer orders.
+/// The last rule is stricter than stream order. It covers a host that waits for the whole device (a kernel is loaded,
+/// memory is freed, a graph is made), a device that runs one communicator at a time, and streams that share too few
+/// hardware queues: whatever order the device imposes, it is the order in which the host issued the work. A step
+/// without a cycle here has none under fewer constraints either.
 class slot_graph {
 public:
     explicit slot_graph(std::span<const rank_transfers> ranks) : ranks_{ranks} {
@@ -53,7 +53,7 @@ public:
         meet();
     }
 
-    /// What is wrong, or nothing.
+    /// Returns what is wrong, or nothing.
     [[nodiscard]] verdict judge() const {
         if (!problem_.empty()) { return problem_; }
         const std::vector<std::pair<std::size_t, std::size_t>> open = stuck();
@@ -62,8 +62,8 @@ public:
         for (const auto& [r, s] : open) { text += " " + name(r, s) + ";"; }
         return text;
     }
-    /// Slots that start and never end, or else those that never start, by rank and number. Without any, all
-    /// instructions end too: they wait for slots alone.
+    /// Slots that start and never end, or else those that never start, by rank and number. If there are none, all
+    /// instructions end too, because they wait only for slots.
     [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> stuck() const {
         std::vector<int> left(nodes_, 0);
         for (const auto& followers : after_) {
@@ -88,21 +88,21 @@ public:
                 (left[start(r, s)] == 0 ? open : unreached).emplace_back(r, s);
             }
         }
-        // Where none has started, one waits for what waits for itself.
+        // If none has started, the cycle is among slots that never start.
         if (open.empty()) { return unreached; }
         return open;
     }
 
 private:
-    /// Where one side of a call is: the node in which its round starts; the end is behind it.
+    /// One side of a call: the node at which its round starts; the round's end is the next node.
     struct side {
         std::size_t round{};
         message_id message{};
     };
-    /// The calls of a slot so far, to and from each peer.
+    /// Counts a slot's calls to and from each peer.
     class calls_in_round {
     public:
-        /// The first round of a transfer's calls, which are of as many rounds.
+        /// Returns the first round of a transfer's calls, each of which takes one round.
         std::size_t add(const transfer_step& one) {
             std::size_t& calls = calls_[{one.what == transfer_step::role::send, one.peer}];
             const std::size_t first = calls;
@@ -169,8 +169,8 @@ private:
         }
     }
 
-    /// Messages of a way from one rank to another have no name in NCCL: the first that is sent is the first that is
-    /// received.
+    /// NCCL messages from one rank to another have no names: those of one way are received in the order in which they
+    /// are sent.
     void meet() {
         for (const auto& [pair, out] : sent_) {
             const auto& [way, from, to] = pair;
@@ -194,7 +194,7 @@ private:
     std::span<const rank_transfers> ranks_;
     std::vector<std::size_t> firsts_{};
     std::vector<std::vector<std::size_t>>
-        rounds_{}; ///< of each rank: where the nodes of its slots begin, and their end
+        rounds_{}; ///< per rank: the first node of each slot, then one past its last node
     std::size_t nodes_{};
     std::vector<std::vector<std::size_t>> after_{};
     std::map<std::tuple<transfer_way, int, int>, std::vector<side>> sent_{};
@@ -208,7 +208,7 @@ PULSE_INLINE verdict prove_slots(std::span<const rank_transfers> ranks) { return
 
 namespace detail {
 
-/// Cuts the slots of several transfers that never end into slots of one; whether there were any.
+/// Splits the slots of several transfers that never end into slots of one; returns whether there were any.
 [[nodiscard]] inline bool cut_stuck_slots(std::vector<rank_transfers>& ranks) {
     bool cut = false;
     const auto open = slot_graph{ranks}.stuck();

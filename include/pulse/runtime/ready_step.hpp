@@ -23,7 +23,7 @@
 
 namespace pulse::detail {
 
-/// One rank's programs for steps of one extent, and the memory that they ask for.
+/// All devices' programs for steps of one extent, and the memory that this rank's program needs.
 template <class Model, backend B>
 struct laid_step {
     resizing size;
@@ -39,8 +39,8 @@ struct laid_step {
         programs{lower(*of.planned, model)}, layout{lay_out(model, programs[static_cast<std::size_t>(device)])} {}
 };
 
-/// The same with every buffer, layer and pass of it looked up, and the slots of its transfers proved. What it is made
-/// of must outlive it.
+/// A laid_step with its buffers, layers and passes looked up and the slots of its transfers proved. Everything that it
+/// is constructed from must outlive it.
 template <class Model, backend B>
 struct ready_step {
     using space = space_of<B>;
@@ -52,7 +52,7 @@ struct ready_step {
     skip_cache<typename B::scalar> skips;
     typename space::sections sections;
     frozen_runner<space> frozen;
-    std::shared_ptr<const rank_transfers> transfers; ///< where the transport starts them in slots
+    std::shared_ptr<const rank_transfers> transfers; ///< null unless the transport starts them in slots
 
     template <class Parameters>
     ready_step(B& math, const any_transport& transport, const laid_step<Model, B>& of, int device, int batch,
@@ -80,7 +80,7 @@ template <class Model, class B>
     for (const extent_step& one : of) { all.push_back(std::make_unique<const laid_step<Model, B>>(one, device)); }
     return all;
 }
-/// Where the gradients of a device's stages lie in the steps of all extents.
+/// Where the gradients of a device's stages are stored in the steps of all extents.
 template <class Model, class B>
 [[nodiscard]] gradient_places gradients_of(const laid_steps<Model, B>& laid, int device) {
     std::vector<const program*> all;
@@ -104,7 +104,7 @@ template <class Model, class B, class Parameters>
     }
     return all;
 }
-/// What steps of all extents have used of the memory.
+/// Bytes of the memory that steps of all extents have used.
 template <class Model, class B>
 [[nodiscard]] step_bytes used_by(const std::vector<std::unique_ptr<ready_step<Model, B>>>& steps) noexcept {
     step_bytes most;

@@ -22,39 +22,39 @@
 
 namespace pulse::detail {
 
-/// Sums the gradients of a rank's stages over the replicas, beside what the rank computes.
+/// Sums the gradients of a rank's stages over the replicas while the rank computes.
 ///
-/// The gradient of a stage is D shares (share_of every layer). Replica d receives share d of all others, adds them and
-/// sends the sum back: over all replicas 2 (D - 1) times the stage's bytes are sent, as on a ring. Where the plan has
-/// node_replicas, shares come through two circles (replica_place::circles): as many bytes, of which a node sends and
-/// receives fewer. Either way neighbours are added in pairs, then pairs, and so on while their number is even, and what
-/// is left one after the other: the bits depend neither on time nor on the transport nor on nodes. The gradients of a
-/// rank are its accumulators.
+/// A stage's gradients are split into D shares (share_of every layer). Replica d receives share d from all others, adds
+/// them and sends the sum back: all replicas together send 2 (D - 1) times the stage's bytes, as on a ring. If the plan
+/// has node_replicas, shares travel through two circles (replica_place::circles): as many bytes, but fewer into and out
+/// of a node. Either way neighbours are added in pairs, then pairs of pairs, and so on while their number is even, and
+/// the rest in sequence: the bits depend neither on timing nor on the transport nor on nodes. A rank's gradients are
+/// its accumulators.
 ///
 /// Stages are reduced one after the other in the order in which they were started, so every pair of replicas posts its
-/// messages in one order: the shares of a stage, its sums, the shares of the next. What goes through one circle is
-/// under way at once, shares each into room of its own, and sums into the gradients. The sums that come last may still
-/// be on their way when the next stage begins.
+/// messages in the same order: a stage's shares, its sums, the shares of the next. All messages of one circle are in
+/// flight at once; each share arrives in memory of its own, and sums arrive in the gradients. A stage's last sums may
+/// still be in flight when the next stage begins.
 ///
-/// Why nothing deadlocks. No pipeline message ever waits for a reduction, since they go between ranks of one replica
-/// and reductions between ranks of several: all ranks reach finish(), and there the stage that was started first has
-/// its shares posted by all, then its sums, then the next. Where gradients are released, finish() also stands in front
-/// of passes, at the same instructions of every replica: of these, the first in the global order that lower() follows
-/// waits for ranks that wait for none of the others. That holds while the host waits for nothing else. Where
-/// posts wait (link_options::blocking), and where the host may have to wait for a device that is receiving (NCCL),
-/// arrived() is true as soon as a message is posted, so start() does the whole reduction on the spot, at the same
-/// instruction of every replica: take the global order that lower() follows, put all replicas' copies of an event next
-/// to each other, and replace all_reduce by its messages in the order of for_each_round. Every rank's posts are in that
-/// order, so of all messages not yet transferred the first one has both its ranks standing at it. A group of NCCL in
-/// their place is over when all replicas have come to it, which those messages wait for too.
+/// Why nothing deadlocks. Pipeline messages connect ranks of one replica and reductions connect replicas, so no
+/// pipeline message ever waits for a reduction. Hence all ranks reach finish(), where all post the shares of the stage
+/// that was started first, then its sums, then the next stage's. If gradients are released, finish() is also called
+/// before passes, at the same instructions of every replica; the first of these in the global order of lower() waits
+/// for ranks that wait at none of the others. This holds while the host waits for nothing else. Where posts block
+/// (link_options::blocking), or the host may have to wait for a receiving device (NCCL), arrived() is true as soon as a
+/// message is posted, so start() does the whole reduction at once, at the same instruction of every replica. Take the
+/// global order of lower(), put all replicas' copies of an event next to each other, and replace all_reduce by its
+/// messages in the order of for_each_round: every rank posts in this order, so both ranks of the first message not yet
+/// transferred have reached it. An NCCL group in their place completes when all replicas have reached it, which those
+/// messages wait for too.
 template <backend B>
 class replica_sum {
 public:
     using accumulator = typename B::accumulator;
     using adder = typename space_of<B>::template adder<accumulator>;
 
-    /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: a replica ends up
-    /// with those of its own share alone. Throws input_error for replicas of a cascade.
+    /// `parameters` must outlive it and keep its arrays. With `shares_only`, sums are not sent back: each replica ends
+    /// up with the sums of its own share only. Throws input_error for replicas of a cascade.
     template <class Parameters>
     replica_sum(B& math, any_transport transport, const replica_place& place, const step_model& model,
                 Parameters& parameters, bool shares_only) :
@@ -77,14 +77,14 @@ public:
         order_.reserve(stages_.size());
     }
 
-    /// Bytes of its own, in which shares arrive: of one stage at a time.
+    /// Bytes of the buffer in which the shares of one stage at a time arrive.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_bytes_; }
-    /// What adds, for the time by its clock.
+    /// The adder, for reading the time by its clock.
     [[nodiscard]] const adder& sums() const noexcept { return adder_; }
-    /// Whether something was started that is not over.
+    /// Whether a reduction that was started is not complete.
     [[nodiscard]] bool pending() const noexcept { return over_ != order_.size(); }
 
-    /// The gradients of a stage are there. `over(stage)` is called when they are summed, here or later.
+    /// Call when a stage's gradients are complete. `over(stage)` is called when they are summed, here or later.
     template <class Over>
     void start(stage_id stage, Over&& over) {
         adder_.follow();
@@ -93,7 +93,7 @@ public:
         progress(over);
     }
 
-    /// Does what can be done without waiting; returns whether that was anything.
+    /// Does what is possible without waiting; returns whether that was anything.
     template <class Over>
     bool progress(Over&& over) {
         bool moved = false;
@@ -116,7 +116,7 @@ public:
         return moved;
     }
 
-    /// Returns when all that was started is over. What is started after it must be so on all replicas.
+    /// Waits for everything that was started. What one replica starts after this call, all must start after it.
     template <class Over>
     void finish(Over&& over) {
         while (adding_ != order_.size()) {
@@ -134,17 +134,17 @@ public:
 
 private:
     enum class phase : std::uint8_t {
-        queued, ///< waits for the stage before it
-        shared, ///< shares are on their way, or sums that others follow
-        summed, ///< its last sums are on their way
+        queued, ///< waits for the previous stage
+        shared, ///< shares are in flight, or sums that others follow
+        summed, ///< its last sums are in flight
         over,
     };
     struct circle_sum {
         int here{};
         std::vector<element_range> own{}; ///< the shares that this replica adds, in the rank's gradients
         std::size_t own_size{};
-        std::vector<accumulator*> there{};   ///< by number: a replica's values of those shares, one after the other
-        std::vector<accumulator*> sums_of{}; ///< likewise while they are added
+        std::vector<accumulator*> there{};   ///< by number: a replica's values of those shares, contiguous
+        std::vector<accumulator*> sums_of{}; ///< likewise during the addition
         share_exchange shares{};
         share_exchange sums{};
     };
@@ -157,7 +157,7 @@ private:
 
     [[nodiscard]] stage_sum& of(std::size_t started) { return stages_[static_cast<std::size_t>(order_[started])]; }
 
-    /// Bytes that a share of this stage may take.
+    /// Returns the most bytes that a share of this stage may take.
     std::int64_t prepare(const step_model& model, backend_parameters<B>& parameters, int stage) {
         stage_sum& s = stages_[static_cast<std::size_t>(stage)];
         s.stage = stage;
@@ -192,7 +192,7 @@ private:
         return replica_share_bytes(elements, model.last_layer(stage) - model.first_layer(stage) + 1, place_.replicas(),
                                    static_cast<int>(sizeof(accumulator)));
     }
-    /// Circles have the same room, one after the other: through none arrive more shares than there are other replicas.
+    /// Circles share the same memory in turn: no circle delivers more shares than there are other replicas.
     void place_scratch(stage_sum& s, std::int64_t slot_bytes) {
         const std::vector<replica_circle> circles = place_.circles();
         for (std::size_t k = 0; k != s.circles.size(); ++k) {
@@ -211,7 +211,7 @@ private:
         }
     }
 
-    /// What was posted last.
+    /// The exchange that was posted last.
     [[nodiscard]] static share_exchange& under_way(stage_sum& s) noexcept {
         const std::size_t circles = s.circles.size();
         return s.step < circles ? s.circles[s.step].shares : s.circles[2 * circles - 1 - s.step].sums;
@@ -221,11 +221,11 @@ private:
         s.now = phase::shared;
         under_way(s).post(transport_);
     }
-    /// Waits for what is under way of the stage whose turn it is, adds it if it is shares, and sends on what follows.
+    /// Waits for a stage's exchange in flight, adds the shares if it brought any, and posts the next exchange.
     template <class Over>
     void go_on(stage_sum& s, Over&& over) {
         const std::size_t circles = s.circles.size();
-        // Also for what was sent: sums are going to arrive in its place.
+        // Waits for sends too: sums will arrive in the memory that is sent.
         under_way(s).wait(transport_);
         if (s.step < circles) { add_in_order(s.circles[s.step]); }
         ++s.step;
@@ -239,8 +239,8 @@ private:
         ++adding_;
         s.now = phase::summed;
     }
-    /// Neighbours in pairs, then pairs, and so on while their number is even; what is left, the first one first. A sum
-    /// of two has the same bits either way round: the one of them that has this replica's is added to, in its place.
+    /// Neighbours in pairs, then pairs of pairs, and so on while their number is even; the rest in sequence. A sum of
+    /// two has the same bits either way round, so if one of them is this replica's, the other is added to it in place.
     void add_in_order(circle_sum& c) {
         if (c.own.empty()) { return; }
         std::vector<accumulator*>& sums = c.sums_of;
@@ -279,13 +279,13 @@ private:
     adder adder_;
     replica_place place_;
     bool shares_only_;
-    std::vector<stage_sum> stages_{}; ///< by stage of the model; those of other ranks are empty
+    std::vector<stage_sum> stages_{}; ///< by stage of the model; empty for stages of other ranks
     accumulator* gradients_{};
     std::byte* scratch_{};
     std::int64_t scratch_bytes_{};
     std::vector<int> order_{}; ///< stages in the order in which they were started
-    std::size_t adding_{};     ///< the first of them whose last sums are not on their way yet
-    std::size_t over_{};       ///< how many are over
+    std::size_t adding_{};     ///< first of them whose last sums are not in flight yet
+    std::size_t over_{};       ///< how many are complete
 };
 
 } // namespace pulse::detail

@@ -11,9 +11,9 @@
 
 namespace pulse {
 
-/// Throws input_error, naming the field, unless every byte count of the table that a step's memory depends on is what
-/// the model needs, as in blank_costs: elements x microbatch_size x scalar_bytes, and its statistics. Times and
-/// parameter bytes are not looked at.
+/// Throws input_error, naming the field, unless every byte count of the table on which a step's memory depends is
+/// what the model needs, as in blank_costs: elements x microbatch_size x scalar_bytes, and its statistics. Times and
+/// parameter bytes are not checked.
 ///
 /// Too small a number would let a layer write past its tensor; too large a one would make a plan's peak memory wrong.
 constexpr void require_fit(const graph_view& graph, const cost_table& costs, int microbatch_size, int scalar_bytes) {
@@ -47,7 +47,7 @@ constexpr void require_fit(const graph_view& graph, const cost_table& costs, int
         require(has.workspace_bytes, needs.workspace_elements * scale, entry("layers", l, "workspace_bytes"));
         require(has.frozen_output_bytes, needs.frozen_output_elements * scale,
                 entry("layers", l, "frozen_output_bytes"));
-        if (has.factored_elements != 0) { // which costs need not say unless moments are factored: check_moments
+        if (has.factored_elements != 0) { // costs may omit it unless moments are factored: check_moments
             require(has.factored_elements, needs.factored_elements, entry("layers", l, "factored_elements"));
         }
         require(has.open_bytes, needs.open_elements * scale, entry("layers", l, "open_bytes"));

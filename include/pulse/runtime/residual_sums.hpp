@@ -6,14 +6,14 @@
 
 namespace pulse {
 
-/// A backend on which it is of use to ask for a sum together with what makes one of its summands:
+/// A backend that benefits from computing a sum together with one of its summands:
 ///
-/// - linear, conv2d, group_norm_backward, layer_norm_backward, adaptive_norm_backward: with into::add they take a
-///   residual, and write its sum with what they make where they would add to what is there. A group norm's is of the
-///   first source.
-/// - conv2d_per_sample: y[b][p][c] = the convolution of x + bias + t[b][c].
+/// - linear, conv2d, group_norm_backward, layer_norm_backward, adaptive_norm_backward: with into::add they accept a
+///   residual and write its sum with their result, instead of adding to the destination. For a group norm, the residual
+///   belongs to the first source.
+/// - conv2d_per_sample: y[b][p][c] = (convolution of x)[b][p][c] + bias[c] + t[b][c].
 ///
-/// A backend without them is asked for each summand on its own (nn/residual_sums.hpp).
+/// Without these operations, a backend computes each summand on its own (nn/residual_sums.hpp).
 template <class B>
 concept sums_residuals = backend<B> &&
     requires(B& b, const typename B::scalar* x, typename B::scalar* y, const typename B::accumulator* a,

@@ -14,7 +14,7 @@
 
 namespace pulse {
 
-/// A rank of a run among the others.
+/// A rank of a run, connected to the others.
 using rank = any_transport;
 
 namespace detail {
@@ -38,10 +38,10 @@ inline void require_same_plan(const any_transport& among, const plan& mine) {
 
 } // namespace detail
 
-/// Runs body(rank) on every rank of a plan that this process has, and returns when all are done. `ranks` says what they
-/// are: ranks::threads, ranks::threads_on, ranks::mpi or ranks::nccl.
+/// Runs body(rank) on every rank of a plan that this process hosts, and returns when all are done. `ranks` is
+/// ranks::threads, ranks::threads_on, ranks::mpi or ranks::nccl.
 ///
-/// An error of any rank ends all ranks and is thrown here; so does a plan that is not the same in every process.
+/// An error on any rank ends all ranks and is thrown here, as is a plan that differs between processes.
 template <class Ranks, class Body>
 void run(const planned& made, const Ranks& ranks, const Body& body) {
     const rank_grid grid{made.layout, made.plan.pipeline_degree, made.plan.data_degree};

@@ -22,13 +22,13 @@ namespace pulse {
 
 namespace detail {
 
-/// Stands for a type with all that its template arguments say.
+/// Fingerprint of a type, including all its template arguments.
 template <class T>
 [[nodiscard]] std::string type_text() {
     return fingerprint{}.add(std::string_view{__PRETTY_FUNCTION__}).text();
 }
 
-/// Name and fingerprint of a model, or of both of a cascade.
+/// Name and fingerprint of a model, or of both models of a cascade.
 template <any_model Model>
 [[nodiscard]] std::string model_text(const Model*) {
     return Model::name.str() + " " + fingerprint_of<Model>().add(type_text<Model>()).text();
@@ -40,8 +40,8 @@ template <class First, class Second>
 
 } // namespace detail
 
-/// What all ranks that train Model, or a cascade, on B by a plan have in common: build, model, backend with its
-/// scalars, and plan. For launch::agree, where ranks have no transport yet.
+/// What all ranks must share that train Model, or a cascade, on B by a plan: build, model, backend with its scalars,
+/// and plan. For launch::agree, where ranks have no transport yet.
 template <model_or_cascade Model, backend B>
 [[nodiscard]] std::vector<launch::common_value> values_of_run(const plan& planned) {
     const std::string size = std::to_string(planned.pipeline_degree) + " x " + std::to_string(planned.data_degree) +
@@ -53,9 +53,9 @@ template <model_or_cascade Model, backend B>
             {"plan", fingerprint_of(planned).text() + " (" + size + ")"}};
 }
 
-/// Throws input_error on every rank, naming what differs, the ranks and the values, unless all ranks of a transport (or
-/// a control_plane) have the same build, model, backend and plan, and the same of `more`. Collective; to be called
-/// before the first step.
+/// Throws input_error on every rank, naming the difference, the ranks and the values, unless all ranks of a transport
+/// (or a control_plane) have the same build, model, backend and plan, and the same `more`. Collective; call it before
+/// the first step.
 template <model_or_cascade Model, backend B, launch::collectives T>
 void require_same_run(T& among, const plan& planned, const std::vector<launch::common_value>& more = {}) {
     std::vector<launch::common_value> mine = values_of_run<Model, B>(planned);
@@ -63,7 +63,7 @@ void require_same_run(T& among, const plan& planned, const std::vector<launch::c
     launch::agree(among, mine);
 }
 
-/// With the plans of all extents of a run, and what it keeps of parameters.
+/// Also compares the plans of all extents of a run, and how it keeps parameters and optimizer state.
 template <model_or_cascade Model, backend B, launch::collectives T>
 void require_same_run(T& among, const planned& made, std::vector<launch::common_value> more = {}) {
     for (const planned_extent& other : made.others) {

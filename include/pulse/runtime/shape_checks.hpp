@@ -7,7 +7,7 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
 
-// What asks a backend for an operation on shapes that make no sense gets an input_error that names the operation.
+// An operation on an invalid shape throws an input_error that names the operation.
 
 namespace pulse::detail {
 
@@ -15,8 +15,8 @@ namespace pulse::detail {
     throw input_error{"pulse: " + std::string{operation} + ": " + what};
 }
 
-/// "3x28x28 to 32x28x28, kernel 3, padding 1 and 1, stride 1, batch 8"; also of a shape that is no convolution, for the
-/// error that says so.
+/// "3x28x28 to 32x28x28, kernel 3, padding 1 and 1, stride 1, batch 8"; also for invalid shapes, in the error about
+/// them.
 [[nodiscard]] inline std::string text_of(const conv2d_shape& s, int batch) {
     const std::string to = s.stride > 0 ? "x" + std::to_string(s.out_height()) + "x" + std::to_string(s.out_width())
                                         : std::string{" channels"};
@@ -46,7 +46,7 @@ inline void check_linear(const char* operation, const linear_shape& s, std::int6
     refuse_shape(operation, std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
                                 std::to_string(s.out_features) + " features");
 }
-/// Neither weights nor results overlap.
+/// Weights must not overlap, nor results.
 inline void check_linear(const char* operation, const linear_batch_shape& s, std::int64_t rows) {
     check_linear(operation, s.each, rows);
     if (s.sound(rows)) { return; }

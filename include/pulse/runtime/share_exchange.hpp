@@ -14,7 +14,7 @@
 
 namespace pulse::detail {
 
-/// Parts of a message between replicas: these elements of an array.
+/// The message parts for these elements of an array, exchanged between replicas.
 template <class T>
 [[nodiscard]] std::vector<message_part> parts_of(const std::vector<element_range>& ranges, T* values) {
     std::vector<message_part> parts;
@@ -25,28 +25,28 @@ template <class T>
     return parts;
 }
 
-/// What a rank sends to each replica of a circle and receives from each, one message a pair, all side by side: in the
-/// order of for_each_round, and in as few groups as the transport takes.
+/// A rank's messages to and from each replica of a circle, one to and one from each, all in flight together: in the
+/// order of for_each_round, and in as few groups as the transport allows.
 ///
-/// All of a circle post the same groups. NCCL cuts a large group into kernels, each rank at its own place and with
-/// pairs in another order behind a cut (scheduleP2pTasksToPlan in enqueue.cc), so that several rounds are a group only
-/// where it is not cut. A round by itself may be: a rank sends to one replica in it and receives from one, in the
-/// order of the parts, and of the parts that are not over the first has both its sides in kernels that run.
+/// All replicas of a circle post the same groups. NCCL cuts a large group into kernels, each rank at its own place and
+/// with another order of pairs after a cut (scheduleP2pTasksToPlan in enqueue.cc), so several rounds form a group only
+/// if it is not cut. A single round may be cut: a rank sends to one replica and receives from one in it, in the order
+/// of the parts, and the first incomplete part has both its sides in running kernels.
 class share_exchange {
 public:
-    /// The parts to or from each replica, by its number in the circle; without parts there is no message.
+    /// The parts to or from each replica, by its number in the circle; no parts means no message.
     using messages = std::vector<std::vector<message_part>>;
 
     share_exchange() = default;
-    /// On all replicas of the circle alike. Messages are of `kind` and have this index. The memory of their parts must
-    /// be known when they are posted; that of parts that are received may be given by from().
+    /// Constructed alike on all replicas of the circle. Messages have this `kind` and `index`. The memory of their
+    /// parts must be set before they are posted; for received parts, it may be set through from().
     share_exchange(const replica_place& place, const replica_circle& circle, message_kind kind, int index, messages out,
                    messages in) :
         out_{std::move(out)},
         in_{std::move(in)} {
         std::size_t calls = 0;
         const std::size_t most_calls = 2 * rounds_at_once();
-        // A share goes to who adds it, all else comes from there.
+        // Messages are numbered by owner: shares are sent to it, everything else comes from it.
         const bool to_owner = kind == message_kind::gradient_share;
         const auto add = [&](bool sends, int number, messages& all) {
             const std::span<message_part> parts{all[static_cast<std::size_t>(number)]};
@@ -62,7 +62,7 @@ public:
     share_exchange(share_exchange&&) = default;
     share_exchange& operator=(share_exchange&&) = default;
 
-    /// The parts that are received from a replica, by its number.
+    /// The parts received from a replica, by its number.
     [[nodiscard]] std::span<message_part> from(int number) noexcept { return in_[static_cast<std::size_t>(number)]; }
 
     void post(const any_transport& transport) {
@@ -73,7 +73,7 @@ public:
         }
         heard_ = 0;
     }
-    /// Whether all that was posted to be received has arrived.
+    /// Whether everything posted to be received has arrived.
     [[nodiscard]] bool arrived(const any_transport& transport) {
         for (; heard_ != posts_.size(); ++heard_) {
             const message_post& p = posts_[heard_];
@@ -81,7 +81,7 @@ public:
         }
         return true;
     }
-    /// Returns when all that was posted is over.
+    /// Waits for everything that was posted.
     void wait(const any_transport& transport) const {
         for (const message_post& p : posts_) {
             if (!p.sends) { transport.wait_recv(p.peer, p.message); }
@@ -92,8 +92,8 @@ public:
     }
 
 private:
-    /// All of a circle find the same number, or their groups would wait for each other: each has every one's shares
-    /// among its messages.
+    /// The same number on all replicas of a circle, because each has everyone's shares among its messages; with
+    /// different numbers their groups would wait for each other.
     [[nodiscard]] std::size_t rounds_at_once() const noexcept {
         std::size_t most = 1;
         for (const messages* all : {&out_, &in_}) {
@@ -105,8 +105,8 @@ private:
     messages out_{};
     messages in_{};
     std::vector<message_post> posts_{};
-    std::vector<std::size_t> ends_{}; ///< of what is posted together
-    std::size_t heard_{};             ///< of posts_, those before have arrived
+    std::vector<std::size_t> ends_{}; ///< ends of the groups in posts_
+    std::size_t heard_{};             ///< posts_ before this one have arrived
 };
 
 } // namespace pulse::detail

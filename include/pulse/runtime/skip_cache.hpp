@@ -17,7 +17,7 @@ namespace pulse {
 
 namespace detail {
 
-/// How many microbatches of one edge a rank's program keeps stashed at once, over its edges the most.
+/// The most microbatches of any one edge that a rank's program keeps stashed at once.
 [[nodiscard]] constexpr int most_in_flight(const step_model& model, const program& of_rank) {
     std::vector<int> held(static_cast<std::size_t>(model.edge_count()), 0);
     std::vector<op::stash> stashed{};
@@ -42,11 +42,11 @@ namespace detail {
 
 } // namespace detail
 
-/// Where skip activations wait between encoder forward and decoder: by reference, no copy in and none out. Whether they
-/// stay where the encoder wrote them or are made again before the decoder reads them, the plan's instructions say.
+/// Holds skip activations between encoder forward and decoder by reference, without copies. The plan's instructions say
+/// whether they stay where the encoder wrote them or are recomputed before the decoder reads them.
 ///
-/// `in_flight` is how many microbatches an edge can hold at once (most_in_flight). Throws error on a fetch of what is
-/// not there and on a stash beyond that, which no checked plan asks for.
+/// `in_flight` is the number of microbatches an edge can hold at once (most_in_flight). fetch throws error for an
+/// absent tensor and stash beyond that number; no checked plan does either.
 template <class T>
 class skip_cache {
 public:
@@ -73,7 +73,7 @@ public:
                     std::to_string(index_of(microbatch))};
     }
 
-    /// Forgets the tensor, if it is there.
+    /// Forgets the tensor, if present.
     void drop(edge_id edge, microbatch_id microbatch) {
         for (entry& e : of(edge)) {
             if (e.tensor != nullptr && e.microbatch == microbatch) {

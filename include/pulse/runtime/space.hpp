@@ -13,12 +13,12 @@
 
 namespace pulse {
 
-/// The steady clock of the host, for a trace of passes that are done when they return.
+/// The host's steady clock, for tracing passes that are complete when they return.
 class host_clock {
 public:
     using mark = std::int64_t;
 
-    /// Room for that many marks is taken here, so that now() allocates nothing.
+    /// Clocks allocate memory for that many marks here, so that now() allocates nothing.
     template <class B>
     host_clock(B&, std::size_t) noexcept {}
 
@@ -26,40 +26,40 @@ public:
         return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
             .count();
     }
-    /// Nanoseconds of the steady clock at which the mark was reached.
+    /// The steady clock's nanoseconds when the mark was reached.
     [[nodiscard]] std::int64_t nanoseconds(mark m) const noexcept { return m; }
 };
 
 namespace detail {
 
-/// Runs the work of an instruction by doing it.
+/// Runs the work of an instruction by calling it.
 class plain_sections {
 public:
     template <class B, class Program>
     plain_sections(B&, const Program&) noexcept {}
 
-    /// `addresses(visit)` calls visit(pointer) for every tensor that `work` is given and that may move between steps.
+    /// `addresses(visit)` calls visit(pointer) for every tensor that `work` uses and that may move between steps.
     template <class Addresses, class Work>
     void run(std::size_t, Addresses&&, Work&& work) {
         work();
     }
 };
 
-/// Adds what replicas have in host memory.
+/// Adds values of replicas in host memory.
 template <class T>
 struct plain_adder {
     template <class B, class Transport>
     plain_adder(B&, const Transport&) noexcept {}
 
-    /// What follows is behind all work of the backend so far.
+    /// Orders later additions after all work of the backend so far.
     void follow() const noexcept {}
     /// y += x over n elements.
     void add(std::int64_t n, const T* x, T* y) const noexcept {
         for (std::int64_t i = 0; i != n; ++i) { y[i] += x[i]; }
     }
-    /// The backend's work from now on is behind all that was added.
+    /// Orders later work of the backend after all additions so far.
     void lead() const noexcept {}
-    /// Now, where sums are made, by a clock of the space.
+    /// The current time on a clock of the space, where the sums are computed.
     template <class Clock>
     [[nodiscard]] typename Clock::mark now(Clock& clock) const {
         return clock.now();
@@ -68,16 +68,16 @@ struct plain_adder {
 
 } // namespace detail
 
-/// Memory and execution on the host: tensors are host memory, operations are done when they return.
+/// Memory and execution on the host: tensors are in host memory, operations are complete when they return.
 struct host_space {
-    /// In which order its backends take the weights of convolutions, and give their gradients.
+    /// The order in which its backends take convolution weights and return their gradients.
     static constexpr weight_order weights = weight_order::checkpoint;
 
-    /// Values that begin as 0.
+    /// Zero-initialised values.
     template <class T>
     using array = std::vector<T>;
 
-    /// Memory for a step, not initialised, that begins at a multiple of memory_alignment.
+    /// Uninitialised memory for a step, aligned to memory_alignment.
     class bytes {
     public:
         explicit bytes(std::size_t size) : memory_{allocate_aligned(size)} {}
@@ -88,16 +88,16 @@ struct host_space {
     };
     using clock = host_clock;
     using sections = detail::plain_sections;
-    /// Adds gradients of replicas beside the work of a backend; made of the backend and the transport.
+    /// Adds replicas' gradients beside a backend's work; constructed from the backend and the transport.
     template <class T>
     using adder = detail::plain_adder<T>;
 
-    /// Copies bytes within this space, in the order of the backend's operations.
+    /// Copies bytes within this space, ordered with the backend's operations.
     template <class B>
     static void copy(const B&, const std::byte* from, std::byte* to, std::int64_t bytes) {
         std::copy_n(from, bytes, to);
     }
-    /// Copies host memory into this space, and back; done on return.
+    /// Copies host memory into this space, or back; complete on return.
     template <class T>
     static void upload(std::span<const T> from, T* to) {
         std::copy(from.begin(), from.end(), to);
@@ -122,12 +122,12 @@ struct named_space<B> {
 
 } // namespace detail
 
-/// Where the tensors of backend B are and how its operations run: B::space, with the members of host_space; host_space
-/// for a backend that names none.
+/// Where backend B's tensors are and how its operations run: B::space, with the members of host_space, or host_space if
+/// a backend names none.
 ///
-/// What host code may not touch there is reached by upload and download alone. Its sections may run the work of an
-/// instruction in another way than by calling it again (as a captured graph), and its clock may tell when the device
-/// reached a point, not when the host did.
+/// Host code reaches memory that it may not touch only through upload and download. The space's sections may repeat an
+/// instruction's work without calling it (as a captured graph), and its clock may report when the device reached a
+/// point, not when the host did.
 template <class B>
 using space_of = typename detail::named_space<B>::type;
 

@@ -36,16 +36,16 @@ concept takes_prediction = requires(T& task, Scalar* x, const Scalar* y) {
     task.input(0, x, y);
 };
 
-/// For passes whose tensors nobody wants to see.
+/// For passes whose tensors are not observed.
 struct nobody_looks {
     constexpr void operator()(auto&&...) const noexcept {}
 };
 
 /// Runs the passes of whole stages: binds every layer's frame to the step's memory and calls the layer.
 ///
-/// What a task does (feed, conditions_for, loss) is apart from what the layers compute (forward, backward_input,
-/// backward_weight): the first is new in every step, the second the same work on the same addresses. What they compute
-/// can be shown to `look(where, layer, values, elements)` as it is made.
+/// What a task does (feed, conditions_for, loss) is separate from what the layers compute (forward, backward_input,
+/// backward_weight): the task's work differs in every step, the layers' is the same work on the same addresses.
+/// `look(where, layer, values, elements)` can observe each tensor as the layers produce it.
 template <class Model, backend B>
 class stage_runner : stage_tensors<Model, B> {
     using tensors = stage_tensors<Model, B>;
@@ -57,7 +57,7 @@ public:
     using conditioning_module = typename Model::conditioning;
     using conditions = backend_conditions<B>;
 
-    /// `model` must be of costs that fit the Model at these sizes and this batch (require_fit), from `first_stage` on.
+    /// `model` must come from costs that fit the Model at these sizes and batch (require_fit), from `first_stage` on.
     stage_runner(B& math, const step_model& model, const resizing& size, int batch, backend_parameters<B>& parameters,
                  const basic_step_memory<space_of<B>>& memory, int first_stage = 0) :
         tensors{model, size, batch, memory, first_stage},
@@ -65,8 +65,8 @@ public:
 
     using tensors::tensor;
 
-    /// Throws input_error, on every rank, unless the task's input takes a prediction where the plan has previews, and
-    /// does without where it has none.
+    /// Throws input_error, on every rank, unless the task has the input that the plan needs: one that takes a
+    /// prediction if the plan has previews, one without otherwise.
     template <class Task>
     void require_input() const {
         static_assert(takes_input<Task, scalar> || takes_prediction<Task, scalar>,
@@ -78,7 +78,7 @@ public:
             throw input_error{"pulse: the input of this run's task takes a prediction, and the plan has no previews"};
         }
     }
-    /// The data of a microbatch enter stage 0, with what its preview has predicted; nothing in another stage.
+    /// For stage 0, lets the task write a microbatch's input from its data and its preview's prediction; else a no-op.
     template <class Task>
     void feed(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
         if (index_of(stage) != first_stage_) { return; }
@@ -91,12 +91,12 @@ public:
             task.input(data_of(m), x, y);
         }
     }
-    /// What the task knows of a microbatch for stage 0; nothing in another stage.
+    /// The conditions that the task provides for a microbatch of stage 0; none for other stages.
     template <class Task>
     [[nodiscard]] conditions conditions_for(stage_id stage, microbatch_id m, Task& task) {
         return index_of(stage) == first_stage_ ? conditions_of<Model, B>(task, data_of(m)) : conditions{};
     }
-    /// The task makes the gradient of the last stage's output; nothing in another stage.
+    /// For the last stage, lets the task compute the gradient of its output; a no-op for other stages.
     template <class Task>
     void loss(stage_id stage, microbatch_id m, const prepared_instruction& at, Task& task) {
         const int s = index_of(stage);
@@ -105,7 +105,7 @@ public:
         task.loss(index_of(m), output_of(s, last, m, at), output_gradient_of(s, last, m, at));
     }
 
-    /// `known` is that of conditions_for; `again` when the stage is recomputed.
+    /// `known` is the result of conditions_for; `again` means that the stage is recomputed.
     template <class Cache, class Look = nobody_looks>
     void forward(stage_id stage, microbatch_id m, const prepared_instruction& at, const Cache& skips,
                  const conditions& known, bool again, Look&& look = {}) {
@@ -192,8 +192,8 @@ private:
     [[nodiscard]] std::int64_t conditioning_elements() const noexcept {
         return model_.chain_of(first_stage_).conditioning_bytes / static_cast<std::int64_t>(sizeof(scalar));
     }
-    /// The first part writes a residual that the layer makes where the last part adds to it: into that one's output or,
-    /// at a cut, behind the stage's output.
+    /// Where a layer makes its residual, the first part writes it where the last part adds to it: to the last part's
+    /// output or, at a cut, behind the stage's output.
     void bind_residual(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at,
                        bool again) {
         if (open_elements(l) == 0) { return; }
@@ -210,14 +210,14 @@ private:
             math_.copy(open_elements(l), residual_of(s, l, m, at), frame.output);
         }
     }
-    /// Over a cut inside a layer goes the residual, too, behind the output.
+    /// A cut inside a layer also sends the residual, behind the output.
     void hand_on_residual(const backend_frame<B>& frame, int s, int l, microbatch_id m,
                           const prepared_instruction& at) {
         if (open_elements(l) == 0 || l != model_.last_layer(s) || l == last_part(l)) { return; }
-        if (place(l).makes_residual && first_part(l) >= model_.first_layer(s)) { return; } // it is there
+        if (place(l).makes_residual && first_part(l) >= model_.first_layer(s)) { return; } // already there
         math_.copy(open_elements(l), residual_of(s, l, m, at), frame.output + output_elements(l));
     }
-    /// What F, B and W of a layer share.
+    /// The part of the frame that F, B and W of a layer share.
     template <class Cache>
     [[nodiscard]] backend_frame<B> frame_of(int s, int l, microbatch_id m, const prepared_instruction& at,
                                             const Cache& skips) {
@@ -239,15 +239,15 @@ private:
         return frame;
     }
 
-    /// What the passes of a layer, or of the conditioning module, do with their gradients: see writes_gradients.
+    /// Whether a pass of a layer, or of the conditioning module, writes its gradients or adds: see writes_gradients.
     [[nodiscard]] static into mode_of(bool writes, bool first) noexcept {
         return writes && first ? into::write : into::add;
     }
-    /// In front of the first pass of a step that makes any.
+    /// Sets gradients to 0 before the first pass of a step, for layers that add to them.
     void begin_gradients(bool writes, int layer, bool first) {
         const std::span<accumulator> all = parameters_.gradients_of(layer);
         if (writes || !first || all.empty()) { return; }
-        // The sum of no rows is 0; backends count features as int.
+        // The sum of no rows is 0; in chunks, because backends count features as int.
         constexpr std::size_t most = std::size_t{1} << 30U;
         for (std::size_t at = 0; at < all.size(); at += most) {
             const std::span<accumulator> some = all.subspan(at, std::min(most, all.size() - at));
@@ -270,7 +270,7 @@ private:
         return skips.fetch(edge_id{e}, m);
     }
 
-    /// In ascending order of edges after the main path's share, so that every cut sums in the same order.
+    /// In ascending order of edges, after the main path's share, so that every cut sums in the same order.
     void add_skip_gradients(int s, int l, microbatch_id m, const prepared_instruction& at) {
         for (const int e : model_.edges_from(s)) {
             if (model_.edge(e).from != l) { continue; }
@@ -282,7 +282,7 @@ private:
     void bind_gradients(backend_frame<B>& frame, int s, int l, microbatch_id m, const prepared_instruction& at) {
         frame.output_gradient = output_gradient_of(s, l, m, at);
         frame.residual_gradient = residual_gradient_of(s, l, m, at);
-        // Null where nobody needs it: in front of the first layer and of layers that run forward only.
+        // Null where not needed: for the first layer, and for one behind layers that run forward only.
         if (l != first_layer_ && !model_.has_gradient(l - 1)) {
             frame.input_gradient = nullptr;
         } else if (l != model_.first_layer(s)) {
@@ -303,19 +303,19 @@ private:
         frame.parameter_gradients = parameters_.gradients_of(l - first_layer_).data();
     }
 
-    /// The conditioning of a microbatch enters stage 0.
+    /// Computes a microbatch's conditioning before layer 0.
     void begin([[maybe_unused]] microbatch_id m, [[maybe_unused]] const prepared_instruction& at,
                [[maybe_unused]] const conditions& known, [[maybe_unused]] bool again) {
         if constexpr (Model::is_conditioned) {
             auto frame = conditioner_frame(m, at, known);
-            // When stage 0 is recomputed the conditioning is in use, perhaps on its way to another rank: leave it
+            // When stage 0 is recomputed, the conditioning is in use, perhaps being sent to another rank: leave it
             // alone.
             frame.output =
                 again ? scratch_after(first_layer_) : tensor(at, {buffer_kind::conditioning, first_stage_, m});
             conditioning_module::forward(math_, frame);
         }
     }
-    /// The conditioning's gradient is complete once stage 0 has had its share.
+    /// Runs the conditioning module's backward: its output gradient is complete once stage 0 has added its share.
     void end([[maybe_unused]] microbatch_id m, [[maybe_unused]] const prepared_instruction& at,
              [[maybe_unused]] const conditions& known) {
         if constexpr (Model::is_conditioned) {
@@ -330,7 +330,7 @@ private:
             conditioning_module::backward_weight(math_, frame);
         }
     }
-    /// The conditioner's saved tensors follow those of layer 0, and its statistics those of layer 0.
+    /// The conditioner's saved tensors and statistics follow those of layer 0, each in its own area.
     [[nodiscard]] backend_frame<B> conditioner_frame(microbatch_id m, const prepared_instruction& at,
                                                      const conditions& known) {
         backend_frame<B> frame;

@@ -37,7 +37,7 @@ public:
 
 protected:
     [[nodiscard]] const part_place& place(int l) const noexcept { return part_places<Model>[own(l)]; }
-    /// A layer's number in the Model, where parts are counted.
+    /// Number of part l within the Model.
     [[nodiscard]] std::size_t own(int l) const noexcept { return static_cast<std::size_t>(l - first_layer_); }
     [[nodiscard]] std::int64_t output_elements(int l) const noexcept {
         return graph_.layers[own(l)].output_elements * batch_;
@@ -45,7 +45,7 @@ protected:
     [[nodiscard]] std::int64_t gradient_elements(int l) const noexcept {
         return output_elements(l) - graph_.layers[own(l)].frozen_output_elements * batch_;
     }
-    /// Elements of the residual that is open between the parts of the layer that has part l; 0 without one.
+    /// Elements of the residual that is open between the parts of the layer that contains part l; 0 if there is none.
     [[nodiscard]] std::int64_t open_elements(int l) const noexcept {
         return graph_.layers[own(first_part(l))].open_elements * batch_;
     }
@@ -55,12 +55,12 @@ protected:
                                 std::int64_t offset) const {
         return reinterpret_cast<scalar*>(memory_.address(at.place_of({kind, s, m})) + offset);
     }
-    /// Where the statistics of layer l lie.
+    /// Address of layer l's statistics.
     [[nodiscard]] accumulator* statistics_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         return reinterpret_cast<accumulator*>(
             block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).saved));
     }
-    /// Where the saved tensors of layer l lie: behind its statistics.
+    /// Address of layer l's saved tensors, which follow its statistics.
     [[nodiscard]] scalar* saved_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         const std::int64_t statistics =
             graph_.layers[own(l)].statistics_bytes(batch_, static_cast<int>(sizeof(scalar)));
@@ -71,7 +71,7 @@ protected:
         if (model_.held_apart(l)) { return tensor(at, {buffer_kind::activation, l, m}); }
         return block(s, m, at, buffer_kind::saved, model_.footprint(s).of_layer(l).output);
     }
-    /// Nobody reads the stage's output when the stage runs again for its backward.
+    /// Where layer l writes its output: to scratch if the stage is recomputed and nothing reads the output again.
     [[nodiscard]] scalar* written_by(int s, int l, microbatch_id m, const prepared_instruction& at, bool again) const {
         return again && model_.drops_again(l) ? scratch_after(l) : output_of(s, l, m, at);
     }
@@ -80,8 +80,8 @@ protected:
         if (l == model_.first_layer(s)) { return tensor(at, {buffer_kind::activation, l - 1, m}); }
         return output_of(s, l - 1, m, at);
     }
-    /// The residual that is open in front of part l: the layer's input, or what came behind the stage's input. One that
-    /// this stage makes lies elsewhere (stage_runner::bind_residual).
+    /// The residual that is open before part l: the layer's input, or what follows the stage's input. A residual made
+    /// in this stage is elsewhere (stage_runner::bind_residual).
     [[nodiscard]] const scalar* residual_of(int s, int l, microbatch_id m, const prepared_instruction& at) const {
         const int begin = model_.first_layer(s);
         return first_part(l) >= begin ? input_of(s, first_part(l), m, at)
@@ -99,7 +99,7 @@ protected:
         return block(s, m, at, buffer_kind::deferred, model_.footprint(s).of_layer(l).output_gradient);
     }
 
-    /// The room behind layer l's own workspace (workspace_bytes_of).
+    /// The memory behind layer l's own workspace (workspace_bytes_of).
     [[nodiscard]] scalar* scratch_after(int l) const {
         return reinterpret_cast<scalar*>(memory_.workspace() + aligned(model_.layer(l).workspace_bytes));
     }
@@ -108,7 +108,7 @@ protected:
     resizing size_;
     int batch_;
     const basic_step_memory<space_of<B>>& memory_;
-    int first_stage_; ///< of the Model, where a plan has several
+    int first_stage_; ///< first stage of the Model, for plans of several models
     int first_layer_;
     static_graph<Model::part_count, Model::skip_count> graph_{graph_of<Model>(size_)};
 };

@@ -14,8 +14,8 @@
 
 namespace pulse {
 
-/// Memory of one rank for its steps, taken once. Steps of several layouts, one of which runs at a time, lie in the
-/// same: there is as much of each kind as the greatest of them asks for.
+/// Memory of one rank for its steps, allocated once. Layouts share it, as steps of only one run at a time: each area is
+/// as large as the largest layout needs.
 template <class Space>
 class step_room {
 public:
@@ -32,7 +32,7 @@ public:
 
     [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
     [[nodiscard]] std::byte* workspace() const noexcept { return workspace_.data(); }
-    /// What frozen tasks make for a next step, of any layout.
+    /// Results that frozen tasks make for the next step, whatever its layout.
     [[nodiscard]] std::byte* results() const noexcept { return results_.data(); }
     [[nodiscard]] std::byte* slots() const noexcept { return slots_; }
 
@@ -50,10 +50,10 @@ private:
     std::byte* slots_;
 };
 
-/// The memory of one rank's step: the block, the message slots and the workspace of a memory_layout, in a room, and two
-/// rooms for results of frozen tasks.
+/// The memory of one rank's step in a step_room: the block, the message slots and the workspace of a memory_layout, and
+/// two rooms for results of frozen tasks.
 ///
-/// It counts what a program acquires as it runs, and shows its bytes, so that a test can see what was really written.
+/// It counts what a program acquires as it runs and exposes its bytes, so that a test can see what was really written.
 /// Spans and addresses are those of the space.
 template <class Space>
 class basic_step_memory {
@@ -80,7 +80,7 @@ public:
         return room_.results() + parity * (result_size_ / 2);
     }
 
-    /// The block, the workspace and the slots as they are now, for measuring what a step writes.
+    /// The current block, workspace and slots, for measuring what a step writes.
     [[nodiscard]] std::span<std::byte> block_bytes() const noexcept {
         return {room_.block(), static_cast<std::size_t>(block_size_)};
     }
@@ -105,15 +105,15 @@ public:
     }
     void release(int place) { live_bytes_ -= places_[static_cast<std::size_t>(place)].bytes; }
 
-    /// The transport exchanged the buffer of this place for another of the same size.
+    /// Records that the transport exchanged the buffer of this place for another of the same size.
     void exchanged(int place, std::byte* now) noexcept {
         slots_[static_cast<std::size_t>(places_[static_cast<std::size_t>(place)].slot)] = now;
     }
 
     [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
-    /// Most bytes held at once by buffers.
+    /// Most bytes that buffers held at once.
     [[nodiscard]] std::int64_t most_live_bytes() const noexcept { return most_live_bytes_; }
-    /// Of the block and the slots what was acquired at some time, and all of the workspace and the rooms for results.
+    /// The most that was used of the block and the slots, and all of the workspace and the rooms for results.
     [[nodiscard]] step_bytes used() const noexcept {
         return {block_used_, std::accumulate(slot_used_.begin(), slot_used_.end(), std::int64_t{}), workspace_size_,
                 result_size_};
@@ -134,7 +134,7 @@ private:
     std::int64_t most_live_bytes_{};
 };
 
-/// Of a rank on the host.
+/// The step memory of a rank on the host.
 using step_memory = basic_step_memory<host_space>;
 
 } // namespace pulse

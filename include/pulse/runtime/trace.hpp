@@ -15,26 +15,25 @@ struct trace_event {
     std::int32_t instruction{};
     std::int64_t start_ns{};
     std::int64_t end_ns{};
-    /// Of that: time spent waiting for other ranks.
+    /// Part of that time spent waiting for other ranks.
     std::int64_t waited_ns{};
 };
 
 /// When the gradients of a stage were summed over the replicas, beside other instructions: from the all_reduce until
-/// the sums were there; nanoseconds of the host's steady clock.
+/// the sums were complete; nanoseconds of the host's steady clock.
 struct reduction_event {
     std::int32_t instruction{};
     std::int64_t start_ns{};
     std::int64_t end_ns{};
 };
 
-/// A rank's record of its steps by the clock of a space: room is taken when it is switched on, so that recording
-/// allocates nothing.
+/// A rank's record of its steps by a space's clock. Its memory is allocated at construction, so recording allocates
+/// nothing.
 template <class Clock>
 class basic_trace {
 public:
     basic_trace() = default;
-    /// Records until `events` instructions of backend `math` have been seen, then no more; with up to `reductions` sums
-    /// over replicas.
+    /// Records the first `events` instructions of backend `math`, and up to `reductions` sums over replicas.
     template <class B>
     basic_trace(B& math, std::size_t events, std::size_t reductions = 0) :
         room_{events}, clock_{std::make_unique<Clock>(math, 3 * events + 2 * reductions)} {
@@ -43,13 +42,13 @@ public:
     }
 
     [[nodiscard]] bool on() const noexcept { return seen_.size() < room_; }
-    /// Now, on the host.
+    /// The current time on the host.
     [[nodiscard]] static std::int64_t now_ns() noexcept {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
             .count();
     }
 
-    /// An instruction begins: first it waits, then it works. Only while on().
+    /// An instruction begins: it waits first, then works. Only while on().
     void begin(std::int32_t number) { now_ = {number, clock_->now(), {}, {}}; }
     void waited() { now_.ready = clock_->now(); }
     void end() {
@@ -57,15 +56,15 @@ public:
         seen_.push_back(now_);
     }
 
-    /// Whether a sum over replicas is under way whose begin was recorded.
+    /// Whether a sum over replicas whose begin was recorded is in flight.
     [[nodiscard]] bool recording_reductions() const noexcept { return open_reductions_ != 0; }
-    /// A sum over replicas begins, by the instruction that starts it. Only while on(), and while there is room.
+    /// Begins a sum over replicas: that of instruction `number`. Only while on(); a no-op when memory is full.
     void begin_reduction(std::int32_t number) {
         if (reductions_.size() == reductions_.capacity()) { return; }
         reductions_.push_back({number, clock_->now(), {}, false});
         ++open_reductions_;
     }
-    /// The sum that `number` started is there; `where.now(clock)` is the time. Ignores one whose begin was not
+    /// The sum that `number` started is complete; `where.now(clock)` is the time. Ignored if its begin was not
     /// recorded.
     template <class Where>
     void end_reduction(std::int32_t number, const Where& where) {
@@ -78,7 +77,7 @@ public:
         }
     }
 
-    /// The sums over replicas that were recorded so far; waits for what has not yet run.
+    /// The sums over replicas recorded so far; waits for work that has not run yet.
     [[nodiscard]] std::vector<reduction_event> reductions() const {
         std::vector<reduction_event> all;
         for (const reduction& r : reductions_) {
@@ -87,7 +86,7 @@ public:
         }
         return all;
     }
-    /// What was recorded so far; waits for what has not yet run.
+    /// The instructions recorded so far; waits for work that has not run yet.
     [[nodiscard]] std::vector<trace_event> events() const {
         std::vector<trace_event> all;
         all.reserve(seen_.size());
@@ -121,7 +120,7 @@ private:
     std::size_t open_reductions_{};
 };
 
-/// A record by the clock of the host.
+/// A record by the host's clock.
 using trace = basic_trace<host_clock>;
 
 } // namespace pulse

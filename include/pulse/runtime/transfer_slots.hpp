@@ -12,7 +12,7 @@
 
 namespace pulse {
 
-/// Of the two sequences in which a rank's transfers run, beside each other: those of forward and of backward passes.
+/// The two sequences in which a rank's transfers run side by side: those of forward and of backward passes.
 enum class transfer_way : std::uint8_t { forward, backward };
 
 [[nodiscard]] constexpr transfer_way way_of(message_kind kind) noexcept {
@@ -26,17 +26,17 @@ struct transfer_step {
     role what{role::other};
     int peer{};
     message_id message{};
-    /// Calls of NCCL that it takes.
+    /// Number of NCCL calls it takes.
     int parts{1};
-    /// Instructions that computes nothing and waits for nothing need not end a slot.
+    /// An instruction that computes nothing and waits for nothing need not end a slot.
     bool computes{};
-    /// Transfers, as instruction numbers, that must be over before this instruction.
+    /// Transfers, by instruction number, that must complete before this instruction.
     std::vector<int> waits{};
-    /// Of a receive: the last instruction before it that may touch its room; -1 when none of the step does.
+    /// For a receive: the last earlier instruction that may touch its buffer; -1 if none in the step does.
     int free_after{-1};
 };
 
-/// Transfers of one rank that start together, as a group of NCCL: instruction numbers of sends and receives, in order.
+/// Transfers of one rank that start together, as an NCCL group: instruction numbers of sends and receives, in order.
 struct transfer_slot {
     transfer_way way{};
     std::vector<int> transfers{};
@@ -44,15 +44,15 @@ struct transfer_slot {
     [[nodiscard]] constexpr bool operator==(const transfer_slot&) const = default;
 };
 
-/// More of them in one NCCL group can be cut into kernels in different ways on the two sides.
+/// With more in one NCCL group, the two sides may cut it into kernels differently.
 inline constexpr int most_transfers_of_slot = 4;
 
 namespace detail {
 
-/// What a rank's program asks of its transport, instruction by instruction.
+/// What a rank's program asks of its transport, one entry per instruction.
 [[nodiscard]] PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, const program& of_rank);
 
-/// Puts slots into the order in which they start: with their last transfer.
+/// Sorts slots into the order in which they start: when their last transfer is posted.
 inline void order_slots(std::vector<transfer_slot>& slots) {
     std::stable_sort(slots.begin(), slots.end(), [](const transfer_slot& a, const transfer_slot& b) {
         return a.transfers.back() < b.transfers.back();
@@ -61,11 +61,11 @@ inline void order_slots(std::vector<transfer_slot>& slots) {
 
 } // namespace detail
 
-/// Slots of one rank, in the order in which they start: the transfers of one way that its program posts with nothing
-/// between them for which another rank could wait, at most `most` of them.
+/// Slots of one rank, in the order in which they start: at most `most` transfers of one way, posted by the program with
+/// nothing between them that another rank could wait for.
 ///
-/// The slots of all ranks are one global order of transfers (lower), cut differently on every rank: both sides of a
-/// pair come to their transfers in the same order.
+/// The slots of all ranks follow one global order of transfers (lower), split differently on every rank, so both sides
+/// of a pair reach their transfers in the same order.
 [[nodiscard]] PULSE_INLINE std::vector<transfer_slot> slots_of(std::span<const transfer_step> steps,
                                                                int most = most_transfers_of_slot);
 

@@ -65,7 +65,7 @@ PULSE_INLINE std::vector<transfer_step> transfer_steps(const step_model& model, 
 
 PULSE_INLINE std::vector<transfer_slot> slots_of(std::span<const transfer_step> steps, int most) {
     std::vector<transfer_slot> slots;
-    std::array<std::optional<std::size_t>, 2> open{}; // of each way
+    std::array<std::optional<std::size_t>, 2> open{}; // per way
     for (std::size_t i = 0; i != steps.size(); ++i) {
         const transfer_step& step = steps[i];
         if (step.computes || !step.waits.empty()) { open = {}; }

@@ -12,7 +12,7 @@
 
 namespace pulse {
 
-/// What a transferred tensor is, for counting.
+/// The kind of a transferred tensor, for counting.
 enum class traffic_kind : std::uint8_t {
     boundary,
     skip,
@@ -25,7 +25,7 @@ struct traffic_count {
     std::int64_t skip{};
     std::int64_t gradient{};
     std::int64_t messages{};
-    /// Of all bytes: those whose buffer changed hands instead of being copied.
+    /// Bytes, among all of these, whose buffer changed hands instead of being copied.
     std::int64_t handed_over{};
 
     /// The bytes of a kind.
@@ -44,12 +44,12 @@ struct traffic_count {
 
 /// One tensor of a message, on either side.
 struct message_part {
-    /// Before the transfer: what to send, or room to receive into. After it: the storage that this side owns now, which
-    /// differs when the transport exchanged the two buffers instead of copying.
+    /// Before the transfer: the data to send, or memory to receive into. After it: the memory that this side now owns,
+    /// which differs if the transport exchanged the two buffers instead of copying.
     std::byte* data{};
     std::size_t bytes{};
     traffic_kind kind{};
-    /// Sender: it will not read the tensor again, so the receiver may own the buffer in exchange for its own.
+    /// Sender: it will not read the tensor again, so the receiver may take the buffer and give its own in exchange.
     bool may_exchange{};
 };
 
@@ -61,7 +61,7 @@ struct message_post {
     std::span<message_part> parts{};
 };
 
-/// Parts of messages to and from several ranks that are posted together, at most: NCCL runs so many as one kernel.
+/// Most message parts, to and from several ranks, to post together: NCCL runs that many as one kernel.
 inline constexpr std::size_t most_parts_together = 128;
 
 /// Another rank has failed; the text is its error.
@@ -71,21 +71,20 @@ struct peer_failed : error {
 
 /// How ranks pass messages. T satisfies transport if, for messages posted in the same order on both sides of a pair:
 /// 1. post_send and post_recv start a transfer and return; the span stays valid until the matching wait has returned;
-/// 2. wait_send and wait_recv return when the transfer is over; they throw when a rank has failed;
-/// 3. arrived says whether wait_recv of a posted message would return, or throw, without waiting; it never waits
-///    itself, lets what was posted go on where that needs the host, and throws as wait_recv does when a rank has
-///    failed. Where a post returns only when its transfer is over, or a wait makes a stream wait and never the host, it
-///    is true from then on;
-/// 4. sum(values) replaces every element by its sum over ranks, the same bits on every rank; a sum of none is a
-///    barrier;
+/// 2. wait_send and wait_recv return when the transfer is complete; they throw if a rank has failed;
+/// 3. arrived returns whether wait_recv of a posted message would return or throw without waiting. It never waits, lets
+///    posted messages progress where that needs the host, and throws as wait_recv does if a rank has failed. Where a
+///    post returns only after its transfer, or a wait makes a stream wait but never the host, it is true once the
+///    message is posted;
+/// 4. sum(values) replaces every element by its sum over ranks, the same bits on every rank; an empty sum is a barrier;
 /// 5. gather(mine) returns, on rank 0, the bytes of every rank in rank order, and nothing on the others;
 ///    broadcast(bytes) replaces the bytes of every rank by those of rank 0; sizes may differ from rank to rank;
-/// 6. sum, gather and broadcast are collective: all ranks call the same ones in the same order, and throw when they see
-///    that they did not;
-/// 7. fail(what) makes every present and future post, wait and collective of every rank throw, and the first `what` is
-///    what they report; it throws nothing itself. Once it has returned, no other rank touches what this rank posted: a
-///    rank calls it, whoever failed first, before it lets go of parts that it has not waited for;
-/// 8. allocate(bytes) gives 64-byte aligned memory for message tensors, which outlives every rank that may own it.
+/// 6. sum, gather and broadcast are collective: all ranks call the same ones in the same order, and throw if they
+///    notice that they did not;
+/// 7. fail(what) makes every present and future post, wait and collective of every rank throw, and they report the
+///    first `what`; it does not throw itself. Once it has returned, no other rank touches what this rank posted: a rank
+///    must call it, whoever failed first, before it frees parts that it has not waited for;
+/// 8. allocate(bytes) returns 64-byte aligned memory for message tensors, which outlives every rank that may own it.
 template <class T>
 concept transport = requires(T& t, int peer, message_id message, std::span<message_part> parts,
                              std::span<double> values, std::span<const std::byte> mine, std::vector<std::byte>& all,

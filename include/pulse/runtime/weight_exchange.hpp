@@ -12,13 +12,13 @@
 
 namespace pulse {
 
-/// Gives every replica the new weights of the shares whose optimizer state the others keep: share_of every layer, from
-/// the replica of that number, through replica_place::circles. Over all replicas D - 1 times the bytes of the weights
-/// are sent.
+/// Sends every replica the new weights of the shares whose optimizer state the others keep: share_of every layer, from
+/// the replica of that number, through replica_place::circles. All replicas together send D - 1 times the bytes of the
+/// weights.
 class weight_exchange {
 public:
     weight_exchange() = default;
-    /// `layers` have `first` and `size`, of `values`, which must stay where they are.
+    /// `layers` give `first` and `size` within `values`, which must not move.
     template <class Block, class T>
     weight_exchange(const replica_place& place, std::span<const Block> layers, std::span<T> values) {
         for (const replica_circle& circle : place.circles()) {
@@ -37,7 +37,7 @@ public:
         }
     }
 
-    /// All replicas of the stages call it, between steps. On a device, its adder orders it with other work.
+    /// Called by all replicas of the stages, between steps. On a device, its adder orders this with other work.
     void run(const any_transport& transport) {
         for (detail::share_exchange& circle : weights_) {
             circle.post(transport);

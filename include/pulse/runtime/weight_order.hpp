@@ -10,13 +10,13 @@
 
 namespace pulse {
 
-/// How the weights of convolutions lie: in a checkpoint and in all that the host is given, or in the memory of a space.
+/// Memory order of convolution weights: in a checkpoint and all that the host receives, or in a space's memory.
 enum class weight_order : std::uint8_t {
     checkpoint,    ///< [out][in][ky][kx]
-    channels_last, ///< [out][ky][kx][in], as images lie: what a library need not turn before it convolves
+    channels_last, ///< [out][ky][kx][in], the order of images, which spares a library a transpose before it convolves
 };
 
-/// A convolution's weight among values that lie one behind the other.
+/// A convolution's weight within a contiguous array of values.
 struct window_weight {
     std::size_t first{}; ///< of its elements
     std::size_t size{};
@@ -24,7 +24,7 @@ struct window_weight {
     std::size_t taps{}; ///< of the window
 };
 
-/// Appends the weights that lie otherwise in the two orders, of tensors that begin with element `first`.
+/// Appends the weights that differ between the two orders, for tensors that begin at element `first`.
 inline void append_windows(std::span<const parameter> tensors, std::size_t first, std::vector<window_weight>& to) {
     for (const parameter& p : tensors) {
         const auto size = static_cast<std::size_t>(p.elements());
@@ -35,8 +35,8 @@ inline void append_windows(std::span<const parameter> tensors, std::size_t first
     }
 }
 
-/// Turns values on the host that are in order `from` into the other one, in place: those of the windows that lie among
-/// them, the first of the values being element `first`.
+/// Converts host values from order `from` to the other order in place: those of the windows that lie within `values`,
+/// whose first value is element `first`.
 template <class T>
 void turn_weights(std::span<const window_weight> windows, weight_order from, std::span<T> values,
                   std::size_t first = 0) {

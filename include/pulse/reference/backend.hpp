@@ -41,7 +41,7 @@ public:
                      const T* bias, T* y, into how) {
         convolution<T, A>{shape, second}.forward(batch, xa, xb, weight, bias, y, how);
     }
-    /// `how` holds for both gradients.
+    /// `how` applies to both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& shape, int second, int batch, const T* dy, const T* weight,
                                     T* dxa, T* dxb, into how) {
         convolution<T, A>{shape, second}.backward_input(batch, dy, weight, dxa, dxb, how);
@@ -253,7 +253,7 @@ public:
     void weights_changed() noexcept {}
 
 private:
-    /// One element of a group, of one source or of the two.
+    /// One element of a group, from one source or from either of two.
     struct element {
         int channel; ///< among all channels
         bool second;
@@ -297,7 +297,7 @@ private:
             }
         }
     }
-    /// `known` is a group's mean and 1/sqrt(var + eps).
+    /// `known` is the group's mean and 1/sqrt(var + eps).
     [[nodiscard]] static T normalised(const group_norm_shape& shape, A x, const A* known, T gamma, T beta) {
         const A u = (x - known[0]) * known[1] * static_cast<A>(gamma) + static_cast<A>(beta);
         return static_cast<T>(shape.silu ? u * sigmoid(u) : u);

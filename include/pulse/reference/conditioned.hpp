@@ -139,7 +139,7 @@ private:
     static constexpr A root = static_cast<A>(0.79788456080286535588); ///< sqrt(2 / pi)
     static constexpr A cubic = static_cast<A>(0.044715);
 
-    /// One row of an adaptive norm on the way back.
+    /// One row of an adaptive norm's backward.
     struct row_of_norm {
         const adaptive_norm_shape& shape;
         std::int64_t row;
@@ -152,7 +152,7 @@ private:
             return (static_cast<A>(x[row * shape.features + c]) - statistics[2 * row]) * inverse();
         }
         [[nodiscard]] A gradient(int c) const { return static_cast<A>(dy[row * shape.features + c]); }
-        /// The gradient of what the affine gives.
+        /// The gradient of the affine's output.
         [[nodiscard]] A inner(int c) const {
             return gradient(c) * factor_of(scale, row / shape.tokens * shape.stride + c);
         }

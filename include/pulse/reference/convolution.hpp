@@ -6,14 +6,14 @@
 
 namespace pulse::reference {
 
-/// Convolutions of `reference::backend` as plain loops over one source, or two that stand for their concatenation.
+/// Convolutions of `reference::backend` as plain loops over one source, or over the concatenation of two.
 ///
 /// Images are [batch][height][width][channels], weights [out][in][ky][kx] with the first source's channels first. The
-/// loops state the sum that each operation is; nothing is reordered, tiled or cached. Sums are made in A.
+/// loops state the sum that defines each operation; nothing is reordered, tiled or cached. Sums are computed in A.
 template <class T, class A = T>
 struct convolution {
     conv2d_shape shape{};
-    int second_channels{}; ///< of shape.in_channels, those that the second source has
+    int second_channels{}; ///< channels of the second source, counted in shape.in_channels
 
     void forward(int batch, const T* xa, const T* xb, const T* weight, const T* bias, T* y, into how) const {
         for (int b = 0; b != batch; ++b) {

@@ -8,8 +8,7 @@
 
 namespace pulse::reference {
 
-/// The entry of a table that an index stands for. Throws input_error unless the index is a whole number of the table's
-/// range.
+/// The table entry that an index selects. Throws input_error unless the index is a whole number in the table's range.
 template <class T>
 [[nodiscard]] std::int64_t embedding_row(const embedding_shape& shape, T index) {
     if (index >= T{0} && index < static_cast<T>(shape.entries)) {

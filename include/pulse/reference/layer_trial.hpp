@@ -43,7 +43,7 @@ public:
         std::uniform_real_distribution<double> spread{-1.0, 1.0};
         for (std::size_t i = 0; i != count_; ++i) { data_[i] = centre + spread(random); }
     }
-    /// Bit for bit, so that what nobody wrote equals itself.
+    /// Bitwise, so that values nobody wrote (NaN) equal themselves.
     [[nodiscard]] bool operator==(const guarded& other) const {
         return data_.size() == other.data_.size() &&
                std::memcmp(data_.data(), other.data_.data(), data_.size() * sizeof(double)) == 0;
@@ -66,12 +66,12 @@ template <class F>
 
 } // namespace detail
 
-/// One layer on the reference backend in double, with every buffer that it may touch: `check` says what its passes do
-/// wrong.
+/// One layer on the reference backend in double, with every buffer that it may touch: `check` reports what its passes
+/// do wrong.
 ///
 /// The loss is the sum of the output's elements with random weights, so its gradient at the output is those weights.
 ///
-/// A layer whose weights are not trained, or that runs forward only, has no trial.
+/// Layers with frozen weights and layers that run forward only have no trial.
 template <layer L>
     requires(!has_frozen_parameters<L> && !is_forward_only<L>() && runs_on<L, backend<double>>)
 struct layer_trial {
@@ -105,18 +105,18 @@ struct layer_trial {
             return std::int64_t{0};
         }
     }();
-    static constexpr double before = 0.5; ///< what stands in sums that the passes add to
+    static constexpr double before = 0.5; ///< initial value of sums that the passes add to
 
-    into gradients{into::add}; ///< what passes do with those of parameters
-    double step = 1e-3;        ///< of the finite differences; norms of few numbers bend much and need less
+    into gradients{into::add}; ///< whether passes write or add parameter gradients
+    double step = 1e-3;        ///< of the finite differences; norms of few numbers are strongly curved and need less
     int batch;
     guarded input, skip, conditioning, context, parameters, output_gradient, timesteps, facts;
     guarded output, saved, statistics, input_gradient, skip_gradient, conditioning_gradient, context_gradient, deferred,
         parameter_gradients;
     backend<double> on{};
-    std::vector<std::string> faults{}; ///< what was found, a sentence each
+    std::vector<std::string> faults{}; ///< the faults found, one sentence each
 
-    /// Throws input_error unless there is a sample.
+    /// Throws input_error if batch_size is less than 1.
     explicit layer_trial(int batch_size = 2, std::uint64_t seed = 1) :
         batch{batch_size > 0 ? batch_size : throw input_error{"layer_trial: a batch has at least one sample"}},
         input{batch * L::input::elements}, skip{batch * skip_elements}, conditioning{batch * conditioning_elements},
@@ -176,7 +176,7 @@ struct layer_trial {
         return f;
     }
 
-    /// Each fault once, however many passes have it.
+    /// Reports each fault once, however many passes have it.
     void require(bool holds, std::string_view fault) {
         if (!holds && std::ranges::find(faults, fault) == faults.end()) { faults.emplace_back(fault); }
     }
@@ -201,7 +201,7 @@ struct layer_trial {
         require(unread_input_gradient == input_gradient, "backward_weight changes the gradient of the input");
     }
 
-    /// The gradients of three microbatches, of which the first finds `start` there.
+    /// Gradients summed over three microbatches; `start` is in memory before the first.
     [[nodiscard]] guarded summed_gradients(into first, double start) {
         const guarded drawn = output_gradient;
         guarded sums{parameter_elements<L>(), start};
@@ -227,7 +227,7 @@ struct layer_trial {
         return sum;
     }
 
-    /// Every element of `gradient` (less `start`) equals the slope of the loss along that element of `variable`.
+    /// Requires each element of `gradient` (less `start`) to be the slope of the loss along that of `variable`.
     void check_gradient(const std::string& what, guarded& variable, const guarded& gradient, double start) {
         double worst = 0.0;
         double greatest = 0.0;
@@ -249,10 +249,10 @@ struct layer_trial {
                                                       exact_text(greatest));
     }
 
-    /// Runs the passes as ranks do, and compares all gradients with finite differences. Gives `faults`. It takes four
-    /// forward passes for every element of a tensor, so sizes are small.
+    /// Runs the passes as ranks do, compares all gradients with finite differences, and returns `faults`. It takes four
+    /// forward passes for every element of a tensor, so keep sizes small.
     [[nodiscard]] std::vector<std::string> check() {
-        // by its name, since nvcc writes parentheses around a pointer to a member, of which g++ warns
+        // named, because nvcc parenthesises a pointer to member, about which g++ warns
         using member = guarded layer_trial::*;
         struct result {
             const char* name;
@@ -286,7 +286,7 @@ struct layer_trial {
         }
         for (const result& r : made) { require((this->*r.of).intact(), "a pass writes behind " + std::string{r.name}); }
 
-        // Without a wish for the gradients of input and context everything else is the same, bit for bit.
+        // If the gradients of input and context are not requested, everything else is the same bit for bit.
         clear();
         const guarded untouched = context_gradient;
         forward();

@@ -210,7 +210,7 @@ public:
     }
 
 private:
-    /// `tokens` is how many rows a sample of the tensor has.
+    /// `tokens` is the number of rows per sample of the tensor.
     [[nodiscard]] static std::int64_t head_at(const attention_shape& shape, int tokens, int b, int token,
                                               int head) noexcept {
         return (std::int64_t{b} * tokens + token) * shape.width() + std::int64_t{head} * shape.head_size;

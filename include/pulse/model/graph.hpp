@@ -27,7 +27,7 @@ struct layer_node {
     std::int64_t statistics_elements{};
     /// Weights that are not trained; not in parameter_elements.
     std::int64_t frozen_parameter_elements{};
-    /// Last elements of the output without a gradient; all of them if the layer runs forward only.
+    /// Elements at the end of the output that have no gradient; all of them if the layer runs forward only.
     std::int64_t frozen_output_elements{};
     /// FLOPs of forward_flops with frozen weights, which W does not repeat, and those that B does not repeat either.
     double frozen_flops{};
@@ -69,7 +69,7 @@ struct graph_view {
     std::span<const skip_link> skips{};
     /// Elements per sample of the conditioning that every boundary relays.
     std::int64_t conditioning_elements{};
-    /// The last of these, which nothing trained produces: they need no gradient.
+    /// Those at the end that nothing trained produces: they need no gradient.
     std::int64_t frozen_conditioning_elements{};
 };
 

@@ -19,7 +19,7 @@
 
 namespace pulse {
 
-/// L reports its costs at other heights and widths than its type's, and runs at those of its frame. If they must be
+/// L reports its costs at heights and widths other than its type's, and runs at those of its frame. If they must be
 /// multiples of something the shapes do not show, such as the side of a patch, L::image_step says so.
 template <class L>
 concept resizable_layer =
@@ -97,7 +97,7 @@ template <resizable_model M>
     return steps;
 }
 
-/// Throws input_error that names the nearest valid sizes unless `to` is a multiple of a model's steps. Each step counts
+/// Throws input_error, naming the nearest valid sizes, unless `to` is a multiple of a model's steps. Each step counts
 /// as `unit`: pictures have more pixels than their latents.
 constexpr void require_steps(const label& model, const extent& steps_of_model, const extent& to, int unit = 1) {
     const extent steps{unit * steps_of_model.height, unit * steps_of_model.width};

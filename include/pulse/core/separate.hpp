@@ -9,7 +9,7 @@
 /// another in constant expressions, the attribute makes the compiler keep functions that nothing calls.
 ///
 /// PULSE_SEPARATE_HOST, which the CMake target pulse::compiled_host defines, and PULSE_HOST_INLINE do the same for the
-/// CPU backend. Its bodies have a library of their own, compiled with its instruction set, vector width and OpenMP.
+/// CPU backend. Its bodies have a library of their own, with its own instruction set, vector width and OpenMP.
 /// PULSE_SEPARATE_PICTURES, of pulse::compiled_pictures, and PULSE_PICTURES_INLINE do so for pictures and tokenizers,
 /// whose dependencies not every program links.
 #if defined(PULSE_SEPARATE_COMPILATION)

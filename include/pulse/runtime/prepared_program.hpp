@@ -50,7 +50,7 @@ struct prepared_instruction {
 /// A rank's program with every buffer resolved to its place.
 class prepared_program {
 public:
-    // Its body is here for the reason that step_model gives.
+    // Defined here for the reason given in step_model.
     prepared_program(const step_model& model, program source, const memory_layout& layout) :
         source_{std::move(source)}, prepared_(source_.instructions.size()) {
         prepare(model, layout);

@@ -15,7 +15,7 @@ struct input_error : error {
     using error::error;
 };
 
-/// No plan exists under the given limits; the text says what binds.
+/// No plan exists under the given limits; the text says which limit binds.
 struct infeasible_error : error {
     using error::error;
 };

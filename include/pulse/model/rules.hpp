@@ -195,7 +195,7 @@ struct model_finding {
     return inspect_gradients(layers, skips, context_is_trained);
 }
 
-/// Stops compilation with one sentence for the rule that is broken; the compiler prints Subject and Object beside it.
+/// Stops compilation with one sentence about the broken rule; the compiler prints Subject and Object beside it.
 template <model_rule Broken, label Subject, label Object>
 [[nodiscard]] consteval bool explain_model() {
     using enum model_rule;

@@ -1,9 +1,9 @@
 #pragma once
 
-/// What a trainer on pictures uses beside pulse.hpp: pictures with captions or classes, and the frozen networks of
-/// diffusers folders that encode them. On CUDA, <pulse/cuda.cuh> comes before it.
+/// What a trainer on pictures includes beside pulse.hpp: pictures with captions or classes, and the frozen networks
+/// from diffusers folders that encode them. On CUDA, include <pulse/cuda.cuh> first.
 ///
-/// Needs pulse::pictures.
+/// Link the CMake target pulse::pictures.
 
 // IWYU pragma: begin_exports
 #include <pulse/data/encoding_report.hpp>

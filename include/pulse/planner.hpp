@@ -2,10 +2,10 @@
 
 static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
-/// What a planner uses: plan_for, which chooses everything, and the steps behind it: a model as a graph, what it costs,
-/// where to cut it, in which order to run it, the plan, and what the plan costs. Nothing here runs a layer.
+/// The headers of a planner: plan_for, which chooses everything, and the steps behind it: the model graph, its costs,
+/// the partition, the schedule, the plan and the plan's cost. Nothing here runs a layer.
 ///
-/// Needs the standard library alone.
+/// Needs only the standard library.
 
 // IWYU pragma: begin_exports
 #include <pulse/core/error.hpp>

@@ -2,10 +2,10 @@
 
 static_assert(__cplusplus >= 202002L, "pulse: C++20 is needed (-std=c++20)");
 
-/// What a trainer uses: a model of layers, ranks that run a plan for it, and what makes that training. Backends are
-/// included beside it (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>), and <pulse/planner.hpp> where the plan is made.
+/// The headers of a trainer: models of layers, ranks that run a plan, and training. Include a backend beside this one
+/// (<pulse/onednn/backend.hpp>, <pulse/cuda.cuh>), and <pulse/planner.hpp> where the plan is made.
 ///
-/// Needs the standard library alone.
+/// Needs only the standard library.
 
 // IWYU pragma: begin_exports
 #include <pulse/core/error.hpp>

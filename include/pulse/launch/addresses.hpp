@@ -13,8 +13,8 @@
 
 namespace pulse::launch {
 
-/// The numbers under which other machines may reach this one, without the loopback's and those that need a named link,
-/// and last its name.
+/// Addresses at which other machines may reach this one: the numeric ones, without loopback and IPv6 addresses with a
+/// scope, then the host name.
 [[nodiscard]] inline std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
     ifaddrs* list = nullptr;

@@ -18,13 +18,13 @@
 
 namespace pulse::launch {
 
-/// What all ranks of a run must have in common: its name, and its value or a short text that stands for it.
+/// A value that all ranks of a run must agree on: its name, and its text or a short text that stands for it.
 struct common_value {
     std::string name{};
     std::string value{};
 };
 
-/// What brings the bytes of every rank to rank 0, and those of rank 0 to every rank: a transport, a control_plane.
+/// Gathers the bytes of all ranks on rank 0 and broadcasts those of rank 0: a transport or a control_plane.
 template <class T>
 concept collectives = requires(T& t, std::span<const std::byte> mine, std::vector<std::byte>& all) {
     { t.rank() } -> std::convertible_to<int>;
@@ -51,7 +51,7 @@ namespace detail {
     return values;
 }
 
-/// A value for people to read: one that is long or cannot be printed is cut and gets its fingerprint.
+/// The value for an error text: one that is long or unprintable is cut and followed by its fingerprint.
 [[nodiscard]] inline std::string shown(std::string_view value) {
     constexpr std::size_t most = 64;
     const auto plain = [](char c) { return c >= ' ' && c <= '~'; };
@@ -64,7 +64,7 @@ namespace detail {
     return text + "... (" + fingerprint{}.add(value).text() + ")";
 }
 
-/// How one value differs between the ranks; empty when it does not.
+/// How the value `name` differs between the ranks; empty when it does not.
 [[nodiscard]] inline std::string difference(const std::vector<std::vector<common_value>>& of_ranks,
                                             const std::string& name) {
     const auto value_of = [&](std::size_t rank) -> std::string_view {
@@ -93,7 +93,7 @@ namespace detail {
     return text + "rank 0 has " + shown(value_of(0));
 }
 
-/// What the ranks do not have in common, in words; empty when they have all.
+/// The error text that lists all differences between the ranks; empty when there are none.
 [[nodiscard]] inline std::string differences(const std::vector<std::vector<common_value>>& of_ranks) {
     std::vector<std::string> names;
     for (const auto& values : of_ranks) {
@@ -111,8 +111,8 @@ namespace detail {
 
 } // namespace detail
 
-/// Throws input_error on every rank, naming what differs, the ranks and the values, unless all ranks bring the same
-/// values. Collective; throws also what the collectives throw.
+/// Checks that all ranks pass the same values. Throws input_error on every rank otherwise, naming what differs, the
+/// ranks and the values. Collective; also throws what the collectives throw.
 template <collectives T>
 void agree(T& among, const std::vector<common_value>& mine) {
     const std::string bytes = detail::to_bytes(mine);

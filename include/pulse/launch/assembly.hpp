@@ -14,17 +14,16 @@
 
 namespace pulse::launch::detail {
 
-/// All ranks bring a value, rank 0 judges them, all hear the same verdict: its text, or an error.
+/// Every rank brings a value, rank 0 judges them, and all ranks get the same verdict or the same error.
 ///
-/// Keys begin with `subject`. Whoever finds something wrong puts it under `subject`/problem: rank 0, and who still
-/// waits, ends with that.
+/// Keys begin with `subject`. A rank that finds something wrong stores it under `subject`/problem, which ends the waits
+/// of rank 0 and of every other rank.
 class assembly {
 public:
     assembly(tcp_store& store, const rank_identity& who, std::string subject, deadline::duration timeout) :
         store_{store}, who_{who}, subject_{std::move(subject)}, timeout_{timeout}, until_{timeout} {}
 
-    /// Ends the assembly for all ranks. Throws launch_error with the text, or with that of the rank that was first to
-    /// object.
+    /// Ends the assembly for all ranks. Throws launch_error with the text of the first rank that objected.
     [[noreturn]] void object(const std::string& text) {
         const std::string key = subject_ + "/problem";
         const bool first = store_.set(key, text);
@@ -36,11 +35,11 @@ public:
         object("rank " + std::to_string(who_.rank) +
                " is there twice: two processes have that rank, or the store holds an earlier run");
     }
-    /// What rank `rank` has brought, as soon as it has. Throws launch_error, naming who is missing, at the deadline.
+    /// Waits for what rank `rank` brings. Throws launch_error naming the missing ranks at the deadline.
     [[nodiscard]] std::string hear(int rank) { return wait_for(of_rank(rank)); }
-    /// Rank 0: tells all ranks.
+    /// On rank 0: sends the verdict to all ranks.
     void decide(std::string_view verdict) { store_.set(subject_ + "/verdict", verdict); }
-    /// What rank 0 tells.
+    /// Waits for the verdict of rank 0.
     [[nodiscard]] std::string verdict() { return wait_for(subject_ + "/verdict"); }
 
 private:

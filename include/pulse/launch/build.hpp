@@ -6,11 +6,11 @@
 
 namespace pulse::launch {
 
-/// Stands for the build that runs: the build id that the linker made of all code and constants of the program or shared
-/// library into which this was compiled, or a fingerprint of its file where there is none, and the compiler. Builds
-/// with other sources, flags or compilers have other texts; the same file has the same one on every machine.
+/// Identifies the running build: the compiler, and the linker's build id of the program or shared library into which
+/// this was compiled, or a fingerprint of its file if it has none. Builds with other sources, flags or compilers have
+/// other texts; the same file has the same text on every machine.
 ///
-/// What is not in it: shared libraries that it loads. Throws error when neither build id nor file can be read.
+/// Does not cover the shared libraries that it loads. Throws error when neither build id nor file can be read.
 [[nodiscard]] PULSE_INLINE std::string build_text();
 
 } // namespace pulse::launch

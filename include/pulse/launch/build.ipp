@@ -23,11 +23,11 @@ namespace detail {
 struct loaded_object {
     std::uintptr_t address{};
     bool found{};
-    std::string file{};     ///< empty: the program
-    std::string build_id{}; ///< in hexadecimal; empty where the linker wrote none
+    std::string file{};     ///< empty for the program itself
+    std::string build_id{}; ///< hexadecimal; empty if the linker wrote none
 };
 
-/// The GNU build id among the notes of a segment, in hexadecimal.
+/// The GNU build id in the notes of an ELF segment, in hexadecimal.
 [[nodiscard]] inline std::string build_id_in(std::string_view notes, std::size_t alignment) {
     constexpr std::string_view owner{"GNU\0", 4};
     constexpr std::uint32_t type = 3; // NT_GNU_BUILD_ID
@@ -52,7 +52,7 @@ struct loaded_object {
     return {};
 }
 
-/// For dl_iterate_phdr: looks whether an object holds the address that `data` asks for.
+/// Callback of dl_iterate_phdr: checks whether an object holds the address in `data`, a loaded_object, and fills it in.
 inline int look_at_object(dl_phdr_info* object, std::size_t, void* data) {
     auto& wanted = *static_cast<loaded_object*>(data);
     for (int i = 0; i != object->dlpi_phnum; ++i) {
@@ -71,7 +71,7 @@ inline int look_at_object(dl_phdr_info* object, std::size_t, void* data) {
     return 1;
 }
 
-/// The compiler of this code.
+/// The compiler that compiles this code.
 [[nodiscard]] inline std::string compiler_text() {
 #if defined(__CUDACC__) && defined(__CUDACC_VER_MAJOR__)
     return "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." + std::to_string(__CUDACC_VER_MINOR__) +

@@ -24,22 +24,21 @@
 namespace pulse::launch {
 
 struct control_plane_options {
-    /// How long a rank waits in a collective for the others.
+    /// How long a rank waits for the others in a collective.
     deadline::duration timeout{std::chrono::seconds{120}};
-    /// Asked while it waits, where there is one: a rank that has failed ends the wait. It must outlive the control
-    /// plane.
+    /// Optional. Polled during waits: a failed rank ends the wait. Must outlive the control plane.
     const watch* seen{};
 };
 
-/// Collectives of small values on the host over the connections of all ranks with rank 0: sums of doubles, bytes
-/// gathered and broadcast. The same bits on every rank: rank 0 adds in rank order.
+/// Collectives of small host values over one connection from each rank to rank 0: sums of doubles, gathers and
+/// broadcasts of bytes. Sums have the same bits on every rank: rank 0 adds in rank order.
 ///
-/// One thread of a rank uses it at a time. All ranks call the same collectives in the same order; one that does not is
-/// noticed. After an error every further collective of the rank throws it again, and its connections are closed.
+/// Use from one thread of a rank at a time. All ranks call the same collectives in the same order; a mismatch is an
+/// error. After an error every later collective of this rank throws it again, and its connections are closed.
 class control_plane {
 public:
-    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a
-    /// rank does not connect within the timeout.
+    /// Collective, after the rendezvous. Throws launch_error on every rank, naming the missing ranks, when one does not
+    /// connect within the timeout.
     control_plane(tcp_store& store, const rank_identity& who, const rank_table& table,
                   const control_plane_options& options = {}) :
         links_{detail::link_with_rank_0(store, who, table, "control plane", 0, options.timeout)},
@@ -50,17 +49,17 @@ public:
     [[nodiscard]] int rank() const noexcept { return who_.rank; }
     [[nodiscard]] int size() const noexcept { return who_.world_size; }
 
-    /// Every element becomes its sum over ranks; a sum of none is a barrier. Throws launch_error when a rank is lost,
-    /// does not come within the timeout, or calls another collective.
+    /// Replaces every element by its sum over ranks; a sum of no elements is a barrier. Throws launch_error when a rank
+    /// is lost, does not call within the timeout, or calls another collective.
     void sum(std::span<double> values);
 
-    /// On rank 0 the bytes of every rank in rank order, elsewhere nothing. Throws as sum.
+    /// Returns the bytes of every rank in rank order on rank 0, nothing elsewhere. Throws as sum does.
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine);
 
-    /// Rank 0's bytes, on every rank. Throws as sum.
+    /// Replaces `bytes` by those of rank 0 on every rank. Throws as sum does.
     void broadcast(std::vector<std::byte>& bytes);
 
-    /// Ends the connections: what the others wait for here is lost to them.
+    /// Closes the connections, so ranks that wait for this one get an error, as does every later call here.
     void fail(std::string_view what) noexcept {
         try {
             if (!broken_) { broken_.emplace(what); }
@@ -74,7 +73,7 @@ private:
     static constexpr std::size_t piece_bytes = std::size_t{8} << 20;
     static_assert(piece_bytes + head_bytes + 8 <= detail::frame_stream::most_bytes);
 
-    /// Says which collective this is, by its kind, its number and the number of values.
+    /// Starts a frame that identifies the collective by its kind, its sequence number and the number of values.
     [[nodiscard]] detail::frame_writer begin(word what, std::size_t count) {
         check();
         detail::frame_writer made;
@@ -93,7 +92,7 @@ private:
         return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
 
-    /// Any number of bytes, in frames that say how many there are in all.
+    /// Sends any number of bytes in several frames, each with the total size.
     void say_bytes(detail::rank_link& to, detail::frame_writer head, std::span<const std::byte> bytes);
     [[nodiscard]] std::vector<std::byte> hear_bytes(detail::rank_link& from, const detail::frame_writer& head);
 
@@ -107,10 +106,10 @@ private:
     }
     void say(detail::rank_link& to, std::string_view frame);
     void tell_all(const std::string& frame);
-    /// The next frame of a rank, which must be of this collective.
+    /// Receives a rank's next frame, which must belong to this collective.
     [[nodiscard]] std::string hear(detail::rank_link& from, const detail::frame_writer& head);
     [[nodiscard]] static std::string name(const detail::rank_link& of) { return "rank " + std::to_string(of.rank); }
-    /// A connection ends before the watch knows why: it is given a moment to say so.
+    /// A connection may end before the watch knows why, so the watch gets a moment to report the reason.
     [[noreturn]] void lost(const detail::rank_link& of) {
         if (options_.seen != nullptr) { options_.seen->failed_within(look * 4); }
         check();

@@ -8,28 +8,28 @@
 
 namespace pulse::launch {
 
-/// Ranks did not come together, or one was lost; the text names the ranks and what was waited for.
+/// Ranks did not meet, or one was lost; the text names the ranks and what was waited for.
 struct launch_error : error {
     using error::error;
 };
 
-/// A point in time at which waiting ends, on the steady clock.
+/// The time on the steady clock at which a wait ends.
 class deadline {
 public:
     using clock = std::chrono::steady_clock;
     using duration = std::chrono::milliseconds;
 
-    /// So far from now; what is longer than a year is a year.
+    /// `from_now` later than now, clamped to between 0 and one year.
     explicit deadline(duration from_now) :
         end_{clock::now() + std::clamp(from_now, duration{0}, duration{std::chrono::hours{24 * 365}})} {}
 
     [[nodiscard]] bool passed() const noexcept { return clock::now() >= end_; }
     [[nodiscard]] clock::time_point end() const noexcept { return end_; }
-    /// What is left, rounded up, at least 0.
+    /// Time left, rounded up to milliseconds, at least 0.
     [[nodiscard]] duration left() const noexcept {
         return std::max(duration{0}, std::chrono::ceil<duration>(end_ - clock::now()));
     }
-    /// As poll() takes it: at most `most`.
+    /// Time left in milliseconds as poll() takes it, at most `most`.
     [[nodiscard]] int poll_ms(duration most = std::chrono::hours{1}) const noexcept {
         return static_cast<int>(std::min(left(), most).count());
     }
@@ -38,7 +38,7 @@ private:
     clock::time_point end_;
 };
 
-/// "2.5 s".
+/// Formats as "2.5 s", rounded to tenths.
 [[nodiscard]] inline std::string seconds_text(deadline::duration span) {
     const auto tenths = (span.count() + 50) / 100;
     return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";

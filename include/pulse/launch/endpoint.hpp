@@ -10,7 +10,7 @@
 
 namespace pulse::launch {
 
-/// A host, by name or number, and a TCP port.
+/// A host (name or IP address) and a TCP port.
 struct endpoint {
     std::string host{};
     std::uint16_t port{};
@@ -18,7 +18,7 @@ struct endpoint {
     [[nodiscard]] bool operator==(const endpoint&) const = default;
 };
 
-/// "host:port", an IPv6 number in brackets.
+/// "host:port", with an IPv6 address in brackets.
 [[nodiscard]] inline std::string to_text(const endpoint& at) {
     const bool brackets = at.host.find(':') != std::string::npos;
     return (brackets ? "[" + at.host + "]" : at.host) + ":" + std::to_string(at.port);

@@ -13,10 +13,10 @@
 
 namespace pulse::launch {
 
-/// Environment variables: those of the process, or a given set of them.
+/// Environment variables, either those of the process or a given set.
 class environment {
 public:
-    /// Those of the process, read when they are asked for.
+    /// The process's variables, each read when it is asked for.
     environment() = default;
     explicit environment(std::map<std::string, std::string> given) : given_{std::move(given)} {}
 
@@ -29,7 +29,7 @@ public:
         return value == nullptr ? std::nullopt : std::optional<std::string>{value};
     }
 
-    /// A number that is not negative. Throws input_error naming the variable when it holds anything else.
+    /// A non-negative number, if set. Throws input_error naming the variable when it holds anything else.
     [[nodiscard]] std::optional<int> number(const std::string& name) const {
         const std::optional<std::string> text = get(name);
         if (!text) { return std::nullopt; }

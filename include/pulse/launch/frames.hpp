@@ -18,12 +18,12 @@
 
 namespace pulse::launch::detail {
 
-/// What came over a connection is not what pulse's ranks say to each other.
+/// The bytes received are no valid message between pulse's ranks.
 struct bad_frame : launch_error {
     using launch_error::launch_error;
 };
 
-/// Puts numbers (little-endian) and texts one behind the other.
+/// Serialises 64-bit numbers (little-endian) and texts with their length in front.
 class frame_writer {
 public:
     frame_writer& number(std::uint64_t value) {
@@ -43,7 +43,7 @@ private:
     std::string bytes_;
 };
 
-/// Takes them out again in the same order. Throws bad_frame where they are not there.
+/// Reads them back in the same order. Throws bad_frame when the bytes run out.
 class frame_reader {
 public:
     explicit frame_reader(std::string_view bytes) noexcept : left_{bytes} {}
@@ -75,10 +75,10 @@ private:
     std::string_view left_;
 };
 
-/// The two ends of a connection exchange frames: eight bytes that say "pulse", four of length, then that many.
+/// Exchanges frames over a connection: eight magic bytes, four bytes of payload length, the payload.
 ///
-/// Nothing here blocks but wait_frame and flush, which have a deadline. A connection that breaks, or says what is no
-/// frame, is lost() from then on.
+/// Only wait_frame, flush and finish block, up to their deadlines. A connection that breaks, or delivers bytes that are
+/// no frame, is lost() from then on.
 class frame_stream {
 public:
     static constexpr std::size_t most_bytes = std::size_t{20} << 20;
@@ -88,11 +88,11 @@ public:
 
     [[nodiscard]] int number() const noexcept { return socket_.get(); }
     [[nodiscard]] bool lost() const noexcept { return lost_; }
-    /// Why it is lost: empty when the other side closed it.
+    /// Why it was lost; empty when the other side closed it.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
     [[nodiscard]] bool has_output() const noexcept { return sent_ != out_.size(); }
 
-    /// Puts a frame behind what waits to be sent.
+    /// Queues a frame for sending.
     void put(std::string_view payload) {
         out_.append(magic);
         for (int i = 0; i != 4; ++i) {
@@ -100,18 +100,18 @@ public:
         }
         out_.append(payload);
     }
-    /// Sends what the connection takes now.
+    /// Sends as much as the connection takes without blocking.
     void send_some();
-    /// Takes in what has come.
+    /// Receives what has arrived.
     void receive_some();
-    /// The next whole frame that has come, also after the connection was lost. What is no frame loses the connection.
+    /// The next complete frame, even after the connection was lost. Bytes that are no frame lose the connection.
     [[nodiscard]] std::optional<std::string> next();
     /// The next frame; none when the deadline passes or the connection is lost.
     [[nodiscard]] std::optional<std::string> wait_frame(const deadline& until);
-    /// Sends all that waits; false when the deadline passes or the connection is lost.
+    /// Sends everything queued; false when the deadline passes or the connection is lost.
     bool flush(const deadline& until);
-    /// Says that nothing more is sent, and waits for the other side to close too: closing before would drop what it has
-    /// not read yet.
+    /// Sends everything queued, ends sending, and waits until the other side closes too: closing at once would drop
+    /// data that it has not read.
     void finish(const deadline& until);
 
 private:

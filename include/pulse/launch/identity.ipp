@@ -15,21 +15,21 @@ namespace pulse::launch {
 
 namespace detail {
 
-/// The variables by which a launcher tells a process who it is. An empty name: it does not say.
+/// The variables through which a launcher tells a process its identity. An empty name: the launcher does not tell.
 struct launcher_variables {
     const char* source;
     const char* rank;
-    std::array<const char*, 2> world_size; ///< the first of them that is set
+    std::array<const char*, 2> world_size; ///< the first one that is set
     const char* local_rank;
     const char* local_size;
     const char* node;
-    const char* only_with; ///< the launcher counts only where this is set
-    /// Whether each process that it starts is a rank. Slurm's may be daemons of another launcher, one per machine.
+    const char* only_with; ///< the launcher is considered only if this is set
+    /// Whether every process it starts is a rank. Slurm's may be another launcher's daemons, one per machine.
     bool starts_ranks;
 };
 
-/// In the order in which they are asked. torchrun may have been started by any of the others, once per machine. Slurm
-/// is last: other launchers start their daemons by it, and what those start sees the daemon's variables.
+/// In order of precedence. Any of the launchers below may have started torchrun, once per machine. Slurm is last: other
+/// launchers start their daemons through it, and the ranks inherit the daemon's variables.
 inline constexpr std::array launchers{
     launcher_variables{"PULSE_RANK",
                        "PULSE_RANK",
@@ -50,7 +50,7 @@ inline constexpr std::array launchers{
                        "",
                        true},
     launcher_variables{"PMI", "PMI_RANK", {"PMI_SIZE", ""}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", "", true},
-    // Without a step, the variables are those of an allocation in which nothing was started yet.
+    // Without a step id, the variables describe an allocation in which nothing has been started yet.
     launcher_variables{"Slurm",
                        "SLURM_PROCID",
                        {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
@@ -69,13 +69,13 @@ inline constexpr std::array launchers{
     return *variable == '\0' ? std::nullopt : from.number(variable);
 }
 
-/// The variable that holds the world's size: the one that is set, or the first.
+/// The variable that holds the world size: the one that is set, or the first.
 [[nodiscard]] inline const char* world_size_variable(const environment& from, const launcher_variables& names) {
     const bool second = *names.world_size[1] != '\0' && !from.get(names.world_size[0]) && from.get(names.world_size[1]);
     return names.world_size[second ? 1 : 0];
 }
 
-/// Throws input_error when the numbers cannot be those of a rank; `name` gives the culprits their names.
+/// Throws input_error when the numbers cannot belong to one rank; the other arguments name them in the text.
 inline void check_identity(const rank_identity& who, const char* rank, const char* size, const char* local_rank,
                            const char* local_size) {
     const auto refuse = [](const std::string& what) { throw input_error{"pulse: " + what}; };
@@ -94,7 +94,7 @@ inline void check_identity(const rank_identity& who, const char* rank, const cha
     }
 }
 
-/// What one launcher says, or none where it is silent.
+/// The identity that one launcher gives, or none when its variables are not set.
 [[nodiscard]] inline std::optional<rank_identity> identity_from(const environment& from,
                                                                 const launcher_variables& names) {
     if (*names.only_with != '\0' && !from.get(names.only_with)) { return std::nullopt; }

@@ -7,7 +7,7 @@
 
 namespace pulse::launch::detail {
 
-/// "rank 4", "ranks 1, 4 and 6", and of many the first sixteen.
+/// "rank 4" or "ranks 1, 4 and 6"; of more than sixteen, the first sixteen and the number of the others.
 [[nodiscard]] inline std::string list_ranks(const std::vector<int>& ranks) {
     constexpr std::size_t most = 16;
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";

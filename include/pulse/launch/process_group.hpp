@@ -14,15 +14,15 @@
 namespace pulse::launch {
 
 struct process_group_options {
-    /// How long the ranks wait for each other: to come, in a collective, and for a sign of life.
+    /// How long the ranks wait for each other: to arrive, in a collective, and for a sign of life.
     deadline::duration timeout{std::chrono::seconds{60}};
 };
 
-/// The processes of a run, each a rank, from their meeting to their end: a watch over all of them and collectives of
-/// values on the host.
+/// The processes of a run, one per rank, from rendezvous to exit: a watch over all of them and collectives of host
+/// values.
 class process_group {
 public:
-    /// Collective. Throws launch_error on every rank, naming the culprits, unless all meet within the timeout.
+    /// Collective. Throws launch_error on every rank, naming the missing ranks, unless all meet within the timeout.
     process_group(const rank_identity& who, const rendezvous_address& place, const process_group_options& how = {}) :
         who_{who}, timeout_{how.timeout} {
         tcp_store store{who_, {.where = place.at, .run_id = place.run_id, .timeout = how.timeout}};
@@ -35,7 +35,7 @@ public:
 
     [[nodiscard]] const rank_identity& who() const noexcept { return who_; }
     [[nodiscard]] const rank_table& table() const noexcept { return table_; }
-    /// This rank, with its place on its machine.
+    /// This rank's entry in the table.
     [[nodiscard]] const member& self() const noexcept { return table_.ranks[static_cast<std::size_t>(who_.rank)]; }
     [[nodiscard]] deadline::duration timeout() const noexcept { return timeout_; }
     [[nodiscard]] watch& seen() noexcept { return *seen_; }

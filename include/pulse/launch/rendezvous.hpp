@@ -21,12 +21,12 @@
 
 namespace pulse::launch {
 
-/// A rank of a run whose ranks have met.
+/// A rank after the rendezvous.
 struct member {
-    /// Of its machine.
+    /// Name of its machine.
     std::string host{};
     std::int64_t process{};
-    /// Position among the ranks of its machine, their number, and the number of the machine.
+    /// Position among the ranks of its machine, the number of those ranks, and the index of the machine.
     int local_rank{};
     int local_size{};
     int node{};
@@ -34,17 +34,17 @@ struct member {
     [[nodiscard]] bool operator==(const member&) const = default;
 };
 
-/// All ranks of a run, the same on each of them.
+/// All ranks of a run; every rank has the same table.
 struct rank_table {
-    /// Its size is the world's size.
+    /// One per rank of the world.
     std::vector<member> ranks{};
-    /// Drawn by rank 0; a connection that knows it belongs to this run.
+    /// Drawn by rank 0. A connection that presents it belongs to this run.
     std::uint64_t secret{};
 
     [[nodiscard]] bool one_machine() const noexcept {
         return std::all_of(ranks.begin(), ranks.end(), [](const member& m) { return m.node == 0; });
     }
-    /// "rank 3 (host node7, process 4711)".
+    /// Text such as "rank 3 (host node7, process 4711)".
     [[nodiscard]] std::string name_of(int rank) const {
         const member& m = ranks[static_cast<std::size_t>(rank)];
         return "rank " + std::to_string(rank) + " (host " + m.host + ", process " + std::to_string(m.process) + ")";
@@ -52,7 +52,7 @@ struct rank_table {
     [[nodiscard]] bool operator==(const rank_table&) const = default;
 };
 
-/// This machine's name, and what tells it from another of that name: containers may share one.
+/// This machine's name and its boot id: containers on different machines may share a name.
 [[nodiscard]] inline std::pair<std::string, std::string> this_machine() {
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
@@ -116,8 +116,8 @@ struct arrival {
     return table;
 }
 
-/// Gives every machine a number and every rank its place on it. Where launchers have said places, those stay. `problem`
-/// is left when two ranks of a machine have one place.
+/// Numbers the machines and gives every rank its place on its own. Local ranks from launchers are kept if every rank
+/// has one. `problem` is set when two ranks of a machine have the same local rank.
 [[nodiscard]] inline std::vector<member> members_of(const std::vector<arrival>& arrivals, std::string& problem) {
     std::vector<member> members;
     std::vector<std::pair<std::string, std::string>> machines;
@@ -149,11 +149,11 @@ struct arrival {
 
 } // namespace detail
 
-/// All ranks of a run meet and learn of each other; to be called by every rank, once per store.
+/// Collective, once per store: the ranks of a run meet and learn of each other.
 ///
-/// Throws launch_error on every rank that is there, within the timeout of the one that waits longest, when ranks are
-/// missing (they are named), when a rank is there twice, when two ranks were told different world sizes or the same
-/// place on one machine, or when a rank is lost meanwhile.
+/// Throws launch_error on every rank present, within the longest timeout among them, when ranks are missing (they are
+/// named), when two processes have the same rank, when two ranks were told different world sizes or the same local rank
+/// on one machine, or when a rank is lost meanwhile.
 [[nodiscard]] inline rank_table rendezvous(tcp_store& store, const rank_identity& who,
                                            deadline::duration timeout = std::chrono::seconds{60}) {
     detail::assembly all{store, who, "rendezvous", timeout};

@@ -16,13 +16,13 @@ namespace pulse::launch {
 
 /// Where the ranks of a run meet.
 struct rendezvous_address {
-    /// Where rank 0 serves a tcp_store.
+    /// Address at which rank 0 serves a tcp_store.
     endpoint at{};
-    /// The same on all ranks of a run, another in the next run; empty where nothing says it.
+    /// The same on all ranks of a run, different in the next run; empty if unknown.
     std::string run_id{};
 };
 
-/// What tells this run from others: PULSE_RUN_ID, else what the launcher calls its job; empty when nobody says.
+/// The id of this run: PULSE_RUN_ID, else the launcher's id of its job, else empty.
 [[nodiscard]] inline std::string run_id_of(const environment& from = {}) {
     const auto joined = [&](const char* name, const char* more) {
         return from.get(name).value_or("") + "." + from.get(more).value_or("0");
@@ -36,7 +36,7 @@ struct rendezvous_address {
     return {};
 }
 
-/// The first host of a list as Slurm writes it: "node[03-07,9],login" begins with node03.
+/// The first host of a Slurm host list: node03 for "node[03-07,9],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
     std::string host;
     for (std::size_t i = 0; i != list.size() && list[i] != ','; ++i) {
@@ -55,7 +55,7 @@ struct rendezvous_address {
 
 namespace detail {
 
-/// A port below those that systems give to outgoing connections, drawn by the run's name: two runs rarely share one.
+/// A port derived from the run's id, below the usual range of outgoing connections; two runs rarely share one.
 [[nodiscard]] inline std::uint16_t port_of_run(std::string_view run_id) noexcept {
     std::uint32_t hash = 2166136261U; // FNV-1a
     for (const char c : run_id) { hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U; }
@@ -64,13 +64,13 @@ namespace detail {
 
 } // namespace detail
 
-/// Where the ranks of this run meet, in this order:
-/// - PULSE_STORE: "host:port", of rank 0;
-/// - MASTER_ADDR and MASTER_PORT (torchrun): that host, the port after that one, which torchrun's own store may have;
-/// - under Slurm the first host of the step's list, else this machine when all ranks are on it; the port is drawn by
-///   the run's name.
+/// Where the ranks of this run meet, in order of precedence:
+/// - PULSE_STORE: "host:port" of rank 0;
+/// - MASTER_ADDR and MASTER_PORT (torchrun): that host and the next port, since torchrun's own store may have that one;
+/// - under Slurm the first host of the step's list, else this machine if all ranks are on it; the port is derived from
+///   the run's id.
 ///
-/// Throws input_error naming the variable that is wrong, or PULSE_STORE where nothing says enough.
+/// Throws input_error naming the variable that is wrong, or PULSE_STORE when no variable says enough.
 [[nodiscard]] inline rendezvous_address find_rendezvous(const rank_identity& who, const environment& from = {}) {
     rendezvous_address place{{}, run_id_of(from)};
     if (const auto given = from.get("PULSE_STORE")) {

@@ -36,7 +36,7 @@ private:
     int number_{-1};
 };
 
-/// Sockets here never block, do not survive exec, and send small messages at once.
+/// Makes the socket non-blocking, closed on exec, and without delay for small messages (TCP_NODELAY).
 PULSE_INLINE void prepare_socket(int socket) noexcept;
 
 /// Waits until the descriptor is ready for `events` or broken; false at the deadline.
@@ -44,18 +44,18 @@ PULSE_INLINE void prepare_socket(int socket) noexcept;
 
 [[nodiscard]] PULSE_INLINE std::uint16_t port_of(int socket) noexcept;
 
-/// Whether a connection ends in itself: two attempts on one port of the loopback can meet where nobody listens.
+/// Whether a socket is connected to itself: a loopback port without a listener can connect when it is also the source.
 [[nodiscard]] PULSE_INLINE bool meets_itself(int socket) noexcept;
 
-/// Whether the host is this machine whatever machine it is: then nobody else need reach it.
+/// Whether the host is the loopback, which no other machine can reach.
 [[nodiscard]] PULSE_INLINE bool is_loopback(std::string_view host) noexcept;
 
-/// A socket that listens on `port` (0: one that is free) of this machine: on all its addresses, or on the loopback
-/// where `host` is one. `port` is set to the one in use. Throws launch_error when it is taken.
+/// A socket that listens on `port` (0: a free one) of this machine: on all its addresses, or only on the loopback if
+/// `host` is loopback. Sets `port` to the one in use. Throws launch_error when it is taken.
 [[nodiscard]] PULSE_INLINE descriptor listen_on(const std::string& host, std::uint16_t& port);
 
-/// A connection to `at`, by the first of its addresses that answers; empty, with the reason in `why`, when none does
-/// before the deadline.
+/// A connection to the first address of `at` that answers; empty, with the reason in `why`, when none does before the
+/// deadline.
 [[nodiscard]] PULSE_INLINE descriptor connect_to(const endpoint& at, const deadline& until, std::string& why);
 
 } // namespace pulse::launch::detail

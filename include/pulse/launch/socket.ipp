@@ -26,8 +26,8 @@ struct free_addresses {
     void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
 
-/// The addresses of a host and port. The time that the system's resolver takes is its own. `why` is left when there is
-/// none.
+/// The addresses of a host and port; empty, with the reason in `why`, when there are none. The system's resolver knows
+/// no deadline.
 [[nodiscard]] inline std::unique_ptr<addrinfo, free_addresses> resolve(const endpoint& at, std::string& why) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
@@ -53,7 +53,7 @@ PULSE_INLINE bool wait_ready(int number, short events, const deadline& until) {
         pollfd one{number, events, 0};
         const int ready = ::poll(&one, 1, until.poll_ms());
         if (ready > 0) { return true; }
-        if (ready < 0 && errno != EINTR) { return true; } // what is broken is seen by whoever uses it
+        if (ready < 0 && errno != EINTR) { return true; } // the caller's next use reports the error
         if (until.passed()) { return false; }
     }
 }
@@ -82,7 +82,7 @@ PULSE_INLINE bool meets_itself(int socket) noexcept {
            std::memcmp(&mine, &theirs, my_size) == 0;
 }
 
-/// A socket that listens at the address; empty, with errno, when it cannot.
+/// A socket that listens at the address; empty, with errno set, on failure.
 [[nodiscard]] inline descriptor try_listen(int family, const sockaddr* at, socklen_t size) {
     descriptor made{::socket(family, SOCK_STREAM, 0)};
     if (!made) { return {}; }

@@ -21,7 +21,7 @@
 
 namespace pulse::launch::detail {
 
-/// What a rank and the store say to each other.
+/// The messages between a rank and the store.
 enum class store_word : std::uint64_t { hello, welcome, refused, set, was_set, get_first, found, none, lost, goodbye };
 
 [[nodiscard]] inline frame_writer begin(store_word word) {
@@ -30,25 +30,25 @@ enum class store_word : std::uint64_t { hello, welcome, refused, set, was_set, g
     return made;
 }
 
-/// The store's side on rank 0: a thread that keeps the values and answers the ranks of one run.
+/// The store's server on rank 0: a thread that keeps the values and answers the ranks of one run.
 ///
-/// Who connects and does not greet as a rank of this run within five seconds is shut out and does no harm. When a
-/// rank's connection ends without a goodbye, whoever waits for a value that is not there is told so.
+/// A client that does not greet as a rank of this run within five seconds is disconnected. When a rank's connection
+/// ends without a goodbye, every rank that waits for a missing value gets an error.
 class store_server {
 public:
-    /// Listens on `port` (0: a free one), as listen_on. `secret` proves this server to the `ranks` ranks that
-    /// connect within `timeout`.
+    /// Listens on `port` (0: a free one), as listen_on. `secret` proves this server to the `ranks` ranks that connect
+    /// within `timeout`.
     store_server(const std::string& host, std::uint16_t port, std::string run_id, std::uint64_t secret, int ranks,
                  deadline::duration timeout);
     store_server(const store_server&) = delete;
     store_server& operator=(const store_server&) = delete;
-    /// Waits for the ranks to leave, at most two seconds more.
+    /// Waits at most two seconds more for the ranks to leave.
     ~store_server() { close(deadline::duration{2000}); }
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
-    /// Returns when every rank has come, or tries no longer, and has left; at the latest after `linger`. So a rank that
-    /// comes late still hears why the others are gone.
+    /// Returns when every rank has come, or can no longer come before its timeout, and has left; at the latest after
+    /// `linger`. So a rank that comes late still hears why the others are gone.
     void close(deadline::duration linger);
 
 private:
@@ -58,7 +58,7 @@ private:
         bool greeted{};
         bool left{};
         std::string who{};
-        /// What it waits for.
+        /// The keys it waits for.
         std::vector<std::string> keys{};
         std::optional<deadline> answer_until{};
     };

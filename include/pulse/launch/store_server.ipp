@@ -108,7 +108,7 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         }
         c.greeted = true;
         came_.insert(rank);
-        ranks_ = std::max(ranks_, static_cast<std::size_t>(std::max(ranks, 0))); // one that was told of more ranks
+        ranks_ = std::max(ranks_, static_cast<std::size_t>(std::max(ranks, 0))); // a rank may have been told of more
         c.stream.put(begin(store_word::welcome).number(secret_).bytes());
         return;
     }
@@ -133,7 +133,7 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         return;
     }
     case store_word::goodbye:
-        c.greeted = false; // its connection may end now
+        c.greeted = false; // so its connection may end
         c.left = true;
         return;
     default: throw bad_frame{"pulse: no request"};

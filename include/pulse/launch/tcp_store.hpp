@@ -27,7 +27,7 @@
 
 namespace pulse::launch {
 
-/// A key of those that were asked for, and its value.
+/// The index of a requested key, and its value.
 struct found_value {
     std::size_t index{};
     std::string value{};
@@ -36,17 +36,17 @@ struct found_value {
 struct tcp_store_options {
     /// Where rank 0 listens and all ranks connect.
     endpoint where{};
-    /// Ranks of another run that come to the same port are sent away.
+    /// Ranks of another run that reach the same port are rejected.
     std::string run_id{};
-    /// How long to try to reach rank 0.
+    /// How long a rank tries to reach rank 0.
     deadline::duration timeout{std::chrono::seconds{60}};
-    /// How long rank 0 waits at the end for ranks that still read, or come too late to meet the others.
+    /// How long rank 0 waits at the end for ranks that still read or come too late to meet the others.
     deadline::duration linger{std::chrono::seconds{5}};
 };
 
 namespace detail {
 
-/// 64 bits that no other process draws.
+/// 64 random bits; no two processes should draw the same ones.
 [[nodiscard]] inline std::uint64_t random_bits() {
     std::random_device device;
     return (std::uint64_t{device()} << 32) ^ device() ^ (static_cast<std::uint64_t>(::getpid()) << 16);
@@ -54,16 +54,16 @@ namespace detail {
 
 } // namespace detail
 
-/// Where ranks leave small values for each other before they have anything better: rank 0 serves it by TCP, and every
-/// rank, rank 0 too, is connected to it. Keys are not empty, and values are any bytes up to 16 MiB.
+/// A store of small values that ranks share before they have other connections: rank 0 serves it over TCP, and every
+/// rank, rank 0 included, connects to it. Keys are not empty; values are any bytes, up to 16 MiB.
 ///
-/// When a rank's process ends, or leaves by an exception, without the goodbye of this destructor, ranks that wait are
-/// told at once. Any thread may use it, one at a time. Throws launch_error when rank 0, or a rank that takes part, is
-/// lost.
+/// When a rank's process ends without the destructor's goodbye, or an exception leaves the scope, waiting ranks get an
+/// error at once. Thread-safe: calls run one at a time. Throws launch_error when rank 0 or another participating rank
+/// is lost.
 class tcp_store {
 public:
-    /// Throws launch_error when rank 0 cannot listen, when rank 0 is not reached within the timeout, or when what
-    /// answers there is no rank 0 of this run.
+    /// Throws launch_error when rank 0 cannot listen or is not reached within the timeout, or when the program that
+    /// answers is not rank 0 of this run.
     tcp_store(const rank_identity& who, const tcp_store_options& options);
     tcp_store(const tcp_store&) = delete;
     tcp_store& operator=(const tcp_store&) = delete;
@@ -79,26 +79,26 @@ public:
         }
     }
 
-    /// Where the ranks connect; the port is the one in use.
+    /// Where the ranks connect, with the actual port.
     [[nodiscard]] const endpoint& where() const noexcept { return where_; }
 
-    /// Gives a key its value once and for all and returns true; where it has one, that stays, and false is returned.
+    /// Sets the value of a new key and returns true; an existing value stays, and false is returned.
     bool set(std::string_view key, std::string_view value);
 
-    /// The first of the keys that has a value, as soon as one has; none after the timeout. A timeout of 0 only looks.
+    /// The first of the keys that has a value, once one has; none after the timeout. A timeout of 0 does not wait.
     [[nodiscard]] std::optional<found_value> get_first(std::span<const std::string> keys, deadline::duration timeout);
 
-    /// The value of one key, as soon as it has one; none after the timeout.
+    /// The value of one key, once it has one; none after the timeout.
     [[nodiscard]] std::optional<std::string> get(const std::string& key, deadline::duration timeout) {
         std::optional<found_value> found = get_first(std::span{&key, 1}, timeout);
         return found ? std::optional{std::move(found->value)} : std::nullopt;
     }
 
 private:
-    /// Longer than an answer needs on a busy machine.
+    /// Longer than an answer takes on a busy machine.
     static constexpr deadline::duration answer_time{15000};
 
-    /// Returns what the server says to be itself.
+    /// Returns the secret that the server presents.
     std::uint64_t connect(const rank_identity& who, const tcp_store_options& options) {
         const deadline until{options.timeout};
         std::string why = "no answer";

@@ -76,7 +76,7 @@ PULSE_INLINE std::string tcp_store::ask(const detail::frame_writer& request, dea
         if (std::optional<std::string> reply = stream_.wait_frame(until)) { return *std::move(reply); }
     }
     const bool gone = stream_.lost();
-    stream_ = detail::frame_stream{}; // an answer that comes too late is nobody's
+    stream_ = detail::frame_stream{}; // a late answer must not reach the next request
     throw launch_error{gone ? "pulse: rank 0, which keeps the store, is gone"
                             : "pulse: rank 0, which keeps the store, does not answer"};
 }

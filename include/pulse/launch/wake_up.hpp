@@ -12,7 +12,7 @@
 
 namespace pulse::launch::detail {
 
-/// Ends the poll() of another thread.
+/// Wakes another thread from its poll().
 class wake_up {
 public:
     wake_up() {
@@ -26,11 +26,11 @@ public:
         prepare_socket(ends[1]);
     }
 
-    /// To be polled for POLLIN.
+    /// The descriptor to poll for POLLIN.
     [[nodiscard]] int number() const noexcept { return read_.get(); }
     void signal() const noexcept {
         const char one = 1;
-        // A full pipe wakes as well.
+        // A full pipe wakes too.
         static_cast<void>(!::write(write_.get(), &one, 1));
     }
     void clear() const noexcept {

@@ -28,26 +28,26 @@
 namespace pulse::launch {
 
 struct watch_options {
-    /// Within this time of a rank's last sign of life, or of its end, all others know.
+    /// All other ranks know of a failure within this time of the rank's end or last sign of life.
     deadline::duration timeout{std::chrono::seconds{30}};
-    /// Where rank 0 listens while the ranks connect; 0: a free port.
+    /// The port on which rank 0 listens while the ranks connect; 0: a free one.
     std::uint16_t port{0};
 };
 
-/// Tells every rank when one of them fails: a thread on every rank, and a connection from each to rank 0.
+/// Tells every rank when one of them fails: one thread per rank, and a connection from each to rank 0.
 ///
-/// A rank whose process ends or is killed (its connection ends without a goodbye), which is silent (stopped, or its
-/// machine is gone), or which says that it has failed, is reported to all ranks with its name within the timeout. The
-/// first failure is the one that stays. A rank that leaves with a goodbye has not failed; rank 0 stays until the others
-/// have left, at most for the timeout.
+/// Within the timeout, every rank learns the name of a rank whose process ends or is killed (its connection ends
+/// without a goodbye), that is silent (stopped, or its machine is gone), or that reports its own failure. The first
+/// failure stays. A rank that leaves with a goodbye has not failed; rank 0 stays until the others have left, at most
+/// for the timeout.
 class watch {
 public:
-    /// To be made by every rank after the rendezvous. Throws launch_error on every rank, naming who is missing, when a
-    /// rank does not connect within the timeout.
+    /// Collective, after the rendezvous. Throws launch_error on every rank, naming the missing ranks, when one does not
+    /// connect within the timeout.
     watch(tcp_store& store, const rank_identity& who, const rank_table& table, const watch_options& options = {}) :
         watch{detail::link_with_rank_0(store, who, table, "watch", options.port, options.timeout), who, table,
               options} {}
-    /// On connections that were made before: on rank 0 to all others, elsewhere to rank 0.
+    /// Uses existing connections: to all others on rank 0, to rank 0 elsewhere.
     watch(std::vector<detail::rank_link> links, const rank_identity& who, rank_table table,
           const watch_options& options) :
         rank_{who.rank},
@@ -57,7 +57,7 @@ public:
     }
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
-    /// Says goodbye; where an exception leaves the scope, that this rank has failed.
+    /// Says goodbye, or reports that this rank has failed if an exception leaves the scope.
     ~watch() {
         if (std::uncaught_exceptions() != unwinding_) { fail(table_.name_of(rank_) + " was left by an exception"); }
         close();
@@ -65,14 +65,14 @@ public:
 
     /// Whether a rank has failed. Takes no lock.
     [[nodiscard]] bool failed() const noexcept { return report_.load(std::memory_order_acquire) != nullptr; }
-    /// The same, after waiting for it: what breaks here may have broken because a rank has failed, which is known a
-    /// moment later.
+    /// Waits up to `longest` for failed(): a local error may be the effect of another rank's failure that is reported
+    /// only a moment later.
     bool failed_within(deadline::duration longest) const noexcept {
         const deadline until{longest};
         while (!failed() && !until.passed()) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
         return failed();
     }
-    /// Who has failed and why, in words. Takes no lock.
+    /// Text of the first failure: which rank and why. Takes no lock.
     [[nodiscard]] std::optional<std::string> failure() const {
         const report* const first = report_.load(std::memory_order_acquire);
         return first == nullptr ? std::nullopt : std::optional{first->text};
@@ -82,14 +82,14 @@ public:
         const report* const first = report_.load(std::memory_order_acquire);
         return first == nullptr ? -1 : first->rank;
     }
-    /// Throws launch_error with the text when a rank has failed.
+    /// Throws launch_error with that text when a rank has failed.
     void check() const {
         if (const report* const first = report_.load(std::memory_order_acquire)) {
             throw launch_error{"pulse: " + first->text};
         }
     }
 
-    /// This rank has failed: tells all others. Returns when the text has left this machine, or after a second.
+    /// Reports to all others that this rank has failed. Returns when the text has left this machine, or after a second.
     void fail(std::string_view text) noexcept {
         try {
             publish(rank_, text);
@@ -97,10 +97,10 @@ public:
             to_tell_ = true;
             wake_.signal();
             told_.wait_for(lock, std::chrono::seconds{1}, [&] { return !to_tell_ || ended_; });
-        } catch (...) { // without memory or locks the connection's end tells it
+        } catch (...) { // without memory or locks, the end of the connection tells the others
         }
     }
-    /// Says goodbye and ends the watch. On rank 0 it waits for the others' goodbyes, at most for the timeout.
+    /// Says goodbye and ends the watch. Rank 0 waits for the others' goodbyes, at most for the timeout.
     void close() noexcept;
 
 private:
@@ -118,7 +118,7 @@ private:
         bool left{};
     };
 
-    /// Sets the failure if there is none.
+    /// Records the failure unless there is one already.
     void publish(int rank, std::string_view text) noexcept;
 
     void serve() noexcept;
@@ -134,13 +134,13 @@ private:
     void listen(peer& p, clock::time_point now, deadline::duration silence);
 
     void found(int rank, const std::string& what);
-    /// Rank 0 tells everyone, once.
+    /// Makes rank 0 tell every rank, once.
     void broadcast();
     void tell();
 
     void say(peer& p, word what);
 
-    /// The end: what was to be told is told, and, where nothing failed, goodbye.
+    /// Sends what is still to be told and, unless this is rank 0 after a failure, goodbye.
     void leave();
 
     int rank_;

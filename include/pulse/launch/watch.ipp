@@ -51,7 +51,7 @@ PULSE_INLINE void watch::serve() noexcept {
         publish(rank_, std::string{"the watch of rank "} + std::to_string(rank_) + " has failed: " + e.what());
     }
     const std::lock_guard lock{mutex_};
-    links_.clear(); // whoever still listens sees the end
+    links_.clear(); // ranks that still listen see the connection end
     ended_ = true;
     told_.notify_all();
 }
@@ -67,7 +67,7 @@ PULSE_INLINE void watch::run() {
         if (end && (rank_ != 0 || links_left() || end->passed())) { return leave(); }
         wait_for_events(next_beat, end);
         const clock::time_point now = clock::now();
-        // Who was stopped itself has not listened: it looks first at what has come meanwhile.
+        // A rank that was itself stopped has not listened: it reads what has arrived before it calls others silent.
         const bool away = now - last_look > silence / 2 + beat;
         last_look = now;
         for (peer& p : links_) {

@@ -24,8 +24,8 @@ struct rank_link {
     frame_stream stream{};
 };
 
-/// Rank 0: takes a connection of every other rank, whoever else knocks. Throws launch_error on all ranks at the
-/// deadline.
+/// On rank 0: accepts one connection from every other rank and ignores strangers. Throws launch_error on all ranks at
+/// the deadline.
 inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& table, const descriptor& listener,
                                            const deadline& until, deadline::duration timeout) {
     std::vector<rank_link> links;
@@ -67,7 +67,7 @@ inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& tabl
     return links;
 }
 
-/// Where rank 0 listens, as it tells the others: the port, then the hosts.
+/// The text by which rank 0 tells the others where it listens: the port, then the hosts.
 [[nodiscard]] inline std::string where_text(std::uint16_t port, const std::vector<std::string>& hosts) {
     frame_writer all;
     all.number(port);
@@ -75,7 +75,7 @@ inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& tabl
     return all.bytes();
 }
 
-/// Another rank: tries the hosts in turn.
+/// On the other ranks: connects to rank 0, trying the hosts in turn.
 inline rank_link connect_to_rank_0(assembly& all, const rank_identity& who, const rank_table& table,
                                    const std::string& where, const deadline& until) {
     frame_reader said{where};
@@ -84,7 +84,7 @@ inline rank_link connect_to_rank_0(assembly& all, const rank_identity& who, cons
     while (!said.empty()) { hosts.push_back(said.text()); }
     std::string why;
     for (std::size_t i = 0; i != hosts.size(); ++i) {
-        // An address that swallows what is sent to it must leave time for the others.
+        // An address that silently drops what it is sent must leave time for the others.
         const deadline part{until.left() / static_cast<int>(hosts.size() - i)};
         frame_stream stream{connect_to({hosts[i], port}, part, why)};
         if (stream.number() < 0) { continue; }
@@ -98,11 +98,10 @@ inline rank_link connect_to_rank_0(assembly& all, const rank_identity& who, cons
                why);
 }
 
-/// A connection of its own between rank 0 and every other rank: on rank 0 to all others in rank order, elsewhere to
-/// rank 0. To be called by every rank, once per store and `subject`. `port` is where rank 0 listens meanwhile (0: a
-/// free one).
+/// Connects rank 0 with every other rank. Collective, once per store and `subject`. Returns the links to all others in
+/// rank order on rank 0, the link to rank 0 elsewhere. Rank 0 listens on `port` meanwhile (0: a free one).
 ///
-/// Throws launch_error on every rank, naming who is missing, after the timeout.
+/// Throws launch_error on every rank, naming the missing ranks, after the timeout.
 [[nodiscard]] inline std::vector<rank_link> link_with_rank_0(tcp_store& store, const rank_identity& who,
                                                              const rank_table& table, const std::string& subject,
                                                              std::uint16_t port, deadline::duration timeout) {

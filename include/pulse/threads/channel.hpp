@@ -20,10 +20,10 @@ namespace pulse::threads {
 
 enum class side : std::uint8_t { sender, receiver };
 
-/// The first failure of a group of ranks. It can be set when there is no memory left, though then without its text.
+/// The first failure of a group of ranks. It can be set even when memory is exhausted, but then without its text.
 class failure {
 public:
-    /// Whether this one was the first.
+    /// Returns whether this failure is the first.
     bool set(std::string_view what) noexcept {
         if (set_) { return false; }
         set_ = true;
@@ -45,10 +45,10 @@ private:
     std::string text_;
 };
 
-/// One direction between two ranks that are threads: messages meet in the order in which both sides post them, and
-/// `Copies` (host_copies, cuda::device_copies) moves them.
+/// One direction between two thread ranks: sends and receives match in the order in which both sides post them, and
+/// `Copies` (host_copies, cuda::device_copies) moves the data.
 ///
-/// Copies has `place`, where a side makes or reads its tensors, and `mark`, a point in its work there.
+/// Copies defines `place`, where a side makes or reads its tensors, and `mark`, a point in the work at a place.
 template <class Copies>
 class channel {
     using mark = typename Copies::mark;
@@ -61,7 +61,7 @@ public:
     channel(const channel&) = delete;
     channel& operator=(const channel&) = delete;
 
-    /// Starts the transfer when the other side is already there. Throws peer_failed, or error when the two sides
+    /// Starts the transfer if the other side has posted its half. Throws peer_failed, or error when the two sides
     /// disagree.
     void post(side who, message_id message, std::span<message_part> parts, place where = {}) {
         {
@@ -83,12 +83,12 @@ public:
         if (copies_.blocks()) { wait(who, message, where, false); }
     }
 
-    /// Returns when the oldest transfer of `message` is over for what this side does at its place from now on. Throws
+    /// Returns when later work of this side at `where` may rely on the oldest transfer of `message` being over. Throws
     /// peer_failed, or error when the other side has left without posting it.
     void wait(side who, message_id message, place where = {}) { wait(who, message, where, true); }
 
-    /// Whether the receiver's wait for the oldest transfer of `message` would return, or throw, at once. Throws as
-    /// wait.
+    /// Whether the receiver's wait for the oldest transfer of `message` would return, or throw, at once. Throws as wait
+    /// does.
     [[nodiscard]] bool arrived(message_id message) {
         const std::lock_guard lock{mutex_};
         failed_.throw_if_set();
@@ -96,7 +96,7 @@ public:
         return t.started ? copies_.over(side::receiver, t.over) <= clock::now() : left_[0] >= 0;
     }
 
-    /// Every present and future post and wait throws. No transfer is under way when it returns, and none follows.
+    /// Makes every present and future post and wait throw. No transfer is in flight when it returns, and none follows.
     void fail(std::string_view what) noexcept {
         {
             const std::lock_guard lock{mutex_};
@@ -106,7 +106,7 @@ public:
         copies_.settle();
     }
 
-    /// The rank at that side posts nothing more; what it has posted still meets its other half.
+    /// The rank at that side posts nothing more; messages it has posted still match their other halves.
     void leave(side who, int rank) {
         {
             const std::lock_guard lock{mutex_};
@@ -115,7 +115,7 @@ public:
         changed_.notify_all();
     }
 
-    /// What was started so far.
+    /// Traffic of the transfers started so far.
     [[nodiscard]] traffic_count delivered() {
         const std::lock_guard lock{mutex_};
         return delivered_;
@@ -129,7 +129,7 @@ private:
         std::span<message_part> parts{};
         bool posted{};
         bool waited{};
-        mark made; ///< what the side had at its place before it posted
+        mark made; ///< end of the side's work at its place before it posted
     };
     struct transfer {
         posting out;

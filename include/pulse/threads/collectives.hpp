@@ -15,16 +15,16 @@
 
 namespace pulse::threads {
 
-/// Where ranks that are threads meet: each comes with the same operation, and the last to come does it for all.
+/// Collectives of thread ranks: every rank calls the same operation, and the last to arrive performs it for all.
 class collectives {
 public:
     explicit collectives(int ranks) : comers_(static_cast<std::size_t>(ranks)) {}
 
-    /// Every element becomes its sum over the ranks, added in rank order.
+    /// Replaces every element by its sum over the ranks, added in rank order.
     void sum(int rank, std::span<double> values) {
         meet(rank, operation::sum, {.values = values}, values.size(), [this] { add_in_rank_order(); });
     }
-    /// On rank 0 the bytes of every rank in rank order; none elsewhere.
+    /// Returns the bytes of every rank in rank order on rank 0, nothing elsewhere.
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(int rank, std::span<const std::byte> mine) {
         std::vector<std::vector<std::byte>> all;
         meet(rank, operation::gather, {.given = mine, .all = &all}, 0, [this] {
@@ -32,7 +32,7 @@ public:
         });
         return all;
     }
-    /// The bytes of rank 0 replace those of the others.
+    /// Replaces the bytes of the other ranks by those of rank 0.
     void broadcast(int rank, std::vector<std::byte>& bytes) {
         meet(rank, operation::broadcast, {.bytes = &bytes}, 0, [this] {
             for (const comer& c : comers_) {
@@ -41,22 +41,22 @@ public:
         });
     }
 
-    /// The first failure wins: every present and future meeting throws peer_failed with its text, which is returned.
+    /// Makes every present and future meeting throw peer_failed with the text of the first failure, which is returned.
     std::string_view fail(int rank, std::string_view what) noexcept {
         {
             const std::lock_guard lock{mutex_};
             if (failed_.set(what)) { first_to_fail_ = rank; }
         }
         changed_.notify_all();
-        // It is never set again, so it can be read without the mutex.
+        // It is set only once, so it can be read without the mutex.
         return failed_.text();
     }
-    /// The rank that failed first, or -1, and what it said.
+    /// The rank that failed first, or -1, and its text.
     [[nodiscard]] std::pair<int, std::string> first_failure() {
         const std::lock_guard lock{mutex_};
         return {first_to_fail_, first_to_fail_ < 0 ? std::string{} : std::string{failed_.text()}};
     }
-    /// The rank comes no more: whoever waits for it gets an error that names it.
+    /// The rank takes no further part: ranks that wait for it get an error that names it.
     void leave(int rank) {
         {
             const std::lock_guard lock{mutex_};
@@ -125,12 +125,12 @@ private:
     std::condition_variable changed_;
     std::vector<comer> comers_;
     operation operation_{};
-    std::size_t values_{}; ///< in the sum that is under way
+    std::size_t values_{}; ///< in the current sum
     std::size_t come_{};
     std::uint64_t round_{};
     failure failed_;
     int first_to_fail_{-1};
-    int left_{-1}; ///< the first rank that has returned
+    int left_{-1}; ///< the first rank that returned, or -1
 };
 
 } // namespace pulse::threads

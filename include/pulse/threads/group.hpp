@@ -16,11 +16,11 @@
 
 namespace pulse::threads {
 
-/// Ranks that are threads of one process: a channel for each direction between two of them, and collectives.
+/// Ranks that are threads of one process: a channel for each direction of each pair, and collectives.
 template <class Copies>
 class group {
 public:
-    /// Copies are made of `how`, the sender and the receiver. Throws input_error when ranks < 1.
+    /// Every channel's Copies is made from `how`, the sender and the receiver. Throws input_error when ranks < 1.
     template <class How>
     group(int ranks, const How& how) : ranks_{at_least_one(ranks)}, collectives_{ranks} {
         for (int from = 0; from != ranks; ++from) {
@@ -39,16 +39,15 @@ public:
                          static_cast<std::size_t>(to)];
     }
 
-    /// The first failure wins; every post, wait and collective operation of every rank then throws peer_failed with its
-    /// text.
+    /// Makes every post, wait and collective of every rank throw peer_failed with the text of the first failure.
     void fail(int rank, std::string_view what) noexcept {
         const std::string_view first = collectives_.fail(rank, what);
         for (channel<Copies>& c : channels_) { c.fail(first); }
     }
-    /// The rank that failed first, or -1, and what it said.
+    /// The rank that failed first, or -1, and its text.
     [[nodiscard]] std::pair<int, std::string> first_failure() { return collectives_.first_failure(); }
 
-    /// The rank takes no further part: whoever waits for what it has not posted gets an error that names it.
+    /// The rank takes no further part: ranks that wait for what it has not posted get an error that names it.
     void leave(int rank) {
         collectives_.leave(rank);
         for (int other = 0; other != ranks_; ++other) {
@@ -57,8 +56,8 @@ public:
         }
     }
 
-    /// As of a transport. Throws error, and fails the group, when the ranks come with different operations or numbers
-    /// of values, or when one has left.
+    /// Sums as the transport concept requires. Throws error, and fails the group, when the ranks call different
+    /// operations or with different numbers of values, or when one has left.
     void sum(int rank, std::span<double> values) {
         together(rank, [&] { collectives_.sum(rank, values); });
     }
@@ -89,7 +88,7 @@ private:
     }
 
     int ranks_;
-    std::deque<channel<Copies>> channels_{}; // which stay where they are
+    std::deque<channel<Copies>> channels_{}; // a deque: channels cannot move
     collectives collectives_;
 };
 

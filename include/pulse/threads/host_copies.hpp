@@ -10,23 +10,23 @@
 
 namespace pulse::threads {
 
-/// How a link between two thread ranks behaves; the default is as fast as memory.
+/// The simulated link between two thread ranks; by default as fast as memory.
 struct link_options {
     /// Added to every message; microseconds.
     double latency_us{};
-    /// GB/s (1e9 bytes) of each direction of a pair, one message at a time; 0 is unlimited.
+    /// GB/s (1e9 bytes) in each direction of a pair, one message at a time; 0 is unlimited.
     double bandwidth_gb_per_s{};
-    /// A post returns only when the transfer is over: the strictest rendezvous, for proving that nothing deadlocks.
+    /// A post returns only when its transfer is over: the strictest rendezvous, to prove freedom from deadlock.
     bool blocking{};
 };
 
-/// Moves the messages of a channel in host memory, at once, and says when the link would have.
+/// Moves the messages of a channel in host memory at once, and reports when the simulated link would have.
 class host_copies {
     using clock = std::chrono::steady_clock;
 
 public:
     struct place {};
-    /// Of a transfer.
+    /// When each side of a transfer may go on.
     struct mark {
         clock::time_point left{};    ///< the sender's buffers are free
         clock::time_point arrived{}; ///< the receiver may read
@@ -58,7 +58,7 @@ public:
 
 private:
     link_options link_;
-    clock::time_point free_{}; ///< when the link is
+    clock::time_point free_{}; ///< when the link is free
 };
 
 } // namespace pulse::threads

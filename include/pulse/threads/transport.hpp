@@ -21,13 +21,13 @@
 
 namespace pulse::threads {
 
-/// Ranks with tensors in host memory.
+/// A group of thread ranks with tensors in host memory.
 class thread_group : public group<host_copies> {
 public:
     /// Throws input_error when ranks < 1.
     explicit thread_group(int ranks, const link_options& link = {}) : group{ranks, link} {}
 
-    /// On the thread of a rank that begins.
+    /// Called on a rank's thread when the rank begins.
     static void enter(int) {}
     /// Memory that lives as long as the group.
     [[nodiscard]] std::byte* allocate(int, std::size_t bytes) {
@@ -41,11 +41,11 @@ private:
     std::vector<aligned_bytes> memory_{};
 };
 
-/// One rank's end of a group of threads, on the rank's thread. Places says where the tensors of a message are made or
-/// read.
+/// One rank's end of a group of threads; use it on the rank's thread. Places says where the tensors of a message are
+/// made or read.
 ///
-/// A transfer happens when both sides have posted it. It exchanges the two buffers when the sender does not need its
-/// own any more, and copies otherwise.
+/// A transfer takes place when both sides have posted it. It swaps the two buffers if the sender no longer needs its
+/// own, and copies otherwise.
 template <class Group, class Places>
 class thread_end {
 public:
@@ -68,7 +68,7 @@ public:
         group_->between(peer, rank_).wait(side::receiver, message, places_(message));
     }
     [[nodiscard]] bool arrived(int peer, message_id message) { return group_->between(peer, rank_).arrived(message); }
-    /// Of values on the host, as the other collectives.
+    /// Sums host values; the other collectives take host data too.
     void sum(std::span<double> values) { group_->sum(rank_, values); }
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
         return group_->gather(rank_, mine);
@@ -77,7 +77,7 @@ public:
     void fail(std::string_view what) noexcept { group_->fail(rank_, what); }
     [[nodiscard]] std::byte* allocate(std::size_t bytes) { return group_->allocate(rank_, bytes); }
 
-    /// What transfers from this rank carry that were started so far.
+    /// Traffic of the transfers from this rank that have started.
     [[nodiscard]] traffic_count sent() {
         traffic_count all;
         for (int peer = 0; peer != size(); ++peer) { all += group_->between(rank_, peer).delivered(); }
@@ -103,7 +103,7 @@ struct host_places {
     [[nodiscard]] host_copies::place operator()(const message_id&) const noexcept { return {}; }
 };
 
-/// The transport of the embedded default.
+/// The transport of thread ranks with tensors in host memory.
 class transport : public thread_end<thread_group, host_places> {
 public:
     using thread_end::thread_end;
@@ -113,7 +113,7 @@ static_assert(pulse::transport<transport>, "threads::transport is a transport");
 
 namespace detail {
 
-/// Runs body on a rank of a group of threads and tells the others how it ended; returns what it threw.
+/// Runs body on one rank of a group of threads and tells the others how it ended; returns what it threw.
 template <class Transport, class Group, class Body>
 [[nodiscard]] std::exception_ptr run_rank(const std::shared_ptr<Group>& group, int rank, Body& body) noexcept {
     try {
@@ -130,7 +130,7 @@ template <class Transport, class Group, class Body>
     }
 }
 
-/// run_ranks of a group on threads that `start(work)` makes, each an object whose destructor waits for its thread.
+/// run_ranks for an existing group. `start(work)` starts a thread and returns an object whose destructor joins it.
 template <class Transport, class Group, class Body, class Start>
 void run_ranks_on(Start start, const std::shared_ptr<Group>& group, Body& body) {
     const int ranks = group->size();
@@ -160,8 +160,8 @@ void run_ranks_on(Start start, const std::shared_ptr<Group>& group, Body& body) 
 
 /// Runs body(transport) on one thread per rank and waits for all.
 ///
-/// The error of the rank that failed first stops every rank and is thrown here: what its body threw, or an error with
-/// what it gave to transport.fail. A rank that returns early makes the ranks that wait for it fail.
+/// The error of the first rank that fails stops every rank and is thrown here: what its body threw, or an error with
+/// the text that it gave transport.fail. A rank that returns early makes the ranks that wait for it fail.
 template <class Body>
 void run_ranks(int ranks, const link_options& link, Body body) {
     const auto group = std::make_shared<thread_group>(ranks, link);

@@ -17,20 +17,20 @@
 
 namespace pulse::mpi {
 
-/// The last that a rank says to another: that it posts nothing more, why, and what it has started with that rank.
+/// A rank's last message to another: that it posts nothing more, why, and what it has started with that rank.
 struct closing_note {
     /// Longer texts are cut.
     static constexpr std::size_t longest_text = 2000;
 
     std::uint32_t failed{};                ///< 1: the run has failed, as the text says; 0: the rank has returned
-    std::uint32_t length{};                ///< of the text
-    std::array<started_both, 2> started{}; ///< in each queue, by the writer with the reader
+    std::uint32_t length{};                ///< of the text, in bytes
+    std::array<started_both, 2> started{}; ///< per queue, by the sender with the receiver
     std::array<char, longest_text> text{};
 
     [[nodiscard]] std::string_view what() const noexcept { return {text.data(), length}; }
 };
 
-/// The notes that ranks leave each other when they close, under a tag of their own.
+/// Exchanges the closing notes of all ranks, under a tag of their own.
 class closing_notes {
 public:
     closing_notes(const communicator& on, int tag) :
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] bool heard(int peer) const { return heard_[static_cast<std::size_t>(peer)]; }
     [[nodiscard]] const closing_note& of(int peer) const { return in_[static_cast<std::size_t>(peer)]; }
 
-    /// Starts to send a note; once to each peer.
+    /// Starts sending a note; at most once per peer.
     void send(int peer, bool failed, std::string_view what, const std::array<started_both, 2>& started) {
         const auto at = static_cast<std::size_t>(peer);
         closing_note& note = out_[at];
@@ -69,7 +69,7 @@ public:
         check(MPI_Isend(&note, static_cast<int>(sizeof note), MPI_BYTE, peer, tag_, on_.get(), &sending_[at]),
               "MPI_Isend");
     }
-    /// Whether every note that was sent has left.
+    /// Whether all notes sent by this rank have left.
     [[nodiscard]] bool left() {
         for (MPI_Request& r : sending_) {
             int done = 0;

@@ -11,11 +11,11 @@
 
 namespace pulse::mpi {
 
-/// An own copy of a communicator, on which errors are returned.
+/// A duplicate of a communicator, with errors returned to the caller.
 class communicator {
 public:
-    /// Collective over `of`. Throws error when not all its ranks come within `timeout_s`; nothing that was started then
-    /// can be taken back, and MPI cannot be finalized any more.
+    /// Collective over `of`. Throws error when not all its ranks arrive within `timeout_s`; the duplication cannot be
+    /// cancelled then, so MPI cannot be finalized any more.
     communicator(MPI_Comm of, double timeout_s) {
         MPI_Request request = MPI_REQUEST_NULL;
         check(MPI_Comm_idup(of, &get_, &request), "MPI_Comm_idup");
@@ -40,7 +40,7 @@ public:
     [[nodiscard]] MPI_Comm get() const noexcept { return get_; }
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
-    /// It is not freed: messages may still be under way in it.
+    /// Prevents the free: messages may still be in flight on it.
     void give_up() noexcept { get_ = MPI_COMM_NULL; }
 
 private:

@@ -8,7 +8,7 @@
 
 namespace pulse::mpi {
 
-/// A call of MPI failed; the text names the call and what MPI says of it. Wrong arguments of pulse's own functions are
+/// An MPI call failed; the text names the call and gives MPI's message. Wrong arguments to pulse's own functions throw
 /// input_error instead.
 struct mpi_error : pulse::error {
     mpi_error(int status, const std::string& failed_call) :
@@ -26,12 +26,12 @@ private:
     }
 };
 
-/// Throws mpi_error unless `status` is success; `call` is what was called.
+/// Throws mpi_error unless `status` is success; `call` names the MPI function.
 inline void check(int status, const char* call) {
     if (status != MPI_SUCCESS) { throw mpi_error(status, call); }
 }
 
-/// What kind of error a status is, as MPI_ERR_TRUNCATE and its like.
+/// The MPI error class of a status, such as MPI_ERR_TRUNCATE.
 [[nodiscard]] inline int class_of(int status) noexcept {
     int kind = MPI_SUCCESS;
     return MPI_Error_class(status, &kind) == MPI_SUCCESS ? kind : MPI_ERR_UNKNOWN;

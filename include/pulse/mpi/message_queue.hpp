@@ -17,7 +17,7 @@
 
 namespace pulse::mpi {
 
-/// What both sides call a message.
+/// The name that both sides give a message.
 struct message_name {
     std::int32_t kind{};
     std::int32_t index{};
@@ -28,7 +28,7 @@ struct message_name {
 
 enum class direction : std::uint8_t { out, in };
 
-/// What one rank has started with another in a queue: messages, and the pieces of their parts.
+/// How many messages, and pieces of their parts, one rank has started with another in a queue.
 struct started_count {
     std::uint64_t messages{};
     std::uint64_t pieces{};
@@ -38,14 +38,14 @@ struct started_both {
     started_count in{};
 };
 
-/// Messages between every two ranks, matched in the order in which both sides post them.
+/// Exchanges messages between every two ranks, matched in the order in which both sides post them.
 ///
-/// A message is a header, and its parts in pieces of at most chunk_bytes under another tag. MPI lets nothing overtake
-/// that has one tag, so the n-th header is that of the n-th message. The receiver asks for the parts when it has seen
-/// that the sender means the same: no receive is ever too short, which not every MPI survives.
+/// A message is a header, then its parts in pieces of at most chunk_bytes under a second tag. MPI messages of one tag
+/// never overtake each other, so the n-th header belongs to the n-th message. The receiver posts receives for the parts
+/// only once the header matches its own: no receive is ever too short, which not every MPI survives.
 class message_queue {
 public:
-    /// A message that was posted.
+    /// A posted message.
     class transfer {
     public:
         [[nodiscard]] int peer() const noexcept { return peer_; }
@@ -60,7 +60,7 @@ public:
             message_name name{};
             std::uint32_t parts{};
             std::uint64_t bytes{};
-            std::uint64_t cut{}; ///< of the sizes of the parts, and of the pieces
+            std::uint64_t cut{}; ///< hash of the part sizes and the piece size
 
             [[nodiscard]] bool operator==(const header&) const = default;
         };
@@ -68,7 +68,7 @@ public:
         int peer_{};
         direction way_{};
         bool open_{};
-        bool started_{}; ///< its pieces are under way
+        bool started_{}; ///< its pieces are in flight
         bool cancelled_{};
         std::uint64_t order_{};
         std::uint64_t number_{};
@@ -78,17 +78,17 @@ public:
         std::vector<message_part> parts_{};
         MPI_Request head_{MPI_REQUEST_NULL};
         std::vector<MPI_Request> pieces_{};
-        std::size_t over_{}; ///< pieces that are over
+        std::size_t over_{}; ///< pieces done, counted from the first
     };
 
-    /// `text` says a name in words. Headers are sent under `tag`, pieces under the next one.
+    /// `text` renders a name for error texts. Headers are sent under `tag`, pieces under `tag` + 1.
     message_queue(const communicator& on, int tag, const options& how, std::string (*text)(const message_name&)) :
         on_{on.get()}, rank_{on.rank()}, tag_{tag}, chunk_{how.chunk_bytes}, synchronous_{how.synchronous}, text_{text},
         count_(static_cast<std::size_t>(on.size())), expected_(static_cast<std::size_t>(on.size())) {}
     message_queue(const message_queue&) = delete;
     message_queue& operator=(const message_queue&) = delete;
 
-    /// Starts a transfer. The data of the parts must stay until it is over, the parts themselves need not.
+    /// Starts a transfer. The data of the parts must live until it is over; the span itself need not.
     transfer& post(direction way, int peer, const message_name& name, std::span<const message_part> parts) {
         transfer& t = free_one();
         t.peer_ = peer;
@@ -116,7 +116,7 @@ public:
         return t;
     }
 
-    /// The oldest transfer of that name that was posted and not closed. Throws error when there is none.
+    /// The oldest transfer of that name that was posted and is not closed. Throws error when there is none.
     [[nodiscard]] transfer& find(direction way, int peer, const message_name& name) {
         transfer* found = nullptr;
         for (transfer& t : transfers_) {
@@ -129,8 +129,8 @@ public:
         return *found;
     }
 
-    /// Asks for the parts of all messages whose headers have come, from each peer in their order: a sender must not
-    /// wait for a rank that has posted its receive and now waits for someone else. Throws mpi_error.
+    /// Starts to receive the parts of all messages whose headers have arrived, in order per peer: a sender must not
+    /// wait for a rank that has posted its receive but is now waiting for another rank. Throws mpi_error.
     void proceed() {
         for (std::vector<transfer*>& waiting : expected_) {
             while (!waiting.empty() && over(waiting.front()->head_) && agreed(*waiting.front())) {
@@ -141,8 +141,8 @@ public:
         }
     }
 
-    /// Whether the transfer is over, as far as proceed() has taken it. Throws error when the two sides disagree about
-    /// it or one before it, mpi_error.
+    /// Whether the transfer is over, as far as proceed() has driven it. Throws error when the two sides disagree about
+    /// it or an earlier one, and mpi_error.
     [[nodiscard]] bool test(transfer& t) {
         const std::vector<transfer*>& waiting = expected_[static_cast<std::size_t>(t.peer_)];
         if (t.way_ == direction::in && !waiting.empty() && over(waiting.front()->head_)) {
@@ -151,7 +151,7 @@ public:
         return t.started_ && over(t.head_) && pieces_over(t);
     }
 
-    /// Gives a transfer that is over back; its traffic counts as sent.
+    /// Releases a transfer that is over; a send adds to sent().
     void close(transfer& t) {
         t.open_ = false;
         if (t.way_ == direction::out) { sent_ += t.carries_; }
@@ -161,8 +161,8 @@ public:
     [[nodiscard]] const traffic_count& sent() const noexcept { return sent_; }
     [[nodiscard]] std::string text_of(const transfer& t) const { return text_(t.mine_.name); }
 
-    /// For a peer that posts nothing more, who has started `theirs` with this rank: takes back the receives that it
-    /// sends nothing for, receives what is not received, and returns whether no transfer with it is under way any more.
+    /// Winds down a peer that posts nothing more and has started `theirs` with this rank: cancels receives that it will
+    /// not serve, discards messages that have no receive, and returns whether no transfer with it is in flight.
     [[nodiscard]] bool settle(int peer, const started_both& theirs) {
         for (transfer& t : transfers_) {
             if (!t.open_ || t.peer_ != peer || t.way_ == direction::out || t.cancelled_) { continue; }
@@ -248,7 +248,7 @@ private:
                     std::to_string(theirs.bytes) + " in " + std::to_string(theirs.parts)};
     }
 
-    /// Starts to receive, and throw away, the next message from a peer that no receive was posted for.
+    /// Starts to receive, and discard, the peer's next message for which no receive was posted.
     [[nodiscard]] bool take_one(int peer, int tag) {
         int there = 0;
         MPI_Message message = MPI_MESSAGE_NULL;
@@ -270,8 +270,8 @@ private:
     bool synchronous_;
     std::string (*text_)(const message_name&);
     std::vector<started_both> count_;              ///< with each peer
-    std::vector<std::vector<transfer*>> expected_; ///< from each peer, in order: the header has not been read
-    std::deque<transfer> transfers_;               ///< they do not move: MPI writes to their headers
+    std::vector<std::vector<transfer*>> expected_; ///< receives of each peer, in order, with unread headers
+    std::deque<transfer> transfers_;               ///< a deque: MPI writes to headers, which must not move
     std::deque<discarded> discarded_;
     std::uint64_t posted_{};
     traffic_count sent_{};

@@ -10,20 +10,20 @@
 
 namespace pulse::mpi {
 
-/// How ranks that are MPI processes pass messages. chunk_bytes and synchronous are the same on every rank.
+/// How MPI ranks exchange messages. chunk_bytes and synchronous must be the same on every rank.
 struct options {
-    /// Every wait ends with an error after this time; seconds.
+    /// Every wait that takes longer ends with an error; seconds.
     double timeout_s{300};
     /// After a failure, how long a rank waits for the others to hear of it; seconds. A rank that stays silent makes the
     /// session end by MPI_Abort.
     double closing_s{10};
-    /// The strictest rendezvous, for proving that nothing deadlocks: sends are synchronous (MPI_Issend), and a post
-    /// returns only when its transfer is over.
+    /// The strictest rendezvous, to prove freedom from deadlock: sends are synchronous (MPI_Issend), and a post returns
+    /// only when its transfer is over.
     bool synchronous{};
-    /// The most bytes that one MPI message carries; a larger tensor is cut. At most INT_MAX.
+    /// Maximum size of one MPI message; a larger tensor is split. At most INT_MAX.
     std::size_t chunk_bytes{std::size_t{1} << 30};
-    /// Asked in every wait: why the run cannot go on, when something else than this transport knows it; that tells all
-    /// ranks.
+    /// Polled in every wait. Returns why the run cannot go on when something other than this transport knows, and that
+    /// must itself tell all ranks.
     std::function<std::optional<std::string>()> watch{};
 
     /// Throws input_error naming the value that is out of range.

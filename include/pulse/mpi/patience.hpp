@@ -5,16 +5,15 @@
 
 namespace pulse::mpi {
 
-/// Between two looks at what a rank waits for: first at once, then it lets others run, then it sleeps.
+/// The pause between two polls: none at first, then it yields to other threads, then it sleeps.
 ///
-/// A wait of over 2 ms may end 0.1 ms late; in exchange, ranks that share cores do not take them from those that
-/// compute.
+/// A wait of over 2 ms may end 0.1 ms late; in exchange, waiting ranks leave shared cores to ranks that compute.
 class patience {
 public:
     explicit patience(double seconds) :
         deadline_{clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds})} {}
 
-    /// Whether there is time left.
+    /// Pauses; returns whether time is left.
     [[nodiscard]] bool rest() {
         if (++looks_ < 32) { return true; }
         const clock::time_point now = clock::now();

@@ -13,11 +13,11 @@
 
 namespace pulse::ranks {
 
-/// Ranks that are the processes of MPI_COMM_WORLD, with tensors in host memory; mpirun or srun starts them.
+/// Ranks that are the processes of MPI_COMM_WORLD, started by mpirun or srun, with tensors in host memory.
 struct mpi {
     pulse::mpi::options options{};
 
-    /// Throws what ended the run, on every rank.
+    /// Calls body(transport). Throws the error that ended the run, on every rank.
     template <class Body>
     void run(const rank_grid& grid, const Body& body) const {
         std::exception_ptr thrown;

@@ -10,10 +10,10 @@
 
 namespace pulse::mpi {
 
-/// Runs body(transport) as this process's rank of MPI_COMM_WORLD, and returns the status to exit with.
+/// Runs body(transport) as this process's rank of MPI_COMM_WORLD and returns the exit status.
 ///
-/// An error of any rank ends all ranks: every one gives `report` the text of the rank that failed first (its own error
-/// as it was thrown) and returns EXIT_FAILURE. A rank that cannot be told is stopped by MPI_Abort, after the report.
+/// An error on any rank ends all ranks: each passes `report` the text of the rank that failed first (its own error as
+/// it was thrown) and returns EXIT_FAILURE. A rank that cannot be told is stopped by MPI_Abort, after the report.
 template <class Body, class Report>
 [[nodiscard]] int run_rank(const options& how, Body body, Report report) {
     session here;

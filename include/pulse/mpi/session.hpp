@@ -17,15 +17,15 @@
 
 namespace pulse::mpi {
 
-/// MPI, from its initialisation to its end.
+/// Owns MPI from its initialisation to its end.
 ///
-/// It ends by MPI_Finalize where every rank has said that it stops, with an error or without: each rank then returns
-/// from main as it wishes. Where that cannot be known (a rank was silent after a failure, or the session is left by an
-/// exception that no transport has told to the others), it ends by MPI_Abort, which stops the processes of every rank.
+/// Ends with MPI_Finalize once every rank has said that it stops, with or without an error; each rank then returns from
+/// main as it wishes. When that is unknown (a rank was silent after a failure, or an exception that no transport has
+/// reported leaves the session), it ends with MPI_Abort, which stops the processes of all ranks.
 class session {
 public:
-    /// Initialises MPI unless that was done, on every rank of MPI_COMM_WORLD alike. Throws error when MPI cannot be
-    /// called from one thread after the other.
+    /// Initialises MPI unless it already is; every rank of MPI_COMM_WORLD must do the same. Throws error when MPI does
+    /// not allow serialized calls from several threads.
     session() {
         int before = 0;
         check(MPI_Initialized(&before), "MPI_Initialized");
@@ -51,13 +51,13 @@ public:
         }
     }
 
-    /// A transport was made, or has ended: in order when every rank knows that it has.
+    /// Called when a transport is made, and when it has ended: `in_order` if every rank knows.
     void transport_began() noexcept { ended_in_order_ = false; }
     void transport_ended(bool in_order) noexcept {
         ended_in_order_ = in_order;
         broken_ = broken_ || !in_order;
     }
-    /// Memory that a message may still reach; it lives as long as the process.
+    /// Keeps memory that a message may still access until the process ends.
     void keep(std::vector<aligned_bytes>&& memory) {
         static auto* const kept = new std::vector<std::vector<aligned_bytes>>; // never freed
         kept->push_back(std::move(memory));
@@ -65,17 +65,16 @@ public:
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 
 private:
-    /// Others that know of the failure have some seconds to say so on their own.
+    /// Waits three seconds so that other ranks that know of the failure can report it themselves.
     [[noreturn]] static void abort() {
         std::this_thread::sleep_for(std::chrono::seconds{3});
         static_cast<void>(MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE));
         std::_Exit(EXIT_FAILURE);
     }
 
-    /// Waits until every rank is about to call MPI_Finalize. Where one calls MPI_Abort while another is inside that,
-    /// Open MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs in one of five runs. Ten minutes is twice what
-    /// ranks wait for each other unless they are told; who has not come then is taken to be dead, which MPI_Finalize
-    /// may know.
+    /// Waits until every rank is about to call MPI_Finalize. If one calls MPI_Abort while another is inside
+    /// MPI_Finalize, Open MPI's mpirun (4.1.4, PMIx 4.2.2) crashes or hangs in one of five runs. Ten minutes is twice
+    /// the default timeout of a wait; a rank that has not come by then is presumed dead, which MPI_Finalize may know.
     void await_others() noexcept {
         MPI_Request all_came = MPI_REQUEST_NULL;
         int done = 0;
@@ -85,7 +84,7 @@ private:
         if (done != 0) { static_cast<void>(MPI_Comm_free(&all_)); }
     }
 
-    MPI_Comm all_{MPI_COMM_NULL}; ///< an own copy of MPI_COMM_WORLD, of a session that ends MPI
+    MPI_Comm all_{MPI_COMM_NULL}; ///< a duplicate of MPI_COMM_WORLD, if this session ends MPI
     bool owns_{};
     bool broken_{};
     bool ended_in_order_{};

@@ -29,14 +29,14 @@
 
 namespace pulse::mpi {
 
-/// A rank that is a process: the transport between processes of any hosts.
+/// The transport of a rank that is an MPI process, on any host.
 ///
-/// It is used by one thread at a time. A rank ends it by leave(), or by fail() after an error; every rank does one of
-/// the two, and each waits there for the others, so that no message is under way when the memory of a rank goes.
+/// Use from one thread at a time. Every rank ends it with leave(), or with fail() after an error, and waits there for
+/// the others, so that no message is in flight when a rank's memory is freed.
 class transport {
 public:
     /// Collective over the processes of `over`. Throws input_error when an option is out of range, error when not all
-    /// of them come in time.
+    /// of them arrive in time.
     explicit transport(session& in, options how = {}, MPI_Comm over = MPI_COMM_WORLD) :
         session_{in}, how_{valid(std::move(how))}, on_{opened(in, over, how_)}, notes_{*on_, 0},
         messages_{*on_, 1, how_, text_of_message}, collectives_{*on_, 3, how_, text_of_collective} {
@@ -44,7 +44,7 @@ public:
     }
     transport(const transport&) = delete;
     transport& operator=(const transport&) = delete;
-    /// Fails the run when nothing else has ended it.
+    /// Fails the run unless leave() or fail() has ended it.
     ~transport() {
         if (!closed_) { fail("pulse: rank " + std::to_string(rank()) + " went away"); }
     }
@@ -110,7 +110,7 @@ public:
             to_all(name, bytes_[0]);
             return;
         }
-        // Rank 0 hears of every rank which operation it is in: it would else wait for one that waits for it.
+        // Rank 0 hears from every rank which operation it is in; otherwise it could wait for a rank that waits for it.
         exchange(direction::out, 0, name, {});
         exchange(direction::in, 0, name, head);
         bytes_[0].resize(sizes_[0]);
@@ -118,7 +118,7 @@ public:
         bytes.swap(bytes_[0]);
     }
 
-    /// As of a transport; it takes up to closing_s for the others to hear of it. After the text of an earlier failure.
+    /// See the transport concept. Waits up to closing_s for the others to hear of it; an earlier failure's text stays.
     void fail(std::string_view what) noexcept {
         if (closed_) { return; }
         try {
@@ -126,8 +126,8 @@ public:
         } catch (...) { failed_.emplace(); }
         close(how_.closing_s);
     }
-    /// Ends the rank's part when all is done; waits until all ranks do the same. Throws peer_failed when another has
-    /// failed, error when one does not end within the timeout.
+    /// Ends this rank's part and waits until all ranks end theirs. Throws peer_failed when another has failed, error
+    /// when one does not end within the timeout.
     void leave() {
         if (closed_ && in_order_ && !failed_) { return; }
         look();
@@ -143,7 +143,7 @@ public:
         memory_.push_back(allocate_aligned(bytes));
         return memory_.back().get();
     }
-    /// What has left this rank in messages, not in collective operations.
+    /// Traffic of the messages this rank has sent, without collectives.
     [[nodiscard]] traffic_count sent() const noexcept { return messages_.sent(); }
 
 private:
@@ -167,7 +167,7 @@ private:
                std::to_string(n.number) + ")";
     }
 
-    /// The place of a queue's counts in a closing_note.
+    /// Index of a queue's counts in a closing_note.
     enum class queue_of : std::uint8_t { messages, collectives };
 
     [[nodiscard]] static std::unique_ptr<communicator> opened(session& in, MPI_Comm over, const options& how) {
@@ -230,7 +230,7 @@ private:
         for (message_queue::transfer* const t : under_way_) { finish(*t); }
     }
 
-    /// On rank 0: the first n sums become those over the n of every rank.
+    /// On rank 0: adds the n values of every rank into the first n of sums_.
     void add_in_rank_order(std::size_t n) {
         for (std::size_t i = 0; i != n; ++i) {
             double total = 0;
@@ -255,13 +255,13 @@ private:
                                                   : " s for " + peer + " to take " + what)};
         }
     }
-    /// Whether the peer, which has closed, has started its side of the transfer.
+    /// Whether a peer that has closed had started its side of the transfer.
     [[nodiscard]] bool coming(queue_of which, const message_queue::transfer& t) const {
         const started_both& theirs = notes_.of(t.peer()).started[static_cast<std::size_t>(which)];
         return t.number() <= (t.way() == direction::in ? theirs.out : theirs.in).messages;
     }
 
-    /// Lets all transfers go on. Throws peer_failed when the run has failed.
+    /// Drives all transfers. Throws peer_failed when the run has failed, error when this rank has left.
     void look() {
         if (!closed_ && notes_.listen()) { hear(); }
         if (!failed_ && how_.watch) { failed_ = how_.watch(); }
@@ -287,7 +287,7 @@ private:
             bool failed = failed_.has_value();
             std::optional<patience> found;
             for (patience left{seconds}; !(in_order_ = settled()) && left.rest();) {
-                // What the watch has found every rank hears from it, and who is gone does not answer.
+                // The watch tells every rank what it found, and a dead rank never answers: a short wait is enough.
                 if (how_.watch && how_.watch()) {
                     if (!found) { found.emplace(std::min(seconds, 0.5)); }
                     if (!found->rest()) { break; }
@@ -306,7 +306,7 @@ private:
             session_.keep(std::move(memory_));
         } catch (...) { std::terminate(); }
     }
-    /// Whether every rank has closed and no message is under way.
+    /// Whether every rank has closed and no message is in flight.
     [[nodiscard]] bool settled() {
         bool all = notes_.left();
         for (int peer = 0; peer != size(); ++peer) {
@@ -334,12 +334,12 @@ private:
     message_queue collectives_;
     std::int64_t collective_count_{};
     std::vector<message_queue::transfer*> under_way_{};
-    // What collective operations send and receive: an error may end one while messages are under way.
+    // Buffers of collectives are members: an error may end a collective while its messages are in flight.
     std::vector<double> sums_{};
     std::vector<std::uint64_t> sizes_{};
     std::vector<std::vector<std::byte>> bytes_{};
     std::vector<aligned_bytes> memory_{};
-    std::optional<std::string> failed_{}; ///< the first failure that this rank knows of
+    std::optional<std::string> failed_{}; ///< the first failure known to this rank
     bool closed_{};
     bool in_order_{};
 };

@@ -18,11 +18,11 @@
 
 namespace pulse::mpi {
 
-/// A watch over the processes of a transport, which learns at once of one that is killed and within the timeout of one
-/// that is silent: MPI itself says neither. Its failure() is what options::watch is for.
+/// Makes a watch over the processes of a transport: it notices a killed process at once and a silent one within the
+/// timeout; MPI reports neither. Pass its failure() as options::watch.
 ///
-/// Collective. Ranks reach rank 0 on this machine's loopback when all are on it, else on its first address for others.
-/// Throws launch_error on every rank when one does not come within the timeout.
+/// Collective. Ranks reach rank 0 on the loopback if all are on one machine, else at its first external address. Throws
+/// launch_error on every rank when one does not arrive within the timeout.
 [[nodiscard]] inline std::unique_ptr<launch::watch> watch_over(transport& world,
                                                                const launch::watch_options& how = {}) {
     const launch::rank_identity who{.rank = world.rank(), .world_size = world.size(), .source = "MPI"};

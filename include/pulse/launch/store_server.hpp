@@ -47,7 +47,7 @@ public:
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
-    /// Returns when every rank has come, or can no longer come before its timeout, and has left; at the latest after
+    /// Returns when all clients have left and every rank has come or used up its connect timeout, at the latest after
     /// `linger`. So a rank that comes late still hears why the others are gone.
     void close(deadline::duration linger);
 

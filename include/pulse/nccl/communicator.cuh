@@ -12,7 +12,7 @@
 
 namespace pulse::nccl {
 
-/// A call of NCCL failed; the text names the call and NCCL's reason.
+/// An NCCL call failed; the text names the call and NCCL's reason.
 struct nccl_error : error {
     nccl_error(ncclResult_t result, const char* call, ncclComm_t of = nullptr) :
         error(std::string{call} + ": " + ncclGetErrorString(result) + reason(of)), code{result} {}
@@ -31,10 +31,10 @@ inline void check(ncclResult_t result, const char* call, ncclComm_t of = nullptr
     if (result != ncclSuccess && result != ncclInProgress) { throw nccl_error{result, call, of}; }
 }
 
-/// Called again and again while the host waits for something; it throws when the wait is to end.
+/// Called repeatedly while the host waits; throws to end the wait.
 using patience = std::function<void()>;
 
-/// Waits until a communicator has nothing in progress. Throws nccl_error when it has failed.
+/// Waits until a communicator has nothing in progress. Throws nccl_error when it has failed, or what `go_on` throws.
 inline void settle(ncclComm_t of, const char* call, const patience& go_on) {
     for (;;) {
         ncclResult_t state = ncclSuccess;
@@ -46,12 +46,12 @@ inline void settle(ncclComm_t of, const char* call, const patience& go_on) {
     }
 }
 
-/// A communicator that never blocks the host: whatever is in progress is waited for by settle(), and it can be aborted
-/// at any time. Of the calling thread's device.
+/// A communicator on the calling thread's device that never blocks the host: settle() waits for what is in progress,
+/// and it can be aborted at any time.
 class communicator {
 public:
     communicator() = default;
-    /// Collective. `most_blocks` limits the thread blocks that its kernels take; 0 leaves that to NCCL.
+    /// Collective. `most_blocks` limits the thread blocks of its kernels; 0 leaves that to NCCL.
     communicator(const ncclUniqueId& id, int rank, int size, int most_blocks, const patience& go_on) {
         ncclConfig_t config = configured(most_blocks);
         check(ncclCommInitRankConfig(&handle_, size, id, rank, &config), "ncclCommInitRankConfig", handle_);
@@ -63,10 +63,10 @@ public:
         std::swap(handle_, taken.handle_);
         return *this;
     }
-    /// Ends what is in progress; close() first, where it is to be done.
+    /// Aborts what is in progress; call close() first to let it finish.
     ~communicator() { abort(); }
 
-    /// A communicator with resources of its own of those ranks that give one colour, in the order of their keys.
+    /// Returns a communicator, with resources of its own, of the ranks that pass the same color, ordered by key.
     /// Collective.
     [[nodiscard]] communicator split(int color, int key, int most_blocks, const patience& go_on) {
         ncclConfig_t config = configured(most_blocks);
@@ -80,19 +80,18 @@ public:
     [[nodiscard]] ncclComm_t get() const noexcept { return handle_; }
     [[nodiscard]] explicit operator bool() const noexcept { return handle_ != nullptr; }
 
-    /// What happened to it meanwhile: ncclSuccess, ncclInProgress or an error.
+    /// Its asynchronous state: ncclSuccess, ncclInProgress or an error.
     [[nodiscard]] ncclResult_t state() const noexcept {
         ncclResult_t now = ncclSuccess;
         if (handle_ == nullptr) { return ncclSuccess; }
         const ncclResult_t asked = ncclCommGetAsyncError(handle_, &now);
         return asked == ncclSuccess ? now : asked;
     }
-    /// Ends everything of it on this rank at once; every other rank must do the same. No other thread may be in a call
-    /// with it.
+    /// Aborts it on this rank at once; every other rank must do the same. No other thread may be in a call on it.
     void abort() noexcept {
         if (handle_ != nullptr) { static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr))); }
     }
-    /// The end when all is done, on all ranks. Throws nccl_error, or what `go_on` throws, and is aborted then.
+    /// Collective. Ends it after its work is done. Throws nccl_error or what `go_on` throws; it is then aborted.
     void close(const patience& go_on) {
         if (handle_ == nullptr) { return; }
         check(ncclCommFinalize(handle_), "ncclCommFinalize", handle_);

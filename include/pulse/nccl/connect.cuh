@@ -12,10 +12,10 @@
 
 namespace pulse::nccl {
 
-/// Sends a byte from every rank of a peer_stream to every other, so that connections are made while all ranks are
-/// there: NCCL makes them with the first message of a pair, and waits for the peer then. Collective over its `ranks`,
-/// of which this is `me`. Throws nccl_error, or what `go_on` throws; then a message may still be under way to `room`,
-/// two bytes of the device, and freeing it would wait until the stream is aborted.
+/// Connects every pair of ranks of a peer_stream by sending one byte each way while all ranks are present: NCCL
+/// connects a pair only at its first message, and then waits for the peer. Collective over its `ranks`, of which this
+/// is `me`. `room` is two bytes of device memory. Throws nccl_error, or what `go_on` throws; a message may then still
+/// be in flight to `room`, and freeing it would wait until the stream is aborted.
 inline void connect(peer_stream& on, std::byte* room, int me, int ranks, const patience& go_on) {
     const ncclComm_t with = on.with().get();
     constexpr const char* what = "the first message of a pair of ranks";

@@ -9,7 +9,7 @@
 
 namespace pulse::nccl {
 
-/// The grid of a run of `ranks` ranks. Throws input_error when it has another size.
+/// Returns `grid` if it has `ranks` ranks; throws input_error otherwise.
 [[nodiscard]] inline rank_grid fitting(const rank_grid& grid, int ranks) {
     if (grid.pipeline < 1 || grid.data < 1 || grid.size() != ranks) {
         throw input_error{"pulse: a grid of " + std::to_string(grid.pipeline) + " x " + std::to_string(grid.data) +
@@ -18,8 +18,8 @@ namespace pulse::nccl {
     return grid;
 }
 
-/// What the communicator of a message of rank `rank` calls its peer: the pipeline device of the same replica or,
-/// between replicas, the replica. Throws input_error where there is no link.
+/// The peer's rank in the communicator that carries a message of rank `rank`: its pipeline device within a replica, its
+/// replica between replicas. Throws input_error when there is no such link.
 [[nodiscard]] inline int rank_in_stream(const rank_grid& grid, int rank, int peer, message_id message) {
     const bool known = peer >= 0 && peer < grid.size() && peer != rank;
     if (is_between_replicas(message.kind)) {

@@ -8,8 +8,7 @@
 
 namespace pulse::nccl {
 
-/// Collectives of values on the host, which come before and beside NCCL: launch::control_plane, or any transport
-/// between host ranks.
+/// Collectives of host values, used before and beside NCCL: launch::control_plane, or any transport between host ranks.
 template <class C>
 concept host_collectives = requires(C& c, std::span<double> values, std::vector<std::byte>& bytes,
                                     std::string_view what) {

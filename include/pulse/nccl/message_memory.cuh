@@ -13,7 +13,7 @@
 
 namespace pulse::nccl {
 
-/// Memory of messages: from ncclMemAlloc and registered with communicators, or plain device memory.
+/// Owns message memory: from ncclMemAlloc and registered with communicators, or plain device memory.
 class message_memory {
 public:
     explicit message_memory(bool registers = false) noexcept : registers_{registers} {}
@@ -27,7 +27,7 @@ public:
     }
     ~message_memory() { release(); }
 
-    /// Whether this device and these communicators can.
+    /// Whether this device and these communicators support registration.
     [[nodiscard]] static bool can_register(std::span<const ncclComm_t> with) {
         try {
             message_memory probe{true};
@@ -58,14 +58,14 @@ public:
         }
         return made.data;
     }
-    /// Gives all of it back. Communicators that were aborted before have forgotten it.
+    /// Deregisters and frees all of it. Before an abort of the communicators, call forget_communicators().
     void release() noexcept {
         for (const block& b : std::exchange(blocks_, {})) {
             for (const auto& [one, handle] : b.handles) { static_cast<void>(ncclCommDeregister(one, handle)); }
             static_cast<void>(registers_ ? static_cast<int>(ncclMemFree(b.data)) : static_cast<int>(cudaFree(b.data)));
         }
     }
-    /// The communicators are gone, and with them what they knew of this memory.
+    /// Drops all registrations, which end with the communicators.
     void forget_communicators() noexcept {
         for (block& b : blocks_) { b.handles.clear(); }
     }

@@ -23,8 +23,8 @@
 
 namespace pulse::nccl {
 
-/// One of a rank's sequences of transfers: a communicator, the stream in which its groups run one after the other, and
-/// the messages that were posted to it. Not for two threads at once.
+/// One of a rank's sequences of transfers: a communicator, the stream that runs its groups in order, and the messages
+/// posted to it. Not thread-safe.
 class peer_stream {
 public:
     using clock = std::chrono::steady_clock;
@@ -35,9 +35,9 @@ public:
     [[nodiscard]] communicator& with() noexcept { return communicator_; }
     [[nodiscard]] const cuda::stream& stream() const noexcept { return *stream_; }
 
-    /// A message whose tensors are there, or whose room is free, when all that is in `on` now is done, or, where
-    /// `since` is given, at that point already. `peer` is the communicator's rank, `world_peer` what errors call it,
-    /// `ordinal` what find_ordinal() gives back.
+    /// Posts a message whose tensors are ready to send, or whose buffers are free, once all current work in `on` is
+    /// done, or already at `since` if given. `peer` is the rank in the communicator, `world_peer` the one in the run,
+    /// which find and errors use, `ordinal` the result of find_ordinal().
     void post(bool sends, int peer, int world_peer, message_id message, std::span<message_part> parts, cudaStream_t on,
               const cuda::event* since, int ordinal) {
         drop_done();
@@ -57,7 +57,7 @@ public:
         posted_.push_back(std::move(p));
     }
 
-    /// Starts all that was posted and not started, as one group, whose messages may wait for each other (prove_slots).
+    /// Starts all posted, unstarted messages as one group; they may wait for each other (prove_slots).
     void launch() {
         for (posting& p : posted_) {
             if (!p.launched) { stream_->wait(p.since != nullptr ? *p.since : p.ready); }
@@ -81,7 +81,7 @@ public:
         check(result, "ncclSend or ncclRecv", communicator_.get());
         check(ended, "ncclGroupEnd", communicator_.get());
     }
-    /// To be called when the communicator has settled after launch().
+    /// Call when the communicator has settled after launch().
     void launched() {
         for (posting& p : posted_) {
             if (p.launched) { continue; }
@@ -93,8 +93,8 @@ public:
     [[nodiscard]] int find_ordinal(bool sends, int world_peer, message_id message) {
         return find(sends, world_peer, message).ordinal;
     }
-    /// What is put into `on` from now on runs behind the oldest transfer of that message. Throws error when it was not
-    /// posted, or its slot has not started.
+    /// Makes later work in `on` wait for the oldest transfer of that message. Throws error when it was not posted, or
+    /// its slot has not started.
     void wait(bool sends, int world_peer, message_id message, cudaStream_t on) {
         posting& p = find(sends, world_peer, message);
         if (!p.launched) {
@@ -103,21 +103,21 @@ public:
         p.over.block(on);
         p.waited = true;
     }
-    /// Whether wait() for that message would return: it makes a stream wait, never the host.
+    /// Whether wait() for that message would succeed: it makes a stream wait, never the host.
     [[nodiscard]] bool arrived(int world_peer, message_id message) { return find(false, world_peer, message).launched; }
 
-    /// A transfer that this rank is ready for and that has not ended for so long, in words; none when there is none.
+    /// Names the first unfinished transfer if this rank has been ready for it for more than `longest`; none otherwise.
     [[nodiscard]] std::optional<std::string> stuck(clock::duration longest) {
         for (posting& p : posted_) {
             if (!p.launched || p.over.reached()) { continue; }
             if (!p.stuck_since && p.ready.reached()) { p.stuck_since = clock::now(); }
-            // Those behind it wait for it, not for their peers.
+            // Later transfers wait for this one, not for their peers.
             if (!p.stuck_since || clock::now() - *p.stuck_since <= longest) { return std::nullopt; }
             return name(p);
         }
         return std::nullopt;
     }
-    /// The oldest transfer that has not ended, in words.
+    /// Names the oldest started transfer that is unfinished.
     [[nodiscard]] std::string oldest() const {
         for (const posting& p : posted_) {
             if (p.launched && !p.over.reached()) { return name(p); }
@@ -151,7 +151,7 @@ private:
         }
         throw error{"pulse: a rank waits for a message that it never posted"};
     }
-    /// Events of transfers that are over and waited for serve again.
+    /// Recycles the events of transfers that are over and were waited for.
     void drop_done() {
         std::size_t kept = 0;
         for (std::size_t i = 0; i != posted_.size(); ++i) {
@@ -172,20 +172,21 @@ private:
     traffic_count sent_{};
 };
 
-/// Aborts the communicators of a device's streams, all at once: ncclCommAbort marks its communicator and then waits for
-/// that one's streams, which may stand behind what another one receives (commDestroySync of NCCL 2.19 to 2.30).
+/// Aborts the communicators of a device's streams concurrently: ncclCommAbort marks its communicator, then waits for
+/// that communicator's streams, which may be queued behind another one's receives (commDestroySync of NCCL 2.19 to
+/// 2.30).
 inline void abort_all(std::span<peer_stream> streams, int device) noexcept {
     std::vector<std::jthread> aborting;
     try {
         for (peer_stream& l : streams) {
             if (!l.with()) { continue; }
             aborting.emplace_back([&l, device] {
-                // NCCL goes back to the thread's own device, where it would else leave a context.
+                // NCCL restores the thread's current device; on another device that would create a context.
                 static_cast<void>(cudaSetDevice(device));
                 l.with().abort();
             });
         }
-    } catch (...) {} // without threads, those that are left are aborted one after the other
+    } catch (...) {} // without threads, the rest are aborted one by one
     aborting.clear();
     for (peer_stream& l : streams) { l.with().abort(); }
 }

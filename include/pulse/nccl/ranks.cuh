@@ -20,25 +20,25 @@
 
 namespace pulse::nccl {
 
-/// A process of a group, as a rank with a device.
+/// A process of a group as a rank with a device.
 class rank_process {
 public:
-    /// Collective; selects the device. `devices` has those of the ranks of a machine in the order of their places, one
-    /// as often as ranks share it; without it each rank has the device of its place. Errors call it `what`. `group`
-    /// must outlive this.
+    /// Collective; selects the device. `devices` lists the devices of a machine's ranks by local rank, a shared one
+    /// once per rank; if empty, each rank takes the device numbered by its local rank. Errors call the list `what`.
+    /// `group` must outlive this.
     ///
-    /// Throws input_error where a machine lacks devices, and, on every rank, where two ranks have one device that
-    /// `devices` does not name.
+    /// Throws input_error when a machine lacks devices, and, on every rank, when two ranks have one device although
+    /// `devices` is empty.
     rank_process(launch::process_group& group, const std::vector<int>& devices, const std::string& what) :
         group_{group}, device_{choose(devices, what)}, shared_{compare(devices.empty(), what)} {
-        // Before anything of CUDA makes a context on another.
+        // First, so that no CUDA call creates a context on another device.
         cuda::select_device(device_);
         if (shared_) { share_devices(group.who().rank, group.table().one_machine()); }
     }
 
     [[nodiscard]] int device() const noexcept { return device_; }
 
-    /// Calls body(transport) as a rank of the grid. Collective. Throws input_error unless the group has as many ranks.
+    /// Collective. Calls body(transport) as a rank of the grid. Throws input_error unless the group has as many ranks.
     template <class Body>
     void run(const rank_grid& grid, const Body& body) const {
         require_size(grid, group_.who().world_size);
@@ -54,7 +54,7 @@ public:
         }
     }
 
-    /// Throws input_error unless the grid has as many ranks as there are processes.
+    /// Throws input_error unless the grid has `ranks` ranks.
     static void require_size(const rank_grid& grid, int ranks) {
         if (grid.size() == ranks) { return; }
         throw input_error{"pulse: the plan is for " + std::to_string(grid.pipeline) + " x " +
@@ -68,7 +68,7 @@ private:
         const launch::member& self = group_.self();
         const int there = cuda::device_count();
         if (there == 0) { throw input_error{"pulse: host " + self.host + " has no CUDA device"}; }
-        // Launchers may show every process its own device alone: who has which is compared afterwards.
+        // Launchers may show each process its own device only; compare() then checks which rank has which.
         if (devices.empty() && there == 1) { return 0; }
         const int named = devices.empty() ? there : static_cast<int>(devices.size());
         if (self.local_size > named || self.local_rank >= named) {
@@ -84,7 +84,7 @@ private:
         return chosen;
     }
 
-    /// Whether ranks share a device.
+    /// Whether ranks share a device. Throws input_error on every rank if they do and `must_not` is set.
     [[nodiscard]] bool compare(bool must_not, const std::string& what) const {
         const std::string mine = std::to_string(group_.self().node) + " " + cuda::properties_of(device_).bus_id;
         const auto all = group_.control().gather(std::as_bytes(std::span{mine}));
@@ -120,16 +120,16 @@ private:
 
 namespace pulse::ranks {
 
-/// Ranks that are processes, each with a device of its own: torchrun, srun, mpirun or PULSE_RANK and PULSE_WORLD_SIZE
-/// start them, as launch::identify finds.
+/// Ranks that are processes, each with a device of its own, started by torchrun, srun, mpirun or with PULSE_RANK and
+/// PULSE_WORLD_SIZE, as launch::identify finds.
 struct nccl {
-    /// The devices of the ranks of a machine in the order of their places, one as often as ranks share it; empty: each
-    /// rank has the device of its place.
+    /// The devices of a machine's ranks by local rank, a shared one once per rank; if empty, each rank takes the device
+    /// numbered by its local rank.
     std::vector<int> devices{};
     /// How long the ranks wait for each other: to meet, in a collective, and for a transfer.
     std::chrono::milliseconds timeout{std::chrono::seconds{60}};
 
-    /// Throws what ended the run, on every rank: its own error, or peer_failed with that of another.
+    /// Throws the error that ended the run, on every rank: its own, or peer_failed with the text of another rank's.
     template <class Body>
     void run(const rank_grid& grid, const Body& body) const {
         const launch::rank_identity who = launch::identify();
@@ -137,7 +137,7 @@ struct nccl {
         launch::process_group group{who, launch::find_rendezvous(who), {.timeout = timeout}};
         try {
             pulse::nccl::rank_process{group, devices, "devices"}.run(grid, body);
-            group.control().sum({}); // all have come to their end
+            group.control().sum({}); // a barrier: all ranks are done
         } catch (const std::exception& e) {
             group.seen().fail("rank " + std::to_string(who.rank) + ": " + e.what());
             if (group.seen().failed_rank() == who.rank) { throw; }

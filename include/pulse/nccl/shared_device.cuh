@@ -6,10 +6,10 @@
 
 namespace pulse::nccl {
 
-/// Lets ranks that are processes share a GPU, which NCCL refuses to two ranks of one host: each rank becomes a host of
-/// its own and they talk through sockets. To be called by every rank of the run before anything else of NCCL, which
-/// reads these environment variables once; variables that are set already stay. For functional checks: kernels of the
-/// ranks take turns, and a message takes milliseconds. `most_blocks` of the transport should be small then.
+/// Lets ranks that are processes share a GPU, which NCCL refuses to two ranks of one host: each rank becomes its own
+/// host, and they talk through sockets. Every rank of the run must call this before any other use of NCCL, which reads
+/// these environment variables once; variables already set stay. For functional checks: the ranks' kernels take turns,
+/// and a message takes milliseconds. `most_blocks` of the transport should then be small.
 inline void share_devices(int rank, bool one_machine) {
     const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 0); };
     set("NCCL_HOSTID", "pulse-" + std::to_string(rank));

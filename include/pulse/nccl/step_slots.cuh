@@ -16,8 +16,8 @@
 
 namespace pulse::nccl {
 
-/// Where a rank is in the slots of its step: which transfer comes next, whether it is the last of its slot, and from
-/// which point of the computing stream on it may start. Steps follow each other without an end.
+/// A rank's position in the slots of its step: the next transfer, whether it is the last of its slot, and from which
+/// point of the compute stream on it may start. Steps repeat endlessly.
 class step_slots {
 public:
     void follow(const rank_transfers& mine) {
@@ -41,16 +41,16 @@ public:
         }
     }
 
-    /// Whether there are any.
+    /// Whether there are any transfers to follow.
     [[nodiscard]] bool known() const noexcept { return !transfers_.empty(); }
-    /// The number of the next transfer in the step.
+    /// Index of the next transfer in the step.
     [[nodiscard]] int next() const noexcept { return static_cast<int>(next_); }
-    /// Receives that could start before the instruction in front of them was done.
+    /// Number of receives that could start before the instruction in front of them was done.
     [[nodiscard]] std::int64_t early_receives() const noexcept { return early_receives_; }
 
-    /// The point of `computes` behind which the next transfer of the step may start; none: where it is now. Transfers
-    /// may start in the order in which they are posted, as the proof of their slots wants it: no receive gets before
-    /// the transfer in front of it. Throws error when the next transfer is another.
+    /// The point of `computes` after which the next transfer of the step may start; nullptr: its current end. Transfers
+    /// start in posting order, as the proof of their slots requires: no receive starts before the transfer in front of
+    /// it. Throws error when the plan's next transfer is a different one.
     [[nodiscard]] const cuda::event* start_of(bool sends, message_id message, cudaStream_t computes) {
         const transfer& now = transfers_[next_];
         if (now.sends != sends || now.message != message) {
@@ -68,7 +68,7 @@ public:
         }
         return nullptr;
     }
-    /// The next transfer was posted: whether it is the last of its slot.
+    /// Call when the next transfer was posted; returns whether it is the last of its slot.
     [[nodiscard]] bool completes() {
         slot& mine = slots_[static_cast<std::size_t>(transfers_[next_].slot)];
         next_ = (next_ + 1) % transfers_.size();
@@ -76,7 +76,7 @@ public:
         mine.posted = 0;
         return true;
     }
-    /// Before `computes` waits for the transfer of this number; -1: one that is none of the step's.
+    /// Call before `computes` waits for the transfer with this index; -1: a message outside the step.
     void before_wait(int number, cudaStream_t computes) {
         if (number < 0 || static_cast<std::size_t>(number) >= transfers_.size()) { return; }
         const int instruction = transfers_[static_cast<std::size_t>(number)].waited_at;
@@ -97,7 +97,7 @@ private:
         int posted{};
     };
 
-    /// Marks what the stream holds before this instruction of the step.
+    /// Records the work in the stream so far as a point before this instruction of the step.
     void mark(int instruction, cudaStream_t computes) {
         if (marks_ != 0 && labels_[marks_ - 1] == instruction) { return; }
         if (marks_ == points_.size()) {
@@ -111,7 +111,7 @@ private:
     std::vector<transfer> transfers_{}; ///< of a step, in order
     std::vector<slot> slots_{};
     std::size_t next_{};
-    std::deque<cuda::event> points_{}; ///< of this step, and before which instruction each is
+    std::deque<cuda::event> points_{}; ///< of this step; labels_ has the instruction after each
     std::vector<int> labels_{};
     std::size_t marks_{};
     std::int64_t early_receives_{};

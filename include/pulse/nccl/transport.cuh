@@ -44,26 +44,27 @@
 
 namespace pulse::nccl {
 
-/// One rank of an NCCL run: a P x D grid of processes, each with a device. It passes messages between device memory
-/// beside the work of stream(). Ranks may be threads of one process, with a device each; CUDA then may hold a lock of
-/// the process while it waits for one device, which another rank needs to send what that device waits for.
+/// One rank of an NCCL run: a P x D grid of processes, one device each. It passes messages between device memory while
+/// stream() computes. Ranks may also be threads of one process with a device each, but CUDA may then hold a
+/// process-wide lock while it waits for one device, and that wait may need a send by another rank that needs the lock.
 ///
-/// Messages of forward passes, of backward passes and between replicas have communicators and streams of their own, and
-/// each is a sequence of NCCL groups in one global order: follow() gives the groups of a plan, which prove_slots has
-/// shown not to hang; without it every message is a group. Between replicas, what is posted together is one. The host
-/// never waits for a transfer. A guard thread looks at all of them: when a rank has failed (NCCL's own error, the
-/// watch) or a transfer does not end, it aborts every communicator of this rank, so that whoever waits for a stream
-/// gets on, and the next call throws peer_failed with the first error.
+/// Messages of forward passes, of backward passes and between replicas each have their own communicator and stream, and
+/// each is a sequence of NCCL groups in one global order. follow() gives the groups of a plan, which prove_slots has
+/// shown not to hang; without it every message is a group. Between replicas, messages posted together are one group.
+/// The host never waits for a transfer. A guard thread watches all transfers: when a rank has failed (NCCL's own error,
+/// the watch) or a transfer does not end, it aborts every communicator of this rank, so that waits for a stream end and
+/// the next call throws peer_failed with the first error.
 ///
-/// `sum`, `gather` and `broadcast` are of values on the host and go through `Control`.
+/// `sum`, `gather` and `broadcast` act on host values and use `Control`.
 template <host_collectives Control>
 class transport {
 public:
     /// Collective. Makes the communicators and connects every pair of ranks that exchange messages. Throws input_error
-    /// when the grid has another size than the run, nccl_error, or what ends the run. `control` must outlive it.
+    /// when the grid's size differs from the run's, nccl_error, or the error that ends the run. `control` must outlive
+    /// it.
     transport(Control& control, const rank_grid& grid, const transport_options& options = {}) :
         control_{control}, grid_{fitting(grid, control.size())}, rank_{control.rank()}, options_{on_device(options)} {
-        const cuda::device_memory<std::byte> room(2); // freed when the streams are aborted, where they have to be
+        const cuda::device_memory<std::byte> room(2); // freed after the streams are aborted, if they have to be
         try {
             make_streams();
             agree_on_memory();
@@ -81,7 +82,7 @@ public:
     }
     transport(const transport&) = delete;
     transport& operator=(const transport&) = delete;
-    /// Where nothing failed and no exception leaves the scope, ends together with the other ranks; else aborts.
+    /// Closes together with the other ranks if nothing failed and no exception leaves the scope; aborts otherwise.
     ~transport() {
         stopping_ = true;
         if (guard_.joinable()) { guard_.join(); }
@@ -99,23 +100,23 @@ public:
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return grid_.size(); }
-    /// Where the rank computes; the backend must use it.
+    /// The rank's compute stream, which the backend must use.
     [[nodiscard]] cudaStream_t stream() const noexcept { return compute_.get(); }
-    /// Where gradients of replicas are added: their messages are ordered with this stream, all others with stream().
+    /// The stream that adds gradients of replicas: their messages are ordered with it, all others with stream().
     [[nodiscard]] cudaStream_t reduction_stream() const noexcept { return reductions_.get(); }
-    /// Whether message memory is registered with the communicators of pipeline messages.
+    /// Whether message memory is registered with the pipeline communicators.
     [[nodiscard]] bool registers_memory() const noexcept { return memory_.registers(); }
 
-    /// From now on pipeline messages are posted as the steps say, again and again, and start slot by slot. A receive
-    /// starts as soon as its room is free and the transfer before it may start: beside the instruction in front of it,
-    /// where there is one between them.
+    /// From now on pipeline messages are posted as the steps say, repeatedly, and start slot by slot. A receive starts
+    /// as soon as its buffer is free and the transfer in front of it may start, even while the instruction between them
+    /// runs.
     void follow(const rank_transfers& mine) {
         const std::lock_guard lock{mutex_};
         slots_.follow(mine);
     }
-    /// The same; with none, every message is a group again. All that was posted must have been waited for.
+    /// The same; nullptr makes every message a group again. All posted messages must have been waited for.
     void follow(const rank_transfers* mine) { follow(mine != nullptr ? *mine : rank_transfers{}); }
-    /// What follow() takes of the programs of all devices, of which the rank runs that of `device`.
+    /// Computes what follow() takes from the programs of all devices; the rank runs the program of `device`.
     [[nodiscard]] static std::shared_ptr<const rank_transfers> prepare(const step_model& model,
                                                                        const std::vector<program>& programs,
                                                                        int device) {
@@ -124,7 +125,7 @@ public:
 
     void post_send(int peer, message_id message, std::span<message_part> parts) { post({true, peer, message, parts}); }
     void post_recv(int peer, message_id message, std::span<message_part> parts) { post({false, peer, message, parts}); }
-    /// Messages between replicas, as one group.
+    /// Posts messages between replicas as one group.
     void post_together(std::span<const message_post> all) {
         post_with([&](std::unique_lock<std::mutex>& lock) {
             for (const message_post& p : all) {
@@ -156,7 +157,7 @@ public:
         collective([&] { control_.broadcast(bytes); });
     }
 
-    /// Returns when all work of this rank's streams is done. Throws peer_failed where it will not be.
+    /// Returns when all work in this rank's streams is done. Throws peer_failed when it cannot finish.
     void synchronize() {
         wait_for_streams();
         throw_if_failed();
@@ -166,7 +167,7 @@ public:
         try {
             const std::lock_guard lock{mutex_};
             if (!failed_) { text_ = what; }
-        } catch (...) { // without memory it fails without its text
+        } catch (...) { // without memory, it fails without the text
         }
         failed_ = true;
         {
@@ -183,10 +184,10 @@ public:
         return memory_.allocate(bytes, pipeline_communicators());
     }
 
-    /// Receives that could start before the instruction in front of them was done.
+    /// Number of receives that could start before the instruction in front of them was done.
     [[nodiscard]] std::int64_t early_receives() const noexcept { return slots_.early_receives(); }
 
-    /// What messages from this rank carry that have started so far.
+    /// Traffic of the messages from this rank that have started.
     [[nodiscard]] traffic_count sent() {
         const std::lock_guard lock{mutex_};
         traffic_count all;
@@ -206,7 +207,7 @@ private:
     [[nodiscard]] int device() const noexcept { return grid_.device_of(rank_); }
     [[nodiscard]] int replica() const noexcept { return grid_.replica_of(rank_); }
 
-    /// For waits of the host: ends them when the run has failed, or after so long.
+    /// For waits of the host: throws when the run has failed, or after `longest`.
     [[nodiscard]] patience while_alive(std::chrono::milliseconds longest) {
         return [this, end = clock::now() + longest, longest] {
             throw_if_failed();
@@ -223,7 +224,7 @@ private:
         throw peer_failed{text_.empty() ? "a rank failed" : text_};
     }
 
-    /// NCCL may notice that a peer is gone before the watch does, which knows who and why.
+    /// NCCL may notice a lost peer before the watch does, which knows who it is and why.
     void hear_who_failed() const {
         if (options_.seen != nullptr) { options_.seen->failed_within(news_time); }
     }
@@ -247,13 +248,13 @@ private:
         world.close(wait);
     }
 
-    /// Those that message memory is registered with. Replicas send from gradients, which are other memory, and NCCL
-    /// wants both sides of a message to be registered or neither.
+    /// The communicators with which message memory is registered. Replicas send from gradients, which are other memory,
+    /// and NCCL requires both sides of a message to be registered or neither.
     [[nodiscard]] std::array<ncclComm_t, 2> pipeline_communicators() {
         return {streams_[0].with().get(), streams_[1].with().get()};
     }
 
-    /// All ranks register their memory, or none does: NCCL takes no mixture.
+    /// All ranks register their memory or none does: NCCL does not allow a mixture.
     void agree_on_memory() {
         double can[1]{options_.register_memory && message_memory::can_register(pipeline_communicators()) ? 1.0 : 0.0};
         control_.sum(can);
@@ -285,7 +286,7 @@ private:
             throw;
         }
     }
-    /// Whether it is the last of its group.
+    /// Posts to the peer_stream; returns whether the message is the last of its group.
     [[nodiscard]] bool put(const message_post& p) {
         peer_stream& on = sequence_of(p.message);
         const int there = rank_in_stream(grid_, rank_, p.peer, p.message);
@@ -298,10 +299,10 @@ private:
         on.post(p.sends, there, p.peer, p.message, p.parts, stream(), since, now);
         return slots_.completes();
     }
-    /// Starts the group of what was put into the peer_stream.
+    /// Starts the group of messages posted to the peer_stream.
     void start(peer_stream& on, std::unique_lock<std::mutex>& lock) {
         on.launch();
-        // Looked at under the lock, waited for without it: the guard may abort meanwhile.
+        // Polled under the lock, waited for without it: the guard may abort in between.
         const patience wait = while_alive(options_.timeout);
         while (!failed_) {
             const ncclResult_t state = on.with().state();
@@ -335,7 +336,7 @@ private:
         try {
             call();
         } catch (const std::exception& e) {
-            throw_if_failed(); // with what failed first
+            throw_if_failed(); // with the first failure
             fail(e.what());
             throw peer_failed{e.what()};
         }
@@ -350,7 +351,7 @@ private:
         for (const peer_stream& l : streams_) { wait_for(l.stream()); }
     }
 
-    /// The guard: NCCL's errors, the watch, and transfers that do not end.
+    /// The guard thread: checks for NCCL errors, failures seen by the watch, and transfers that do not end.
     void look_after() noexcept {
         try {
             cuda::select_device(options_.device);
@@ -386,7 +387,7 @@ private:
     cuda::stream compute_{};
     cuda::stream reductions_{};
     message_memory memory_{};
-    std::vector<peer_stream> streams_{}; ///< forward, backward, and between replicas where there are several
+    std::vector<peer_stream> streams_{}; ///< forward, backward and, if D > 1, between replicas
     step_slots slots_{};
     std::mutex mutex_{};
     std::atomic<bool> failed_{false};

@@ -6,19 +6,19 @@
 
 namespace pulse::nccl {
 
-/// How a rank of an NCCL run works.
+/// Options of a rank in an NCCL run.
 struct transport_options {
     /// This rank's device.
     int device{};
-    /// How long a transfer that this rank is ready for may take before the run is given up: longer than a step.
+    /// How long a transfer may take once this rank is ready for it before the run is given up; must exceed a step.
     std::chrono::milliseconds timeout{std::chrono::seconds{120}};
-    /// Where there is one: a rank that has failed ends the run here. It must outlive the transport. Without one, a rank
-    /// that waits in a collective hears of a failure by the means of `Control` alone.
+    /// Optional. A failed rank ends the run here. Must outlive the transport. Without it, a rank that waits in a
+    /// collective learns of a failure only through `Control`.
     launch::watch* seen{};
-    /// Message memory from ncclMemAlloc, registered once with the communicators of pipeline messages: on all ranks, or,
-    /// where one of them cannot, on none.
+    /// Use message memory from ncclMemAlloc, registered once with the pipeline communicators: on all ranks, or on none
+    /// if one of them cannot.
     bool register_memory{true};
-    /// Thread blocks that the kernels of one communicator may take; 0: as NCCL chooses.
+    /// Maximum thread blocks of one communicator's kernels; 0 leaves that to NCCL.
     int most_blocks{};
 };
 

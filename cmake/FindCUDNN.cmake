@@ -1,4 +1,4 @@
-# Finds cuDNN. Defines CUDNN::cudnn and CUDNN_VERSION. CUDNN_ROOT, or CUDA's own folder, is looked into first.
+# Finds cuDNN. Defines CUDNN::cudnn and CUDNN_VERSION. Searches CUDNN_ROOT or CUDA's own folder first.
 find_package(CUDAToolkit QUIET)
 find_path(CUDNN_INCLUDE_DIR NAMES cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)

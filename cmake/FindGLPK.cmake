@@ -1,5 +1,4 @@
-# Finds GLPK (Debian: libglpk-dev), which brings neither a config file nor a .pc file. Defines GLPK::GLPK and
-# GLPK_VERSION.
+# Finds GLPK (Debian: libglpk-dev), which has neither a config file nor a .pc file. Defines GLPK::GLPK and GLPK_VERSION.
 find_path(GLPK_INCLUDE_DIR NAMES glpk.h)
 find_library(GLPK_LIBRARY NAMES glpk)
 mark_as_advanced(GLPK_INCLUDE_DIR GLPK_LIBRARY)

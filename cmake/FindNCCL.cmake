@@ -1,4 +1,4 @@
-# Finds NCCL. Defines NCCL::nccl and NCCL_VERSION. NCCL_ROOT, or CUDA's own folder, is looked into first.
+# Finds NCCL. Defines NCCL::nccl and NCCL_VERSION. Searches NCCL_ROOT or CUDA's own folder first.
 find_package(CUDAToolkit QUIET)
 find_path(NCCL_INCLUDE_DIR NAMES nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)

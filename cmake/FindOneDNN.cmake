@@ -1,6 +1,6 @@
-# Finds oneDNN (Debian and Ubuntu: libdnnl-dev). Defines OneDNN::OneDNN, OneDNN_VERSION and OneDNN_RETURNS_WHEN_DONE: a
-# oneDNN whose CPU engine runs on SYCL returns from a call before, and is refused.
-# The config file that Debian ships asks for OpenCL, which the CPU engine does not need; so it is not used.
+# Finds oneDNN (Debian and Ubuntu: libdnnl-dev). Defines OneDNN::OneDNN, OneDNN_VERSION and OneDNN_RETURNS_WHEN_DONE. A
+# oneDNN whose CPU engine runs on SYCL returns from a call before the work is done, and is rejected.
+# Debian's config file is not used: it asks for OpenCL, which the CPU engine does not need.
 find_path(OneDNN_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.h)
 find_library(OneDNN_LIBRARY NAMES dnnl)
 mark_as_advanced(OneDNN_INCLUDE_DIR OneDNN_LIBRARY)

@@ -1,5 +1,5 @@
-# Finds SentencePiece (Debian: libsentencepiece-dev), which brings no config file. Defines SentencePiece::SentencePiece,
-# and SentencePiece::train where the library that trains models is there.
+# Finds SentencePiece (Debian: libsentencepiece-dev), which has no config file. Defines SentencePiece::SentencePiece,
+# and SentencePiece::train if the library that trains models is installed.
 find_path(SentencePiece_INCLUDE_DIR NAMES sentencepiece_processor.h)
 find_library(SentencePiece_LIBRARY NAMES sentencepiece)
 find_library(SentencePiece_TRAIN_LIBRARY NAMES sentencepiece_train)

@@ -1,4 +1,4 @@
-# Finds libwebp and libwebpdemux (Debian: libwebp-dev, which brings no config file). Defines WebP::WebP, of both.
+# Finds libwebp and libwebpdemux (Debian: libwebp-dev, which has no config file). Defines WebP::WebP for both.
 find_path(WebP_INCLUDE_DIR NAMES webp/decode.h)
 find_library(WebP_LIBRARY NAMES webp)
 find_library(WebP_demux_LIBRARY NAMES webpdemux)

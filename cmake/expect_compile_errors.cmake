@@ -1,5 +1,5 @@
-# Compiles CASES, which pulse_add_compile_fail makes of SOURCE: case 0 has no error, and the first error of case N holds
-# the text of the line "// error-N: text" of SOURCE.
+# Compiles CASES, which pulse_add_compile_fail makes from SOURCE: case 0 must have no error, and the first error of case
+# N must contain the text of the line "// error-N: text" of SOURCE.
 cmake_minimum_required(VERSION 3.25)
 
 get_filename_component(name ${SOURCE} NAME_WE)
@@ -13,8 +13,9 @@ execute_process(
     OUTPUT_VARIABLE said ERROR_VARIABLE said)
 message("${said}")
 
-# An error belongs to the case that the compiler names with it: g++ before it, where a template is instantiated, clang++
-# behind it. One that names none belongs to the case of the error before it; before the first case it is the control's.
+# An error belongs to the case that the compiler names with it: where a template is instantiated, g++ names the case
+# before the error, clang++ after it. An error without a name belongs to the case of the error before it, or to the
+# control before the first case.
 set(named 0)
 set(error "")
 function(keep_first)
@@ -23,7 +24,7 @@ function(keep_first)
     endif()
     set(error "" PARENT_SCOPE)
 endfunction()
-# what CMake's lists would take apart
+# these characters would split or group CMake lists
 string(REGEX REPLACE "[][;]" " " lines "${said}")
 string(REPLACE "\n" ";" lines "${lines}")
 foreach(line IN LISTS lines)

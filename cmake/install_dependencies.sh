@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pulse is built and tested with, by name and only when missing.
 #   bash cmake/install_dependencies.sh [build] [test] [compare] [run]     (without a group: build)
-# build: compiler, CMake and the libraries of every part; test: what building the tests needs besides, oneDNN 3 in
-# build/onednn3 included, because Debian 12 has oneDNN 2; compare: what only running them needs, in build/python and
-# build/python_newest what they compare with; run: data for the examples and a test.
+# build: the compiler, CMake and the libraries of every part; test: what building the tests also needs, with oneDNN 3 in
+# build/onednn3, because Debian 12 has oneDNN 2; compare: what only running the tests needs, with the packages they
+# compare with in build/python and build/python_newest; run: data for the examples and a test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,16 +13,16 @@ test=(openmpi-bin doctest-dev libstb-dev clang clang-format clang-tidy libclang-
     python3-numpy python3-pip)
 compare=(python3 python3-pil python3-pip python3-torch libopenblas0-pthread)
 run=(dataset-fashion-mnist python3 python3-numpy python3-pil)
-# oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run on SYCL alone, which pulse::host refuses.
+# oneDNN 3.2 on GCC's OpenMP, from PyPI, Apache-2.0. Later wheels run only on SYCL, which pulse::host rejects.
 onednn3=2023.2.0
-# transformers 4.38, diffusers 0.27 and what they import, which run on Debian's torch 1.13; CLIP's vocabulary is in
-# open_clip_torch
+# transformers 4.38, diffusers 0.27 and their dependencies, which run on Debian's torch 1.13; open_clip_torch has CLIP's
+# vocabulary
 compared=(transformers==4.38.2 diffusers==0.27.2 tokenizers==0.15.2 huggingface_hub==0.23.4 safetensors==0.4.5
     regex==2024.11.6 sentencepiece==0.2.0 filelock==3.16.1 fsspec==2024.12.0 packaging==24.2 pyyaml==6.0.2
     requests==2.32.3 urllib3==2.2.3 idna==3.10 certifi==2024.12.14 charset_normalizer==3.4.1 tqdm==4.67.1
     typing_extensions==4.12.2 open_clip_torch==2.30.0)
-# What people install today, with what it asks for as of a day. uv lays these 5 GB in half a minute, from its cache in
-# two seconds.
+# Today's usual versions, with their dependencies as of a fixed day. uv installs these 5 GB in half a minute, from its
+# cache in two seconds.
 newest=(torch==2.15.0 diffusers==0.42.1 transformers==5.24.0 sentencepiece==0.2.3 protobuf==7.36.2 tensorboard==2.21.0)
 newest_of=2026-11-25
 uv=uv==0.13.9
@@ -78,7 +78,7 @@ install_packages() {
     }
     install() { apt install --no-install-recommends "${missing[@]}"; }
 
-    # The package lists may be absent or stale: look again only when the first try fails.
+    # The package lists may be missing or stale: update them only when the first try fails.
     if ! install >"$log" 2>&1; then
         if ! { apt update && install; } >"$log" 2>&1; then
             tail -n 15 "$log" >&2
@@ -87,11 +87,11 @@ install_packages() {
     fi
 }
 
-# The headers and one copy of the library, of which the wheels hold three.
+# Installs the headers and one of the three copies of the library in the wheels.
 lay_onednn3() {
     local folder=build/onednn3 wheel wheels=(onednn-cpu-gomp=="$onednn3" onednn-devel-cpu-gomp=="$onednn3")
     [ ! -e $folder/lib/libdnnl.so ] || return 0
-    [ "$(uname -m)" = x86_64 ] || return 0 # there are no others
+    [ "$(uname -m)" = x86_64 ] || return 0 # only x86_64 has wheels
     echo "install_dependencies: laying ${wheels[*]} into $folder"
     /usr/bin/python3 -m pip download -q --no-deps --dest "$scratch" "${wheels[@]}" >"$log" 2>&1 || {
         tail -n 15 "$log" >&2
@@ -105,7 +105,7 @@ lay_onednn3() {
     ln -s libdnnl.so.3 $folder/lib/libdnnl.so
 }
 
-# pip's --target neither touches nor sees what the system has. A folder that was made from another list is replaced.
+# pip's --target neither changes nor reads the system's packages. A folder made from another list is replaced.
 lay_compared() {
     local folder=build/python
     [ "$(cat $folder/list 2>/dev/null)" != "${compared[*]}" ] || return 0

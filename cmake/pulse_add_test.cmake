@@ -1,15 +1,14 @@
 # pulse_add_test(<room> SOURCES <files> LIBRARIES <targets> [EVERYWHERE <files>] [COMPARED <files>] [BODIES <files>]
 # [LABELS <labels>] [DEFINITIONS <name=value>] [TIMEOUT <s>] [SERIAL] [QUICK])
 #
-# Makes the program test_<room> of doctest cases and registers each case with ctest as "<room>.<case>", with the labels
-# and the room's name; cases of TEST_SUITE("constexpr") get that label too. A case that calls pulse::test::skip() is
-# reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. COMPARED files ask for
-# what sanitizers find in other cases too, and take them longest: these leave them out. Where the room is
-# PULSE_SANITIZED_ELSEWHERE, only they are built, and EVERYWHERE files, which draw fewer cases under sanitizers or run
-# other instructions there. BODIES are files that ask for constant expressions or for what bodies alone declare: they
-# include them where the room links pulse::compiled. SERIAL cases run alone. QUICK cases take less time than it takes to
-# optimise them, so that is not done. If a library does not exist as a target, the room's tests are left out, with a
-# status line.
+# Builds the doctest program test_<room> and registers each case with ctest as "<room>.<case>", labelled with LABELS and
+# the room's name; cases of TEST_SUITE("constexpr") also get that label. A case that calls pulse::test::skip() is
+# reported as skipped, one marked doctest::skip() as disabled; a name that runs no case fails. COMPARED files are left
+# out under sanitizers: they are the slowest there, and other cases find the same faults. If the room is in
+# PULSE_SANITIZED_ELSEWHERE, only they and EVERYWHERE files are built; the latter draw fewer cases or run other
+# instructions under sanitizers. BODIES files need constant expressions or declarations that only bodies have, so they
+# include the bodies even if the room links pulse::compiled. SERIAL cases run alone. QUICK cases run faster than they
+# would be optimised, so they are not. If a library is no target, the room's tests are left out with a status line.
 include_guard()
 
 function(pulse_add_test room)
@@ -52,12 +51,12 @@ function(pulse_add_test room)
     if(PULSE_UNITY_TESTS)
         set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     endif()
-    # Compiling is most of what a test costs.
+    # Compilation is most of a test's cost.
     if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1> $<$<BOOL:${arg_QUICK}>:-O0>)
     endif()
 
-    # The cases are asked for when the program is built, and read by ctest from the file that this leaves.
+    # The built program lists its cases in a file that ctest reads.
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}.cases.cmake)
     list(JOIN arg_LABELS "," labels)
     add_custom_command(TARGET ${target} POST_BUILD

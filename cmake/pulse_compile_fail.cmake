@@ -1,9 +1,9 @@
 # pulse_add_compile_fail(<file>), registered as compile_fail.<file>
 #
 # The file has lines "// error-N: text". With CASE=0 it is the control and must compile; with CASE=N it must not, and
-# its first error must hold the text. All are compiled at once: what the file includes, then the file in a namespace for
-# each N, where the compiler takes it for <file>.N. No two cases may instantiate the same wrong type, which is an error
-# only once.
+# its first error must contain the text. All cases are one compilation: the file's includes, then the file once per N in
+# a namespace, where the compiler takes it for <file>.N. No two cases may instantiate the same wrong type, because its
+# error appears only once.
 include_guard()
 
 function(pulse_add_compile_fail file)

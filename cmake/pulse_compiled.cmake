@@ -1,8 +1,8 @@
-# pulse::compiled: the bodies that are no templates, compiled once in a static library; what links it includes
-# declarations alone (pulse/core/separate.hpp). It has the parts pulse and, where that exists, io.
+# pulse::compiled: the non-template bodies, compiled once into a static library; targets that link it include only
+# declarations (pulse/core/separate.hpp). It has the parts pulse and, if available, io.
 set(pulse_compiled_dir ${PROJECT_BINARY_DIR}/compiled)
 
-# pulse_add_compiled(<name> <source>...): pulse::<name>, built where something links it and where it is installed.
+# pulse_add_compiled(<name> <source>...): pulse::<name>, built if a target links it or if it is installed.
 function(pulse_add_compiled name)
     add_library(pulse_${name} STATIC ${ARGN})
     add_library(pulse::${name} ALIAS pulse_${name})
@@ -12,8 +12,8 @@ function(pulse_add_compiled name)
     endif()
 endfunction()
 
-# pulse_add_compiled_part(<name> <definition> <preamble> <body>...): pulse::<name>, one unit of these bodies; what links
-# it includes none of them.
+# pulse_add_compiled_part(<name> <definition> <preamble> <body>...): pulse::<name>, one unit of these bodies; targets
+# that link it include none of them.
 function(pulse_add_compiled_part name definition preamble)
     set(unit "#define ${definition}\n${preamble}")
     foreach(body IN LISTS ARGN)
@@ -25,7 +25,7 @@ function(pulse_add_compiled_part name definition preamble)
     target_compile_definitions(pulse_${name} INTERFACE ${definition})
 endfunction()
 
-# The planner is one unit with everything that its bodies call; other rooms include their bodies by name.
+# The planner is one unit with everything its bodies call; other rooms include their bodies by name.
 set(planner "#define PULSE_COMPILING\n")
 set(launch "#define PULSE_SEPARATE_COMPILATION\n")
 set(io ${launch})
@@ -58,9 +58,8 @@ pulse_add_compiled(compiled ${sources})
 target_compile_definitions(pulse_compiled INTERFACE PULSE_SEPARATE_COMPILATION)
 target_link_libraries(pulse_compiled PUBLIC pulse::pulse $<TARGET_NAME_IF_EXISTS:pulse::io>)
 
-# pulse::compiled_host: the same for pulse::host, in a library of its own, since its kernels are made of the vectors and
-# the OpenMP that its flags allow: those of the project that compiles it. What links it may have any: it includes no
-# kernel.
+# pulse::compiled_host: the same for pulse::host, as a separate library: its kernels use the vector width and OpenMP of
+# the project that compiles it. A target that links it may use any flags, because it includes no kernel.
 if(NOT TARGET pulse::host)
     return()
 endif()
@@ -69,12 +68,12 @@ target_link_libraries(pulse_compiled_host PUBLIC pulse::compiled pulse::host)
 if(PULSE_NATIVE AND PULSE_HAS_MARCH_NATIVE)
     target_compile_options(pulse_compiled_host PRIVATE -march=native)
 endif()
-# The mathematics is tested as its users build it, however the rest is.
+# The mathematics is tested as users build it, whatever flags the rest has.
 if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     target_compile_options(pulse_compiled_host PRIVATE $<$<CONFIG:Release>:-O3>)
 endif()
 
-# What the installed library asks for: this oneDNN or a later one of its major version, and OpenMP where it has it.
+# Dependencies of the installed library: this oneDNN or a later one of the same major version, and OpenMP if used.
 string(REGEX MATCH "^[0-9]+" major "${OneDNN_VERSION}")
 math(EXPR next "${major} + 1")
 set(pulse_compiled_onednn ${OneDNN_VERSION}...<${next})

@@ -5,13 +5,13 @@ add_library(pulse_developer INTERFACE)
 add_library(pulse::developer ALIAS pulse_developer)
 target_compile_options(pulse_developer INTERFACE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wconversion>
-    # Where files are compiled together, a name of one casts no shadow over another's.
+    # In a unity build, a name in one file does not shadow one in another.
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>,$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>>:-Wshadow>
     $<$<AND:$<BOOL:${PULSE_WERROR}>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>>:-Werror>
-    # nvcc's own warnings; those of its host compiler are asked for where the headers are checked
+    # nvcc's own warnings; the header tests ask for those of its host compiler
     "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:SHELL:-Werror all-warnings>")
 
-# Collecting garbage takes g++ up to a sixth of its time here: it begins where a compilation holds 1.5 GB.
+# Garbage collection takes g++ up to a sixth of its time here, so it starts at a heap of 1.5 GB.
 if(PROJECT_IS_TOP_LEVEL)
     set(later --param=ggc-min-heapsize=1500000)
     add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:${later}>)
@@ -20,7 +20,7 @@ if(PROJECT_IS_TOP_LEVEL)
     endif()
 endif()
 
-# g++ 12 warns of overlapping copies inside std::string's operator+ where there are none (GCC bug 105651).
+# g++ 12 warns of overlapping copies inside std::string's operator+ that do not exist (GCC bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(pulse_developer INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
@@ -32,7 +32,7 @@ if(PULSE_NATIVE)
     endif()
 endif()
 
-# Under a sanitizer, whichever compiler's: what only takes long there is left out or cut short.
+# Under a sanitizer of any compiler, tests that would only take long are left out or shortened.
 string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" flags)
 set(PULSE_SANITIZED FALSE)
 if("${CMAKE_CXX_FLAGS} ${${flags}}" MATCHES "-fsanitize")

@@ -1,4 +1,4 @@
-# Installed tree: headers, the libraries of compiled bodies, one targets file per part, the find modules beside the
+# Installs the headers, the libraries of compiled bodies, one targets file per part, and the find modules beside the
 # config file.
 include(CMakePackageConfigHelpers)
 
@@ -12,14 +12,14 @@ endforeach()
 
 foreach(library IN ITEMS compiled compiled_host compiled_pictures)
     if(TARGET pulse_${library})
-        # not built is not installed: the headers are enough
+        # optional: without the library the headers are enough
         install(TARGETS pulse_${library} EXPORT pulse-${library}-targets
                 ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
         install(EXPORT pulse-${library}-targets NAMESPACE pulse:: DESTINATION ${pulse_cmake_dir})
     endif()
 endforeach()
 
-# OpenMP is the consumer's compiler's matter: the installed target does not name it, the config file adds it.
+# OpenMP depends on the consumer's compiler: the config file adds it, not the installed target.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/pulse-config.cmake.in
     ${PROJECT_BINARY_DIR}/pulse-config.cmake
     INSTALL_DESTINATION ${pulse_cmake_dir}

@@ -1,15 +1,14 @@
-# pulse_mpi_command(<variable> <ranks>): the command line, but for the program, that starts ranks of MPI on this
-# machine;
-#     empty when there is none.
+# pulse_mpi_command(<variable> <ranks>): the command line, without the program, that starts MPI ranks on this machine;
+# empty without mpirun.
 # pulse_add_mpi_test(<name> RANKS <n> COMMAND <program> [arguments...] [LABELS <labels>] [TIMEOUT <s>])
 #
-# The test runs its command as n processes, label mpi; where there is no mpirun it is reported as skipped. Open MPI's
-# processes may be more than the cores, wait without holding one, run as root, and copy through shared memory, which
-# also works where a process may not read another's.
+# Runs the command as n processes, with the label mpi; without mpirun the test is reported as skipped. Open MPI's
+# processes may outnumber the cores, yield while they wait, run as root, and copy through shared memory, which also
+# works if a process must not read another's memory.
 include_guard()
 
 set(pulse_mpirun_flags)
-# What such a test runs where there is no mpirun. Without a semicolon, which would end an argument.
+# The command of such a test without mpirun. It must not contain a semicolon, which would end an argument.
 set(pulse_mpi_skip sh -c "echo 'pulse: skipped: no mpirun' && exit 77")
 if(MPIEXEC_EXECUTABLE)
     execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE pulse_mpirun_version ERROR_QUIET)

@@ -1,8 +1,8 @@
-# PULSE_PROGRAM_OPTIONS, and what a program needs that has them.
+# Applies PULSE_PROGRAM_OPTIONS, and links the programs that have them accordingly.
 include_guard()
 
-# Of an inline function that several objects have, a linker takes the first. Where the objects of a program are not
-# optimised, pulse::compiled comes before them, so that a plan, a checkpoint and a JSON are made by code that is.
+# The linker takes the first copy of an inline function. If a program's objects are not optimised, pulse::compiled comes
+# before them, so that plans, checkpoints and JSON are made by optimised code.
 function(pulse_link_compiled_first target)
     if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
         target_link_options(${target} PRIVATE
@@ -10,7 +10,7 @@ function(pulse_link_compiled_first target)
     endif()
 endfunction()
 
-# pulse_use_program_options(<target>...): programs that link pulse::compiled.
+# pulse_use_program_options(<target>...): for programs that link pulse::compiled.
 function(pulse_use_program_options)
     if(NOT PULSE_PROGRAM_OPTIONS)
         return()

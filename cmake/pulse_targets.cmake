@@ -1,31 +1,31 @@
-# The library: one INTERFACE target per set of dependencies. A part whose dependency is absent does not exist as a
-# target. No warning, debug or architecture flag belongs on these: consumers would inherit it.
+# The library: one INTERFACE target per set of dependencies. A part without its dependency has no target. No warning,
+# debug or architecture flags here: consumers would inherit them.
 set(pulse_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 file(GLOB_RECURSE pulse_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.hpp)
-# Bodies beside their headers, which include them unless a library has them (pulse/core/separate.hpp).
+# Bodies next to their headers, which include them unless a library has them (pulse/core/separate.hpp).
 file(GLOB_RECURSE pulse_bodies CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/*.ipp)
 
 # JSON and files need nlohmann-json and zlib.
 set(pulse_io_headers ${pulse_headers})
 list(FILTER pulse_io_headers INCLUDE REGEX
      "/pulse/((io|checkpoint|diffusers)/[^/]+|[^/]+/json[a-z_]*|train/saving)\\.hpp$")
-# Captioned pictures need JSON and what decodes pictures.
+# Captioned pictures need JSON and picture decoders.
 set(pulse_data_headers ${pulse_headers})
 list(FILTER pulse_data_headers INCLUDE REGEX "/pulse/data/[^/]+\\.hpp$")
-# The backend on CPUs needs oneDNN.
+# The CPU backend needs oneDNN.
 set(pulse_host_headers ${pulse_headers})
 list(FILTER pulse_host_headers INCLUDE REGEX "/pulse/onednn/[^/]+\\.hpp$")
-# What needs <glpk.h>.
+# Headers that need <glpk.h>.
 set(pulse_glpk_headers ${pulse_headers})
 list(FILTER pulse_glpk_headers INCLUDE REGEX "/pulse/schedule/prove/(synthesize_with_)?glpk\\.hpp$")
 # Ranks that are processes need MPI.
 set(pulse_mpi_headers ${pulse_headers})
 list(FILTER pulse_mpi_headers INCLUDE REGEX "/pulse/mpi/[^/]+\\.hpp$")
-# Text to ids needs Unicode and SentencePiece.
+# Tokenizers need Unicode and SentencePiece.
 set(pulse_encode_headers ${pulse_headers})
 list(FILTER pulse_encode_headers INCLUDE REGEX "/pulse/encode/tokenizer[a-z0-9_]*\\.hpp$")
-# Trainers on pictures need both, files of diffusers and a backend on CPUs.
+# Trainers on pictures need both, diffusers files and the CPU backend.
 set(pulse_pictures_headers ${pulse_headers})
 list(FILTER pulse_pictures_headers INCLUDE REGEX "/pulse/(frozen/[^/]+|pictures)\\.hpp$")
 set(pulse_core_headers ${pulse_headers})
@@ -153,7 +153,7 @@ else()
     list(APPEND pulse_parts pictures)
 endif()
 
-# Its own part, because GLPK is GPL-3: what links it falls under that licence.
+# A part of its own, because GLPK is GPL-3: whatever links it falls under that licence.
 find_package(GLPK 5.0 QUIET)
 if(NOT GLPK_FOUND)
     if(GLPK_VERSION)
@@ -167,7 +167,7 @@ else()
     list(APPEND pulse_parts glpk)
 endif()
 
-# MPI's own C++ classes, where an MPI still has them, are not used.
+# MPI's own C++ classes are not used, even if an MPI still has them.
 set(MPI_CXX_SKIP_MPICXX TRUE)
 find_package(MPI 3.1 QUIET COMPONENTS CXX)
 if(NOT MPI_CXX_FOUND)
@@ -178,9 +178,9 @@ else()
     list(APPEND pulse_parts mpi)
 endif()
 
-# nvcc is the consumer's: it is asked for C++20 by the feature where CMake knows it, else by the flag itself.
+# nvcc belongs to the consumer: C++20 is requested by the feature if CMake knows it for nvcc, else by the flag.
 find_package(CUDAToolkit 12.0 QUIET)
-find_package(CUDNN 9.13.1 QUIET) # attention as one operation: cudnn-frontend takes it from here on
+find_package(CUDNN 9.13.1 QUIET) # cudnn-frontend runs attention as one operation from this version on
 set(missing)
 foreach(package IN ITEMS CUDAToolkit CUDNN)
     if(NOT ${package}_FOUND)
@@ -200,7 +200,7 @@ else()
     list(APPEND pulse_parts cuda)
 endif()
 
-# Several GPUs. Of pulse::cuda, which is made first.
+# Several GPUs. Needs pulse::cuda, which is defined first.
 file(GLOB pulse_nccl_headers CONFIGURE_DEPENDS ${pulse_include_dir}/pulse/nccl/*.cuh)
 find_package(NCCL 2.19 QUIET)
 if(NOT TARGET pulse_cuda)

@@ -1,4 +1,4 @@
-# What only pulse's own checkout decides: build type, where programs go, compiler cache.
+# Settings for pulse's own checkout only: build type, program folder, compiler cache.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()

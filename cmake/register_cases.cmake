@@ -1,8 +1,8 @@
-# Run after a test program is built: writes one ctest entry per doctest case into OUT.
+# Runs after a test program is built: writes one ctest entry per doctest case to OUT.
 cmake_minimum_required(VERSION 3.25)
 
-# Names of the cases that PROGRAM lists under the given arguments; brackets and semicolons in names would break a CMake
-# list, so they travel as control characters.
+# Lists the cases of PROGRAM under the given arguments. Brackets and semicolons in names would break a CMake list, so
+# they are encoded as control characters.
 function(list_cases out)
     execute_process(COMMAND ${PROGRAM} --list-test-cases --no-intro ${ARGN}
         OUTPUT_VARIABLE text RESULT_VARIABLE result WORKING_DIRECTORY ${WORKING_DIRECTORY})

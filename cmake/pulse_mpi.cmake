@@ -1,5 +1,5 @@
 # pulse_mpi_command(<variable> <ranks>): the command line, without the program, that starts MPI ranks on this machine;
-# empty without mpirun.
+#     empty without mpirun.
 # pulse_add_mpi_test(<name> RANKS <n> COMMAND <program> [arguments...] [LABELS <labels>] [TIMEOUT <s>])
 #
 # Runs the command as n processes, with the label mpi; without mpirun the test is reported as skipped. Open MPI's

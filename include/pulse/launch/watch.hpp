@@ -134,7 +134,7 @@ private:
     void listen(peer& p, clock::time_point now, deadline::duration silence);
 
     void found(int rank, const std::string& what);
-    /// Makes rank 0 tell every rank, once.
+    /// On rank 0: makes it tell every rank, once.
     void broadcast();
     void tell();
 

@@ -12,7 +12,7 @@ namespace pulse::mpi {
 
 /// How MPI ranks exchange messages. chunk_bytes and synchronous must be the same on every rank.
 struct options {
-    /// Every wait that takes longer ends with an error; seconds.
+    /// Limit of every wait, which then ends with an error; seconds.
     double timeout_s{300};
     /// After a failure, how long a rank waits for the others to hear of it; seconds. A rank that stays silent makes the
     /// session end by MPI_Abort.

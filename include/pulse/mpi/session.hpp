@@ -57,7 +57,7 @@ public:
         ended_in_order_ = in_order;
         broken_ = broken_ || !in_order;
     }
-    /// Keeps memory that a message may still access until the process ends.
+    /// Keeps memory alive until the process ends, because a message may still access it.
     void keep(std::vector<aligned_bytes>&& memory) {
         static auto* const kept = new std::vector<std::vector<aligned_bytes>>; // never freed
         kept->push_back(std::move(memory));

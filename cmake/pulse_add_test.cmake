@@ -7,8 +7,9 @@
 # out under sanitizers: they are the slowest there, and other cases find the same faults. If the room is in
 # PULSE_SANITIZED_ELSEWHERE, only they and EVERYWHERE files are built; the latter draw fewer cases or run other
 # instructions under sanitizers. BODIES files need constant expressions or declarations that only bodies have, so they
-# include the bodies even if the room links pulse::compiled. SERIAL cases run alone. QUICK cases run faster than they
-# would be optimised, so they are not. If a library is no target, the room's tests are left out with a status line.
+# include the bodies even if the room links pulse::compiled. SERIAL cases run alone. QUICK cases take less time
+# than optimising them would, so they are not optimised. If a library is no target, the room's tests are left out with a
+# status line.
 include_guard()
 
 function(pulse_add_test room)

@@ -6,11 +6,10 @@
 
 namespace pulse {
 
-/// What an instruction does with a buffer: needs its value, gives it a first value, or changes the value it has.
+/// How an instruction uses a buffer: it reads the value, writes a first value, or updates the value in place.
 enum class access : std::uint8_t { read, write, update };
 
-/// One buffer that an instruction touches. A buffer that an instruction writes and then reads itself is listed as
-/// written.
+/// One buffer that an instruction touches. A buffer that it writes and then reads is listed as written.
 struct buffer_access {
     buffer_id buffer{};
     access mode{};

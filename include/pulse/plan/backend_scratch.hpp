@@ -7,30 +7,29 @@
 
 namespace pulse {
 
-/// Pieces of scratch are rounded up: those of an operation together by no more than this.
+/// Upper bound on the bytes that rounding adds to the scratch pieces of one operation.
 inline constexpr std::int64_t scratch_rounding_bytes = 8 * 256;
 
-/// What a backend takes of a device beside what a plan lays out, at most: workspaces of libraries, and copies and
-/// partial sums of its own operations, one of which is at work at a time. Nothing where all is 0.
+/// Upper bound on the device memory that a backend uses beyond what a plan lays out: library workspace, and copies and
+/// partial sums of its own operations, of which one runs at a time. All zero: it uses none.
 struct backend_scratch {
     std::int64_t library_bytes{}; ///< workspace of one call
-    /// Weights, or gradients in their type, of a layer, and its largest tensor, that an operation makes once more.
+    /// Copies that an operation makes of a layer's weights (or of gradients in their type), and of its largest tensor.
     int copies_of_weights{};
     int copies_of_tensors{};
-    /// Partial sums that depend on the operation alone.
+    /// Partial sums whose size depends on the operation alone.
     std::int64_t partial_bytes{};
-    /// Beside that where there are frozen networks, which have a backend of their own: of its operations, without
-    /// workspace.
+    /// Scratch of the separate backend that runs frozen networks: its own operations, without library workspace.
     std::int64_t frozen_bytes{};
 
-    /// Bytes that those need.
+    /// Bytes that the backend of the frozen networks uses, with its library workspace.
     [[nodiscard]] constexpr std::int64_t of_frozen_networks() const noexcept {
         return frozen_bytes == 0 ? 0 : library_bytes + frozen_bytes + scratch_rounding_bytes;
     }
     [[nodiscard]] constexpr bool operator==(const backend_scratch&) const = default;
 };
 
-/// Bytes that the layers of a device need at most.
+/// Scratch bytes that the layers of a device need at most.
 [[nodiscard]] constexpr std::int64_t scratch_bytes_on(const step_model& model, int device,
                                                       const backend_scratch& of) noexcept {
     if (of == backend_scratch{}) { return 0; }

@@ -12,7 +12,7 @@
 
 namespace pulse {
 
-/// What a check found.
+/// Result of `check`.
 struct check_report {
     /// The first violation in words, naming rank, instruction index and instruction; empty when there is none.
     std::string violation{};
@@ -22,18 +22,18 @@ struct check_report {
     [[nodiscard]] bool ok() const noexcept { return violation.empty(); }
 };
 
-/// The first violation of what `check` proves, in words, or none; then `live_peak_bytes` has an entry for each rank.
+/// The first violation of what `check` proves, in words, or none; if none, `live_peak_bytes` has one entry per rank.
 [[nodiscard]] PULSE_CONSTEXPR verdict first_violation(const plan& planned, const step_model& model,
                                                       const std::vector<program>& programs,
                                                       std::vector<std::int64_t>& live_peak_bytes);
 
-/// Proves that the programs do the plan's step, with sends that block until their receive is reached (rendezvous).
+/// Proves that the programs do the plan's step even if each send blocks until its receive is reached (rendezvous).
 ///
-/// Each rank has exactly the passes of its schedule in that order, its frozen tasks in theirs, and every message of the
-/// step once on either side, with equal part sizes; every buffer is written before it is read, not overwritten while
-/// alive, released once, and none is left at the end; every result is kept by all that read it, once; no waits form a
-/// cycle. Independent of `lower`. A program whose reads are served this way also respects the dependencies between
-/// ranks: what a pass reads can only come from the pass that makes it, since a message carries live buffers only.
+/// Each rank has exactly the passes of its schedule and its frozen tasks, each in order, and every message of the step
+/// once on either side, with equal part sizes. Every buffer is written before it is read, is not overwritten while
+/// alive, and is released exactly once. Every rank that reads a frozen result keeps it once. No waits form a cycle. The
+/// proof does not rely on `lower`. It covers dependencies between ranks, too: a message carries live buffers only, so
+/// what a pass reads can only come from the pass that makes it.
 [[nodiscard]] PULSE_INLINE check_report check(const plan& planned, const step_model& model,
                                               const std::vector<program>& programs);
 

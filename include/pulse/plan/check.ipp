@@ -27,7 +27,7 @@ namespace pulse {
 
 namespace detail {
 
-/// Walks one rank's program and follows the life of every buffer and the order of its passes.
+/// Walks one rank's program and tracks buffer lifetimes and the order of passes.
 class rank_check {
 public:
     constexpr rank_check(const plan& planned, const step_model& model, const program& of_rank) :
@@ -48,7 +48,7 @@ public:
     [[nodiscard]] constexpr std::int64_t live_peak_bytes() const noexcept { return peak_; }
 
 private:
-    /// Puts a value into a sorted vector, unless it is there: std::set is no part of constant evaluation.
+    /// Inserts a value into a sorted vector unless it is there; std::set does not work in constant evaluation.
     template <class T>
     static constexpr bool insert(std::vector<T>& sorted, const std::type_identity_t<T>& value) {
         const auto at = std::lower_bound(sorted.begin(), sorted.end(), value);
@@ -103,7 +103,7 @@ private:
     [[nodiscard]] constexpr bool has_gradients(stage_id stage) const {
         return !gradients_left_.empty() && gradients_left_[static_cast<std::size_t>(index_of(stage))] == 0;
     }
-    /// Passes are those of the schedule, in its order; everything else happens at most once.
+    /// Requires the passes of the schedule in its order, and everything else at most once.
     constexpr void follow_order(const instruction& what) {
         if (const auto* f = std::get_if<op::forward>(&what)) {
             next_pass(is_preview(f->microbatch) ? pass::preview : pass::forward, f->stage, f->microbatch);
@@ -132,8 +132,8 @@ private:
             stepped_ = true;
         }
     }
-    /// Every value is written while its buffer is free, read and updated while it is alive, and ended by one release:
-    /// so nothing is read before it is written, and nothing is overwritten that a later instruction still reads.
+    /// Requires that every value is written while its buffer is free, read and updated while it is alive, and ended by
+    /// one release. So nothing is read before it is written, or overwritten while a later instruction still reads it.
     constexpr void follow_buffers(const instruction& what) {
         if (const auto* r = std::get_if<op::release>(&what)) {
             const auto at = std::lower_bound(alive_.begin(), alive_.end(), r->buffer);
@@ -161,7 +161,7 @@ private:
         }
         peak_ = std::max(peak_, live_);
     }
-    /// Whether the rank has sent and received those of the messages that are its.
+    /// Whether the rank has sent and received all of its `messages`; records the first violation.
     constexpr bool require_messages(const std::vector<message_id>& messages) {
         for (const message_id& message : messages) {
             for (const bool sends : {true, false}) {

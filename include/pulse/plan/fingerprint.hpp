@@ -5,9 +5,9 @@
 
 namespace pulse {
 
-/// Stands for what a plan makes ranks do: all of it but the times of passes and what the planner expects.
+/// Fingerprint of what a plan makes ranks do: everything but the times of passes and the prediction.
 [[nodiscard]] constexpr fingerprint fingerprint_of(const plan& planned) {
-    // Taken apart by count, so that a member that comes to be does not stay outside.
+    // Structured bindings fail to compile when a member is added, so none is left out.
     const auto& [model, pipeline_degree, data_degree, node_replicas, microbatches, microbatch_size, split_backward,
                  routing, recompute, gradient_release, spare_sends, cut, order, previews, frozen_tasks, frozen_hosts,
                  further_chains, predicted] = planned;
@@ -40,7 +40,7 @@ namespace pulse {
         for (const auto& [component, first_layer, last_layer, first_sample, samples, device, start_us, end_us] :
              tasks) {
             all.add(component).add(first_layer).add(last_layer).add(first_sample).add(samples).add(device);
-            // The start says between which passes a task stands.
+            // The start decides between which passes a task runs.
             all.add(start_us);
             static_cast<void>(end_us);
         }

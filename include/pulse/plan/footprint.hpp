@@ -7,11 +7,11 @@
 
 namespace pulse {
 
-/// Scratch that the passes of `device` share: the largest of its layers.
+/// Bytes of scratch that the passes of `device` share: the most that any of its layers needs.
 ///
-/// After a layer's own there is room for what a recompute writes and nobody reads: at the first layer of a backbone the
-/// conditioning (the one in use must not be touched), and at the last layer of a stage the output where
-/// step_model::drops_again; a layer with a skip from one that runs forward only leaves its gradient there.
+/// Behind a layer's own scratch is room for what is written but never read: at the first layer of a backbone, the
+/// conditioning that a recompute makes again (the one in use must stay untouched); at the last layer of a stage, the
+/// output if step_model::drops_again; at a layer with a skip from a forward-only layer, the gradient of that skip.
 [[nodiscard]] constexpr std::int64_t workspace_bytes_of(const step_model& model, int device) noexcept {
     std::int64_t largest = 0;
     for (int l = 0; l != model.layer_count(); ++l) {
@@ -20,7 +20,7 @@ namespace pulse {
         const chain_costs chain = model.costs().chain_of(l);
         const bool begins = l == chain.first_layer;
         std::int64_t again = begins ? chain.conditioning_bytes : 0;
-        // The gradient of a skip that has none, from a layer that makes one all the same.
+        // The layer computes a gradient of this skip although the source of the skip, a forward-only layer, takes none.
         for (const int e : model.edges_into(model.stage_of_layer(l))) {
             const skip_cost& edge = model.edge(e);
             const bool dropped = edge.to == l && model.has_gradient(l) && !model.has_gradient(edge.from);
@@ -33,12 +33,12 @@ namespace pulse {
     return largest;
 }
 
-/// Room for one share of a stage's gradients, where they are summed over `replicas`: `elements` in all, of `layers`
-/// layers, each share of a layer being up to one element more than its D-th part. A rank has D - 1 of them, of its
-/// largest stage.
+/// Bytes of a slot for one share of a stage's gradients while D = `replicas` are summed. The stage has `elements` in
+/// `layers` layers; a layer's share has up to one element more than a D-th of the layer. A rank has D - 1 slots, sized
+/// for its largest stage.
 [[nodiscard]] constexpr std::int64_t replica_share_bytes(std::int64_t elements, int layers, int replicas,
                                                          int element_bytes) noexcept {
-    // One more for the conditioning module, which has shares of its own.
+    // One more element for the conditioning module, which is shared separately.
     return replicas < 2 ? 0 : aligned((elements / replicas + layers + 1) * element_bytes);
 }
 

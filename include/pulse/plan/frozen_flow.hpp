@@ -16,14 +16,14 @@
 
 namespace pulse {
 
-/// What a plan's frozen tasks hand to each other and to the ranks that read their results. A task's number is its
-/// position among those of all devices, one device behind the other.
+/// What a plan's frozen tasks hand to each other and to the ranks that read their results. Tasks are numbered over all
+/// devices, device by device.
 class frozen_flow {
 public:
-    /// What one task leaves for another that goes on with the chains of some samples.
+    /// What one task leaves for another task that continues the chains of some samples.
     struct pause {
         int before{}; ///< number of the first task
-        int after{};  ///< of the other
+        int after{};  ///< number of the task that continues
         int first_sample{};
         int samples{};
         std::int64_t bytes{};
@@ -31,7 +31,7 @@ public:
 
     constexpr frozen_flow() = default;
     /// Throws input_error, naming task or component, unless the tasks run every layer of every component of `costs`
-    /// once on each sample, where it is hosted.
+    /// exactly once on each sample, on devices that host the component.
     constexpr frozen_flow(const plan& planned, const cost_table& costs) {
         if (planned.frozen_tasks.empty()) { return; }
         samples_ = planned.microbatches * planned.microbatch_size;
@@ -45,7 +45,7 @@ public:
 
     [[nodiscard]] constexpr bool empty() const noexcept { return tasks_.empty(); }
     [[nodiscard]] constexpr int count() const noexcept { return static_cast<int>(tasks_.size()); }
-    /// Those of a device have the numbers first_of(d) to first_of(d + 1) - 1.
+    /// Device d has tasks first_of(d) to first_of(d + 1) - 1.
     [[nodiscard]] constexpr int first_of(int device) const noexcept {
         return first_.empty() ? 0 : first_[static_cast<std::size_t>(device)];
     }
@@ -53,15 +53,15 @@ public:
         return empty() ? 0 : first_of(device + 1) - first_of(device);
     }
     [[nodiscard]] constexpr const frozen_task& task(int number) const noexcept { return of(number).what; }
-    /// Microbatches x their size.
+    /// Samples of a step: microbatches x microbatch size.
     [[nodiscard]] constexpr int samples() const noexcept { return samples_; }
 
-    /// Pauses into a task, which it reads, and out of it, which it writes; by sample.
+    /// The pauses that a task reads, and those that it writes; by sample.
     [[nodiscard]] constexpr const std::vector<pause>& into(int number) const noexcept { return of(number).into; }
     [[nodiscard]] constexpr const std::vector<pause>& from(int number) const noexcept { return of(number).from; }
-    /// Whether the task ends its chains: it makes results.
+    /// Whether the task runs the last layer of its component, and so makes results.
     [[nodiscard]] constexpr bool makes_results(int number) const noexcept { return of(number).result_bytes >= 0; }
-    /// Of its results, one sample behind the other.
+    /// Bytes of the task's results, which are stored sample by sample; -1 if it makes none.
     [[nodiscard]] constexpr std::int64_t result_bytes(int number) const noexcept { return of(number).result_bytes; }
     [[nodiscard]] constexpr std::int64_t pause_bytes(int before, int after) const noexcept {
         for (const pause& p : from(before)) {
@@ -70,36 +70,36 @@ public:
         return 0;
     }
 
-    /// Whether a device reads the results of a component, in the step that follows.
+    /// Whether a device reads a component's results in the following step.
     [[nodiscard]] constexpr bool reads(int device, int component) const noexcept {
         const frozen_use feeds = feeds_[static_cast<std::size_t>(component)];
         if (device == first_reader_ && feeds != frozen_use::target) { return true; }
         return device == last_reader_ && (feeds == frozen_use::target || feeds == frozen_use::input);
     }
-    /// The messages of a step: activations of chains that go on elsewhere, then results.
+    /// The messages of a step: activations of chains that continue on another device, then results.
     [[nodiscard]] constexpr const std::vector<message_id>& messages() const noexcept { return messages_; }
-    /// `encoding` and `encoded` messages have the number of the task that sends them as `index`; `microbatch` is the
-    /// number of the task that goes on, or the device to which results go.
+    /// For `encoding` and `encoded` messages, `index` is the number of the task that sends; `microbatch` is the number
+    /// of the task that continues (encoding) or the device that receives the results (encoded).
     [[nodiscard]] constexpr int sender(const message_id& message) const noexcept { return task(message.index).device; }
     [[nodiscard]] constexpr int receiver(const message_id& message) const noexcept {
         const int to = index_of(message.microbatch);
         return message.kind == message_kind::encoding ? task(to).device : to;
     }
 
-    /// Where a component's results lie in one of a device's two rooms for them, in bytes; -1 where it reads none.
+    /// Byte offset of a component's results in either of a device's two rooms for them; -1 if it reads none.
     [[nodiscard]] constexpr std::int64_t room_offset(int device, int component) const noexcept {
         return rooms_[static_cast<std::size_t>(device)][static_cast<std::size_t>(component)];
     }
-    /// Bytes of such a room: of results that the device's next step reads.
+    /// Bytes of one room: the results that one step of the device reads.
     [[nodiscard]] constexpr std::int64_t room_bytes(int device) const noexcept {
         return rooms_.empty() ? 0 : rooms_[static_cast<std::size_t>(device)].back();
     }
-    /// Bytes of a component's result, of one sample.
+    /// Bytes of a component's result for one sample.
     [[nodiscard]] constexpr std::int64_t sample_bytes(int component) const noexcept {
         return sample_bytes_[static_cast<std::size_t>(component)];
     }
-    /// Bytes that a device keeps for its tasks: of each component the parameters of the layers that they run, and what
-    /// the greatest of these layers has alive.
+    /// Bytes that a device keeps for its tasks: per component, the parameters of the layers that they run, and the most
+    /// live bytes of any of these layers, for the samples of the largest task.
     [[nodiscard]] constexpr std::int64_t network_bytes(int device) const noexcept {
         return networks_.empty() ? 0 : networks_[static_cast<std::size_t>(device)];
     }
@@ -178,7 +178,7 @@ private:
         first_.push_back(count());
     }
 
-    /// Finds which task runs which layer on which sample; where a chain goes from one to another is a pause.
+    /// Finds which task runs which layer on which sample; a chain that moves to another task makes a pause.
     constexpr void link_tasks(const cost_table& costs) {
         for (std::size_t c = 0; c != costs.frozen.size(); ++c) {
             const frozen_component& component = costs.frozen[c];
@@ -259,7 +259,7 @@ private:
             networks_.push_back(networks);
         }
     }
-    /// Of a component, with room for the samples of its largest task on a device; 0 where it has none.
+    /// Network bytes of one component, for the samples of its largest task on a device; 0 without tasks there.
     [[nodiscard]] constexpr std::int64_t bytes_of_network(const frozen_component& component, int c, int device) const {
         int most_samples = 0;
         std::vector<char> runs(component.layers.size(), 0);

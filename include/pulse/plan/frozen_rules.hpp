@@ -17,9 +17,9 @@
 
 namespace pulse::detail {
 
-/// The rules of what a plan encodes that need no costs; fields are named as `pulse-plan/1` names them.
+/// Rules for a plan's frozen tasks that need no costs; fields are named as in `pulse-plan/1`.
 ///
-/// A plan does not say what its components are: they are as many as hosts name, and have as many layers as tasks run.
+/// A plan does not describe its components: hosts tell how many there are, tasks how many layers each has.
 class frozen_rules {
 public:
     frozen_rules(const plan& planned, std::string_view source) : plan_(planned), source_(source) {}
@@ -49,7 +49,7 @@ private:
         return std::string(list) + '[' + std::to_string(d) + "][" + std::to_string(i) + ']';
     }
     [[nodiscard]] static std::string name(const listed& l) { return name("frozen_tasks", l.device, l.entry); }
-    /// As for passes: sums of doubles in another order.
+    /// Tolerance for sums of doubles in another order, as for passes.
     [[nodiscard]] double slack() const { return 1e-9 * std::max(1.0, last_end_us(plan_.order, plan_.frozen_tasks)); }
     [[nodiscard]] std::int64_t samples() const { return std::int64_t{plan_.microbatches} * plan_.microbatch_size; }
 
@@ -57,7 +57,7 @@ private:
         if (lists == static_cast<std::size_t>(plan_.pipeline_degree)) { return; }
         fail(field, "must have one list for each of " + std::to_string(plan_.pipeline_degree) + " devices");
     }
-    /// Every component from 0 to the greatest that is named has a host.
+    /// Checks the lists of hosts; component numbers are counted up to the greatest that they name.
     void hosts() {
         one_list_a_device("frozen_tasks", plan_.frozen_tasks.size());
         one_list_a_device("frozen_hosts", plan_.frozen_hosts.size());
@@ -107,7 +107,7 @@ private:
         }
         if (t.end_us < t.start_us) { fail(here + ".end_us", "is before start_us"); }
     }
-    /// One task or pass at a time; both lists are in the order of time.
+    /// One task or pass at a time; both lists are sorted by time.
     void alone(std::size_t d) const {
         const auto& tasks = plan_.frozen_tasks[d];
         const auto& passes = plan_.order.devices[d];
@@ -126,18 +126,18 @@ private:
         }
     }
 
-    /// At every sample, in turn: the tasks that run on it are its layers, each once, one after the other.
+    /// Sweeps the samples: on each of them, tasks must run every layer of the component once, one after the other.
     void chains(int component) const {
         const auto& all = of_component_[static_cast<std::size_t>(component)];
         int layers = 0;
         std::map<std::int64_t, std::vector<listed>> begins{};
         std::map<std::int64_t, std::vector<listed>> ends{};
-        begins[0]; // so that a sample that nobody begins is found
+        begins[0]; // the sweep starts at sample 0 even if no task does
         for (const listed& l : all) {
             layers = std::max(layers, l.task->last_layer + 1);
             begins[l.task->first_sample].push_back(l);
             ends[std::int64_t{l.task->first_sample} + l.task->samples].push_back(l);
-            begins[std::int64_t{l.task->first_sample} + l.task->samples]; // something changes there
+            begins[std::int64_t{l.task->first_sample} + l.task->samples]; // the set of running tasks changes there
         }
         if (all.empty()) { fail("frozen_tasks", "run no layer of component " + std::to_string(component)); }
         std::map<int, listed> running{}; // by first layer

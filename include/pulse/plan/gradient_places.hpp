@@ -15,20 +15,20 @@
 
 namespace pulse {
 
-/// Where the gradients of a rank's stages lie in its one array of them.
+/// Positions of the gradients of a rank's stages in its one gradient array.
 struct gradient_places {
-    /// By stage: from where its values lie among the rank's to where its gradients do, a multiple of
-    /// gradient_alignment; 0 of stages of other devices.
+    /// Per stage: position of its gradients minus position of its values among the rank's, in elements, a multiple of
+    /// gradient_alignment; 0 for stages of other devices.
     std::vector<std::int64_t> shifts{};
-    std::int64_t elements{}; ///< of the whole array
+    std::int64_t elements{}; ///< size of the whole array
 
     [[nodiscard]] constexpr bool operator==(const gradient_places&) const = default;
 };
 
 namespace detail {
 
-/// The instructions of a program from a stage's first backward pass to its last; right behind that stands the sum over
-/// replicas, and gradients are there until the next stage's first.
+/// Instructions of a program from a stage's first backward pass to its last. The sum over replicas directly follows the
+/// last; the gradients stay until the first backward pass of the next stage.
 struct gradient_life {
     int first{-1};
     int last{-1};
@@ -38,7 +38,7 @@ struct gradient_life {
     }
 };
 
-/// By stage.
+/// The gradient_life of every stage.
 [[nodiscard]] constexpr std::vector<gradient_life> gradient_lives(const program& of_rank, int stages) {
     std::vector<gradient_life> lives(static_cast<std::size_t>(stages));
     for (std::size_t i = 0; i != of_rank.instructions.size(); ++i) {
@@ -63,9 +63,9 @@ struct placed_gradients {
 
 } // namespace detail
 
-/// The places of a device's gradients, given its programs at all extents of a run: one stage behind the other, unless
-/// the plan releases gradients and stages can share memory, as those can whose gradients are never there at one time.
-/// The largest stage is placed first, each as far in front as it fits. Throws input_error for a release of a cascade.
+/// Places a device's gradients, given its programs for all extents of a run. Stages follow one another, unless the plan
+/// releases gradients and sharing saves memory: stages whose gradients never live at the same time may overlap, and are
+/// placed largest first, each as far in front as it fits. Throws input_error for gradient release in a cascade.
 [[nodiscard]] constexpr gradient_places place_gradients(const step_model& model, const parameter_memory& kept,
                                                         const std::vector<const program*>& of_device) {
     gradient_places made{std::vector<std::int64_t>(static_cast<std::size_t>(model.stage_count()), 0), 0};
@@ -116,7 +116,7 @@ struct placed_gradients {
     return made;
 }
 
-/// Bytes of gradients that a device has beyond gradient_bytes_on, for its order of passes.
+/// Bytes of gradients that a device needs beyond gradient_bytes_on because of its order of passes.
 [[nodiscard]] constexpr std::int64_t further_gradient_bytes(const step_model& model, const parameter_memory& kept,
                                                             const std::vector<const program*>& of_device) {
     if (!model.gradient_release()) { return 0; }

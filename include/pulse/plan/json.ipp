@@ -45,7 +45,7 @@ namespace detail {
             field["start_us"].number(),          field["end_us"].number()};
 }
 
-/// What devices encode, which a plan has both fields for or neither.
+/// Reads frozen_tasks and frozen_hosts; a plan has both or neither.
 inline void read_frozen(const io::json_field& root, plan& made) {
     if (!root.has("frozen_tasks") && !root.has("frozen_hosts")) { return; }
     for (const io::json_field& device : root["frozen_tasks"].list()) {
@@ -61,7 +61,7 @@ inline void read_frozen(const io::json_field& root, plan& made) {
     }
 }
 
-/// Lists of devices, one entry a line.
+/// One list per device, one entry per line.
 template <class Entry, class Print>
 [[nodiscard]] std::string print_lists(const char* name, const std::vector<std::vector<Entry>>& devices,
                                       const Print& print) {
@@ -96,7 +96,7 @@ template <class Entry, class Print>
     return made;
 }
 
-/// What plans of all extents have in common.
+/// Reads what the plans of all extents have in common.
 [[nodiscard]] inline plan read_common(const io::json_field& root) {
     plan made{};
     made.model = root["model"].name();
@@ -147,7 +147,7 @@ template <class Entry, class Print>
     return made;
 }
 
-/// What a plan, or one of its extents, has beside that: its order and what is expected of it.
+/// Reads the rest, for a plan or one of its extents: order and prediction.
 inline void read_step(const io::json_field& from, plan& made) {
     if (from.has("spare_sends")) { made.spare_sends = from["spare_sends"].small_integer(); }
     for (const io::json_field& device : from["schedule"].list()) {
@@ -158,7 +158,7 @@ inline void read_step(const io::json_field& from, plan& made) {
     made.predicted = read_prediction(from["predicted"]);
 }
 
-/// A field in the form of a file, without its comma.
+/// A field as it stands in the file, without the comma.
 [[nodiscard]] inline std::string print_field(const char* name, const nlohmann::ordered_json& value) {
     return std::string(" \"") + name + "\": " + value.dump();
 }
@@ -168,7 +168,7 @@ inline void read_step(const io::json_field& from, plan& made) {
     return print_field("recomputed_stages", std::vector<bool>(of.stages.begin(), of.stages.end())) + ",\n";
 }
 
-/// As read_common reads it, up to the next field; `alone` where the fields of read_step follow in the same object.
+/// Writes what read_common reads, but for further_chains; `alone` if the fields of read_step follow in the same object.
 [[nodiscard]] inline std::string print_common(const plan& planned, bool alone) {
     using json = nlohmann::ordered_json;
     std::string text{};

@@ -21,9 +21,9 @@ template <class Model>
 
 } // namespace detail
 
-/// What a rank keeps of each parameter of a model, or of both of a cascade, that is trained on this backend: values of
-/// its scalars, and what AdamW and the average of the weights keep beside them, with the tables that updates on this
-/// backend need and its scratch. Throws input_error as adamw_memory.
+/// What a rank keeps for each parameter of a model (of both models of a cascade) that is trained on this backend:
+/// values in its scalar type, the state of AdamW and of the weight average, the backend's update tables and its
+/// scratch. Throws input_error as adamw_memory does.
 template <class Model, class Backend>
 [[nodiscard]] constexpr parameter_memory kept_by(bool sharded = false, const optimizer_form& form = {}) {
     parameter_memory kept = adamw_memory(static_cast<int>(sizeof(typename Backend::scalar)), form);

@@ -18,14 +18,14 @@ struct buffer_place {
     int first{};
     int last{};
     std::int64_t bytes{};
-    int slot{-1}; ///< one of memory_layout::slot_bytes; -1 for `saved` and `deferred`, which lie in the block
-    std::int64_t offset{-1}; ///< in the block; -1 for slots
+    int slot{-1}; ///< index into memory_layout::slot_bytes; -1 for `saved` and `deferred`, which lie in the block
+    std::int64_t offset{-1}; ///< in the block, in bytes; -1 for slots
 
     [[nodiscard]] constexpr bool operator==(const buffer_place&) const = default;
 };
 
-/// The memory of one rank's step by what it is for. Of steps that run one at a time, and so in the same memory, there
-/// is as much of each as the greatest asks for.
+/// The memory of one rank's step by purpose, in bytes. Steps that run one at a time share their memory, so each part is
+/// as large as in the step that needs most of it (grow_to).
 struct step_bytes {
     std::int64_t block{};
     std::int64_t slots{};
@@ -42,19 +42,19 @@ struct step_bytes {
     [[nodiscard]] constexpr bool operator==(const step_bytes&) const = default;
 };
 
-/// The memory of one rank's step. What a message may carry has a slot of exactly its size, because a transport may
-/// exchange two slots of equal size between ranks instead of copying; the rest is packed into one block.
+/// The memory of one rank's step. Each buffer that a message may carry has a slot of exactly its size, because a
+/// transport may swap two slots of equal size between ranks instead of copying; the rest is packed into one block.
 struct memory_layout {
     /// In the order in which they are acquired.
     std::vector<buffer_place> places{};
     std::int64_t block_bytes{};
     std::vector<std::int64_t> slot_bytes{};
     std::int64_t workspace_bytes{};
-    /// Of results that frozen tasks make for the next step and of those that this step reads: they live across steps.
+    /// Results that frozen tasks make for the next step, and those that this step reads; both live across steps.
     std::int64_t result_bytes{};
-    /// Most bytes (sizes rounded up to buffer_alignment) alive in the block at one time: no packing needs less.
+    /// Peak of live bytes in the block, sizes rounded up to buffer_alignment: a lower bound for any packing.
     std::int64_t block_bound_bytes{};
-    /// Most bytes of all buffers alive at one time, not rounded; without workspace.
+    /// Peak of live bytes over all buffers, not rounded; without workspace.
     std::int64_t live_peak_bytes{};
 
     [[nodiscard]] constexpr step_bytes bytes() const noexcept {
@@ -65,8 +65,8 @@ struct memory_layout {
     [[nodiscard]] constexpr bool operator==(const memory_layout&) const = default;
 };
 
-/// Lays out the memory of one rank from the lifetimes in its program. Throws input_error where a buffer is read before
-/// it is written, written while alive, or not released exactly once.
+/// Lays out the memory of one rank from the lifetimes in its program. Throws input_error if a buffer is read before it
+/// is written, written while alive, or not released exactly once.
 [[nodiscard]] PULSE_CONSTEXPR memory_layout lay_out(const step_model& model, const program& of_rank);
 
 } // namespace pulse

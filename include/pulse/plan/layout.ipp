@@ -29,7 +29,7 @@ namespace detail {
                       to_text(of_rank.instructions[at]) + "): " + to_text(buffer) + why);
 }
 
-/// One place for each value of each buffer, sizes and slots not yet filled in.
+/// One place for each value of each buffer; slots and offsets are filled in later.
 [[nodiscard]] constexpr std::vector<buffer_place> lifetimes_of(const step_model& model, const program& of_rank) {
     std::vector<buffer_place> places{};
     std::vector<std::size_t> alive{}; // positions in places
@@ -63,7 +63,7 @@ namespace detail {
     return places;
 }
 
-/// Most bytes alive at one time over the places that `counts`; `rounded` to the alignment or not.
+/// Peak of live bytes over the places for which `counts` holds; sizes `rounded` up to the alignment or not.
 template <class Counts>
 [[nodiscard]] constexpr std::int64_t peak_of(const std::vector<buffer_place>& places, std::size_t length, bool rounded,
                                              Counts counts) {
@@ -85,8 +85,8 @@ template <class Counts>
 
 [[nodiscard]] constexpr bool in_block(const buffer_place& p) noexcept { return lies_in_block(p.buffer); }
 
-/// First fit: places the given positions in their order, each at the lowest offset that is free all its life; returns
-/// the end of the highest.
+/// First fit: places the given positions in their order, each at the lowest offset that is free for its whole lifetime;
+/// returns the highest end.
 [[nodiscard]] constexpr std::int64_t pack(std::vector<buffer_place>& places, const std::vector<std::size_t>& order) {
     std::vector<std::size_t> placed{}; // by offset
     std::int64_t end = 0;
@@ -108,7 +108,7 @@ template <class Counts>
     return end;
 }
 
-/// Packs the block in several orders and keeps the best: first fit has no best order, and each of these wins sometimes.
+/// Packs the block in several orders and keeps the best: first fit has no best order, each of these wins sometimes.
 constexpr std::int64_t pack_block(std::vector<buffer_place>& places, std::int64_t bound) {
     std::vector<std::size_t> order{};
     for (std::size_t i = 0; i != places.size(); ++i) {
@@ -141,7 +141,7 @@ constexpr std::int64_t pack_block(std::vector<buffer_place>& places, std::int64_
 /// Gives every place outside the block a slot of its size; as few slots as places of that size are alive at one time.
 [[nodiscard]] constexpr std::vector<std::int64_t> assign_slots(std::vector<buffer_place>& places) {
     std::vector<std::int64_t> sizes{};
-    std::vector<int> free_after{}; // of each slot: the last instruction of its last place
+    std::vector<int> free_after{}; // per slot: the last instruction of its latest place
     for (buffer_place& p : places) {
         if (in_block(p)) { continue; }
         std::size_t slot = 0;

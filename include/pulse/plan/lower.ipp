@@ -18,7 +18,7 @@ namespace pulse {
 
 namespace detail {
 
-/// Writes the ranks' instructions, but for releases, while it walks the global order.
+/// Writes the instructions of all ranks, except releases, along the global order.
 class program_writer {
 public:
     constexpr program_writer(const plan& planned, const step_model& model) :
@@ -87,7 +87,7 @@ private:
     std::vector<std::vector<instruction>> code_;
     std::vector<char> recomputed_;
     std::vector<int> gradients_done_;
-    std::vector<std::vector<int>> arriving_; // per device: frozen tasks whose results are on their way
+    std::vector<std::vector<int>> arriving_; // per device: frozen tasks whose results are in flight
 
     constexpr void emit(int device, const instruction& what) {
         code_[static_cast<std::size_t>(device)].push_back(what);
@@ -101,8 +101,8 @@ private:
         }
         keep_arrived(task.device);
     }
-    /// A receive stands before the work of its rank during which the message is sent, so what waits for it stands
-    /// behind.
+    /// A receive is posted before the work during which the message is sent, so what waits for the message comes after
+    /// that work.
     constexpr void keep_arrived(int device) {
         std::vector<int>& arriving = arriving_[static_cast<std::size_t>(device)];
         for (const int number : arriving) { emit(device, op::keep{number}); }
@@ -113,7 +113,7 @@ private:
             if (model_->is_local(e)) { emit(model_->device_of_stage(s), op::stash{edge_id{e}, m}); }
         }
     }
-    /// Recomputes the stages on s's device whose skips F(s, m) reads, each once; the cache takes what they restore.
+    /// Recomputes the stages on s's device whose skips F(s, m) reads, each once, and stashes the restored skips.
     constexpr void restore_for(int s, microbatch_id m) {
         for (const int e : model_->edges_into(s)) {
             if (!model_->is_local(e)) { continue; }

@@ -11,20 +11,20 @@ namespace pulse {
 /// Bytes that a plan may take on each device of its pipeline; 0: no limit.
 class memory_limits {
 public:
-    /// Of every device.
+    /// The same limit for every device.
     constexpr memory_limits(std::int64_t bytes = 0) noexcept : all_{bytes} {} // NOLINT(google-explicit-constructor)
-    /// Of each device.
+    /// One limit per device.
     constexpr explicit memory_limits(std::vector<std::int64_t> each) noexcept : each_{std::move(each)} {}
 
     [[nodiscard]] constexpr std::int64_t of(std::size_t device) const noexcept {
         return each_.empty() ? all_ : each_[device];
     }
     [[nodiscard]] constexpr std::int64_t of(int device) const noexcept { return of(static_cast<std::size_t>(device)); }
-    /// Whether some device has one.
+    /// Whether any device has a limit.
     [[nodiscard]] constexpr bool any() const noexcept {
         return all_ > 0 || std::any_of(each_.begin(), each_.end(), [](std::int64_t bytes) { return bytes > 0; });
     }
-    /// What is left of them where something else takes bytes of each device, at least 1.
+    /// The limits that remain when `taken` bytes of each device are in use; at least 1 byte, since 0 means no limit.
     [[nodiscard]] constexpr memory_limits less(const std::vector<std::int64_t>& taken) const {
         std::vector<std::int64_t> left{};
         for (std::size_t d = 0; d != taken.size(); ++d) {
@@ -32,7 +32,7 @@ public:
         }
         return left.empty() ? *this : memory_limits{std::move(left)};
     }
-    /// The device that takes most beyond its limit, or -1.
+    /// The device that exceeds its limit by most, or -1.
     [[nodiscard]] constexpr int worst_over(const std::vector<std::int64_t>& peaks) const noexcept {
         int worst = -1;
         std::int64_t most = 0;

@@ -15,59 +15,58 @@
 
 namespace pulse {
 
-/// Bytes of the tables by which an optimizer finds the values that it works on: a fixed part, one for each layer, and
-/// one for each chunk of a layer.
+/// Bytes of the tables through which an optimizer finds the values that it updates: a fixed part, a part per layer, and
+/// a part per chunk of a layer.
 struct update_tables {
     int fixed{};
     int layer{};
     int chunk{};
     std::int64_t chunk_elements{1};
-    int factored{}; ///< beside the fixed part, where moments are factored
+    int factored{}; ///< added to the fixed part if moments are factored
 
     [[nodiscard]] constexpr bool operator==(const update_tables&) const = default;
 };
 
-/// What a rank keeps of every parameter, in bytes.
+/// What a rank keeps for every parameter, in bytes.
 struct parameter_memory {
-    /// Of the value that passes compute with, which is what a cost table counts as parameter_bytes.
+    /// The value that passes compute with; a cost table counts it as parameter_bytes.
     int scalar_bytes{4};
     int gradient_bytes{4};
-    /// Of the optimizer's state: master weight or what rounding left over, moments, average.
+    /// The optimizer's state: master weight or rounding error, moments, average.
     int state_bytes{12};
-    /// Of the state beside that, for every moment_block neighbours.
+    /// Further state for every moment_block neighbouring parameters.
     int block_bytes{};
-    /// What those bytes hold.
+    /// What that state consists of.
     optimizer_form form{};
-    /// Whether the replicas of a stage share the state instead of keeping all of it each
-    /// (optimizer_replicas::sharded).
+    /// Whether the replicas of a stage shard the state instead of keeping all of it each (optimizer_replicas::sharded).
     bool sharded{};
     update_tables tables{};
-    /// What the backend takes beside that and the memory of a step.
+    /// What the backend uses beyond that and the memory of a step.
     backend_scratch scratch{};
-    /// Parameters of the conditioning module, which are among layer 0's: replicas share them for themselves.
+    /// Number of parameters of the conditioning module, which are counted in layer 0 but sharded on their own.
     std::int64_t conditioning_parameters{};
-    /// Likewise of the second backbone of a cascade.
+    /// The same for the second backbone of a cascade.
     std::int64_t second_conditioning_parameters{};
-    /// What is kept beside the parameters, in bytes, such as frozen networks that encode the data: on the device of the
-    /// first stage, and on that of the last stage where it is another.
+    /// Bytes kept besides the parameters, such as frozen networks that encode the data: on the device of the first
+    /// stage, and on the device of the last stage if that is another.
     std::int64_t beside_first_stage{};
     std::int64_t beside_last_stage{};
 
-    /// Of one parameter, where replicas share nothing.
+    /// Bytes of one parameter if replicas share nothing.
     [[nodiscard]] constexpr int total_bytes() const noexcept { return scalar_bytes + gradient_bytes + state_bytes; }
-    /// What an optimizer's step reads and writes of one parameter: all of it twice, but the gradient once to read it.
-    /// Adafactor needs sums of rows, of columns and of the update: it reads the gradient four times in all.
+    /// Bytes that an optimizer step moves per parameter: it reads and writes everything, except that it only reads the
+    /// gradient. Adafactor reads the gradient four times in all, for the sums of rows, of columns and of the update.
     [[nodiscard]] constexpr int moved_bytes() const noexcept {
         return 2 * total_bytes() + (form.is_factored() ? 2 : -1) * gradient_bytes;
     }
     [[nodiscard]] constexpr bool operator==(const parameter_memory&) const = default;
 };
 
-/// What AdamW keeps for values of `scalar_bytes`: gradients, two moments and an average of the weights in floats, or in
-/// the values' own type where that is wider, and a float as master weight of a narrower value, unless `form` says
-/// otherwise. 22 bytes for bf16 and fp16, 20 for float; 8 for bf16 with moments in 8 bits, stochastic weights and no
-/// average. Of factored moments, a cost table counts the floats. Throws input_error for weights that values of 4 bytes
-/// and more do not need.
+/// What AdamW keeps for values of `scalar_bytes`, unless `form` says otherwise: a gradient, two moments and a weight
+/// average in float (or in the values' own type if that is wider), and a float master weight if the values are
+/// narrower. 22 bytes for bf16 and fp16, 20 for float; 8 for bf16 with 8-bit moments, stochastic weights and no
+/// average. The floats of factored moments are counted by a cost table. Throws input_error if `form` has kahan or
+/// stochastic weights for values of 4 bytes or more.
 [[nodiscard]] constexpr parameter_memory adamw_memory(int scalar_bytes, const optimizer_form& form = {}) {
     const bool narrow = scalar_bytes < 4;
     if (!narrow && form.weights != weight_form::float32) {
@@ -86,10 +85,10 @@ struct parameter_memory {
             .form = form};
 }
 
-/// Why replicas keep all of factored moments each.
+/// Why every replica keeps all of the factored moments.
 inline constexpr const char* unshared_moments = "adafactor's state is of whole tensors, which replicas do not share";
 
-/// Throws input_error, naming the field, for what no rank can keep.
+/// Throws input_error, naming the field, if a size is out of range or factored moments are to be sharded.
 constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.scalar_bytes < 1) { throw input_error("parameter_memory: scalar_bytes must be at least 1"); }
     if (kept.gradient_bytes < 1) { throw input_error("parameter_memory: gradient_bytes must be at least 1"); }
@@ -117,7 +116,7 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.beside_last_stage < 0) { throw input_error("parameter_memory: beside_last_stage must not be negative"); }
 }
 
-/// Throws input_error, naming `source` and the layer, where moments are factored and costs do not say what they take.
+/// Throws input_error, naming `source` and the layer, if moments are factored and a layer has no factored_elements.
 constexpr void check_moments(const optimizer_form& form, const cost_table& costs, std::string_view source = "costs") {
     if (!form.is_factored()) { return; }
     for (const layer_cost& layer : costs.layers) {
@@ -145,7 +144,7 @@ constexpr void check_moments(const optimizer_form& form, const cost_table& costs
     return bytes;
 }
 
-/// Bytes of the weights on a device that are not trained: they have no gradient, no state and no share.
+/// Bytes of the frozen weights on a device, which have no gradient and no optimizer state and are not sharded.
 [[nodiscard]] constexpr std::int64_t frozen_parameter_bytes_on(const step_model& model, int device) noexcept {
     std::int64_t bytes = 0;
     for (int l = 0; l != model.layer_count(); ++l) {
@@ -155,7 +154,7 @@ constexpr void check_moments(const optimizer_form& form, const cost_table& costs
     return bytes;
 }
 
-/// The number of parameters whose scalars take `parameter_bytes`.
+/// Number of parameters whose values take `parameter_bytes`.
 [[nodiscard]] constexpr std::int64_t elements_of(std::int64_t parameter_bytes, const parameter_memory& kept) noexcept {
     return (parameter_bytes + kept.scalar_bytes - 1) / kept.scalar_bytes;
 }
@@ -166,11 +165,11 @@ constexpr void check_moments(const optimizer_form& form, const cost_table& costs
     return elements_of(parameter_bytes, kept) * kept.gradient_bytes;
 }
 
-/// Where gradients lie is moved by multiples of so many, so that no vector access of theirs becomes another.
+/// Gradients are shifted by multiples of this many elements, so that the alignment of vector accesses does not change.
 inline constexpr std::int64_t gradient_alignment = 64;
 
-/// Most gradients of one stage of a device, from the last multiple of gradient_alignment before them on: room that no
-/// order of passes does without (place_gradients).
+/// Gradient elements that a device needs under any order of passes (place_gradients): those of its largest stage,
+/// counted from the last multiple of gradient_alignment before them.
 [[nodiscard]] constexpr std::int64_t least_gradients_on(const step_model& model, int device,
                                                         const parameter_memory& kept) noexcept {
     std::int64_t before = 0;
@@ -185,14 +184,14 @@ inline constexpr std::int64_t gradient_alignment = 64;
     return most;
 }
 
-/// Bytes of gradients on a device; where it releases them, what no order of passes does without.
+/// Bytes of gradients on a device; with gradient release, the least that any order of passes needs.
 [[nodiscard]] constexpr std::int64_t gradient_bytes_on(const step_model& model, int device,
                                                        const parameter_memory& kept) noexcept {
     return model.gradient_release() ? least_gradients_on(model, device, kept) * kept.gradient_bytes
                                     : gradient_bytes_of(parameter_bytes_on(model, device), kept);
 }
 
-/// Bytes in which a rank of `device` receives gradients of other replicas: what replica_sum takes.
+/// Bytes of the slots in which a rank of `device` receives gradients of other replicas, as replica_sum allocates them.
 [[nodiscard]] constexpr std::int64_t replica_bytes_on(const step_model& model, int device, int replicas,
                                                       const parameter_memory& kept) noexcept {
     std::int64_t most = 0;
@@ -208,7 +207,7 @@ inline constexpr std::int64_t gradient_alignment = 64;
 
 namespace detail {
 
-/// Calls with the number of parameters of every block of a device: its layers, and the conditioning modules apart.
+/// Calls with the parameter count of every block of a device: its layers, with conditioning modules as separate blocks.
 template <class Call>
 constexpr void for_each_block(const step_model& model, int device, const parameter_memory& kept, Call&& call) {
     for (int l = 0; l != model.layer_count(); ++l) {
@@ -223,15 +222,15 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     }
 }
 
-/// The number of parameters of a block of `size` that one replica updates.
+/// Number of parameters of a block of `size` that one replica updates.
 [[nodiscard]] constexpr std::int64_t share_of_block(std::int64_t size, int replicas, int replica) noexcept {
     return static_cast<std::int64_t>(share_of({0, static_cast<std::size_t>(size)}, replicas, replica).size);
 }
 
 } // namespace detail
 
-/// Bytes of the optimizer's state that replica `replica` of `device` keeps: of everything or, where it is sharded, of
-/// its share of every layer. The last replica has the most.
+/// Bytes of optimizer state on replica `replica` of `device`: all of it or, if sharded, the state of its share of every
+/// layer. The last replica has the most.
 [[nodiscard]] constexpr std::int64_t state_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
     std::int64_t elements = 0;
@@ -251,8 +250,7 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     return elements * kept.state_bytes + blocks * kept.block_bytes + factored * 4;
 }
 
-/// Bytes of the optimizer's tables on replica `replica` of `device`, which sums the squares of its share of every
-/// layer.
+/// Bytes of the optimizer's tables on replica `replica` of `device`, which sums squares over its share of every layer.
 [[nodiscard]] constexpr std::int64_t table_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                     const parameter_memory& kept) noexcept {
     const int fixed = kept.tables.fixed + (kept.form.is_factored() ? kept.tables.factored : 0);
@@ -265,23 +263,23 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
     return bytes;
 }
 
-/// Bytes that a device keeps beside its parameters.
+/// Bytes that a device keeps besides its parameters (beside_first_stage or beside_last_stage).
 [[nodiscard]] constexpr std::int64_t beside_bytes_on(const step_model& model, int device,
                                                      const parameter_memory& kept) noexcept {
     if (model.device_of_stage(0) == device) { return kept.beside_first_stage; }
     return model.device_of_stage(model.stage_count() - 1) == device ? kept.beside_last_stage : 0;
 }
 
-/// Bytes that the backend of `device` takes at most beside what is laid out.
+/// Upper bound on the bytes that the backend of `device` uses beyond what is laid out.
 [[nodiscard]] constexpr std::int64_t scratch_bytes_on(const step_model& model, int device,
                                                       const parameter_memory& kept) noexcept {
     const bool encodes = beside_bytes_on(model, device, kept) > 0 || model.frozen().network_bytes(device) > 0;
     return scratch_bytes_on(model, device, kept.scratch) + (encodes ? kept.scratch.of_frozen_networks() : 0);
 }
 
-/// Bytes of parameters, with all that a rank keeps of them and beside them, frozen networks too, of replica `replica`
-/// of `device`, its room for gradients of other replicas and its backend's scratch: all memory of a rank that its order
-/// of passes does not change, but for workspace.
+/// Bytes on replica `replica` of `device` that do not depend on its order of passes, workspace excepted: parameters
+/// with gradients, optimizer state and tables, frozen weights and networks, slots for gradients of other replicas, and
+/// the backend's scratch.
 [[nodiscard]] constexpr std::int64_t kept_bytes_on(const step_model& model, int device, int replicas, int replica,
                                                    const parameter_memory& kept) noexcept {
     const std::int64_t values = parameter_bytes_on(model, device);
@@ -291,16 +289,16 @@ constexpr void for_each_block(const step_model& model, int device, const paramet
            model.frozen().network_bytes(device) + scratch_bytes_on(model, device, kept);
 }
 
-/// What all replicas of a stage together send while its gradients are summed: each to the replica that sums it from all
-/// others, and, unless state is sharded, the sum back.
+/// Bytes that all replicas of a stage together send to sum its gradients: every share to the replica that sums it and,
+/// unless state is sharded, the sum back.
 [[nodiscard]] constexpr std::int64_t all_reduce_bytes(const step_model& model, int stage, int replicas,
                                                       const parameter_memory& kept = {}) noexcept {
     const int ways = kept.sharded ? 1 : 2;
     return replicas < 2 ? 0 : ways * (replicas - 1) * gradient_bytes_of(parameter_bytes_of(model, stage), kept);
 }
 
-/// What all ranks of a plan's replicas send each other in a step: all_reduce_bytes of every stage and, where state is
-/// sharded, every new weight from the replica that made it to all others.
+/// Bytes that the ranks of all replicas of a plan send each other in a step: all_reduce_bytes of every stage and, if
+/// state is sharded, every new weight from the replica that made it to all others.
 [[nodiscard]] constexpr std::int64_t replica_traffic_bytes(const step_model& model, int replicas,
                                                            const parameter_memory& kept = {}) noexcept {
     std::int64_t bytes = 0;

@@ -13,8 +13,8 @@
 
 namespace pulse {
 
-/// Bytes that each device takes for a plan, on the replica that takes most: its step's memory, its parameters with all
-/// that is kept of them, room for gradients of other replicas, and its backend's scratch.
+/// Peak bytes of each device under a plan, on the replica that needs most: the memory of its step, its parameters with
+/// all that is kept for them, slots for gradients of other replicas, and the backend's scratch.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const step_model& model,
                                                                    const std::vector<program>& programs,
                                                                    const parameter_memory& kept);
@@ -22,7 +22,7 @@ namespace pulse {
 [[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const plan& planned, const cost_table& costs,
                                                                    const parameter_memory& kept);
 
-/// Of a plan with all its extents, whose steps run one at a time in the same memory.
+/// Peak bytes over all extents of a plan, whose steps run one at a time in the same memory.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made);
 
 } // namespace pulse

@@ -66,14 +66,14 @@ PULSE_CONSTEXPR std::vector<std::int64_t> peak_bytes(const planned& made) {
 
 namespace detail {
 
-/// A plan's programs and what each device takes for them (peak_bytes).
+/// A plan's programs and the bytes that each device needs for them (peak_bytes).
 struct lowered_plan {
     std::vector<program> programs{};
     std::vector<std::int64_t> peak_bytes{};
 };
 
-/// Lowers the plan with as many spare sends, up to those of a new plan, as the limits leave room for; with none where
-/// one is exceeded without them. `tight` says that one probably is: then few are tried first.
+/// Lowers the plan with as many spare sends as the limits allow, up to the default of `plan`; with none if a limit is
+/// exceeded even then. `tight` hints that the limits leave little room: then the search starts at none.
 [[nodiscard]] constexpr lowered_plan lower_within(plan& made, const step_model& model, const parameter_memory& kept,
                                                   const memory_limits& limits, bool tight) {
     const int wanted = plan{}.spare_sends;

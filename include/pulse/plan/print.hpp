@@ -43,10 +43,10 @@ namespace pulse {
     return "?";
 }
 
-/// "activation 3 of microbatch 0"; a layer, an edge or a stage, as buffer_kind says. "result of frozen task 2".
+/// "activation 3 of microbatch 0", with the layer, edge or stage of buffer_kind; "result of frozen task 2".
 [[nodiscard]] PULSE_INLINE std::string to_text(const buffer_id& buffer);
 
-/// "boundary 2 of microbatch 0"; a boundary or an edge, as message_kind says. "gradient_sum 2 of share 1" between
+/// "boundary 2 of microbatch 0", with the boundary or edge of message_kind; "gradient_sum 2 of share 1" between
 /// replicas; "encoded by frozen task 2 for rank 0".
 [[nodiscard]] PULSE_INLINE std::string to_text(const message_id& message);
 
@@ -56,7 +56,7 @@ namespace pulse {
 /// One instruction in words: "backward_input 3 of microbatch 0", "send boundary 2 of microbatch 0 to rank 1".
 [[nodiscard]] PULSE_INLINE std::string to_text(const instruction& what);
 
-/// One line for each instruction, after its position.
+/// A line for the rank, then one line per instruction, with its position.
 [[nodiscard]] PULSE_INLINE std::string to_text(const program& of_rank);
 
 } // namespace pulse

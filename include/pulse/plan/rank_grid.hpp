@@ -7,9 +7,9 @@
 
 namespace pulse {
 
-/// Which of the two degrees has its ranks side by side.
+/// Which of the two degrees has consecutive ranks.
 enum class rank_layout : std::uint8_t {
-    pipeline_inside, ///< rank r P + p: the devices of a pipeline are neighbours, inside one node where they fit
+    pipeline_inside, ///< rank r P + p: the devices of a pipeline are neighbours, inside one node if they fit
     replicas_inside, ///< rank p D + r: the replicas of a stage are neighbours; pipelines cross nodes first
 };
 
@@ -35,7 +35,7 @@ struct rank_grid {
     [[nodiscard]] constexpr int replica_of(int rank) const noexcept {
         return layout == rank_layout::pipeline_inside ? rank / pipeline : rank % data;
     }
-    /// Of each pipeline device the least that `of` gives for the ranks of its replicas.
+    /// Per pipeline device, the minimum of of(rank) over the ranks of its replicas.
     template <class Of>
     [[nodiscard]] constexpr auto least_of_replicas(const Of& of) const {
         std::vector<decltype(of(0))> least{};

@@ -12,7 +12,7 @@
 
 namespace pulse {
 
-/// Whether a buffer lies in the block that a rank's step shares; all others have slots, since messages may carry them.
+/// Whether a buffer lies in the block of its rank's step; all others have slots, since messages may carry them.
 [[nodiscard]] constexpr bool lies_in_block(const buffer_id& buffer) noexcept {
     return buffer.kind == buffer_kind::saved || buffer.kind == buffer_kind::deferred;
 }
@@ -22,9 +22,9 @@ namespace detail {
 /// One value of a buffer in a program without releases, by instruction numbers.
 struct buffer_value {
     buffer_id buffer{};
-    std::size_t first{}; ///< writes it
-    std::size_t last{};  ///< touches it last
-    bool sent{};         ///< whether that is a send
+    std::size_t first{}; ///< instruction that writes it
+    std::size_t last{};  ///< last instruction that touches it
+    bool sent{};         ///< whether `last` is a send
 };
 
 /// Every value of a program, by buffer, then in program order.
@@ -55,13 +55,13 @@ struct buffer_value {
 /// The slots of one size while a program is walked.
 struct slot_pool {
     std::int64_t bytes{};
-    std::int64_t room{};                ///< slots
-    std::int64_t per_send{};            ///< most of its values whose last touch is one send
+    std::int64_t room{};                ///< number of slots
+    std::int64_t per_send{};            ///< most values of this size whose last touch is the same send
     std::int64_t taken{};               ///< slots that hold a value
-    std::vector<std::size_t> sending{}; ///< of these: values that were sent and not yet released, the oldest first
+    std::vector<std::size_t> sending{}; ///< of these, the sent values that are not yet released, oldest first
 };
 
-/// Finds where the values of a program end: all but those that are sent right behind their last touch.
+/// Decides where values are released: right after their last touch, unless that is a send.
 class release_placer {
 public:
     constexpr release_placer(const step_model& model, const std::vector<buffer_value>& values, std::size_t length) :
@@ -80,7 +80,7 @@ public:
         });
     }
 
-    /// Of every value, the instruction before which its release stands; the program's length is its end.
+    /// For every value, the instruction before which it is released; the program's length stands for the end.
     [[nodiscard]] constexpr std::vector<std::size_t> place(int spare_sends) {
         walk(false);
         count_per_send();
@@ -116,8 +116,8 @@ private:
             }
         }
     }
-    /// Walks the program once: `keeps_sending` false counts the slots that are needed when no value outlives its last
-    /// touch; true keeps what is sent as long as there is room.
+    /// Walks the program once. With `keeps_sending` false it counts the slots needed if no value outlives its last
+    /// touch; with true it keeps sent values as long as there is room.
     constexpr void walk(bool keeps_sending) {
         std::size_t begun = 0;
         std::size_t ended = 0;
@@ -139,7 +139,7 @@ private:
             }
         }
     }
-    /// A buffer that is written anew has no old value on its way.
+    /// Releases the old value of a buffer that is written again, if it is still being sent.
     constexpr void end_old_value(std::size_t v, std::size_t at) {
         if (v == 0 || (*values_)[v - 1].buffer != (*values_)[v].buffer) { return; }
         slot_pool& pool = pools_[pool_of_[v]];
@@ -166,12 +166,12 @@ private:
 
 /// The program of `device` with a release for every value of every buffer.
 ///
-/// A release waits for the send of what it ends, so where it stands decides how long a transfer may take before it
-/// holds up the rank. What is not sent last is released right behind its last touch. What is sent last keeps its slot
-/// until an instruction needs a slot of that size and all are taken: then the oldest is released, right before that
-/// instruction. The slots of a size are those that a step needs when no value outlives its last touch, and those of
-/// `spare_sends` more sends, each with the most tensors of that size. Sends that block need no spare memory, and sends
-/// still overlap wherever a slot is free. The end of the program waits for what is still on its way then.
+/// A release waits for the send of its buffer, so its position decides how long a transfer may take before it stalls
+/// the rank. A value whose last touch is no send is released right after that touch. A value whose last touch is a send
+/// keeps its slot until an instruction needs a slot of that size and all are taken; then the oldest is released, right
+/// before that instruction. The slots of a size are those that a step needs if no value outlives its last touch, plus
+/// `spare_sends` times the most tensors of that size in one send. Sends that block need no spare memory, and sends
+/// still overlap wherever a slot is free. The end of the program waits for what is still in flight.
 [[nodiscard]] constexpr std::vector<instruction> with_releases(const step_model& model, int device,
                                                                const std::vector<instruction>& bare, int spare_sends) {
     const std::vector<detail::buffer_value> values = detail::values_of(model, device, bare);

@@ -21,16 +21,16 @@ namespace pulse::detail {
            to_text(of_rank.instructions[at]) + ")";
 }
 
-/// Ranks that run their programs with sends and receives that block until the other side has reached its own.
+/// Simulates ranks whose sends and receives block until the other side has reached its own.
 ///
-/// Whatever the speeds of the ranks, such a machine does the same: a rank has one instruction to do at a time; one that
-/// is neither send nor recv can always be done; a pair of send and recv that stand opposite each other stays enabled
-/// until it is done, since neither rank can do anything else. So no step ever disables another, all maximal runs do the
-/// same steps (the diamond lemma), and one run that ends proves that all end.
+/// The result does not depend on the speeds of the ranks. A rank has one instruction to do at a time; if it is neither
+/// send nor recv, it can always be done. A send and a recv that match stay enabled until they are done, since neither
+/// rank can do anything else. So no step ever disables another, all maximal runs do the same steps (the diamond lemma),
+/// and one run that ends proves that all end.
 ///
-/// That covers plans of several replicas: take the run of one replica that ends and let all replicas do each of its
-/// steps together. At an all_reduce the replicas of that rank stand at the same place, and if all post its messages
-/// there, in the order of for_each_round, those are transferred in that order. This run of all ranks ends, so all do.
+/// This covers plans with several replicas: take a run of one replica that ends, and let all replicas do each of its
+/// steps together. At an all_reduce the replicas of a rank are at the same place; if all post its messages there, in
+/// the order of for_each_round, these are transferred in that order. This run of all ranks ends, so all do.
 class rendezvous_machine {
 public:
     constexpr explicit rendezvous_machine(const std::vector<program>& programs) :
@@ -84,7 +84,7 @@ private:
         if (sent == nullptr) { sent = std::get_if<op::send>(&now(b)); }
         return sent != nullptr && received != nullptr && sent->message == received->message;
     }
-    /// Follows the waits from a stuck rank until a rank repeats, has ended, or stands at another message.
+    /// Follows the waits from a stuck rank until a rank repeats or has ended.
     [[nodiscard]] std::string explain(std::size_t rank) const {
         std::vector<std::size_t> met{};
         std::string text = instruction_place(programs_[rank], at_[rank]);

@@ -10,15 +10,15 @@
 
 namespace pulse {
 
-/// Replicas that exchange shares among themselves: `size` of them, number i being replica first + i * step, and this
-/// rank number `here`.
+/// `size` replicas that exchange shares among themselves: member i is replica first + i * step, and this rank is member
+/// `here`.
 struct replica_circle {
     int first{};
     int step{1};
     int size{1};
     int here{};
-    /// How many of the shares of all replicas number i adds: with one that of replica(i), else those whose numbers have
-    /// the remainder i by size.
+    /// Number of shares that member i adds: if 1, the share of replica(i); otherwise all shares whose numbers are i
+    /// modulo `size`.
     int shares{1};
 
     [[nodiscard]] constexpr int replica(int i) const noexcept { return first + i * step; }
@@ -37,9 +37,9 @@ struct replica_place {
     [[nodiscard]] constexpr int rank_of_device(int p) const noexcept { return grid.rank_of(p, replica); }
     /// The rank of the world that runs this pipeline device of replica `r`.
     [[nodiscard]] constexpr int rank_of_replica(int r) const noexcept { return grid.rank_of(device, r); }
-    /// Through which circles shares come to the replicas that own them, one after the other: that of all replicas; or
-    /// that of its group, where each adds the shares of all who have its place in theirs, and then that of these.
-    /// What owners send back goes the other way.
+    /// The circles through which shares reach the replicas that own them, in order: one circle of all replicas; or
+    /// first the circle of this replica's group, where each member adds the shares of all replicas with its position in
+    /// their groups, then the circle of those replicas. What owners send back goes through them in reverse.
     [[nodiscard]] constexpr std::vector<replica_circle> circles() const {
         const int inside = node_replicas;
         std::vector<replica_circle> all{};
@@ -68,10 +68,10 @@ struct element_range {
     [[nodiscard]] constexpr bool operator==(const element_range&) const = default;
 };
 
-/// Share number `share` of `shares` of a layer's elements: shares are neighbours in order, cover the layer and differ
-/// by one element at most; of fewer elements than shares some are empty.
+/// Share number `share` of `shares` of a layer's elements. Shares are contiguous, in order, cover the layer and differ
+/// by one element at most; if a layer has fewer elements than shares, some are empty.
 ///
-/// Shares are of layers and not of stages, so that they are the same however a model is cut.
+/// Layers are split rather than stages, so that shares do not depend on how a model is cut.
 [[nodiscard]] constexpr element_range share_of(const element_range& layer, int shares, int share) noexcept {
     const auto d = static_cast<std::size_t>(shares);
     const auto before = [&](std::size_t s) { return layer.size / d * s + layer.size % d * s / d; };
@@ -79,7 +79,7 @@ struct element_range {
     return {layer.first + begin, before(static_cast<std::size_t>(share) + 1) - begin};
 }
 
-/// Share number `share` of every layer of a rank's parameters, without empty ones; in their order. `Block` has `first`
+/// Share number `share` of every layer of a rank's parameters, in their order, without empty ones. `Block` has `first`
 /// and `size`.
 template <class Block>
 [[nodiscard]] std::vector<element_range> shares_of(std::span<const Block> layers, int shares, int share) {
@@ -91,7 +91,7 @@ template <class Block>
     return all;
 }
 
-/// The shares, of those of `replicas`, that number `i` of a circle adds, in their order.
+/// The shares that member `i` of a circle adds, in their order, out of the `replicas` shares of every layer.
 template <class Block>
 [[nodiscard]] std::vector<element_range> shares_of(std::span<const Block> layers, int replicas,
                                                    const replica_circle& circle, int i) {
@@ -106,10 +106,10 @@ template <class Block>
 
 namespace detail {
 
-/// Whether number `here` of `size` sends before it receives in round `round`: every second one of those that send to
-/// each other in a ring, so that the others, which receive first, are there.
+/// Whether member `here` of `size` sends before it receives in round `round`: every second member of a ring does, so
+/// that the members in between, which receive first, are ready.
 [[nodiscard]] constexpr bool sends_first(int here, int round, int size) noexcept {
-    // A ring begins with its least number, and there are as many rings as the divisor says.
+    // A ring begins with its lowest member, and there are gcd(round, size) rings.
     int before = 0;
     for (int at = here; at >= std::gcd(round, size); at = (at + size - round) % size) { ++before; }
     return before % 2 == 0;
@@ -117,10 +117,10 @@ namespace detail {
 
 } // namespace detail
 
-/// Calls send(to) and receive(from) for every other number of a circle, in size - 1 rounds: in round j each sends to
-/// the one j after it. Posts that follow it on every replica end even if a post returns only when its transfer is over:
-/// of the sends of a ring, first those of its even places are made, the last one's behind the first's, then those of
-/// the odd ones.
+/// Calls send(to) and receive(from) for every other member of a circle, in size - 1 rounds: in round j each sends to
+/// the member j after it. Posts in this order on every replica end even if a post returns only when its transfer is
+/// over: in each ring, members at even positions send first, the last of them after the first, then those at odd
+/// positions.
 template <class Send, class Receive>
 constexpr void for_each_round(const replica_circle& circle, Send send, Receive receive) {
     for (int round = 1; round < circle.size; ++round) {

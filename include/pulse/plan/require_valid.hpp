@@ -7,10 +7,10 @@
 
 namespace pulse {
 
-/// Throws input_error, which names `source` and the first field that is wrong, unless the plan is whole and consistent:
-/// degrees and counts agree, the stages cover the layers from 0 without holes on the devices that the placement says,
-/// the schedule has every pass once, none overlapping on a device or before what it depends on, frozen tasks run every
-/// layer of every component once on every sample, in order and on hosts, and numbers are finite and not negative.
+/// Throws input_error, naming `source` and the first wrong field, unless the plan is complete and consistent: degrees
+/// and counts agree; the stages cover the layers from 0 without gaps, on the devices of the placement; the schedule has
+/// every pass once, without overlap on a device and after its dependencies; frozen tasks run every layer of every
+/// component once on every sample, in order and on hosts; numbers are finite and not negative.
 PULSE_INLINE void require_valid(const plan& planned, std::string_view source);
 
 } // namespace pulse

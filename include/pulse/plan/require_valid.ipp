@@ -20,7 +20,7 @@ namespace pulse {
 
 namespace detail {
 
-/// The rules of a plan that need no model; fields are named as `pulse-plan/1` names them.
+/// Rules of a plan that need no model; fields are named as in `pulse-plan/1`.
 class plan_rules {
 public:
     plan_rules(const plan& planned, std::string_view source) : plan_(planned), source_(source) {}
@@ -70,7 +70,7 @@ private:
         positive("microbatch_size", plan_.microbatch_size);
         if (plan_.previews < 0) { fail("previews", "must not be negative"); }
         if (plan_.previews > plan_.microbatches) { fail("previews", "must not be more than microbatches"); }
-        // So that slots can be counted in an int.
+        // Keeps the number of slots within an int.
         if (plan_.spare_sends < 0) { fail("spare_sends", "must not be negative"); }
         if (plan_.spare_sends > (1 << 20)) { fail("spare_sends", "is too large"); }
         if (plan_.cut.devices != plan_.pipeline_degree) {
@@ -120,7 +120,7 @@ private:
             const auto i = static_cast<std::size_t>(s);
             const stage& one = plan_.cut.stages[i];
             if (one.index != s) { fail(at("stages", i) + ".index", "must be " + std::to_string(s)); }
-            // A second backbone lies the other way round.
+            // A second backbone is placed in reverse device order.
             const int ahead = device_of(plan_.cut.kind, s % stages_of_chain(), plan_.pipeline_degree);
             const int device = s < stages_of_chain() ? ahead : plan_.pipeline_degree - 1 - ahead;
             if (one.device != device) {
@@ -137,7 +137,7 @@ private:
             next = one.last_layer + 1;
         }
     }
-    /// The right number of passes, each of a stage of its device, none twice: so none is missing either.
+    /// Requires the right number of passes, each of a stage of its device, none twice: so none is missing either.
     void schedule_shape() const {
         const auto& devices = plan_.order.devices;
         if (devices.size() != static_cast<std::size_t>(plan_.pipeline_degree)) {
@@ -195,8 +195,8 @@ private:
         number(entry(d, i) + ".end_us", p.end_us);
         if (p.end_us < p.start_us) { fail(entry(d, i) + ".end_us", "is before start_us"); }
     }
-    /// One pass at a time on a device, and every pass after what it depends on. Sums of doubles in another order may
-    /// differ by 1e-9 of the makespan.
+    /// One pass at a time on a device, and every pass after its dependencies, up to 1e-9 of the makespan: sums of
+    /// doubles in another order may differ by that.
     void schedule_times() const {
         const auto& devices = plan_.order.devices;
         const double makespan = plan_.order.makespan_us();

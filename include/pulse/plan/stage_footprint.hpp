@@ -48,8 +48,8 @@ struct stage_footprint {
 ///
 /// Without a split backward the deferred block lives only while B runs from the last layer to the first: a layer reads
 /// one output gradient and writes the one before it, so two alternating slots suffice. Gradients of outputs that close
-/// a residual are read again by the part that opened it, and alternate in two more. The deferred tensors share one
-/// slot.
+/// a residual are read once more, by the part that opened it, and alternate in two further slots. The deferred tensors
+/// share one slot.
 [[nodiscard]] constexpr stage_footprint lay_out_stage(const cost_table& costs, int first, int last,
                                                       const std::vector<char>& held_apart, bool split_backward) {
     stage_footprint made{};
@@ -75,8 +75,7 @@ struct stage_footprint {
         }
     }
     if (!split_backward) {
-        // Two slots in turns for gradients that the next layer alone reads, and two for those of outputs that close a
-        // residual: the part that opened it reads them, too.
+        // Entry 0: gradients that only the next layer reads; entry 1: gradients of outputs that close a residual.
         std::array<std::int64_t, 2> bytes{};
         std::array<int, 2> count{};
         const auto closes = [&](int l) {

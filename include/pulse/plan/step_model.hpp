@@ -20,14 +20,14 @@
 
 namespace pulse {
 
-/// What follows from a plan's cut for every step: which buffers exist, how large they are, what each instruction does
-/// with them and what each message carries. Throws input_error when the cut does not fit the cost table.
+/// What a plan's cut determines for every step: the buffers and their sizes, how each instruction uses them and what
+/// each message carries. Throws input_error if the cut does not fit the cost table.
 ///
 /// An edge is *inside* a stage, *local* (two stages of one device) or *crossing* (two devices).
 class step_model {
 public:
-    // Its body is here in every build: where an inline constructor is compiled apart, clang leaves out what callers
-    // link.
+    // Defined here in every build: if an inline constructor is compiled separately, clang does not emit the symbol that
+    // callers link to.
     PULSE_CONSTEXPR step_model(const plan& planned, cost_table costs) :
         costs_(std::move(costs)), stages_(planned.cut.stages), devices_(planned.cut.devices),
         split_backward_(planned.split_backward), relayed_(planned.routing == skip_routing::relayed),
@@ -45,19 +45,19 @@ public:
     [[nodiscard]] constexpr bool split_backward() const noexcept { return split_backward_; }
     [[nodiscard]] constexpr const stage_recomputation& recompute() const noexcept { return recompute_; }
     [[nodiscard]] constexpr bool gradient_release() const noexcept { return gradient_release_; }
-    /// How many microbatches have a preview, and whether this one has; false of a preview.
+    /// Number of microbatches with a preview, and whether m has one; false if m is a preview.
     [[nodiscard]] constexpr int previews() const noexcept { return previews_; }
     [[nodiscard]] constexpr bool has_preview(microbatch_id m) const noexcept {
         return index_of(m) >= microbatches_ - previews_ && index_of(m) < microbatches_;
     }
-    /// Those of a step, then their previews.
+    /// The microbatches of a step, then their previews.
     [[nodiscard]] constexpr std::vector<microbatch_id> microbatches() const {
         std::vector<microbatch_id> all{};
         for (int m = 0; m < microbatches_; ++m) { all.push_back(microbatch_id{m}); }
         for (int m = microbatches_ - previews_; m < microbatches_; ++m) { all.push_back(preview_of(microbatch_id{m})); }
         return all;
     }
-    /// First stages of the backbones behind the first (plan::further_chains).
+    /// First stages of the backbones after the first (plan::further_chains).
     [[nodiscard]] constexpr const std::vector<int>& further_chains() const noexcept { return further_chains_; }
     /// Whether s is the first (last) stage of its backbone.
     [[nodiscard]] constexpr bool begins_chain(int s) const noexcept {
@@ -92,13 +92,12 @@ public:
     [[nodiscard]] constexpr bool held_apart(int l) const noexcept {
         return held_apart_[static_cast<std::size_t>(l)] != 0;
     }
-    /// Whether a recompute of the stage of layer l leaves the layer's output in scratch: no pass of the stage reads it,
-    /// and what other stages read of it was handed out after F. Only whole recomputed stages, not those that make skips
-    /// again.
+    /// Whether a recompute leaves the output of layer l in scratch: no pass of its stage reads it, and other stages got
+    /// it after F. Only for stages that are recomputed whole, not under recomputation::skips.
     [[nodiscard]] constexpr bool drops_again(int l) const noexcept {
         return recompute_.is_whole(stage_of_layer(l)) && held_apart(l) && l == last_layer(stage_of_layer(l));
     }
-    /// Whether a gradient goes back of anything that layer l makes; if not, it runs forward only.
+    /// Whether any output of layer l has a gradient; if not, the layer runs forward only.
     [[nodiscard]] constexpr bool has_gradient(int l) const noexcept { return !layer(l).forward_only(); }
     /// The lowest stage of the run of neighbouring stages on one device that contains s.
     [[nodiscard]] constexpr int conditioning_run(int s) const noexcept { return run_[static_cast<std::size_t>(s)]; }
@@ -117,7 +116,7 @@ public:
     [[nodiscard]] constexpr bool is_crossing(int e) const noexcept { return source_device(e) != target_device(e); }
     [[nodiscard]] constexpr bool is_local(int e) const noexcept { return !is_inside(e) && !is_crossing(e); }
 
-    /// What the plan's frozen tasks hand on.
+    /// What the plan's frozen tasks hand to each other and to ranks.
     [[nodiscard]] constexpr const frozen_flow& frozen() const noexcept { return frozen_; }
 
     [[nodiscard]] constexpr const stage_footprint& footprint(int s) const noexcept {
@@ -133,7 +132,7 @@ public:
         case buffer_kind::conditioning: return chain_of(buffer.index).conditioning_bytes;
         case buffer_kind::conditioning_gradient: return chain_of(buffer.index).conditioning_gradient_bytes();
         case buffer_kind::saved:
-            // The model's output, which lies behind all the rest, is the preview's prediction.
+            // The output of a preview is its prediction; its block ends before the model's output, which lies last.
             return is_preview(buffer.microbatch) && buffer.index + 1 == stage_count()
                        ? footprint(buffer.index).of_layer(last_layer(buffer.index)).output
                        : footprint(buffer.index).saved_bytes;
@@ -145,10 +144,10 @@ public:
         return 0;
     }
 
-    /// Every message of one microbatch: boundaries, their gradients, then direct skips and theirs; of a preview those
-    /// without gradients, then the prediction. Those of frozen tasks are of no microbatch.
+    /// Every message of one microbatch: boundaries, their gradients, then direct skips and their gradients; of a
+    /// preview only those without gradients, then the prediction. Messages of frozen tasks belong to no microbatch.
     [[nodiscard]] PULSE_CONSTEXPR std::vector<message_id> messages(microbatch_id m) const;
-    /// The stage whose F (of a boundary, a skip) or B (of a gradient) makes what the message carries; -1 between
+    /// The stage whose F (boundary, skip) or B (gradient) makes what the message carries; -1 for messages between
     /// replicas and of frozen tasks.
     [[nodiscard]] constexpr int producer_stage(const message_id& message) const noexcept {
         switch (message.kind) {
@@ -197,8 +196,8 @@ public:
         return position >= (first ? 1U : 0U) + (has_conditioning_gradient(message.index) ? 1U : 0U);
     }
 
-    /// What `instruction` on `device` does with which buffers; each buffer at most once. Instructions that touch no
-    /// buffer (and release, which ends one) give an empty list.
+    /// The buffers that an instruction on `device` touches, and how; each at most once. Empty for instructions that
+    /// touch none, and for release.
     [[nodiscard]] PULSE_CONSTEXPR std::vector<buffer_access> accesses(int device, const instruction& what) const;
 
 private:
@@ -228,10 +227,10 @@ private:
     PULSE_CONSTEXPR void lay_out();
 
     static PULSE_CONSTEXPR void add(std::vector<buffer_access>& all, buffer_id buffer, access mode);
-    /// What F, B and W of a stage read of what other stages made.
+    /// Adds what F, B and W of a stage read from other stages.
     PULSE_CONSTEXPR void add_inputs(std::vector<buffer_access>& all, int s, microbatch_id m) const;
     PULSE_CONSTEXPR void add_forward(std::vector<buffer_access>& all, int s, microbatch_id m, bool again) const;
-    /// What B and W read of what F of their stage and of other stages left.
+    /// Adds what B and W read from F of their own and of other stages.
     PULSE_CONSTEXPR void add_left_by_forward(std::vector<buffer_access>& all, int s, microbatch_id m) const;
     PULSE_CONSTEXPR void add_backward_input(std::vector<buffer_access>& all, int s, microbatch_id m) const;
     PULSE_CONSTEXPR void add_backward_weight(std::vector<buffer_access>& all, int s, microbatch_id m) const;

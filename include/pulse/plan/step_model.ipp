@@ -189,7 +189,7 @@ PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, in
                                              bool again) const {
     add_inputs(all, s, m);
     if (has_conditioning(s)) {
-        // The first stage makes the conditioning once; the buffer outlives what a recompute restores.
+        // The first stage makes the conditioning once; the buffer stays alive, so a recompute only reads it.
         add(all, {buffer_kind::conditioning, conditioning_run(s), m},
             begins_chain(s) && !again ? access::write : access::read);
     }
@@ -198,8 +198,7 @@ PULSE_CONSTEXPR void step_model::add_forward(std::vector<buffer_access>& all, in
     add(all, {buffer_kind::saved, s, m}, access::write);
     for (int l = first_layer(s); l <= last_layer(s); ++l) {
         if (!held_apart(l) || (again && drops_again(l))) { continue; }
-        // A skip that a decoder of this device reads outlives F: a stage that runs again writes the same bits over
-        // it.
+        // A skip that a decoder of this device reads outlives F; a recompute overwrites it with the same bits.
         const bool alive = again && recompute_.is_whole(s) && waits_here_[static_cast<std::size_t>(l)] != 0;
         add(all, {buffer_kind::activation, l, m}, alive ? access::update : access::write);
     }
@@ -216,8 +215,7 @@ PULSE_CONSTEXPR void step_model::add_left_by_forward(std::vector<buffer_access>&
 
 PULSE_CONSTEXPR void step_model::add_backward_input(std::vector<buffer_access>& all, int s, microbatch_id m) const {
     add_left_by_forward(all, s, m);
-    // A last stage begins both gradients; in the others they arrived, and skip gradients or a stage's share are
-    // added.
+    // The last stage writes both gradients; other stages have received them, and add skip gradients or their own part.
     const access mode = ends_chain(s) ? access::write : access::update;
     if (has_gradient(last_layer(s))) { add(all, {buffer_kind::activation_gradient, last_layer(s), m}, mode); }
     if (has_conditioning_gradient(s)) { add(all, {buffer_kind::conditioning_gradient, conditioning_run(s), m}, mode); }

@@ -21,7 +21,7 @@ namespace pulse {
 /// A pass, a frozen task or a message of a step.
 struct step_event {
     bool is_message{};
-    /// Of a task and of its messages, only the end counts.
+    /// For a task and its messages, only the end is used.
     timed_pass work{};
     message_id message{};
     int task{-1}; ///< number of a frozen task; -1 for passes and messages
@@ -187,12 +187,12 @@ private:
             }
             if (split_) { arc(node(pass::backward_input, s, m), node(pass::backward_weight, s, m)); }
         }
-        // Elsewhere a message says so.
+        // On two devices the prediction message carries this dependency.
         if (previewed && model.device_of_stage(0) == model.device_of_stage(stages_ - 1)) {
             arc(node(pass::preview, stages_ - 1, m), node(pass::forward, 0, m));
         }
     }
-    /// Tasks wait for the chains that they go on with, which may come as messages.
+    /// Tasks wait for the chains that they continue, which may arrive as messages.
     constexpr void chain_tasks() {
         for (int n = 0; n != frozen_->count(); ++n) {
             for (const frozen_flow::pause& p : frozen_->into(n)) {
@@ -206,7 +206,7 @@ private:
             if (message.kind == message_kind::encoding) { arc(made, node_of_task(index_of(message.microbatch))); }
         }
     }
-    /// A node for a message that one node makes.
+    /// Adds a node for a message that node `before` makes.
     constexpr std::size_t post_after(std::size_t before, const message_id& message) {
         const double time_us = nodes_[before].work.end_us;
         nodes_.push_back({true, {{}, 0, 0, time_us, time_us}, message});
@@ -249,10 +249,10 @@ private:
 /// One order of all passes, frozen tasks and messages of a step that agrees with every device's order and every
 /// dependency.
 ///
-/// Among what could come next, the earliest end comes first (a message's is that of the pass that makes it) and
-/// messages come before passes. So a receive stands before the pass of its rank during which the message is sent, and
-/// the transfer need not wait for that pass. Throws input_error naming a pass when the
-/// schedule is incomplete, has a pass on the wrong device, or cannot be executed because waits form a cycle.
+/// Of the events that are ready, the earliest end comes first (a message has the end of the pass that makes it), and
+/// messages come before passes. So a receive is posted before the pass of its rank during which the message is sent,
+/// and the transfer need not wait for that pass. Throws input_error naming a pass if the schedule is incomplete, has a
+/// pass on the wrong device, or cannot be executed because waits form a cycle.
 [[nodiscard]] constexpr std::vector<step_event> order_step(const plan& planned, const step_model& model) {
     return detail::step_graph{planned, model}.order();
 }

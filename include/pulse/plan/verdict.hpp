@@ -8,8 +8,8 @@ namespace pulse {
 
 /// What is wrong, in words, or nothing.
 ///
-/// Stands for std::optional<std::string>, which nvcc 13 does not take for a literal type. No string is made before it
-/// is needed, as clang 14 makes none in constant evaluation.
+/// Replaces std::optional<std::string>, which nvcc 13 does not accept as a literal type. The string is made only when
+/// there is one, because clang 14 cannot make strings in constant evaluation.
 class verdict {
 public:
     constexpr verdict() = default;
@@ -18,7 +18,7 @@ public:
 
     [[nodiscard]] constexpr bool has_value() const noexcept { return !why_.empty(); }
     [[nodiscard]] constexpr explicit operator bool() const noexcept { return has_value(); }
-    /// The words. Requires that there are some.
+    /// The description. Requires has_value().
     [[nodiscard]] constexpr const std::string& operator*() const noexcept { return why_.front(); }
 
 private:

@@ -14,10 +14,10 @@
 
 namespace pulse {
 
-/// Why an instruction cannot stand in a program of `device` under this plan, wherever it stands; none when it can.
+/// Why an instruction is invalid anywhere in a program of `device` under this plan; none if it is valid.
 ///
-/// Its ids exist, its stage or edge belongs to the device, its message is one of the step and goes between the device
-/// and the peer it names, with parts of equal sizes on both sides.
+/// It is valid if its ids exist, its stage or edge belongs to the device, and its message is one of the step's and
+/// travels between the device and the peer that it names, with parts of equal sizes on both sides.
 class instruction_rules {
 public:
     constexpr instruction_rules(const plan& planned, const step_model& model, int device) :
@@ -87,7 +87,7 @@ private:
         if (model_.device_of_stage(s) != device_) { return "the stage is on another device"; }
         return {};
     }
-    /// Or the preview of one.
+    /// Accepts previews, too.
     [[nodiscard]] constexpr verdict microbatch(microbatch_id m) const {
         if (is_preview(m) && model_.has_preview(preview_of(m))) { return {}; }
         if (index_of(m) < 0 || index_of(m) >= planned_.microbatches) { return "there is no such microbatch"; }

@@ -21,7 +21,7 @@ namespace pulse {
 /// How a folded placement is cut.
 enum class fold_cut : std::uint8_t {
     collocated, ///< both ends of every skip on one device
-    balanced,   ///< by load alone, as planners that know no skips do: skips cross where their ends happen to fall
+    balanced,   ///< by load alone, as by planners that know no skips: skips cross wherever their ends happen to fall
 };
 
 /// One point of the tuner's space: everything but the cut and the order of passes, which follow from it.
@@ -35,33 +35,33 @@ struct tune_candidate {
     placement kind{placement::folded};
     skip_routing routing{skip_routing::direct};
     bool split_backward{true};
-    /// Selective without flags: the stages are still to be chosen.
+    /// Selective without flags: the stages are not chosen yet.
     stage_recomputation recompute{};
     rank_layout layout{rank_layout::pipeline_inside};
     schedule_method method{schedule_method::list};
-    /// How much longer than the least load a device may work for fewer bytes.
+    /// Slack of the cut: how much longer than the least load a device may work to save bytes.
     double slack{};
     fold_cut fold{fold_cut::collocated};
-    /// Each replica keeps a share of the optimizer's state (ZeRO, stage 1); of one replica it makes no difference.
+    /// Each replica keeps a share of the optimizer's state (ZeRO, stage 1); no effect with one replica.
     bool sharded_optimizer{};
 
     [[nodiscard]] constexpr bool operator==(const tune_candidate&) const = default;
 };
 
-/// What is the same for every candidate.
+/// Options that are the same for every candidate.
 struct candidate_options {
-    /// What a rank keeps of each parameter; whether replicas share the state, a candidate says.
+    /// What a rank keeps for each parameter; whether replicas shard the state is up to the candidate.
     parameter_memory kept{};
-    /// Rate at which the optimizer reads and writes that, where costs have none that was measured; 0: its time does not
+    /// Rate at which the optimizer reads and writes that, used if the costs have no measured rate; 0: its time does not
     /// count.
     double memory_gb_per_s{};
-    /// Per device; 0 is the memory of the cluster's devices, and where that is 0 too, unlimited.
+    /// Per device; 0: the memory of the cluster's devices, and unlimited if that is 0, too.
     std::int64_t memory_limit_bytes{};
-    /// To whom replicas send, unless those of a node sum first.
+    /// How replicas exchange gradients, unless the replicas of a node sum first.
     replica_exchange exchange{replica_exchange::direct};
-    /// How long the list scheduler looks for an order.
+    /// Effort of the list scheduler.
     list_options list{};
-    /// Half of the microbatches, which must be even in number, have a preview.
+    /// Half of the microbatches have a preview; their number must be even.
     bool self_conditioning{};
     /// Plans release gradients (plan::gradient_release).
     bool gradient_release{};
@@ -74,8 +74,8 @@ struct candidate_options {
     return optimizer_us(parameter_bytes, kept, measured > 0 ? measured : options.memory_gb_per_s);
 }
 
-/// What each device of a candidate's pipeline may take: what is asked or else the device's memory, of unlike devices
-/// the less of both, on the replica that has least.
+/// Memory limits of the devices of a candidate's pipeline: the limit asked for or else the device's memory; on unlike
+/// devices the smaller of both, for the replica with the least.
 [[nodiscard]] constexpr memory_limits memory_limits_of(const cluster& machine, const tune_candidate& c,
                                                        const candidate_options& options) {
     const std::int64_t asked = options.memory_limit_bytes;
@@ -86,7 +86,7 @@ struct candidate_options {
     })};
 }
 
-/// What each rank of a candidate keeps of its parameters.
+/// What each rank of a candidate keeps for its parameters.
 [[nodiscard]] constexpr parameter_memory parameter_memory_of(const candidate_options& options,
                                                              const tune_candidate& c) noexcept {
     parameter_memory kept = options.kept;
@@ -94,7 +94,7 @@ struct candidate_options {
     return kept;
 }
 
-/// Why no previews are planned for a candidate, in one clause; empty when they are.
+/// Why a candidate cannot be planned with previews, in one clause; empty if it can.
 [[nodiscard]] constexpr std::string_view unmet_by_previews(const tune_candidate& c) noexcept {
     if (c.microbatches % 2 != 0) { return "self-conditioning needs an even number of microbatches"; }
     if (c.method != schedule_method::list && c.method != schedule_method::gpipe) {

@@ -57,8 +57,8 @@ struct chain_times {
     }
 };
 
-/// What a link that carries one message at a time is sure to do in a step: it is `busy_us` after `first_us`, and
-/// `rest_us` follow.
+/// Work that a link, which carries one message at a time, must do in a step: it is busy for `busy_us`, starts at
+/// `first_us` at the earliest, and `rest_us` follow.
 struct link_work {
     double first_us{std::numeric_limits<double>::infinity()};
     double busy_us{};
@@ -74,8 +74,8 @@ struct link_work {
     }
 };
 
-/// The work of the links of a candidate: of every directed pair of devices, and of what several pairs and exchanges
-/// between replicas share; each message with the shortest way to it and after it.
+/// The work of a candidate's links: of every directed pair of devices, and of links that several pairs and exchanges
+/// between replicas share; with the shortest path to and from each message.
 class links_work {
 public:
     constexpr links_work(const candidate_step& step, const chain_times& chain) {
@@ -100,7 +100,7 @@ public:
             if (!step.world.routes.empty()) { add(step.world.routes[at], sent, busy, rest); }
         }
     }
-    /// An exchange between the replicas of `rank`, not before `first` and with `rest` after it.
+    /// An exchange between the replicas of `rank`, at `first` at the earliest, with `rest` after it.
     constexpr void add_exchange(const simulation_options& world, std::size_t rank, double first, double busy,
                                 double rest) {
         add(world.replica_route(rank), first, busy, rest);
@@ -158,7 +158,7 @@ PULSE_CONSTEXPR double step_bound_us(const candidate_step& step, double known_us
     for (std::size_t d = 0; d != devices && step.replicas > 1; ++d) {
         ending[d] = update_us(world, d, step.parameter_bytes[d], step.replicas);
     }
-    // What the reductions of a stage last beyond its last pass, whatever else its links do.
+    // How far the reductions of a stage extend beyond its last pass, whatever else its links do.
     std::vector<double> reduced_after(plain.stages.size(), 0.0);
     std::vector<detail::link_work> reductions(devices, detail::link_work{});
     for (const gradient_bucket& b : step.buckets) {
@@ -174,7 +174,7 @@ PULSE_CONSTEXPR double step_bound_us(const candidate_step& step, double known_us
                             exchange_occupied_us(world, d, share_bytes_of(bytes, step.replicas), step.replicas);
         links.add_exchange(world, d, first, busy, ending[d]);
     }
-    // Some stage of a device has the device's last pass; one without gradients reduces nothing.
+    // Some stage of a device runs the device's last pass; a stage without gradients reduces nothing.
     std::vector<double> least_reduction(devices, never);
     for (std::size_t s = 0; s != plain.stages.size(); ++s) {
         double& least = least_reduction[static_cast<std::size_t>(plain.stages[s].device)];

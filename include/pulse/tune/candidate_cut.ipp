@@ -53,7 +53,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
             if (!device_speed.empty()) {
                 throw input_error("a fold that is cut by load is for devices that are alike");
             }
-            // As many stages in a chain as the fold has, laid on the fold.
+            // An interleaved cut with as many stages as the fold, placed on the fold.
             partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
             chain.kind = placement::folded;
             chain.waves = c.waves;
@@ -65,10 +65,10 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         asked.device_speed = device_speed;
         for (int d = 0; d != c.pipeline_degree; ++d) { asked.memory.device_limit_bytes.push_back(limits.of(d)); }
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-        // Several waves balance well with coarser layers, and the search grows fast with their number.
+        // With several waves coarse layers balance well, and the search grows fast with the number of waves.
         const std::size_t most = c.waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(c.waves);
         const merged_layers searched = merge_layers(costs, most);
-        // First with as much room for gradients of other replicas as they can take, then without.
+        // First with room for gradients of other replicas, as much as they can take; then without.
         const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
         const int state = kept.sharded ? detail::divided_up(kept.state_bytes, c.data_degree) : kept.state_bytes;
         for (const int more : {rooms, 0}) {

@@ -22,16 +22,16 @@
 
 namespace pulse {
 
-/// A candidate's plan, which predicts what its step takes in the simulator.
+/// A candidate's plan, with its step predicted by the simulator.
 struct evaluated_candidate {
     plan planned{};
-    /// What the holds of its order were let take on every device; empty where it was found without a limit.
+    /// Per device, the limit that the holds of its order had to keep to; empty if the order was found without a limit.
     std::vector<std::int64_t> room_bytes{};
-    /// Where it encodes; no components: nowhere.
+    /// Where frozen components run; without components: nowhere.
     frozen_placement frozen{};
 };
 
-/// No order that was tried fits; `bytes` is what the nearest one takes on the device that exceeds the limit most.
+/// No order that was tried fits; `bytes` is the need of the nearest one on the device that exceeds its limit most.
 struct memory_error : infeasible_error {
     std::int64_t bytes{};
 
@@ -46,15 +46,16 @@ struct memory_error : infeasible_error {
 
 namespace detail {
 
-/// Simulates an ordered plan of a prepared candidate, with its frozen tasks if it has any, and fills in what it
-/// predicts, with the bytes of memory of an exact layout. `limits` and `tight` as in lower_within.
+/// Simulates an ordered plan of a prepared candidate, with its frozen tasks if any, and fills in its prediction; memory
+/// is that of an exact layout. `limits` and `tight` as in lower_within.
 ///
-/// Of several devices the simulator runs the whole step, with what replicas and pipeline do to each other's messages.
-/// One device alone has no messages, and reduces its gradients in buckets, before its last pass ends.
+/// With several devices the simulator runs the whole step, including contention between the messages of pipeline and
+/// replicas. One device has no messages in its pipeline, and reduces its gradients in buckets before its last pass
+/// ends.
 PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const prepared_candidate& prepared,
                                   const memory_limits& limits, bool tight);
 
-/// Simulates one order of a prepared candidate on what its frozen components leave; their bytes are added.
+/// Simulates one order of a prepared candidate within what its frozen components leave; adds their bytes.
 [[nodiscard]] PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, const tune_candidate& c,
                                                                      const prepared_candidate& prepared, schedule order,
                                                                      bool tight);
@@ -62,32 +63,29 @@ PULSE_CONSTEXPR void predict_plan(plan& planned, const cost_table& costs, const 
 } // namespace detail
 
 /// Orders a prepared candidate's passes and simulates the step: contention of the pipeline's messages, reduction over
-/// the replicas, optimizer. The plan's prediction is of the whole step and all replicas' samples; its bytes are of one
-/// replica.
+/// the replicas, optimizer. The prediction covers the whole step and the samples of all replicas; its bytes are those
+/// of one replica.
 ///
-/// A limit is judged by the exact layout of memory, whose spare sends are fewer where it binds. The scheduler is asked
-/// without it first; where that order needs too much, a method that can adapt is given what the limit leaves, and then
-/// less by what is still exceeded (alignment, transfers under way, scratch). Throws memory_error when no such order
-/// fits.
+/// Memory limits apply to the exact layout, which has fewer spare sends if they bind. The scheduler first runs without
+/// a limit. If its order needs too much, a method that adapts gets what the limit leaves, and then less by what is
+/// still exceeded (alignment, transfers in flight, scratch). Throws memory_error if no such order fits.
 ///
-/// Of a candidate whose recomputation is selective without flags it chooses the stages: none where that leaves the
-/// order all the room that it wants; otherwise the fastest of none, all, and what orders with many microbatches in
-/// flight and with few make necessary (choose_recomputed_stages). The plan has the choice.
+/// For selective recomputation without flags it chooses the stages: none if the order then has all the room that it
+/// wants; otherwise the fastest of none, all, and the sets that orders with many and with few microbatches in flight
+/// make necessary (choose_recomputed_stages). The plan holds the choice.
 [[nodiscard]] PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                                      const prepared_candidate& prepared,
                                                                      const list_options& list);
 
-/// The plan of one candidate, every choice of which is made: where it is cut, in which order it runs, what its step
-/// takes on the cluster. The tuner makes each of its rows in the same way; this one needs no space and no clock, and
-/// runs in the compiler too.
+/// The plan of one fully specified candidate: its cut, its order and its simulated step on the cluster. The tuner makes
+/// each of its rows in the same way; this function needs no search space and no clock, and also runs at compile time.
 ///
-/// The microbatch size is that of the costs. Throws infeasible_error when the model cannot be cut so or the memory
-/// limit cannot be met, and input_error for a candidate that makes no sense, a method that is not defined for its
-/// placement among them.
+/// The microbatch size is that of the costs. Throws infeasible_error if the model cannot be cut so or the memory limit
+/// cannot be met, and input_error for an invalid candidate, such as a method that is not defined for its placement.
 [[nodiscard]] PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c, const cluster& machine,
                                                      const candidate_options& options = candidate_options{});
 
-/// On one node, every two devices of which are joined by `line`; without one, bytes move in no time.
+/// On one node with `line` between every two devices; by default bytes move in no time.
 [[nodiscard]] PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, const tune_candidate& c,
                                                      const link& line = link{},
                                                      const candidate_options& options = candidate_options{});

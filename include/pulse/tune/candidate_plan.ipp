@@ -50,8 +50,8 @@ namespace detail {
     return baseline_schedule(problem, c.method);
 }
 
-/// What a device holds for one microbatch alone by the holds of a problem, which count more than the buffers take: a
-/// scheduler that is given less refuses.
+/// Bytes that one microbatch alone holds on each device, by the holds of a problem, which count more than the buffers
+/// take: a scheduler that is given less refuses.
 [[nodiscard]] constexpr std::vector<std::int64_t> least_holds(const schedule_problem& problem) {
     std::vector<std::int64_t> least{};
     for (const auto& peaks : profile_memory(problem, index_problem(problem, taken_chains::several)).peak_from) {
@@ -60,8 +60,8 @@ namespace detail {
     return least;
 }
 
-/// Takes from `room` what the layout needs beyond the limits, but leaves what one microbatch holds. False when that
-/// changes nothing: there is no tighter problem to ask.
+/// Subtracts from `room` what the layout needs beyond the limits, but leaves what one microbatch holds. Returns false
+/// if nothing changes: then there is no tighter problem to try.
 constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::int64_t>& least,
                        const std::vector<std::int64_t>& peaks, const memory_limits& limits) {
     bool changed = false;
@@ -74,7 +74,7 @@ constexpr bool tighten(std::vector<std::int64_t>& room, const std::vector<std::i
     return changed;
 }
 
-/// Predicts how long the step of an ordered plan takes, and the samples per second of all its replicas.
+/// Predicts the step time of an ordered plan, and the samples per second of all its replicas.
 constexpr void predict_step(plan& made, double step_us, double bubble_ratio) {
     const double samples = 1.0 * made.microbatches * made.microbatch_size * made.data_degree;
     made.predicted.step_us = step_us;
@@ -133,9 +133,9 @@ PULSE_CONSTEXPR evaluated_candidate simulate_candidate(const cost_table& costs, 
     return made;
 }
 
-/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: without a limit, unless
-/// `room` has one, then with what the limit leaves, then with the excess subtracted, at most `attempts` times again.
-/// Throws memory_error when none fits.
+/// Asks `order_of` for orders of a candidate's problem until one fits by the exact layout: first with `room`, or
+/// without a limit if that is empty; then with what the limit leaves; then with the excess subtracted; at most
+/// `attempts` more times. Throws memory_error if none fits.
 template <class OrderOf>
 [[nodiscard]] constexpr evaluated_candidate fit_candidate(const cost_table& costs, const tune_candidate& c,
                                                           const prepared_candidate& prepared,
@@ -181,7 +181,7 @@ template <class OrderOf>
     }
 }
 
-/// evaluate_candidate of a candidate whose stages to recompute are chosen.
+/// evaluate_candidate for a candidate whose stages to recompute are chosen.
 [[nodiscard]] constexpr evaluated_candidate evaluate_chosen(const cost_table& costs, const tune_candidate& c,
                                                             const prepared_candidate& prepared,
                                                             const list_options& list, int attempts = 9) {
@@ -189,7 +189,7 @@ template <class OrderOf>
                          [&](const schedule_problem& problem) { return order_candidate(problem, c, list); });
 }
 
-/// evaluate_candidate of a candidate whose stages to recompute are still to be chosen.
+/// evaluate_candidate for a candidate whose stages to recompute are still to be chosen.
 [[nodiscard]] constexpr evaluated_candidate evaluate_selective(const cost_table& costs, tune_candidate c,
                                                                const prepared_candidate& prepared,
                                                                const list_options& list) {
@@ -218,8 +218,8 @@ template <class OrderOf>
         if (other.planned.predicted.step_us < best.planned.predicted.step_us) { best = std::move(other); }
     };
     std::vector<std::vector<char>> tried{};
-    // An order with the stages that it makes necessary, which fits, but for what other times do to it; and the order
-    // that they have by themselves.
+    // Tries an order with the stages that it makes necessary (it fits, unless the changed times break that), and then
+    // the order that the scheduler finds for these stages.
     const auto keep_if_faster_in = [&](const schedule& order) {
         plan ordered = unordered_plan(costs, prepared.cut, c, prepared.step);
         ordered.order = order;
@@ -250,7 +250,7 @@ template <class OrderOf>
         }
         try {
             keep_if_faster_in(order_candidate(fewer, c, list));
-        } catch (const infeasible_error&) { continue; } // methods of a fixed pattern take more than the least
+        } catch (const infeasible_error&) { continue; } // methods of a fixed pattern need more than the least
     }
     return best;
 }
@@ -259,15 +259,15 @@ template <class OrderOf>
 
 PULSE_CONSTEXPR evaluated_candidate evaluate_candidate(const cost_table& costs, const tune_candidate& c,
                                                        const prepared_candidate& prepared, const list_options& list) {
-    // Without flags.
+    // Selective without flags.
     if (c.recompute == recomputation::selective) { return detail::evaluate_selective(costs, c, prepared, list); }
     return detail::evaluate_chosen(costs, c, prepared, list);
 }
 
-/// Looks longer for an order of a candidate than evaluate_candidate, with `search(problem)`, which gives a synthesis;
-/// where the order needs too much memory it is asked again, at most twice. `proof_us` becomes a bound of the passes
-/// where the search proved one that holds for every order: without recomputation, which may hide behind transfers, and
-/// without a limit, whose holds count more than the layout; otherwise it stays. Throws memory_error when no order fits.
+/// Searches longer for an order of a candidate than evaluate_candidate, with `search(problem)`, which returns a
+/// synthesis; if the order needs too much memory, it searches again, at most twice. `proof_us` is raised to a bound
+/// that the search proved, if that holds for every order: without recomputation, which may hide behind transfers, and
+/// without a limit, whose holds count more than the layout. Throws memory_error if no order fits.
 template <class Search>
 [[nodiscard]] evaluated_candidate refine_candidate(const cost_table& costs, const tune_candidate& c,
                                                    const prepared_candidate& prepared, const Search& search,

@@ -19,39 +19,38 @@
 
 namespace pulse {
 
-/// The plan of a cascade of two backbones whose every choice is made: both cut together (find_cascade_cut), ordered
-/// together (list_search) and simulated, with as many microbatches of each. Its costs are join_costs of both.
+/// The plan of a fully specified cascade of two backbones: both cut together (find_cascade_cut), ordered together
+/// (list_search) and simulated, with the same number of microbatches for each. Its costs are join_costs of both.
 ///
-/// The candidate is folded, in one wave, on one pipeline, its skips collocated and its order that of the list
-/// scheduler. Throws input_error for any other and as join_costs does, infeasible_error where both cannot be cut over
-/// the devices or do not fit into their memory.
+/// The candidate must be folded, in one wave, on one pipeline, with collocated skips and the order of the list
+/// scheduler. Throws input_error for any other, and as join_costs does; infeasible_error if the backbones cannot be cut
+/// over the devices or do not fit into their memory.
 [[nodiscard]] PULSE_INLINE planned plan_cascade(const cost_table& first, const cost_table& second,
                                                 const tune_candidate& c, const cluster& machine,
                                                 const candidate_options& options = candidate_options{});
 
-/// The best plan of a cascade, with what became of every candidate, and those of its backbones alone.
+/// The best plan of a cascade, with the outcome of every candidate, and the plans of its backbones alone.
 struct cascade_tuning : tuning {
-    /// Of each backbone alone, on a pipeline of the same devices and with as many samples: trained one after the other,
-    /// they take the sum of their steps.
+    /// Each backbone alone, on a pipeline of the same devices and with as many samples: trained one after the other,
+    /// they take the sum of both steps.
     tuning first{};
     tuning second{};
 
-    /// How many times longer one after the other takes.
+    /// Step time of the backbones one after the other, over that of the cascade.
     [[nodiscard]] double gain() const noexcept {
         return (first.plan.predicted.step_us + second.plan.predicted.step_us) / plan.predicted.step_us;
     }
 };
 
-/// The best plan of a cascade for a request, which is read as plan_for reads it: microbatch size, split and
-/// recomputation are tuned where they are absent, and `seconds` go to the plans of the backbones alone. Its batch is of
-/// both.
+/// The best plan of a cascade for a request, which is read as in plan_for: microbatch size, split and recomputation are
+/// tuned if absent, and `seconds` go to the plans of the backbones alone. Each backbone trains on the whole batch.
 ///
-/// Throws input_error, which names the field, for what no cascade does: replicas, other placements or orders, waves,
+/// Throws input_error, naming the field, for what cascades do not support: replicas, other placements or orders, waves,
 /// frozen networks.
 [[nodiscard]] PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second,
                                                            plan_request request);
 
-/// For two models on a backend, with the costs that the rates of the request's device suggest (analytic_costs).
+/// For two models on a backend; costs follow from the rates of the request's device (analytic_costs).
 template <class First, class Second, class Backend>
 [[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }

@@ -34,7 +34,7 @@ namespace pulse {
 
 namespace detail {
 
-/// Refuses what plan_cascade does not do.
+/// Throws input_error for what plan_cascade does not support.
 inline void require_cascade(const tune_candidate& c) {
     if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
     if (c.data_degree != 1) { throw input_error("data_degree: a cascade has one pipeline, without replicas"); }
@@ -46,8 +46,8 @@ inline void require_cascade(const tune_candidate& c) {
     }
 }
 
-/// The cut of both, within the memory of the devices where there is one. The search looks at pairs of places in both
-/// models: their cheapest neighbours are merged first.
+/// Cuts both backbones, within the memory of the devices if possible. The search covers pairs of cuts in both models,
+/// so their cheapest neighbouring layers are merged first.
 [[nodiscard]] inline cascade_cut cut_cascade(const cost_table& first, const cost_table& second, const tune_candidate& c,
                                              const parameter_memory& kept, std::int64_t limit_bytes) {
     memory_model memory{};
@@ -64,7 +64,7 @@ inline void require_cascade(const tune_candidate& c) {
                            " devices: each needs two stages on each, and both ends of every skip on one");
 }
 
-/// The stages of the second behind those of the first.
+/// The stages of the second backbone after those of the first.
 [[nodiscard]] inline partition join_cuts(const cascade_cut& cut, int first_layers) {
     partition joined = cut.first;
     const int stages = static_cast<int>(joined.stages.size());
@@ -77,8 +77,8 @@ inline void require_cascade(const tune_candidate& c) {
     return joined;
 }
 
-/// As plan_cascade, of a candidate whose every choice is made, in the order of another plan if one is given; `world`
-/// becomes where it is simulated.
+/// plan_cascade for a fully specified candidate, in the order of another plan if one is given; sets `world` to what the
+/// plan was simulated on.
 [[nodiscard]] inline planned plan_cascade_in(simulation_options& world, const cost_table& first,
                                              const cost_table& second, const tune_candidate& c, const cluster& machine,
                                              const candidate_options& options, const schedule* order = nullptr) {
@@ -109,7 +109,7 @@ inline void require_cascade(const tune_candidate& c) {
     plan made = unordered_plan(costs, ready.cut, c, step);
     made.further_chains = step.problem.further_chains;
 
-    // A device steps its parameters behind its last pass.
+    // A device updates its parameters after its last pass.
     const step_model model{made, costs};
     double least_optimizer_us = std::numeric_limits<double>::infinity();
     double& bound_us = made.predicted.lower_bound_us;
@@ -136,8 +136,8 @@ inline void require_cascade(const tune_candidate& c) {
     return {std::move(made), std::move(costs), kept, c.layout};
 }
 
-/// As plan_cascade_in, of a candidate whose stages to recompute are still to be chosen: none where that fits; otherwise
-/// the fastest of all and what orders make necessary.
+/// plan_cascade_in for a candidate whose stages to recompute are still to be chosen: none if that fits; otherwise the
+/// fastest of all stages and the sets that orders make necessary.
 [[nodiscard]] inline planned plan_selective_cascade(simulation_options& world, const cost_table& first,
                                                     const cost_table& second, tune_candidate c, const cluster& machine,
                                                     const candidate_options& options) {
@@ -148,7 +148,7 @@ inline void require_cascade(const tune_candidate& c) {
     };
     try {
         return with(std::vector<char>(stages, 0));
-    } catch (const memory_error&) {} // so stages must run again
+    } catch (const memory_error&) {} // so some stages must be recomputed
     planned best = with(std::vector<char>(stages, 1));
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
     for (int round = 0; round != 3; ++round) {
@@ -167,16 +167,16 @@ inline void require_cascade(const tune_candidate& c) {
     return best;
 }
 
-/// As plan_cascade; `world` becomes where it is simulated.
+/// As plan_cascade; sets `world` to what the plan was simulated on.
 [[nodiscard]] inline planned plan_any_cascade(simulation_options& world, const cost_table& first,
                                               const cost_table& second, const tune_candidate& c, const cluster& machine,
                                               const candidate_options& options) {
-    const bool choose = c.recompute == recomputation::selective; // without flags
+    const bool choose = c.recompute == recomputation::selective; // selective without flags
     return choose ? plan_selective_cascade(world, first, second, c, machine, options)
                   : plan_cascade_in(world, first, second, c, machine, options);
 }
 
-/// Refuses a request for what no cascade does, naming the field.
+/// Throws input_error, naming the field, for requests that a cascade does not support.
 inline void require_cascade_request(const plan_request& asked) {
     const request_words& words = asked.words;
     const auto refuse = [](const std::string& word, const char* why) {
@@ -200,7 +200,7 @@ inline void require_cascade_request(const plan_request& asked) {
     }
 }
 
-/// Sizes of microbatches that make the batch, the smallest first: powers of two, where none is given.
+/// Microbatch sizes that divide the batch, ascending: powers of two, unless size or number is given.
 [[nodiscard]] inline std::vector<int> cascade_sizes(const plan_request& asked) {
     std::vector<int> sizes;
     for (int size = 1; size <= asked.global_batch; ++size) {
@@ -213,7 +213,7 @@ inline void require_cascade_request(const plan_request& asked) {
     return sizes;
 }
 
-/// Microbatch sizes, recomputation and splits that a request leaves open.
+/// The candidates for microbatch sizes, recomputation and splits that a request leaves open.
 [[nodiscard]] inline std::vector<tune_candidate> cascade_candidates(const plan_request& asked, int devices) {
     std::vector<tune_candidate> all;
     for (const auto recompute :
@@ -258,7 +258,7 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
     const cost_source one = without_frozen(first);
     const cost_source other = without_frozen(second);
     cascade_tuning found{};
-    // These say what is wrong with the rest of the request.
+    // These calls also check the rest of the request.
     asked.seconds /= 2;
     found.first = plan_for(one, asked);
     found.second = plan_for(other, asked);

@@ -32,7 +32,7 @@ namespace pulse {
 
 namespace detail {
 
-/// The plan of a candidate at one extent, cut as `mean`, whose order is one of those that are tried.
+/// The plan of a candidate at one extent, with the cut of `mean` and the best of the orders that are tried.
 [[nodiscard]] inline plan plan_extent(const cost_table& costs, const tune_candidate& c, const plan& mean,
                                       const cluster& machine, const tune_options& space, const memory_limits& limits) {
     const prepared_candidate ready = prepare_candidate(costs, machine, mean.cut, c, space, limits);
@@ -59,7 +59,7 @@ namespace detail {
     if (space.refine) {
         try {
             keep_faster(refine_candidate(costs, c, ready, space.refine, best.room_bytes, proof_us));
-        } catch (const infeasible_error&) {} // what was found without it fits
+        } catch (const infeasible_error&) {} // the order found without it fits
     }
     best.planned.predicted.lower_bound_us = step_bound_us(ready.step, std::max(passes_bound_us, proof_us));
     return std::move(best.planned);
@@ -132,8 +132,8 @@ PULSE_INLINE void plan_extents(tuning& found, const extent_cost_source& costs_of
             throw infeasible_error("extent " + detail::text_of(to) + ": " + e.what());
         }
     };
-    // What takes most may be of one extent in one lifetime and of another in the next: all together may exceed what
-    // each keeps to.
+    // The memory of all extents may exceed the limit that each of them keeps to: its largest parts may come from
+    // different extents.
     memory_limits limits = found.limits;
     for (int attempt = 0;; ++attempt) {
         found.plan = plan_within(limits, found.extent, found.costs);

@@ -19,7 +19,7 @@
 
 namespace pulse::detail {
 
-/// The work of one step of one pipeline, on every device; an activation that goes on elsewhere takes the slowest link.
+/// The frozen work of one step of one pipeline; an activation that moves to another device takes the slowest link.
 [[nodiscard]] inline frozen_work frozen_work_of(const cost_table& costs, const tune_candidate& c,
                                                 const candidate_step& step) {
     frozen_work work{costs.frozen, c.microbatches * costs.microbatch_size, {}, {}, {}};
@@ -39,14 +39,14 @@ namespace pulse::detail {
     return work;
 }
 
-/// Where a component's layers are.
+/// Where a component's layers are placed.
 enum class host_way : char {
     one,    ///< all on one device
-    split,  ///< each on one device, those of a device side by side
+    split,  ///< each on one device, those of a device contiguous
     spread, ///< all on every device that has room
 };
 
-/// Hosts by choice, with the bytes that they take.
+/// Finds hosts for a choice of ways, with the bytes that they take.
 class host_search {
 public:
     host_search(const cost_table& costs, const tune_candidate& c, const prepared_candidate& prepared) :
@@ -55,7 +55,7 @@ public:
         for (const frozen_component& f : costs.frozen) {
             const int first = prepared.cut.stages.front().device;
             const int last = prepared.cut.stages.back().device;
-            // As frozen_flow::reads says.
+            // The rule of frozen_flow::reads.
             for (int d = 0; d != prepared.step.problem.devices; ++d) {
                 const bool begins = d == first && f.feeds != frozen_use::target;
                 const bool ends = d == last && (f.feeds == frozen_use::target || f.feeds == frozen_use::input);
@@ -66,8 +66,8 @@ public:
         }
     }
 
-    /// What may be chosen for all components: each spread or on one device, and split where not every device has room
-    /// for all of them whole.
+    /// All combinations of ways for the components: each spread or on one device, and split if not every device has
+    /// room for all components whole.
     [[nodiscard]] std::vector<std::vector<host_way>> ways() const {
         bool tight = false;
         frozen_placement whole = nothing();
@@ -78,7 +78,7 @@ public:
         std::vector<std::vector<host_way>> all{{}};
         for (std::size_t f = 0; f != costs_.frozen.size(); ++f) {
             std::vector<host_way> its{host_way::spread};
-            // Beyond a few components, those with the most weights would need to be chosen; all models have fewer.
+            // With more components, the ones with the most weights should be chosen here; all models have fewer.
             if (f < 4 && busy_.size() > 1) {
                 its.push_back(host_way::one);
                 if (tight && costs_.frozen[f].layers.size() > 1) { its.push_back(host_way::split); }
@@ -95,8 +95,8 @@ public:
         return all;
     }
 
-    /// Hosts of one choice: those with the fewest first, so that the others take what room is left; none where there is
-    /// too little.
+    /// Hosts for one combination of ways: components with the fewest hosts are placed first, so that the others take
+    /// the room that is left; none if there is too little.
     [[nodiscard]] std::optional<frozen_placement> with(const std::vector<host_way>& ways) const {
         frozen_placement made = nothing();
         std::vector<double> load = busy_;
@@ -128,21 +128,21 @@ private:
     [[nodiscard]] bool fits(std::size_t d, std::int64_t bytes) const {
         return !prepared_.limits.any() || prepared_.fixed_bytes[d] + bytes <= prepared_.limits.of(d);
     }
-    /// What layers [first, last] of a component need for one sample, with what waits before and behind them while other
-    /// devices run the others.
+    /// Bytes that layers [first, last] of a component need for one sample, with the activations that wait before and
+    /// after them while other devices run the other layers.
     [[nodiscard]] std::int64_t live_bytes(std::size_t f, int first, int last) const {
         const frozen_component& of = costs_.frozen[f];
         const auto waits = [&](int layer) { return of.layers[static_cast<std::size_t>(layer)].output_bytes; };
         return of.live_bytes(first, last) + (first > 0 ? waits(first - 1) : 0) +
                (last < last_layer(f) ? waits(last) : 0);
     }
-    /// What layers [first, last] of a component keep: their weights and, where they are the first, the scratch of all.
+    /// Bytes that layers [first, last] keep: their weights and, if first on the device, the scratch that all share.
     [[nodiscard]] std::int64_t kept_bytes(std::size_t f, int first, int last, std::size_t d,
                                           const frozen_placement& made) const {
         return costs_.frozen[f].parameter_bytes(first, last) +
                (made.work.hosts[d].empty() ? prepared_.step.world.kept.scratch.of_frozen_networks() : 0);
     }
-    /// Whether layers [first, last] of a component have room beside what is placed.
+    /// Whether there is room for layers [first, last] of a component besides what is placed already.
     [[nodiscard]] bool has_room(std::size_t f, int first, int last, std::size_t d, const frozen_placement& made) const {
         return fits(d, made.kept_bytes[d] + made.live_bytes[d] + kept_bytes(f, first, last, d, made) +
                            live_bytes(f, first, last));
@@ -160,7 +160,7 @@ private:
         made.live_bytes[d] += live_bytes(f, first, last);
     }
 
-    /// False where there is no room.
+    /// Returns false if there is no room.
     [[nodiscard]] bool place(std::size_t f, host_way how, frozen_placement& made, std::vector<double>& load) const {
         if (how == host_way::split) { return split(f, made, load); }
         std::vector<std::size_t> hosts = devices_with_room(f, made);
@@ -174,8 +174,8 @@ private:
         return true;
     }
 
-    /// Layers in turn on devices in turn, so that the greatest load is least: a dynamic program over where each
-    /// device's layers end.
+    /// Assigns contiguous layers to devices in order, so that the greatest load is smallest: a dynamic program over
+    /// where each device's layers end.
     [[nodiscard]] bool split(std::size_t f, frozen_placement& made, std::vector<double>& load) const {
         constexpr double never = std::numeric_limits<double>::infinity();
         const int layers = last_layer(f) + 1;
@@ -185,13 +185,13 @@ private:
         };
         std::vector<double> least(ends, never); // [layers before] the greatest load of the devices so far
         least[0] = 0;
-        std::vector<std::vector<int>> begins(busy_.size(), std::vector<int>(ends, 0)); // of the last device's layers
+        std::vector<std::vector<int>> begins(busy_.size(), std::vector<int>(ends, 0)); // first layer of the last device
         for (std::size_t d = 0; d != busy_.size(); ++d) {
             std::vector<double> next(ends, never);
             for (int end = 0; end <= layers; ++end) {
                 const auto to = static_cast<std::size_t>(end);
                 for (int first = end; first >= 0; --first) {
-                    // With fewer layers more may wait before them.
+                    // Fewer layers may need more room, as the activation that waits before them may be larger.
                     if (first != end && !has_room(f, first, end - 1, d, made)) { continue; }
                     const double greatest =
                         std::max(least[static_cast<std::size_t>(first)], load[d] + work_us(first, end));

@@ -5,12 +5,12 @@
 
 namespace pulse {
 
-/// How frozen components run beside a pipeline; `first` and `bubbles` need some.
+/// How frozen components run alongside a pipeline; `first` and `bubbles` need at least one component.
 enum class frozen_mode : std::uint8_t {
-    none,    ///< not as tasks: results are of a cache, or made before each step
+    none,    ///< not as tasks: results come from a cache, or are made before each step
     first,   ///< on all ranks, before the first pass
     bubbles, ///< in the gaps of the schedule
-    tuned,   ///< as is fastest, where there are any
+    tuned,   ///< whichever is fastest, if there are components
 };
 
 [[nodiscard]] constexpr std::string_view name_of(frozen_mode mode) noexcept {

@@ -20,38 +20,39 @@
 
 namespace pulse {
 
-/// A step time that no order of a candidate's passes and frozen tasks can beat, on whatever hosts; `known_us` is any
-/// bound of its passes.
+/// A lower bound on the step time of every order of a candidate's passes and frozen tasks, on any hosts; `known_us` is
+/// any bound on its passes.
 [[nodiscard]] PULSE_INLINE double frozen_step_bound_us(const cost_table& costs, const tune_candidate& c,
                                                        const candidate_step& step, double known_us = 0);
 
-/// The hosts that a candidate may choose, the best first: each component on every device that has room for it, or on
-/// one, or, where not every device has room for all components whole, its layers on several. Of those whose steps can
-/// be equally short the first splits the fewest, and then takes the fewest bytes; empty: there is no room.
+/// The placements that a candidate may choose, best first: each component on every device that has room for it, or on
+/// one, or, if not every device has room for all components whole, with its layers on several. Among placements whose
+/// steps can be equally short, those with the fewest splits come first, then those with the fewest bytes; empty if
+/// there is no room.
 [[nodiscard]] PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& costs,
                                                                            const tune_candidate& c,
                                                                            const prepared_candidate& prepared,
                                                                            frozen_mode mode);
 
-/// Reserves, of what the passes of a candidate may use, what its frozen components take.
+/// Subtracts the bytes of a candidate's frozen components from what its passes may use.
 [[nodiscard]] PULSE_INLINE prepared_candidate beside_frozen(prepared_candidate prepared, const frozen_placement& where);
 
-/// Adds frozen work to what an ordered candidate expects of its step: what tasks that divide at will take, no more than
-/// those that fill_frozen finds.
+/// Adds frozen work to the predicted step of an ordered candidate: the time that infinitely divisible tasks would take,
+/// which is at most the time that fill_frozen finds.
 PULSE_INLINE void expect_frozen(evaluated_candidate& made, const prepared_candidate& prepared,
                                 const frozen_placement& where);
 
 namespace detail {
 
-/// No device has room for some component, beside the parameters.
+/// The error for some component that fits on no device beside the parameters.
 [[nodiscard]] PULSE_INLINE memory_error no_room_for_frozen(const cost_table& costs, const prepared_candidate& prepared);
 
 } // namespace detail
 
-/// Orders a candidate's passes with `evaluate(prepared)` on what its frozen components leave, and says what to expect
-/// of its step. It tries the first placement. Where that leaves the passes less memory than they want, it also tries
-/// two others, each the one whose fullest device has most room left: among those that split nothing, and among all. The
-/// fastest counts. Throws memory_error when none of them fits.
+/// Orders a candidate's passes with `evaluate(prepared)` within what its frozen components leave, and predicts its
+/// step. It tries the first placement. If that leaves the passes less memory than they want, it also tries two others,
+/// each the one whose fullest device has most room left: among placements without splits, and among all. The fastest
+/// counts. Throws memory_error if none of them fits.
 template <class Evaluate>
 [[nodiscard]] evaluated_candidate evaluate_beside_frozen(const cost_table& costs, const tune_candidate& c,
                                                          const prepared_candidate& prepared, frozen_mode mode,
@@ -96,17 +97,17 @@ template <class Evaluate>
     return *std::move(best);
 }
 
-/// A candidate whose frozen tasks have their times, and whose passes those that they have beside them, from one whose
-/// passes are ordered; `placements` as in fill_options. Its step is simulated, and its bytes are those of an exact
-/// layout. Throws infeasible_error when memory is too small for the tasks.
+/// From a candidate with ordered passes, one with times for its frozen tasks and for its passes beside them;
+/// `placements` as in fill_options. The step is simulated, and its bytes are those of an exact layout. Throws
+/// infeasible_error if memory is too small for the tasks.
 [[nodiscard]] PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const evaluated_candidate& alone,
                                                            const prepared_candidate& prepared, frozen_mode mode,
                                                            double passes_bound_us, std::int64_t placements);
 
 namespace detail {
 
-/// Every component encoded whole before the first pass, each call on the host that has least to do; passes begin when
-/// the last one ends. `room`: bytes of each device; empty: unlimited.
+/// Encodes every component whole before the first pass, each call on the host that is free first; passes begin when the
+/// last call ends. `room`: bytes of each device; empty: unlimited.
 [[nodiscard]] PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_work& work,
                                                         const std::vector<std::int64_t>& room);
 

@@ -48,7 +48,7 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
     filled_schedule made{passes, std::vector<std::vector<frozen_task>>(devices), 0};
     std::vector<double> free_us(devices, 0.0);
     std::vector<std::vector<frozen_part>> chains(work.components.size());
-    std::vector<std::pair<std::size_t, std::size_t>> choosy{}; // those that have fewer hosts, first
+    std::vector<std::pair<std::size_t, std::size_t>> choosy{}; // components with fewer hosts first
     for (frozen_part& part : parts_of(work, static_cast<int>(devices))) {
         const auto c = static_cast<std::size_t>(part.component);
         if (part.first_layer == 0) { choosy.emplace_back(0, c); }
@@ -87,7 +87,7 @@ PULSE_INLINE filled_schedule encode_first(const schedule& passes, const frozen_w
                 start.push_back(std::max(free_us[on[i]], ready));
                 ready = start.back() + takes_us(i) + sent_us(i);
             }
-            // No sooner than the next part can take what a part leaves, which would only wait there.
+            // Not before the next part can take the output of a part, which would only wait there.
             for (std::size_t i = on.size() - 1; i-- != 0;) {
                 start[i] = std::max(start[i], start[i + 1] - sent_us(i) - takes_us(i));
             }
@@ -142,7 +142,7 @@ PULSE_INLINE std::vector<frozen_placement> frozen_placements(const cost_table& c
     }
     double best_us = std::numeric_limits<double>::infinity();
     for (const choice& one : found) { best_us = std::min(best_us, one.makespan_us); }
-    // Filling comes no nearer than that to its bound.
+    // Filling does not get closer to its bound than this.
     const auto rank = [&](const choice& one) { return one.makespan_us <= best_us * 1.001 ? best_us : one.makespan_us; };
     std::stable_sort(found.begin(), found.end(), [&](const choice& a, const choice& b) {
         return std::tuple{rank(a), a.split, a.bytes} < std::tuple{rank(b), b.split, b.bytes};
@@ -180,7 +180,7 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
                                              double passes_bound_us, std::int64_t placements) {
     const frozen_placement& where = alone.frozen;
     const memory_limits& limits = prepared.limits;
-    // What the passes hold at their peak is never there for the tasks: less than could be, and sure.
+    // The tasks get what remains at the passes' peak: less than possible, but safe.
     schedule_problem problem = prepared.step.problem;
     problem.holds.clear();
     for (std::size_t d = 0; d != where.live_bytes.size() && limits.any(); ++d) {
@@ -198,7 +198,7 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
     const auto over = [&](const evaluated_candidate& made) {
         return limits.worst_over(made.planned.predicted.peak_memory_bytes);
     };
-    bool reorder = true; // until passes in another order hold more than there is
+    bool reorder = true; // until a reordering of the passes exceeds the memory
     const auto fill = [&] {
         return with(fill_schedule(problem, alone.planned.order, where.work, passes_bound_us,
                                   {.placements = placements, .reorder_passes = reorder}));
@@ -225,7 +225,7 @@ PULSE_INLINE evaluated_candidate fill_frozen(const cost_table& costs, const eval
         });
         const int worst = over(best);
         if (worst < 0) { return std::move(best); }
-        // A layout counts all areas of tasks at once.
+        // A layout counts the areas of all tasks at once.
         const std::vector<std::int64_t>& peaks = best.planned.predicted.peak_memory_bytes;
         if (attempt == 4) {
             throw memory_error(peaks[static_cast<std::size_t>(worst)],

@@ -21,8 +21,8 @@
 
 namespace pulse::detail {
 
-/// What a search asks of its candidates: costs, cuts and least memory, which many of them have in common and are made
-/// once, bounds and plans. Refers to what it is made of.
+/// Caches what a search asks of its candidates: costs, cuts and least memory, which many candidates have in common, are
+/// made once; bounds and plans are made on request. Refers to its constructor's arguments.
 class known_candidates {
 public:
     /// A cut, or why there is none.
@@ -37,15 +37,15 @@ public:
     [[nodiscard]] const cost_table& costs(int microbatch_size);
     [[nodiscard]] memory_limits limits(const tune_candidate& c) const;
     [[nodiscard]] const maybe_cut& cut(const tune_candidate& c);
-    /// The exact least of a candidate whose cut is `here`, of the device that has least left.
+    /// The least memory of a candidate with the cut `here`, for the device that has the least left.
     [[nodiscard]] const least_memory& least(const tune_candidate& c, const partition& here);
     [[nodiscard]] prepared_candidate prepare(const tune_candidate& c);
-    /// Whether frozen components run in its step.
+    /// Whether frozen components run in the candidate's step.
     [[nodiscard]] bool encodes(const tune_candidate& c);
     [[nodiscard]] double bound_us(const tune_candidate& c, const candidate_step& step, double known_us);
-    /// With its frozen work as an estimate.
+    /// Its frozen work is only estimated.
     [[nodiscard]] evaluated_candidate evaluate(const tune_candidate& c, const prepared_candidate& ready);
-    /// With times for its frozen tasks, and a step that is no estimate any more.
+    /// With times for its frozen tasks and a simulated step.
     [[nodiscard]] evaluated_candidate filled(const tune_candidate& c, const prepared_candidate& ready,
                                              const evaluated_candidate& alone, std::int64_t placements);
 

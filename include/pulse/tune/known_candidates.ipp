@@ -46,10 +46,9 @@ PULSE_INLINE memory_limits known_candidates::limits(const tune_candidate& c) con
 }
 
 PULSE_INLINE known_candidates::cut_key known_candidates::key_of(const tune_candidate& c) const {
-    // Only a folded cut looks at what one microbatch keeps.
+    // Only a folded cut considers what one microbatch keeps.
     const int keeps = c.kind == placement::folded && c.recompute == recomputation::none ? 1 : 0;
-    // Unlike devices are elsewhere in another layout, and a cut over them looks at the optimizer's share of a
-    // microbatch.
+    // On unlike devices another layout has other devices, and the cut considers the optimizer's time per microbatch.
     const int layout = machine_.unlike.empty() ? 0 : static_cast<int>(c.layout);
     const int microbatches = machine_.unlike.empty() ? 0 : c.microbatches;
     return {static_cast<int>(c.kind),
@@ -80,7 +79,7 @@ PULSE_INLINE const known_candidates::maybe_cut& known_candidates::cut(const tune
 }
 
 PULSE_INLINE const least_memory& known_candidates::least(const tune_candidate& c, const partition& here) {
-    // Where not even all stages recomputed are enough, no choice of them is tried.
+    // If recomputing all stages is not enough, no choice of them is.
     const bool chosen = c.recompute == recomputation::selective;
     const stage_recomputation recompute = chosen ? stage_recomputation{recomputation::stages} : c.recompute;
     const std::tuple key{key_of(c), c.split_backward ? 1 : 0, static_cast<int>(recompute.kind)};

@@ -10,12 +10,12 @@
 
 namespace pulse {
 
-/// Bytes that a device needs whatever the order of passes, by what they are for.
+/// Bytes that a device needs under any order of passes, by purpose.
 struct least_memory {
     int device{};
-    std::int64_t parameter_bytes{};  ///< all copies, of the replica with the largest share where state is sharded
+    std::int64_t parameter_bytes{};  ///< all copies, of the replica with the largest share if state is sharded
     std::int64_t replica_bytes{};    ///< room for gradients of other replicas
-    std::int64_t workspace_bytes{};  ///< and the backend's scratch
+    std::int64_t workspace_bytes{};  ///< with the backend's scratch
     std::int64_t microbatch_bytes{}; ///< one microbatch alone: activations, skips and gradients at their peak
 
     [[nodiscard]] constexpr std::int64_t total_bytes() const noexcept {
@@ -24,11 +24,11 @@ struct least_memory {
     [[nodiscard]] constexpr bool operator==(const least_memory&) const = default;
 };
 
-/// What each device needs for a cut at least, by the exact buffers of one microbatch that runs alone: no order of any
-/// number of microbatches has a layout that takes less, and running them one after the other takes hardly more, but for
-/// gradients that are released.
+/// What each device needs at least for a cut, from the exact buffers of one microbatch that runs alone: no order of any
+/// number of microbatches has a smaller layout, and one after the other they need hardly more, except when gradients
+/// are released.
 ///
-/// Throws input_error where the cut does not fit the cost table.
+/// Throws input_error if the cut does not fit the cost table.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<least_memory> least_memory_of(const cost_table& costs, const partition& cut,
                                                                         bool split_backward, skip_routing routing,
                                                                         const stage_recomputation& recompute,

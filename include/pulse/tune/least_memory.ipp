@@ -39,10 +39,10 @@ namespace detail {
     return order;
 }
 
-/// What the layout of every order has room for: of each kind of room (the block, the slots of one size) the most that
-/// one microbatch has in it during an F, a B or a recompute, from the first pass that touches a value to the last. W is
-/// left out: right after its B it needs what B needs, and an order may put it elsewhere. So are sends and receives,
-/// whose buffers other microbatches' passes may let go earlier.
+/// What the layout of every order has room for: for each kind of room (the block, the slots of one size) the most that
+/// one microbatch has in it during an F, a B or a recompute, counting a value from the first pass that touches it to
+/// the last. W is left out: right after its B it needs what B needs, and an order may move it. So are sends and
+/// receives, whose buffers may be released earlier under other microbatches' passes.
 [[nodiscard]] constexpr std::int64_t needed_for_passes(const step_model& model, const program& alone) {
     const std::vector<buffer_place> places = lifetimes_of(model, alone);
     const std::vector<instruction>& code = alone.instructions;

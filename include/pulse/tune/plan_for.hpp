@@ -20,24 +20,24 @@
 
 namespace pulse {
 
-/// The best plan for a request: the tuner chooses what is absent, keeps what is given, and the orders of the best few
-/// candidates are searched for `seconds`.
+/// The best plan for a request: the tuner chooses what is absent and keeps what is given; then it searches orders for
+/// the best few candidates for `seconds`.
 ///
-/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given this is one candidate, and its
-/// plan what plan_candidate makes of it. Step times are simulated ones, with reduction and optimizer. Throws
-/// input_error, which names the field, for a request that contradicts itself, and as tune() does.
+/// `costs_of(b)` is the cost table for microbatches of b samples. With every field given there is one candidate,
+/// planned as plan_candidate does. Step times are simulated, with reduction and optimizer. Throws input_error, naming
+/// the field, for a request that contradicts itself, and as tune() does.
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request);
 
-/// The same at the extents of the request: where there are several, one plan on their mean costs, and for each an order
-/// of its own (plan_extents), half of the seconds for the one and half for the others.
+/// The same at the extents of the request: with several, one plan on their mean costs, then an order for each
+/// (plan_extents), with half of the seconds for the one and half for the others.
 [[nodiscard]] PULSE_INLINE tuning plan_for(const extent_cost_source& costs_of, const plan_request& request);
 
-/// From a profile, which has one microbatch size: that is the plan's unless the request has another, to which times and
-/// bytes are scaled (scaled_costs).
+/// From a profile, which has one microbatch size: the plan has the same unless the request has another, to which times
+/// and bytes are scaled (scaled_costs).
 [[nodiscard]] PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request);
 
-/// For a model on a backend, with the costs that the rates of the request's device suggest (analytic_costs) at the
-/// request's extents, and `frozen` components beside them: what its ranks keep of each parameter follows from both.
+/// For a model on a backend, at the request's extents, with `frozen` components added to the costs, which follow from
+/// the rates of the request's device (analytic_costs); model and backend determine what a rank keeps per parameter.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
     if (!request.device) { throw input_error("device: without measured costs a request needs one"); }

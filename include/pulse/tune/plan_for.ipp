@@ -33,7 +33,7 @@ namespace pulse {
 
 namespace detail {
 
-/// What the user calls a field, and what is wrong with it.
+/// Throws input_error with the user's name for a field and what is wrong with it.
 [[noreturn]] inline void refuse_request(std::string_view word, const std::string& why) {
     throw input_error(std::string{word} + why);
 }
@@ -56,12 +56,12 @@ inline void require_positive(const plan_request& asked) {
     if (asked.kept) { check_parameter_memory(*asked.kept); }
 }
 
-/// Whether moments are of whole tensors, which replicas do not share.
+/// Whether moments are factored over whole tensors, which replicas cannot shard.
 [[nodiscard]] inline bool has_factored_moments(const plan_request& asked) {
     return (asked.kept ? asked.kept->form : asked.optimizer).is_factored();
 }
 
-/// Degrees that are given must multiply to the devices and to the batch.
+/// Requires that given degrees multiply to the devices, and given sizes to the batch.
 inline void require_products(const plan_request& asked) {
     const request_words& words = asked.words;
     const auto& p = asked.pipeline_degree;
@@ -142,7 +142,7 @@ inline void require_consistent(const plan_request& asked) {
     }
 }
 
-/// The cluster that is given, or the one that the device suggests.
+/// The given cluster, or the usual one for the device.
 [[nodiscard]] inline cluster cluster_of(const plan_request& asked, std::vector<std::string>& assumptions) {
     const request_words& words = asked.words;
     if (asked.cluster) {
@@ -163,7 +163,7 @@ inline void require_consistent(const plan_request& asked) {
     return one_node(asked.devices, usual.line, memory);
 }
 
-/// The candidates that a request leaves open.
+/// The space of the candidates that a request leaves open.
 [[nodiscard]] inline tune_options space_of_request(const plan_request& asked) {
     tune_options space{};
     space.global_batch = asked.global_batch;
@@ -204,8 +204,8 @@ inline void require_consistent(const plan_request& asked) {
     return space;
 }
 
-/// Looks longer for the orders of the best candidates: the list scheduler with all its rules, or a search, which shares
-/// its seconds equally; a candidate that is asked again, with less memory, takes from what is left of all.
+/// Makes the tuner search longer for the orders of the best candidates: the list scheduler with all its rules, or a
+/// search, whose seconds are divided equally; a candidate searched again, with less memory, uses what is left in total.
 inline void set_refinement(tune_options& space, const plan_request& asked) {
     const auto by_rules = [](const schedule_problem& problem, const synthesis_options& options) {
         search_budget budget{options.limit};
@@ -227,7 +227,7 @@ inline void set_refinement(tune_options& space, const plan_request& asked) {
         return synthesize(problem, options);
     };
     if (asked.search) { search = asked.search; }
-    if (asked.self_conditioning) { search = by_rules; } // what else searches takes no previews
+    if (asked.self_conditioning) { search = by_rules; } // the other searches take no previews
     const double share = asked.seconds / std::max(1, space.refined);
     space.refine = [search, share, left = asked.seconds, stop = asked.stop,
                     progress = asked.search_progress](const schedule_problem& problem) mutable {
@@ -301,7 +301,7 @@ inline void require_shares(const plan_request& asked) {
     tuning found = tune(costs_of, machine, space);
     found.extent = asked.extent;
     if (several) {
-        space.refined = static_cast<int>(asked.extents.size()); // which share the other half
+        space.refined = static_cast<int>(asked.extents.size()); // they share the other half
         set_refinement(space, asked);
         plan_extents(found, costs_at, asked.extents, machine, space);
     }

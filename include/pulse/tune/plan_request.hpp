@@ -21,10 +21,10 @@
 
 namespace pulse {
 
-/// Looks for an order of a problem's passes within a limit: `synthesize`, or `synthesize_with_glpk`.
+/// Searches an order of a problem's passes within a limit: `synthesize`, or `synthesize_with_glpk`.
 using ordering_search = std::function<synthesis(const schedule_problem&, const synthesis_options&)>;
 
-/// What messages call the fields of a request: a program says its options.
+/// Names that messages use for the fields of a request; a program sets its option names.
 struct request_words {
     std::string devices{"devices"};
     std::string global_batch{"global_batch"};
@@ -46,22 +46,22 @@ struct request_words {
     std::string extents{"extents"};
 };
 
-/// What is to be planned. What is absent is tuned, or follows from the rest; what is given is kept.
+/// What to plan. Absent fields are tuned or follow from the rest; given fields are kept.
 struct plan_request {
-    /// Devices in all; 0: those of the cluster.
+    /// Number of devices; 0: all of the cluster.
     int devices{};
-    /// Samples of one optimizer step over all replicas; 0: microbatches x microbatch size x replicas, which are given.
+    /// Samples of one optimizer step over all replicas; 0: microbatches x microbatch size x replicas, all given.
     int global_batch{};
-    /// Its rates are what costs that nobody measured and the optimizer's time come from; absent: the one that the costs
-    /// name, where that is known.
+    /// Its rates determine analytic costs and the optimizer's time; absent: the device that the costs name, if it is
+    /// known.
     std::optional<pulse::device> device{};
-    /// Of the model's input; none: that of the model's type. Costs that are given are for one.
+    /// Extent of the model's input; none: that of the model's type. Given costs are for one extent.
     pulse::extent extent{};
-    /// Of a run whose steps have several extents, instead: the best plan has the shortest mean step.
+    /// Instead, several extents for the steps of a run: the best plan has the shortest mean step.
     std::vector<extent_share> extents{};
     /// Absent: one node with the device's memory and its usual link.
     std::optional<pulse::cluster> cluster{};
-    /// Per device; 0: what the cluster says, which of unlike devices is the most that each may take.
+    /// Per device; 0: the memory that the cluster gives, which for unlike devices is also an upper limit.
     std::int64_t memory_limit_bytes{};
 
     std::optional<int> pipeline_degree{};
@@ -75,30 +75,29 @@ struct plan_request {
     std::optional<skip_routing> routing{};
     std::optional<recomputation> recompute{};
     std::optional<rank_layout> layout{};
-    /// Whether replicas share the optimizer's state. A plan's file does not say it: whoever runs it must be told.
+    /// Whether replicas shard the optimizer's state. A plan's file does not record it: whoever runs it must be told.
     std::optional<bool> sharded_optimizer{false};
     /// Whether a stage's update frees its gradients (plan::gradient_release): trainers then clip by the norm of the
-    /// step before, or not at all.
+    /// previous step, or not at all.
     bool gradient_release{};
-    /// Who orders the passes; absent: whatever is found within `seconds`.
+    /// Method that orders the passes; absent: the best order found within `seconds`.
     std::optional<schedule_method> schedule{};
     /// How the frozen components of the costs run.
     frozen_mode frozen{frozen_mode::tuned};
     /// Half of the microbatches run forward once more before their step, without a gradient, and their forward reads
-    /// what comes of it (Chen, Zhang and Hinton, "Analog Bits", 2022): which samples are in them is left to how they
-    /// are drawn.
+    /// the output (Chen, Zhang and Hinton, "Analog Bits", 2022); the sampling decides which samples are in them.
     bool self_conditioning{};
 
-    /// How much longer than the least load a device may work for fewer bytes; not tuned, as cuts with a slack can take
+    /// How much longer than the least load a device may work to save bytes; not tuned, as cuts with a slack can take
     /// long to find.
     double slack{};
-    /// For the search that orders the best candidates, together; 0: none.
+    /// Time to search orders for the best candidates, in total; 0: none.
     double seconds{1.0};
     /// Absent: `synthesize`.
     ordering_search search{};
-    /// What the optimizer keeps of each parameter; read where `kept` is absent.
+    /// What the optimizer keeps for each parameter; used if `kept` is absent.
     optimizer_form optimizer{};
-    /// All that a rank keeps of each; absent: adamw_memory of that and floats, or the backend's scalars.
+    /// All that a rank keeps for each; absent: adamw_memory of `optimizer`, for floats or the backend's scalars.
     std::optional<parameter_memory> kept{};
 
     std::stop_token stop{};

@@ -7,11 +7,11 @@
 
 namespace pulse {
 
-/// What a parameter keeps: "22 bytes kept of each (value 2, gradient 4, optimizer 16)".
+/// Bytes kept per parameter: "22 bytes kept of each (value 2, gradient 4, optimizer 16)".
 [[nodiscard]] PULSE_INLINE std::string to_text(const parameter_memory& kept);
 
-/// The plan for people: step, bound, gap and bubble, stages, devices with memory by kind, bytes beside what other
-/// placements would send.
+/// A readable summary of the plan: step, bound, gap and bubble, stages, devices with memory by kind, and bytes across
+/// devices compared with other placements.
 [[nodiscard]] PULSE_INLINE std::string plan_summary(const tuning& found);
 
 } // namespace pulse

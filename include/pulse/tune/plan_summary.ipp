@@ -33,7 +33,7 @@ namespace detail {
 
 [[nodiscard]] inline std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-/// "blocks.3 to blocks.7", or one name; at a cut inside a layer the part, as "blocks.7#1".
+/// "blocks.3 to blocks.7", or one name; for a cut inside a layer, the part: "blocks.7#1".
 [[nodiscard]] inline std::string layer_range(const cost_table& costs, const stage& s) {
     const auto label_of = [&](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name; };
     const auto name = [&](int layer) { return label_of(layer).str(); };
@@ -63,7 +63,7 @@ namespace detail {
             weight += layer.backward_weight_us;
         }
         const double speed = speed_of(device_speed, s.device);
-        // The next stage may be another backbone's.
+        // The next stage may belong to another backbone.
         const int next = s.last_layer + 1;
         const bool last = i + 1 == planned.cut.stages.size() || costs.chain_of(next).first_layer == next;
         const bool local = last || planned.cut.stages[i + 1].device == s.device;
@@ -75,7 +75,7 @@ namespace detail {
     return table.str(3);
 }
 
-/// Each kind of memory at its own peak; the last but one column is the peak of all together, as it is laid out.
+/// Each kind of memory at its own peak; the column before the last is the joint peak, as laid out.
 [[nodiscard]] inline std::string devices_text(const tuning& found) {
     const plan& planned = found.plan;
     const step_model model{planned, found.costs};
@@ -83,7 +83,7 @@ namespace detail {
     const partition_report loads = report_of(planned.cut, balanced_costs(found.costs, planned.previews > 0),
                                              planned.routing, found.world.device_speed);
     text_table table;
-    // Where replicas send their gradients, there is room for them.
+    // With replicas there are slots for their gradients.
     std::vector<std::string> head{"device", "load ms", "of greatest", "weights", "gradients", "optimizer", "workspace"};
     const std::vector<double>& speed = found.world.device_speed;
     if (!speed.empty()) { head.insert(head.begin() + 1, "speed"); }
@@ -122,7 +122,7 @@ namespace detail {
     return table.str(1);
 }
 
-/// Bytes of one microbatch across devices when the same model is cut another way; empty when it cannot be.
+/// Bytes of one microbatch across devices if the model is cut in other ways; empty if it cannot be.
 [[nodiscard]] inline std::vector<std::pair<std::string, std::int64_t>> other_placements(const cost_table& costs,
                                                                                         int devices) {
     std::vector<std::pair<std::string, std::int64_t>> all;
@@ -136,7 +136,7 @@ namespace detail {
         const partition interleaved = interleaved_partition(costs, devices, 2);
         add("interleaved (2 stages a device), skips direct", interleaved, skip_routing::direct);
     } catch (const infeasible_error&) {
-        // Fewer layers than stages: there is nothing to compare with.
+        // Fewer layers than stages: nothing to compare with.
     }
     return all;
 }
@@ -176,7 +176,7 @@ PULSE_INLINE std::string to_text(const parameter_memory& kept) {
 
 namespace detail {
 
-/// Steps of all extents, and the mean of a run.
+/// The steps of all extents, and the mean over a run.
 [[nodiscard]] inline std::string extents_text(const tuning& found) {
     text_table table;
     table.row({"extent", "share", "step", "lower bound", "bubble", "samples/s"});

@@ -14,19 +14,19 @@
 
 namespace pulse {
 
-/// A candidate with everything that precedes its order of passes.
+/// A candidate with everything that is known before its passes are ordered.
 struct prepared_candidate {
     partition cut{};
     candidate_step step{};
     memory_limits limits{};
-    /// Bytes of each device that passes cannot use: parameters, room for gradients of other replicas, and workspace.
+    /// Bytes of each device that passes cannot use: parameters, slots for gradients of other replicas, and workspace.
     std::vector<std::int64_t> fixed_bytes{};
-    /// The part of `fixed_bytes` that frozen components take, which no layout of passes counts; empty: nothing.
+    /// The part of `fixed_bytes` for frozen components, which no layout of passes counts; empty: none.
     std::vector<std::int64_t> frozen_bytes{};
-    std::int64_t gradient_bytes{}; ///< that one replica sends for the reduction
+    std::int64_t gradient_bytes{}; ///< bytes that one replica sends for the reduction
 };
 
-/// Cuts the model as the candidate says and describes its step.
+/// Describes the step of a candidate with a given cut.
 [[nodiscard]] PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, const cluster& machine,
                                                                    partition cut, const tune_candidate& c,
                                                                    const candidate_options& options,
@@ -34,7 +34,7 @@ struct prepared_candidate {
 
 namespace detail {
 
-/// The plan of a cut before its passes are ordered, with the bytes of a step predicted.
+/// The plan of a cut before its passes are ordered, with the bytes that a step sends between devices predicted.
 [[nodiscard]] PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, const tune_candidate& c,
                                                   const candidate_step& step);
 

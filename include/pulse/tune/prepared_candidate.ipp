@@ -67,8 +67,8 @@ PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, cons
     return ask;
 }
 
-/// How long each exchange between replicas lasts that a step of these buckets has, and for how long it takes the links
-/// that it shares with others.
+/// Durations of the exchanges between replicas in a step with these buckets, each followed by the time that it occupies
+/// links that it shares with others.
 [[nodiscard]] constexpr std::vector<double> exchange_times(const simulation_options& world, const rank_grid& grid,
                                                            const std::vector<gradient_bucket>& buckets) {
     std::vector<double> times{};
@@ -88,8 +88,8 @@ PULSE_CONSTEXPR plan unordered_plan(const cost_table& costs, partition cut, cons
     return times;
 }
 
-/// The world of a grid, where replicas that exchange directly sum inside nodes first if some exchange is shorter for
-/// it, and none longer.
+/// The simulated world of a grid. Replicas that exchange directly sum inside nodes first if that makes some exchange
+/// shorter and none longer.
 [[nodiscard]] constexpr simulation_options cheapest_world(const cluster& machine, const rank_grid& grid,
                                                           replica_exchange how, const parameter_memory& kept,
                                                           const std::vector<gradient_bucket>& buckets) {
@@ -160,7 +160,7 @@ PULSE_CONSTEXPR prepared_candidate prepare_candidate(const cost_table& costs, co
             }
         }
         made.fixed_bytes.push_back(kept_bytes_on(model, d, c.data_degree, c.data_degree - 1, kept) + workspace);
-        // Of several microbatches a device's stages mostly have their gradients at one time.
+        // With several microbatches the gradients of a device's stages are mostly alive at the same time.
         if (c.microbatches > 1) {
             made.fixed_bytes.back() += gradient_bytes_of(one, kept) - gradient_bytes_on(model, d, kept);
         }

@@ -10,15 +10,15 @@
 
 namespace pulse {
 
-/// Up to so many stages on a device, every choice among them is looked at.
+/// Up to this many stages on a device, all choices among them are tried.
 inline constexpr int exhausted_stages = 10;
 
-/// The stages, as flags, whose recomputation keeps each device to its limit in an ordered plan, with the least forward
-/// time run again on it; empty where none of a device's choices that are looked at keeps it to its limit.
+/// Chooses the stages, as flags, whose recomputation keeps each device of an ordered plan within its limit with the
+/// least extra forward time; empty if no choice that is tried keeps some device within its limit.
 ///
-/// In one order of passes a device's program, and so its exact layout, depends on its own stages alone: each device is
-/// solved by itself. Among equal times fewer stages win, then earlier ones. Of more than `exhausted_stages` the ones
-/// that save most bytes for their forward time are taken first, until it fits.
+/// For a fixed order of passes a device's program, and so its exact layout, depends on its own stages alone: each
+/// device is solved separately. Among equal times fewer stages win, then earlier ones. With more than
+/// `exhausted_stages`, the stages that save most bytes per forward time are added one by one until it fits.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<char> choose_recomputed_stages(plan ordered, const cost_table& costs,
                                                                          const parameter_memory& kept,
                                                                          const memory_limits& limits);

@@ -19,7 +19,7 @@ namespace pulse {
 
 namespace detail {
 
-/// Some stages of a device and what their forwards take.
+/// Some stages of a device and the time of their forwards.
 struct stage_choice {
     double forward_us{};
     std::vector<int> stages{};
@@ -37,7 +37,7 @@ struct stage_choice {
     }
 };
 
-/// Every choice among so few stages, from the least forward time upwards.
+/// Every subset of a few stages, by ascending forward time.
 [[nodiscard]] constexpr std::vector<stage_choice> all_choices(const cost_table& costs, const std::vector<stage>& own) {
     std::vector<stage_choice> all{};
     for (std::size_t mask = 0; mask != std::size_t{1} << own.size(); ++mask) {
@@ -50,7 +50,7 @@ struct stage_choice {
     return all;
 }
 
-/// One more stage at a time, the ones that save most bytes for their forward time first.
+/// Adds one stage at a time, those that save most bytes per forward time first.
 [[nodiscard]] constexpr std::vector<stage_choice> greedy_choices(const cost_table& costs, std::vector<stage> own) {
     const auto worth = [&](const stage& s) {
         double bytes = 0;
@@ -104,7 +104,7 @@ PULSE_CONSTEXPR std::vector<char> choose_recomputed_stages(plan ordered, const c
     const std::size_t stages = ordered.cut.stages.size();
     const auto any = [](const std::vector<char>& over) { return std::find(over.begin(), over.end(), 1) != over.end(); };
     const auto choices = detail::choices_of_devices(costs, ordered.cut);
-    // All devices whose choice does not fit yet go on to their next one at a time: a lowering serves them all.
+    // All devices whose choice does not fit advance to their next one together: one lowering serves them all.
     std::vector<std::size_t> chosen(choices.size(), 0);
     for (;;) {
         std::vector<char> flags(stages, 0);

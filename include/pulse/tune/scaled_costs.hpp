@@ -11,12 +11,12 @@ namespace pulse {
 /// Costs for a microbatch size: analytic_costs of a graph, measurements, or scaled_costs of a profile.
 using cost_source = std::function<cost_table(int)>;
 
-/// A cost table for another microbatch size, from one that was measured: times and bytes of activations grow in
-/// proportion to the size, parameters stay.
+/// Scales a measured cost table to another microbatch size: times and bytes of activations are proportional to it,
+/// parameters stay.
 ///
 /// An approximation for profiles, which have one size: small microbatches use a device less well than this says, so a
-/// choice far from the measured size deserves a profile of its own. Bytes are rounded up. Throws input_error when a
-/// size is less than 1.
+/// choice far from the measured size deserves a profile of its own. Bytes are rounded up. Throws input_error if a size
+/// is less than 1.
 [[nodiscard]] inline cost_table scaled_costs(cost_table costs, int microbatch_size) {
     if (microbatch_size < 1 || costs.microbatch_size < 1) {
         throw input_error("microbatch_size: it must be at least 1");

@@ -89,8 +89,8 @@ inline void add_layouts_of_stages(std::vector<tune_candidate>& all, tune_candida
     };
     if (c.pipeline_degree == 1 && has(placement::sequential)) {
         add(placement::sequential, 1); // one device, one stage
-        // More stages on it are of use where each is recomputed by itself, or where replicas sum the gradients of one
-        // beside the passes of another.
+        // More stages on the device help if each is recomputed separately, or if replicas sum the gradients of one
+        // during the passes of another.
         for (const int waves : options.waves) {
             if (has(placement::folded)) { add(placement::folded, waves); }
         }
@@ -110,7 +110,7 @@ inline void add_layouts_of_stages(std::vector<tune_candidate>& all, tune_candida
     }
 }
 
-/// Every candidate once with each value, or with the first alone where `once` says that it makes no difference.
+/// Every candidate with each value, or with the first alone if `once` says that the value makes no difference.
 template <class Values, class Set, class Once>
 [[nodiscard]] std::vector<tune_candidate> multiply(const std::vector<tune_candidate>& from, const Values& values,
                                                    Set set, Once once) {
@@ -125,7 +125,7 @@ template <class Values, class Set, class Once>
     return all;
 }
 
-/// Why a candidate is none of its method, or of the split that was asked; empty when it is.
+/// Why a candidate violates its method or the requested split; empty if it does not.
 [[nodiscard]] inline std::string unmet_text(const tune_candidate& c, bool split_only) {
     const bool plain = c.method == schedule_method::list || c.method == schedule_method::gpipe;
     const std::string of_method = "schedule method " + std::string{name_of(c.method)} + " ";
@@ -195,7 +195,7 @@ PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options
     const auto& splits = options.split_backwards;
     const bool split_only = std::find(splits.begin(), splits.end(), false) == splits.end();
     for (tune_candidate& c : all) {
-        // More stages on one device are of use only where each is recomputed by itself, or where nothing else is asked.
+        // More stages on one device help only if each is recomputed separately, or if nothing else is asked for.
         if (alone(c) && options.placements.size() > 1 && c.kind == placement::interleaved &&
             c.recompute != recomputation::stages && c.recompute != recomputation::selective) {
             continue;
@@ -207,7 +207,7 @@ PULSE_INLINE std::vector<tune_candidate> enumerate_candidates(const tune_options
             continue;
         }
         if (alone(c)) {
-            // Its order is the same for both methods.
+            // Both methods give the same order.
             c.method = schedule_method::list;
             if (!kept.empty() && kept.back() == c) { continue; }
         }

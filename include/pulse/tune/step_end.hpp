@@ -11,8 +11,7 @@
 
 namespace pulse {
 
-/// Time of the optimizer's step, us: it moves parameter_memory::moved_bytes of each parameter at this rate. 0 GB/s: no
-/// time.
+/// Time of the optimizer step, us: it moves parameter_memory::moved_bytes per parameter at this rate. 0 GB/s: no time.
 [[nodiscard]] constexpr double optimizer_us(std::int64_t parameter_bytes, const parameter_memory& kept,
                                             double gb_per_s) noexcept {
     if (!(gb_per_s > 0.0)) { return 0; }
@@ -25,24 +24,24 @@ struct gradient_bucket {
     int device{};
     int stage{};
     std::int64_t bytes{};
-    /// Of the stage's last pass, how long before its end the bucket is complete.
+    /// How long before the end of the stage's last pass the bucket is complete.
     double before_end_us{};
 };
 
 /// The buckets of a partition; a layer without parameters is in none.
 ///
-/// A stage of a pipeline is one bucket, complete at the end of the stage's last pass. One device alone (plain data
-/// parallelism) reduces layer by layer while its last backward goes on: a bucket is closed when it has `least_bytes` or
-/// the lowest layer of the stage with parameters is in it, be that before the pass ends or at its end. `split_backward`
-/// says whether the stage's last pass is W or B + W.
+/// A stage of a pipeline is one bucket, complete at the end of the stage's last pass. A single device (plain data
+/// parallelism) reduces layer by layer while its last backward runs: a bucket closes when it has `least_bytes` or holds
+/// the lowest layer of the stage with parameters, before the pass ends or at its end. `split_backward` says whether the
+/// stage's last pass is W or B + W.
 [[nodiscard]] PULSE_CONSTEXPR std::vector<gradient_bucket> gradient_buckets(const cost_table& costs,
                                                                             const partition& cut, bool split_backward,
                                                                             std::int64_t least_bytes = 25'000'000);
 
-/// When the ranks of one device alone (plain data parallelism) have reduced their gradients and stepped their
-/// parameters: buckets are reduced in the order in which they are complete, while the passes go on.
+/// Time at which single-device ranks (plain data parallelism) have reduced their gradients and updated their
+/// parameters, us: buckets are reduced in the order in which they complete, while the passes go on.
 ///
-/// `stage_end_us`: end of the last pass of every stage; `passes_end_us`: of the device. `parameter_bytes`: of one copy.
+/// `stage_end_us`: end of each stage's last pass; `passes_end_us`: of the device's. `parameter_bytes`: one copy.
 [[nodiscard]] PULSE_CONSTEXPR double end_step_us(const std::vector<gradient_bucket>& buckets, int replicas,
                                                  const simulation_options& world,
                                                  const std::vector<double>& stage_end_us, double passes_end_us,

@@ -35,7 +35,7 @@ PULSE_CONSTEXPR std::vector<gradient_bucket> gradient_buckets(const cost_table& 
             open.bytes += layer.parameter_bytes;
             before_end_us -= backward_us(layer);
             if (l != lowest && (cut.devices != 1 || open.bytes < least_bytes)) { continue; }
-            // A sum that went down again need not meet 0 exactly.
+            // The difference need not be exactly 0 after rounding.
             const bool at_end = cut.devices != 1 || l == s.first_layer;
             open.before_end_us = at_end ? 0.0 : std::max(before_end_us, 0.0);
             buckets.push_back(open);

@@ -36,7 +36,7 @@ namespace pulse {
 
 namespace detail {
 
-/// One search over a space. Everything is decided by the costs, the cluster and the options: no clock, no chance.
+/// One search over a space. The result depends on costs, cluster and options only, not on time or chance.
 class tuner {
 public:
     tuner(const cost_source& costs_of, const cluster& machine, const tune_options& options) :
@@ -67,7 +67,7 @@ public:
         for (std::size_t i = 0; i != made_.rows.size(); ++i) {
             if (open_[i] != 0) { order.push_back(i); }
         }
-        // Choosing what to recompute is last: it takes many orders, and is of use where other plans lack memory.
+        // Choosing what to recompute comes last: it takes many orders, and helps where other plans lack memory.
         std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             const auto place = [&](std::size_t i) {
                 const tune_row& row = made_.rows[i];
@@ -99,8 +99,8 @@ private:
     std::vector<char> open_{};
     std::vector<std::int64_t> needs_{};                   // of the rows that need more memory, on their worst device
     std::vector<char> unlimited_{};                       // rows whose order was found without a memory limit
-    std::map<std::size_t, evaluated_candidate> kept_{};   // plans of the rows that are ranked so far
-    std::map<std::size_t, evaluated_candidate> passes_{}; // of those whose frozen tasks have times: before they had
+    std::map<std::size_t, evaluated_candidate> kept_{};   // plans of the best rows so far
+    std::map<std::size_t, evaluated_candidate> passes_{}; // plans before their frozen tasks had times
 
     void report(std::size_t done, std::size_t total, std::string_view stage) const {
         if (!options_.progress) { return; }
@@ -108,7 +108,7 @@ private:
             {done, total, made_.ranking.empty() ? 0.0 : made_.rows[made_.ranking.front()].step_us, stage});
     }
 
-    /// Gives every row its bound, or says why it has none.
+    /// Gives every row its bound, or the reason why it has none.
     void bound_all() {
         open_.assign(made_.rows.size(), 0);
         for (std::size_t i = 0; i != made_.rows.size(); ++i) {
@@ -134,7 +134,7 @@ private:
         }
     }
 
-    /// Whether a choice of the row makes no difference to its cut, so that another candidate is the same plan.
+    /// Whether a choice of the row has no effect on its cut, so that another candidate gives the same plan.
     [[nodiscard]] bool repeats(tune_row& row, const partition& here) {
         const tune_candidate& c = row.candidate;
         const auto has = [](const auto& values, auto value) {
@@ -176,17 +176,17 @@ private:
         needs_[i] = bytes;
     }
 
-    /// What a row must not exceed to be among the `wanted` best ones.
+    /// The step time that a row must not exceed to be among the `wanted` best.
     [[nodiscard]] double cutoff_us(std::size_t wanted) const {
         if (!options_.prune || made_.ranking.size() < wanted) { return std::numeric_limits<double>::infinity(); }
-        // Bounds are sums in another order than the simulator's.
+        // Bounds add up in another order than the simulator.
         return made_.rows[made_.ranking[wanted - 1]].step_us * (1.0 + 1e-9);
     }
 
     [[nodiscard]] double cutoff_us() const { return cutoff_us(options_.ranked); }
 
     [[nodiscard]] bool bounded_out(tune_row& row) const {
-        // Choosing what to recompute takes many orders: it must be able to win.
+        // Choosing what to recompute takes many orders, so the row must be able to win.
         const bool chooses = row.candidate.recompute == recomputation::selective;
         if (!(row.bound_us > cutoff_us(chooses ? 1 : options_.ranked))) { return false; }
         row.verdict = tune_verdict::bound;
@@ -227,7 +227,7 @@ private:
         }
     }
 
-    /// The row of a candidate that recomputes nothing and is otherwise the same, cut and all, if there is one.
+    /// The row of the same candidate without recomputation, if there is one with the same cut.
     [[nodiscard]] std::optional<std::size_t> without_recomputation(const tune_candidate& c) {
         tune_candidate other = c;
         other.recompute = recomputation::none;
@@ -237,7 +237,7 @@ private:
         return {};
     }
 
-    /// The load of a device that has to recompute a stage of its own: the one that lacks most memory without; 0 if none
+    /// The load of the device that lacks most memory without recomputation and so has to recompute a stage; 0 if none
     /// does.
     [[nodiscard]] double recomputed_load_us(const tune_candidate& c, const schedule_problem& plain) {
         if (c.recompute != recomputation::selective) { return 0; }
@@ -257,7 +257,7 @@ private:
         return (load_us + forward_us) * plain.microbatches;
     }
 
-    /// Whether a row chooses stages to recompute for a cut whose order has all the room that it wants without.
+    /// Whether a row chooses stages to recompute although its order has all the room that it wants without.
     [[nodiscard]] bool needs_no_choice(tune_row& row) {
         if (row.candidate.recompute != recomputation::selective) { return false; }
         const std::optional<std::size_t> same = without_recomputation(row.candidate);
@@ -298,14 +298,14 @@ private:
         }
     }
 
-    /// The candidate of a row whose plan is kept, with the stages to recompute that were chosen for it.
+    /// The candidate of a row whose plan is kept, with the stages that its plan recomputes.
     [[nodiscard]] tune_candidate chosen_of(std::size_t i) const {
         tune_candidate c = made_.rows[i].candidate;
         c.recompute = kept_.at(i).planned.recompute;
         return c;
     }
 
-    /// Looks longer for the orders of the best few; keeps what is faster and fits, and what was proved.
+    /// Searches longer for the orders of the best few; keeps what is faster and fits, and proved bounds.
     void refine() {
         if (!options_.refine) { return; }
         const std::size_t few = std::min(made_.ranking.size(), static_cast<std::size_t>(options_.refined));
@@ -343,7 +343,7 @@ private:
         }
     }
 
-    /// Fills the best with patience.
+    /// Places the frozen tasks of the best row with more effort.
     void fill() {
         const std::size_t best = made_.ranking.front();
         const tune_candidate c = chosen_of(best);

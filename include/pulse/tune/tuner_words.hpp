@@ -14,7 +14,7 @@
 
 namespace pulse::detail {
 
-/// What the device that needs most needs it for.
+/// What the neediest device needs its memory for, in words.
 [[nodiscard]] inline std::string memory_words(const least_memory& need, std::int64_t limit) {
     return "device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) + " bytes of " +
            std::to_string(limit) + ": parameters and their copies " + std::to_string(need.parameter_bytes) +
@@ -23,7 +23,7 @@ namespace pulse::detail {
            std::to_string(need.workspace_bytes);
 }
 
-/// There is no candidate.
+/// Throws infeasible_error for a space without candidates.
 [[noreturn]] inline void refuse_space(const left_out_candidates& left_out, int global_batch, int devices) {
     if (left_out.unmet > 0) {
         throw infeasible_error("tune: none of the " + std::to_string(left_out.unmet) +
@@ -33,7 +33,7 @@ namespace pulse::detail {
                            std::to_string(global_batch) + " over " + std::to_string(devices) + " devices");
 }
 
-/// There is no plan: says what stood in the way, with the case that came nearest; `needs` as the tuner has them.
+/// Throws because there is no plan: says what prevented one, with the nearest case; `needs` as in the tuner.
 [[noreturn]] inline void refuse_tuning(const tuning& made, const std::vector<std::int64_t>& needs) {
     if (!made.finished) { throw error("tune: stopped before any plan was found"); }
     std::array<std::size_t, tune_verdicts> counts{};
@@ -53,7 +53,7 @@ namespace pulse::detail {
                            " cannot be cut; " + to_text(named->candidate) + ": " + named->reason);
 }
 
-/// Says of every row but the chosen one why it lost, and counts the verdicts.
+/// Gives every row but the chosen one the reason why it lost, and counts the verdicts.
 inline void explain_rows(tuning& made) {
     const double best_us = made.best_row().step_us;
     const auto percent = [&](double us) {

@@ -15,15 +15,15 @@
 
 namespace pulse {
 
-/// What became of a candidate.
+/// Outcome of a candidate.
 enum class tune_verdict : std::uint8_t {
     best,
-    slower,     ///< evaluated, and another one is faster
-    bound,      ///< its bound is above the best plans that were found: not evaluated
+    slower,     ///< evaluated, and another is faster
+    bound,      ///< its bound is above the best plans found: not evaluated
     memory,     ///< it needs more than a device has
     cut,        ///< the model cannot be cut for it
-    same,       ///< a choice of it makes no difference: another candidate is the same plan
-    not_reached ///< the search was stopped before
+    same,       ///< one of its choices has no effect: another candidate gives the same plan
+    not_reached ///< the search was stopped first
 };
 inline constexpr std::size_t tune_verdicts = 7;
 
@@ -46,9 +46,9 @@ struct tune_row {
     tune_verdict verdict{tune_verdict::not_reached};
     /// One sentence on why it lost; empty for the best.
     std::string reason{};
-    /// No order of its passes is faster; 0 where that was not asked.
+    /// No order of its passes is faster; 0 if it was not computed.
     double bound_us{};
-    /// 0 unless it was evaluated, and so the rest.
+    /// This and the rest are 0 unless it was evaluated.
     double step_us{};
     double samples_per_s{};
     double bubble_ratio{};
@@ -62,30 +62,30 @@ struct tune_row {
     }
 };
 
-/// What the tuner found: the best plan, whose prediction is of the whole step with reduction and optimizer.
+/// Result of the tuner: the best plan, whose prediction covers the whole step with reduction and optimizer.
 struct tuning : planned {
-    /// Where it runs: the links between its ranks, what they share, the optimizer's time.
+    /// What the plan was simulated on: the links between its ranks, shared links, the optimizer's time.
     simulation_options world{};
-    /// Where the best plan encodes; no components: nowhere.
+    /// Where the best plan runs frozen components; without components: nowhere.
     frozen_placement frozen{};
-    /// Of each device of its pipeline.
+    /// Per device of its pipeline.
     memory_limits limits{};
-    /// What was assumed because nobody said it, a sentence each.
+    /// What was assumed because it was not given, one sentence each.
     std::vector<std::string> assumptions{};
     /// Row of the best plan.
     std::size_t chosen{};
     /// Every candidate, in the order of enumerate_candidates.
     std::vector<tune_row> rows{};
-    /// Rows of the best plans, fastest first: as many as asked for are the fastest of all, the rest was evaluated on
-    /// the way.
+    /// Rows of the best plans, fastest first: as many as were asked for are the fastest of all; the others happened to
+    /// be evaluated.
     std::vector<std::size_t> ranking{};
     /// Rows by verdict, [static_cast<std::size_t>(verdict)].
     std::array<std::size_t, tune_verdicts> counts{};
     /// Degrees and microbatch sizes that do not multiply to the global batch; they have no rows.
     int indivisible{};
-    /// Candidates that are none of the method or the split that was asked; they have no rows.
+    /// Candidates that violate a rule of their method or the requested split; they have no rows.
     int unmet{};
-    /// Schedules that were synthesized.
+    /// Candidates that were evaluated.
     std::size_t evaluations{};
     /// False when a stop request ended the search.
     bool finished{};

@@ -17,13 +17,13 @@
 
 namespace pulse {
 
-/// Two backbones on one set of devices, each folded in one wave: the second lies the other way round, so that device d
-/// has what device P-1-d would have of it alone. A cascade is trained so: nothing that one makes is read by the other.
+/// Two backbones on one set of devices, each folded in one wave; the second is placed in reverse, so that device d has
+/// what device P-1-d would have of it alone. For cascades, in which neither backbone reads what the other makes.
 struct cascade_cut {
     partition first{};
     partition second{};
     double greatest_load_us{};
-    /// What both send between devices, forward, for a microbatch each.
+    /// Bytes that both send between devices, forward, for one microbatch of each.
     std::int64_t bytes{};
 
     [[nodiscard]] constexpr bool found() const noexcept { return !first.stages.empty(); }
@@ -31,14 +31,13 @@ struct cascade_cut {
 
 namespace detail {
 
-/// What devices d to P-1 hold of one backbone, a closed region of the layers: [begin, end) is what they have of it, d
-/// is any.
+/// The layers [begin, end) of one backbone that devices d to P-1 hold, a closed region, for any d.
 struct folded_region {
     int begin{};
     int end{};
 };
 
-/// A folded cut of one backbone, as a chain of regions from device to device.
+/// One backbone with its closed regions; a chain of them from device to device is a folded cut.
 class cascade_side {
 public:
     constexpr cascade_side(const cost_table& costs, const memory_model& memory) : sums_{costs, memory} {
@@ -53,17 +52,17 @@ public:
     [[nodiscard]] constexpr int layers() const noexcept { return sums_.layers; }
     [[nodiscard]] constexpr double load(folded_region r) const noexcept { return between(sums_.load, r); }
     [[nodiscard]] constexpr std::int64_t memory(folded_region r) const noexcept { return between(sums_.memory, r); }
-    /// What the two cuts around a region send.
+    /// Bytes that the two cuts around a region send.
     [[nodiscard]] constexpr std::int64_t sent(folded_region r) const noexcept {
         return r.begin == 0 ? 0 : sums_.sent[at(r.begin)] + sums_.sent[at(r.end)];
     }
-    /// Whether r has two layers for each of its `devices`, and leaves two for each device that is `outside`.
+    /// Whether r has two layers for each of its `devices`, and leaves one on either side for each device `outside`.
     [[nodiscard]] constexpr bool has_room(folded_region r, int devices, int outside) const noexcept {
         if (outside == 0) { return r.begin == 0 && r.end == sums_.layers; }
         return r.end - r.begin >= 2 * devices && r.begin >= outside && sums_.layers - r.end >= outside;
     }
-    /// The stages of a chain of regions, that of all devices first; the innermost is cut into halves as equal as can
-    /// be.
+    /// The stages of a chain of regions, outermost first; the innermost region is cut into two halves as equal as
+    /// possible.
     [[nodiscard]] constexpr partition cut(const std::vector<folded_region>& chain, bool reversed) const {
         const int devices = static_cast<int>(chain.size());
         partition made{placement::folded, devices, 1, {}};
@@ -107,8 +106,8 @@ private:
     }
 };
 
-/// The dynamic program over devices: a state is what devices d to P-1 hold of the first backbone, and what devices 0 to
-/// d-1 hold of the second, of which device 0 has the innermost region.
+/// The dynamic program over devices: a state is what devices d to P-1 hold of the first backbone, and devices 0 to d-1
+/// of the second, whose innermost region is on device 0.
 class cascade_search {
 public:
     constexpr cascade_search(const cost_table& first, const cost_table& second, int devices, const memory_model& memory,
@@ -120,7 +119,7 @@ public:
         if (first_.layers() < 2 * devices_ || second_.layers() < 2 * devices_) { return {}; }
         const std::vector<state> lightest = sweep(std::numeric_limits<double>::infinity());
         if (lightest.empty()) { return {}; }
-        // Among the cuts of that load, the one that sends least.
+        // Among the cuts with that load, the one that sends least.
         const std::vector<state> chain = sweep(lightest.front().load * (1.0 + load_tolerance));
         std::vector<folded_region> outwards{};
         std::vector<folded_region> inwards{};
@@ -137,8 +136,8 @@ private:
     struct state {
         folded_region first{};
         folded_region second{};
-        double load{};        ///< the greatest of devices d to P-1
-        std::int64_t bytes{}; ///< what the cuts between and around their regions send
+        double load{};        ///< greatest load of devices d to P-1
+        std::int64_t bytes{}; ///< sent by the cuts between and around their regions
         std::size_t next{};
     };
 
@@ -148,7 +147,7 @@ private:
     int devices_;
     std::int64_t work_;
 
-    /// Time of a device between two states.
+    /// Time of the device between two states, us.
     [[nodiscard]] constexpr double load_between(const state& here, const state& next) const noexcept {
         return first_.load(here.first) - first_.load(next.first) + second_.load(next.second) -
                second_.load(here.second);
@@ -158,12 +157,12 @@ private:
                                    second_.memory(here.second);
         return memory_.limit_of(d) == 0 || bytes <= memory_.limit_of(d);
     }
-    /// Strictly inside at both ends, or nothing.
+    /// Whether `inner` lies strictly inside `outer` at both ends, or is empty.
     [[nodiscard]] static constexpr bool surrounds(folded_region outer, folded_region inner) noexcept {
         return inner.begin == inner.end || (outer.begin < inner.begin && inner.end < outer.end);
     }
 
-    /// The states that devices d to P-1 may begin with.
+    /// The states with which devices d to P-1 may begin.
     [[nodiscard]] constexpr std::vector<state> states_of(int d) const {
         const std::vector<folded_region> none{{}};
         std::vector<state> all{};
@@ -176,8 +175,8 @@ private:
         return all;
     }
 
-    /// The best chain of states from device 0 on: of all the least greatest load, or, under a limit of it, the fewest
-    /// bytes.
+    /// The best chain of states from device 0 on: the one with the least greatest load or, under a limit on the load,
+    /// with the fewest bytes.
     [[nodiscard]] constexpr std::vector<state> sweep(double limit) {
         const bool by_load = limit == std::numeric_limits<double>::infinity();
         std::vector<std::vector<state>> levels(static_cast<std::size_t>(devices_) + 1);
@@ -216,13 +215,13 @@ private:
 
 } // namespace detail
 
-/// The best cut of two backbones over P devices, or one that is not found(): no stage empty, both ends of every skip on
-/// one device, and within the memory limits it has the least greatest device load F+B+W of both together, and among
-/// those the fewest bytes between devices.
+/// The best cut of two backbones over P devices, or one that is not found(). Among the cuts without empty stages, with
+/// both ends of every skip on one device and within the memory limits, it has the least greatest device load F+B+W of
+/// both together and, among those, the fewest bytes between devices.
 ///
-/// Exact. With N1 and N2 closed regions of the two it looks at P (N1 N2)^2 pairs at most: few where there is a skip at
-/// nearly every layer, many where layers are in parts (merge_layers). Throws input_error for a bad table, error when it
-/// would look at more than work_limit.
+/// Exact. With N1 and N2 closed regions it examines at most P (N1 N2)^2 pairs: few if nearly every layer has a skip,
+/// many if layers are divided into parts (merge_layers helps). Throws input_error for a bad table, error if it would
+/// examine more than work_limit pairs.
 [[nodiscard]] constexpr cascade_cut find_cascade_cut(const cost_table& first, const cost_table& second, int devices,
                                                      const memory_model& memory = {},
                                                      std::int64_t work_limit = 2'000'000'000) {

@@ -12,8 +12,7 @@
 
 namespace pulse::detail {
 
-/// How much load the layers of devices d to P-1 can have, for d = 1 to P-1, when no device may work longer than a
-/// limit.
+/// Bounds on the total load of devices d to P-1, for d = 1 to P-1, if no device may work longer than a limit.
 struct load_windows {
     std::vector<double> least{}; ///< [d]; microseconds at speed 1
     std::vector<double> most{};
@@ -42,17 +41,17 @@ struct closed_regions {
     std::vector<double> load{};
     std::vector<std::int64_t> memory{};
     std::vector<std::int64_t> sent{}; ///< bytes that its 2W ends send, one direction
-    std::vector<int> least_level{};   ///< the devices d to P-1 that it may belong to have d from least_level
-    std::vector<int> most_level{};    ///< to most_level, by the layers that the stages inside and outside need
+    std::vector<int> least_level{};   ///< lowest d for which it may belong to devices d to P-1
+    std::vector<int> most_level{};    ///< highest such d; both by the layers that the stages inside and outside need
 
     [[nodiscard]] constexpr const int* cut(std::size_t region) const noexcept {
         return cuts.data() + region * static_cast<std::size_t>(2 * waves);
     }
 };
 
-/// Lists closed regions by labelling layers inside or outside from the first to the last, up to where the last interval
-/// begins: the code there says where it may end. It gives up on a prefix as soon as a skip inside it has unlike ends,
-/// or no level can have as much load or as few layers inside or outside.
+/// Lists closed regions by labelling layers inside or outside, from the first layer to the beginning of the last
+/// interval, whose possible ends follow from the code there. It drops a prefix as soon as a skip within it has one end
+/// inside and one outside, or no level allows its load or its few layers inside or outside.
 struct region_search {
     const layer_sums& sums;
     const load_windows& windows;
@@ -63,10 +62,10 @@ struct region_search {
     std::vector<int> chosen{};
     closed_regions out{};
 
-    // Segments 0, 2, ... before cut k are outside, 1, 3, ... inside. The devices of level d need `devices - d` layers
-    // at both ends of every interval, the others d layers at both ends of every gap and at the ends of the model.
+    // Before cut k, segments 0, 2, ... are outside, 1, 3, ... inside. The devices of level d need `devices - d` layers
+    // at both ends of every interval, the others d layers at both ends of every gap and at the model's ends.
     struct prefix {
-        int least_level{}; // what the segments leave room for
+        int least_level{}; // levels for which the segments have enough layers
         int most_level{};
         double load_inside{};
         double load_outside{};
@@ -127,7 +126,7 @@ struct region_search {
         }
     }
 
-    // The ends of one code are ascending, and so are the loads: the levels whose windows hold a load only descend.
+    // Positions with one code are ascending, and so are their loads: the levels whose windows hold a load only descend.
     constexpr void end_last_interval(int begin, const prefix& at) {
         const std::uint64_t wanted = at.code ^ code_at(begin);
         const int shortest = begin + least_length(2 * waves - 1, at);
@@ -135,7 +134,7 @@ struct region_search {
             const std::uint64_t code = code_at(position);
             return code < wanted || (code == wanted && position < least);
         });
-        int lowest = devices; // least level whose window begins at or below the load
+        int lowest = devices; // lowest level whose window begins at or below the load
         int highest = devices - 1;
         for (; c != sums.by_code.end() && *c < sums.layers && code_at(*c) == wanted; ++c) {
             const int end = *c;
@@ -156,7 +155,7 @@ struct region_search {
         for (const int c : chosen) { in = in != (c <= layer); }
         return in;
     }
-    // Equal codes may be an accident.
+    // Codes may be equal by accident.
     [[nodiscard]] constexpr bool is_closed() const noexcept {
         for (std::size_t e = 0; e != sums.sources.size(); ++e) {
             if (contains(sums.sources[e]) != contains(sums.targets[e])) { return false; }
@@ -187,7 +186,7 @@ struct region_search {
 };
 
 /// All closed regions of W intervals that devices d to P-1 may hold for some d from 1 to P-1: with a layer for every
-/// stage inside and outside, and a load inside the window of that d. Throws error when there are more than `limit`.
+/// stage inside and outside, and a load within the window of that d. Throws error if there are more than `limit`.
 [[nodiscard]] constexpr closed_regions list_closed_regions(const layer_sums& sums, int waves,
                                                            const load_windows& windows, std::size_t limit) {
     const auto devices = static_cast<int>(windows.least.size());

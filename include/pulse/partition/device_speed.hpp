@@ -24,7 +24,7 @@ constexpr void check_device_speed(const std::vector<double>& device_speed, int d
     }
 }
 
-/// Speed of a device relative to the one that the cost table is of; 1 when none are given.
+/// Speed of a device relative to the device of the cost table; 1 if none are given.
 [[nodiscard]] constexpr double speed_of(const std::vector<double>& device_speed, int device) noexcept {
     return device_speed.empty() ? 1.0 : device_speed[static_cast<std::size_t>(device)];
 }

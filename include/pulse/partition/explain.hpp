@@ -8,8 +8,8 @@
 
 namespace pulse {
 
-/// One sentence on why find_skip_aware_partition has no answer: too few layers, the memory limit with the least one
-/// that would do, or the skip that binds with the device count that it allows. Requires that there is none.
+/// One sentence on why find_skip_aware_partition finds nothing: too few layers, too low a memory limit with the lowest
+/// that suffices, or the blocking skip with the device count that it allows. Requires that it finds nothing.
 [[nodiscard]] PULSE_INLINE std::string explain_infeasible(const cost_table& costs, int devices, int waves,
                                                           const skip_aware_options& options = {});
 

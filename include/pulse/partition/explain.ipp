@@ -27,7 +27,7 @@ namespace detail {
            " and " + std::to_string(edge.to) + ")";
 }
 
-/// How many other skips overlap `edge` without nesting: what keeps folds from closing.
+/// Number of other skips that overlap `edge` without nesting, which prevents folding.
 [[nodiscard]] inline int crossings(const cost_table& costs, const skip_cost& edge) {
     int count = 0;
     for (const skip_cost& other : costs.skips) {
@@ -38,8 +38,8 @@ namespace detail {
     return count;
 }
 
-/// A skip without which the table folds, of several the one that crosses most others; or, when no single one is to
-/// blame, the one at which it stops folding as the skips are added in their order.
+/// The skip without which the table folds; of several, the one that crosses most others. If no single skip is to blame,
+/// the skip at which the table stops folding as skips are added in order.
 [[nodiscard]] inline std::size_t blocking_skip(const cost_table& costs, int devices, int waves, std::size_t limit,
                                                bool& alone) {
     cost_table fewer = costs;
@@ -62,13 +62,13 @@ namespace detail {
         fewer.skips.push_back(costs.skips[e]);
         if (!folds(fewer, devices, waves, limit)) { return e; }
     }
-    return culprit; // not reached: with all skips it does not fold
+    return culprit; // unreachable: with all skips it does not fold
 }
 
-/// The least greatest memory of a device over all cuts, whatever their loads; nothing when there is no cut.
+/// The smallest possible greatest memory of a device over all cuts, whatever their loads; none without a cut.
 [[nodiscard]] inline std::optional<std::int64_t> least_folded_memory(const cost_table& costs, int devices, int waves,
                                                                      const skip_aware_options& options) {
-    cost_table weighed = costs; // bytes in the place of microseconds
+    cost_table weighed = costs; // bytes instead of microseconds
     std::int64_t total = 0;
     for (layer_cost& layer : weighed.layers) {
         total += options.memory.bytes_of(layer);

@@ -7,22 +7,22 @@
 
 namespace pulse {
 
-/// The best folded partition over P devices with W waves, or nothing when there is none.
+/// Finds the best folded partition over P devices with W waves; empty if there is none.
 ///
-/// Among the cuts that leave no stage empty, keep both ends of every skip on one device and respect the memory limits,
-/// it has (1) the least greatest device load F+B+W, (2) within the slack of that the fewest bytes between devices, (3)
-/// the least imbalance: the sum over the PW pairs of |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest
-/// load. Loads are times on their device.
+/// Among the cuts without empty stages, with both ends of every skip on one device and within the memory limits, it has
+/// (1) the least greatest device load F+B+W, (2) within the slack of that, the fewest bytes between devices, (3) the
+/// least imbalance: the sum over the PW pairs of |load(stage s) - load(stage 2PW-1-s)|, (4) the least greatest load.
+/// Loads are times on the stage's device.
 ///
-/// Exact. Only regions whose load lets every device keep the limit are looked at: for one wave at most n^2/2 in all,
-/// and O(n) when there is a skip at nearly every layer. With R regions to a device, the search takes O(R) memory for
-/// each device and O(R) queries for the best region inside another, a few times over. A query is a walk through a tree
-/// of boxes: about O(log R) boxes where costs say much, up to all R at worst, so that the whole is O(P R^2), with one
-/// wave and no skips O(P n^4), for adverse costs, and usually near O(P R log R). What the devices outside a region add
-/// at least (`outside_bounds`) leaves few regions of a loose limit.
+/// Exact. It examines only regions whose load lets every device stay within the limit: for one wave at most n^2/2 in
+/// all, and O(n) if nearly every layer has a skip. With R regions per device, it takes O(R) memory per device and, a
+/// few times over, O(R) queries for the best region inside another. A query walks a tree of boxes: about O(log R) boxes
+/// if costs discriminate well, at worst all R, so the total is O(P R^2) for adverse costs (O(P n^4) with one wave and
+/// no skips) and usually near O(P R log R). Lower bounds on what the devices outside a region add (`outside_bounds`)
+/// leave few regions even under a loose limit.
 ///
-/// Throws input_error for a bad table or option, error when there are more than region_limit regions or the search
-/// would look at more than work_limit of them.
+/// Throws input_error for a bad table or option, error if there are more than region_limit regions or the search would
+/// examine more than work_limit of them.
 [[nodiscard]] PULSE_CONSTEXPR maybe_partition find_skip_aware_partition(const cost_table& costs, int devices,
                                                                         int waves = 1,
                                                                         const skip_aware_options& options = {});

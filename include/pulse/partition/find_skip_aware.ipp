@@ -25,7 +25,7 @@ namespace pulse {
 namespace detail {
 
 /// The least greatest device load, found by trying limits from a lower bound upwards: a tight limit leaves few regions,
-/// and a limit that admits any cut admits the best one.
+/// and any limit that admits a cut admits the best one.
 [[nodiscard]] constexpr std::optional<double> least_folded_load(folded_search& search, const layer_sums& sums,
                                                                 int waves, const std::vector<double>& speed) {
     double together = 0.0;
@@ -41,22 +41,22 @@ namespace detail {
     std::vector<double> layers(sums.load.size() - 1, 0.0);
     for (std::size_t l = 0; l != layers.size(); ++l) { layers[l] = sums.load[l + 1] - sums.load[l]; }
     std::sort(layers.begin(), layers.end());
-    // A device has a layer to each of its 2W stages: the heaviest has company.
+    // A device has one layer or more in each of its 2W stages, so the heaviest layer is not alone.
     double company = layers.back();
     for (std::size_t l = 0; l + 1 != 2 * static_cast<std::size_t>(waves); ++l) { company += layers[l]; }
     bound = std::max(bound, company / fastest);
-    // What is above the bound by no more than sums of loads are rounded is on it.
+    // Values above the bound by no more than the rounding of load sums count as equal to it.
     double floor = bound * (1.0 + 1e-12);
     for (double excess = 1.0 / 1024.0;; excess *= 2.0) {
         const double limit = std::min(all, bound * (1.0 + excess));
         if (const std::optional<double> least = search.least_load(limit, floor)) { return least; }
         if (limit >= all) { return std::nullopt; }
-        floor = limit; // no cut keeps it
+        floor = limit; // no cut stays within it
     }
 }
 
-/// First layers of the 2W stages of one device: nested pairs with the least imbalance in sum. Nothing crosses devices,
-/// so it is the search over W devices with one wave, with neither skips nor bytes nor a limit.
+/// First layers of the 2W stages of a single device: nested pairs with the least total imbalance. Nothing crosses
+/// devices, so this is the search over W devices with one wave, without skips, bytes or a limit.
 [[nodiscard]] constexpr std::vector<int> balanced_fold(layer_sums sums, int waves, const skip_aware_options& options) {
     const auto pairs = static_cast<std::size_t>(waves);
     if (waves > 1) {

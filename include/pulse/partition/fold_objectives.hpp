@@ -12,8 +12,8 @@
 
 namespace pulse::detail {
 
-/// What a chain of regions costs, compared in this order: bytes across boundaries in one direction, imbalance between
-/// the two stages of a pair summed over all pairs (microseconds), greatest device load.
+/// Cost of a chain of regions, compared in this order: bytes across boundaries in one direction, imbalance between the
+/// two stages of a pair summed over all pairs (us), greatest device load (us).
 struct fold_cost {
     std::int64_t bytes{};
     double imbalance_us{};
@@ -26,19 +26,19 @@ struct fold_cost {
     }
 };
 
-// An objective says what a chain R(d), ..., R(P-1) costs: `innermost` for R(P-1) alone, `join` with R(d) put around the
-// chain from R(d+1), `outermost` with device 0. `bound` is at most `join` for every inner region of a box whose chains
-// cost no less than `rest`: rounding is monotone, and the bound takes the same steps as `join`, so that it holds to the
-// last bit. `lower` bounds two such costs by one. `keeps` says whether a region with that cost, or with at least that
-// bound, may be part of an answer, `admits` whether one may with any cost. `time` is the load of device d (in a bound:
-// the least it can be), microseconds. With `marks_ties`, later searches look at the regions of the best chains only.
+// An objective is the cost of a chain R(d), ..., R(P-1): `innermost` for R(P-1) alone, `join` for R(d) around a chain
+// from R(d+1), `outermost` with device 0. `bound` is at most `join` for every inner region of a box whose chains cost
+// at least `rest`: rounding is monotone and `bound` takes the same steps as `join`, so it holds to the last bit.
+// `lower` bounds two such costs by one. `keeps` says whether a region with that cost or bound may be part of an answer,
+// `admits` whether it may with any cost. `time` is the load of device d, us (in a bound, its minimum). With
+// `marks_ties`, later searches use only the regions of the best chains.
 
-/// The greatest device load, or `floor` where it is less.
+/// The greatest device load, but at least `floor`.
 struct load_objective {
     using cost_type = double;
     static constexpr bool marks_ties = false;
 
-    double floor{}; ///< what no cut is below: chains that do not exceed it are equally good
+    double floor{}; ///< a lower bound for every cut: chains that do not exceed it are equally good
 
     [[nodiscard]] constexpr double innermost(const closed_regions&, std::size_t, double time) const {
         return std::max(time, floor);
@@ -91,7 +91,7 @@ struct bytes_objective {
     }
 };
 
-/// All of fold_cost, a load below `floor` taken for that; chains above a limit are left out, where there is one.
+/// The full fold_cost, with loads raised to `floor`; with `outside`, chains above a limit are dropped.
 struct cut_objective {
     using cost_type = fold_cost;
     static constexpr bool marks_ties = false;

@@ -8,7 +8,7 @@
 
 namespace pulse::detail {
 
-/// What one device of a folded partition adds to the imbalance, from the ends of its layers.
+/// The part of the imbalance that one device of a folded partition adds, from the ends of its layers.
 ///
 /// Device d has the layers between the ends of R(d) (`outer`) and those of R(d+1) (`inner`), each the 2W ends of W
 /// intervals; device 0 has all layers outside R(1), device P-1 all inside R(P-1).
@@ -16,7 +16,7 @@ class fold_terms {
 public:
     constexpr fold_terms(const layer_sums& sums, int waves) : sums_(&sums), waves_(waves) {}
 
-    /// Sum over the W pairs of a device between R(d) and R(d+1) of the difference of their two loads.
+    /// Sum, over the W pairs of a device between R(d) and R(d+1), of the difference of their two loads.
     [[nodiscard]] constexpr double imbalance(const int* outer, const int* inner) const noexcept {
         double sum = 0.0;
         for (int w = 0; w != waves_; ++w) {
@@ -25,8 +25,7 @@ public:
         }
         return sum;
     }
-    /// The least that imbalance(outer, inner) can be when every end of `inner` is at least its `low`, at most its
-    /// `high`.
+    /// Lower bound on imbalance(outer, inner) if every end of `inner` is at least its `low` and at most its `high`.
     [[nodiscard]] constexpr double least_imbalance(const int* outer, const int* low, const int* high) const noexcept {
         double sum = 0.0;
         for (int w = 0; w != waves_; ++w) {
@@ -43,7 +42,7 @@ public:
         }
         return sum;
     }
-    /// The best free cuts inside R(P-1), one per interval, and the imbalance there; `middles` may be null.
+    /// The best free cuts inside R(P-1), one per interval, and their imbalance; `middles` may be null.
     [[nodiscard]] constexpr double split_inside(const int* cut, int* middles) const noexcept {
         double sum = 0.0;
         for (int w = 0; 2 * w < waves_; ++w) {
@@ -53,7 +52,7 @@ public:
         }
         return sum;
     }
-    /// The best free cuts around R(1), one per gap between intervals, and the imbalance there; `gaps` may be null.
+    /// The best free cuts around R(1), one per gap between intervals, and their imbalance; `gaps` may be null.
     [[nodiscard]] constexpr double split_outside(const int* cut, int* gaps) const noexcept {
         double sum = distance(load_between(0, cut[0]), load_between(cut[2 * waves_ - 1], sums_->layers));
         for (int w = 1; 2 * w <= waves_; ++w) {
@@ -73,7 +72,7 @@ private:
         return sums_->load[static_cast<std::size_t>(last)] - sums_->load[static_cast<std::size_t>(first)];
     }
 
-    /// Cuts ranges a and b (mirrors of each other, perhaps the same) so that outer parts and inner parts match best.
+    /// Cuts ranges a and b (mirrors of each other, or the same) so that the outer parts and the inner parts match best.
     [[nodiscard]] constexpr double split(int a0, int a1, int b0, int b1, int* a_cut, int* b_cut) const noexcept {
         double best = std::numeric_limits<double>::infinity();
         const bool same = a0 == b0;

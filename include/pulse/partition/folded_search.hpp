@@ -22,16 +22,16 @@ namespace pulse::detail {
 ///
 /// Let R(d) be the layers of devices d to P-1. Folding makes R(d) a union of W intervals whose 2W ends are exactly the
 /// boundaries between devices d-1 and d; every skip is local to a device if and only if every R(d) is closed. So a cut
-/// is a chain R(1) > R(2) > ... > R(P-1) of closed regions, each strictly inside the one before at all of its ends; the
+/// is a chain R(1) > R(2) > ... > R(P-1) of closed regions, each strictly inside the one before at all of its ends. The
 /// load of device d is load(R(d)) - load(R(d+1)) over its speed, the bytes are a sum over regions, and a dynamic
 /// program over (d, region) is exact for any W. Inside R(P-1), and around R(1), the last cuts are free and only serve
 /// balance.
 ///
-/// A limit on device loads bounds the load of R(d) from both sides; a tight one leaves few regions to each d, and few
-/// regions of d+1 inside a region of d.
+/// A limit on device loads bounds the load of R(d) from both sides; a tight limit leaves few regions for each d, and
+/// few regions of d+1 inside a region of d.
 class folded_search {
 public:
-    /// `speed` and `memory_limit` have one value per device; a limit of 0 is none.
+    /// `speed` and `memory_limit` have one value per device; a memory limit of 0 means none.
     constexpr folded_search(const layer_sums& sums, int waves, std::vector<double> speed,
                             std::vector<std::int64_t> memory_limit, std::size_t region_limit, std::int64_t work_limit) :
         sums_(&sums),
@@ -43,14 +43,14 @@ private:
     template <class Cost>
     struct outcome {
         Cost cost{};
-        std::vector<int> chain{}; ///< the ends of R(1), R(2), ..., R(P-1); empty when there is none
+        std::vector<int> chain{}; ///< the ends of R(1), R(2), ..., R(P-1); empty if there is no chain
     };
     struct level {
         std::vector<std::uint32_t> region{};
         std::vector<std::uint32_t> inner{}; ///< position in the level inside, unused at the innermost
     };
     template <class Cost>
-    using level_costs = std::vector<std::vector<Cost>>; ///< [d]: of the regions that level d lists
+    using level_costs = std::vector<std::vector<Cost>>; ///< [d]: costs of the regions that level d lists
 
     const layer_sums* sums_;
     int devices_;
@@ -61,19 +61,19 @@ private:
     std::int64_t work_limit_;
     std::int64_t work_{0};
     fold_terms terms_;
-    closed_regions regions_{}; // those of a limit of listed_for_, which are those of any lower limit too
+    closed_regions regions_{}; // listed for a limit of listed_for_, with those of any lower limit
     double listed_for_{0.0};
-    std::vector<int> least_level_{}; // of each region, by the limit of the search that runs
+    std::vector<int> least_level_{}; // of each region, under the limit of the current search
     std::vector<int> most_level_{};
-    std::vector<int> known_{};                        // a chain that keeps the limit, where one was found
-    std::vector<std::vector<std::uint32_t>> tight_{}; // [d]: the regions to look at, ascending; empty: all
+    std::vector<int> known_{};                        // a chain within the limit, once one was found
+    std::vector<std::vector<std::uint32_t>> tight_{}; // [d]: the regions to examine, ascending; empty: all
 
     [[nodiscard]] static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
     [[nodiscard]] constexpr bool fits(int device, std::int64_t bytes) const noexcept {
         return memory_limit_[at(device)] == 0 || bytes <= memory_limit_[at(device)];
     }
 
-    /// Lists the regions and the levels of each under a limit.
+    /// Lists the regions, and the levels of each, under a limit.
     constexpr void prepare(double limit_us) {
         const load_windows windows{sums_->load.back(), speed_, limit_us};
         if (regions_.size == 0 || limit_us > listed_for_) {
@@ -82,7 +82,7 @@ private:
         }
         least_level_ = regions_.least_level;
         most_level_ = regions_.most_level;
-        // Both ends of the windows fall from level to level.
+        // Both ends of the windows fall with the level.
         for (std::size_t r = 0; r != regions_.size; ++r) {
             int& least = least_level_[r];
             int& most = most_level_[r];
@@ -91,13 +91,12 @@ private:
         }
     }
 
-    /// Time of device d with the layers of region r outside those of an inner region, microseconds; in a box, the least
-    /// that it can be.
+    /// Time of device d, us, with the layers of region r outside an inner region; for a box, its minimum.
     [[nodiscard]] constexpr double time_around(int d, std::size_t r, const region_box& inner) const noexcept {
         return (regions_.load[r] - inner.load) / speed_[at(d)];
     }
-    /// Whether region r on level d may have one of a box on the level inside: strictly inside at all ends, and with a
-    /// device d that keeps its limits.
+    /// Whether region r on level d may surround a region of a box on the next inner level: the latter is strictly
+    /// inside at all ends, and device d stays within its limits.
     [[nodiscard]] constexpr bool may_surround(int d, std::size_t r, const region_box& inner,
                                               double limit_us) const noexcept {
         const int* outer = regions_.cut(r);
@@ -117,7 +116,7 @@ private:
         return time_of_first(r) <= limit_us && fits(0, sums_->memory.back() - regions_.memory[r]);
     }
 
-    /// Calls `visit(r)` for the regions that level d may have, in ascending order.
+    /// Calls `visit(r)` for the regions that level d may have, ascending.
     template <class Visit>
     constexpr void for_each_region(int d, const Visit& visit) const {
         if (!tight_.empty()) {
@@ -129,7 +128,7 @@ private:
         }
     }
 
-    /// The dynamic program: from R(P-1) outwards, keeping for each region of a level the best chain inside it.
+    /// The dynamic program, from R(P-1) outwards; keeps, for each region of a level, the best chain inside it.
     template <class Objective>
     [[nodiscard]] constexpr outcome<typename Objective::cost_type> sweep(double limit_us, const Objective& objective) {
         using cost_type = typename Objective::cost_type;
@@ -197,7 +196,7 @@ private:
                 best = cost;
                 best_inner = i;
             };
-            // What was best for a region nearby is a good start.
+            // The best inner region of a nearby region is a good start.
             if (!here.inner.empty()) { visit(here.inner.back()); }
             tree.search(enter, visit);
             if (any && objective.keeps(regions_, d, r, best)) {
@@ -283,8 +282,8 @@ private:
         return sum;
     }
 
-    /// Turns the known chain into one with the fewest bytes: a low limit leaves few regions, so limits are tried from a
-    /// lower bound upwards.
+    /// Replaces the known chain by one with the fewest bytes: a low limit leaves few regions, so limits are tried from
+    /// a lower bound upwards.
     constexpr void take_fewest_bytes(double limit_us, const outside_bounds& outside) {
         constexpr std::int64_t parts = 256;
         const std::int64_t most = bytes_of(known_);
@@ -314,7 +313,7 @@ private:
         return sum + terms_.split_outside(chain.data(), nullptr) / speed_.front();
     }
 
-    /// No cut that `objective` admits has less imbalance.
+    /// A lower bound on the imbalance of every cut that `objective` admits.
     [[nodiscard]] constexpr double least_imbalance(double limit_us, const cut_objective& objective) const {
         level innermost_level{};
         std::vector<fold_cost> costs{};
@@ -344,8 +343,8 @@ private:
     }
 
 public:
-    /// The least greatest device load of any cut, at most `limit_us`; nothing when there is none. No cut has less than
-    /// `floor_us`.
+    /// The least greatest device load of any cut, if at most `limit_us`; otherwise nothing. `floor_us` is a lower bound
+    /// for all cuts.
     [[nodiscard]] constexpr std::optional<double> least_load(double limit_us, double floor_us) {
         prepare(limit_us);
         tight_.clear();
@@ -356,8 +355,8 @@ public:
     }
 
     /// First layers of the 2PW stages of the cut with the least fold_cost among those with no device load above
-    /// `limit_us`; empty when there is none. No cut has less load than `floor_us`, and what `least_load` found before
-    /// is not above the limit.
+    /// `limit_us`; empty if there is none. `floor_us` is a lower bound on the load of all cuts; a result that
+    /// `least_load` found before must not be above the limit.
     [[nodiscard]] constexpr std::vector<int> best_cut(double limit_us, double floor_us) {
         if (known_.empty() && !least_load(limit_us, floor_us)) { return {}; }
         prepare(limit_us);
@@ -367,8 +366,8 @@ public:
         take_fewest_bytes(limit_us, outside);
         objective.outside = &outside;
         objective.most_bytes = bytes_of(known_);
-        // Any chain of the best cut has the fewest bytes inside its outer region, so that the search meets it, and no
-        // more imbalance than the whole: under a limit that some cut keeps, the best one is found. The known one does.
+        // Every part of the best chain has the fewest bytes inside its outer region, so the search reaches it, and at
+        // most the imbalance of the whole: a limit that some cut keeps finds the best one. The known cut keeps `most`.
         const double most = imbalance_of(known_);
         objective.most_imbalance_us = most;
         const double least = least_imbalance(limit_us, objective);

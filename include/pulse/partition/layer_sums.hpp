@@ -11,17 +11,17 @@
 
 namespace pulse::detail {
 
-/// Sums of a table over ranges of layers, and its edges in the forms that the search reads again and again.
+/// Sums of a table over ranges of layers, and its edges in forms that are fast to search.
 struct layer_sums {
     int layers{};
     std::vector<double> load{};         ///< load of layers [0, c), microseconds at speed 1
     std::vector<std::int64_t> memory{}; ///< bytes of layers [0, c)
     std::vector<std::int64_t> sent{};   ///< bytes sent by a cut before layer c
-    std::vector<int> sources{};         ///< of the skips, ascending by target
+    std::vector<int> sources{};         ///< of the skips, ordered by target
     std::vector<int> targets{};
     std::vector<int> first_source{}; ///< the skips into layer l are at [first_source[l], first_source[l+1])
-    /// [c]: exclusive or of a random number per skip over all ends of skips before layer c. Layers [a, b) hold both
-    /// ends of a skip or none, of every skip, only if code[a] == code[b].
+    /// [c]: exclusive or, over all ends of skips before layer c, of a random number per skip. Only if code[a] ==
+    /// code[b] do layers [a, b) hold both ends or no end of every skip.
     std::vector<std::uint64_t> code{};
     std::vector<int> by_code{}; ///< 0 to n, ascending by code, then by value
 
@@ -60,7 +60,7 @@ struct layer_sums {
         sort_codes();
     }
 
-    /// Takes all edges away, and what cuts send.
+    /// Removes all edges, and the bytes that cuts send.
     constexpr void forget_edges() {
         sources.clear();
         targets.clear();

@@ -6,8 +6,8 @@
 
 namespace pulse {
 
-/// A partition, or the answer that there is none. Like std::optional, which nvcc 13 does not take in a constexpr
-/// function when it holds a vector.
+/// A partition, or none. Replaces std::optional, which nvcc 13 does not accept in a constexpr function if it holds a
+/// vector.
 class maybe_partition {
 public:
     constexpr maybe_partition() = default;
@@ -15,7 +15,7 @@ public:
 
     [[nodiscard]] constexpr bool has_value() const noexcept { return there_; }
     [[nodiscard]] constexpr explicit operator bool() const noexcept { return there_; }
-    /// The partition. Requires that there is one.
+    /// The partition. Requires has_value().
     [[nodiscard]] constexpr const partition& operator*() const& noexcept { return cut_; }
     [[nodiscard]] constexpr partition&& operator*() && noexcept { return std::move(cut_); }
     [[nodiscard]] constexpr const partition* operator->() const noexcept { return &cut_; }

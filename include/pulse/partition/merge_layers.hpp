@@ -11,7 +11,7 @@
 
 namespace pulse {
 
-/// A table in which some neighbouring layers are one.
+/// A cost table in which some neighbouring layers are merged.
 struct merged_layers {
     cost_table costs{};
     std::vector<int> first{}; ///< of each merged layer, in the original table; then the number of layers there
@@ -28,7 +28,7 @@ struct merged_layers {
 
 namespace detail {
 
-/// Makes layer `at` and the one behind it one layer, with the name of the first.
+/// Merges layer `at` and the next one, under the name of the first.
 constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
     layer_cost& to = all[at];
     layer_cost next = all[at + 1];
@@ -48,17 +48,17 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
 
 } // namespace detail
 
-/// Merges neighbours, those of the least time together first, until at most `most` layers are left or every further
-/// merge would go over the end of a skip. For searches whose work grows fast with the number of layers, such as that of
-/// a fold in several waves.
+/// Merges neighbouring layers, those with the least time together first, until at most `most` layers are left or every
+/// further merge would cross the end of a skip. For searches whose work grows fast with the number of layers, such as
+/// folds in several waves.
 ///
-/// A merged layer saves the outputs inside it and defers their gradients. Requires a table of one backbone that passes
+/// A merged layer saves its inner outputs and defers their gradients. Requires a table of one backbone that passes
 /// check_costs.
 [[nodiscard]] constexpr merged_layers merge_layers(const cost_table& layers, std::size_t most) {
     merged_layers made{layers, {}};
     std::vector<layer_cost>& all = made.costs.layers;
     for (std::size_t l = 0; l <= all.size(); ++l) { made.first.push_back(static_cast<int>(l)); }
-    std::vector<char> ends(all.size() + 1, 0); // whether a skip ends before, or begins behind the layer before
+    std::vector<char> ends(all.size() + 1, 0); // [c]: whether a skip ends at layer c, or begins at layer c - 1
     for (const skip_cost& edge : layers.skips) {
         ends[static_cast<std::size_t>(edge.from) + 1] = ends[static_cast<std::size_t>(edge.to)] = 1;
     }
@@ -83,14 +83,14 @@ constexpr void merge_with_next(std::vector<layer_cost>& all, std::size_t at) {
     return made;
 }
 
-/// The name of the layer that <layer>#<k> is a part of; that of a whole layer as it is.
+/// The name of the layer of which <layer>#<k> is a part; the name of a whole layer is returned unchanged.
 [[nodiscard]] constexpr std::string_view whole_layer(const label& name) noexcept {
     return name.view().substr(0, name.view().find('#'));
 }
 
-/// The table without cuts inside layers, for what runs them whole: parts named <layer>#<k> are one layer of that name.
+/// The table with whole layers, for users that run them whole: parts named <layer>#<k> become one layer of that name.
 [[nodiscard]] constexpr cost_table merge_parts(cost_table costs) {
-    std::vector<int> place{}; // of each layer, where it is now
+    std::vector<int> place{}; // of each layer, its position in the new table
     for (std::size_t l = 0; l != costs.layers.size();) {
         place.push_back(static_cast<int>(l));
         if (l + 1 != costs.layers.size() &&

@@ -11,15 +11,15 @@
 
 namespace pulse::detail {
 
-/// What devices 0 to d-1 add at least around a region R(d), whatever regions R(1) to R(d-1) are around it.
+/// Lower bounds on what devices 0 to d-1 add around a region R(d), for any regions R(1) to R(d-1) around it.
 ///
-/// Bytes: the cuts before the first layer of R(d), and those after its last, are a dynamic program each, with no device
-/// above the limit by one of its two stages alone; or, where that says more, each level sends at least what the region
-/// of it that sends least does. Imbalance: the sum of differences between the stages before R(d) and their mirrors
-/// behind it is at least the difference of the sums.
+/// Bytes: one dynamic program for the cuts before the first layer of R(d) and one for those after its last, in which no
+/// device exceeds the limit with one of its two outermost stages alone; or, if that is stronger, the sum over levels of
+/// the fewest bytes that a region of the level sends. Imbalance: the sum of differences between the stages before R(d)
+/// and their mirrors behind it is at least the difference of the sums.
 class outside_bounds {
 public:
-    /// `least_level` and `most_level`: of each region, the levels that it may be on, under `limit_us` for every device.
+    /// `least_level` and `most_level`: the levels on which each region may be, under `limit_us` for every device.
     constexpr outside_bounds(const layer_sums& sums, const closed_regions& regions, const std::vector<int>& least_level,
                              const std::vector<int>& most_level, const std::vector<double>& speed, double limit_us) :
         sums_(&sums),
@@ -50,7 +50,7 @@ public:
             fastest_[d] = std::max(fastest_[d - 1], speed[d - 1]);
             slowest = std::min(slowest, speed[d]);
             if (d == 1) { continue; }
-            // A level with no region at all: the search will say so.
+            // For a level without regions the search fails anyway.
             together_[d] = together_[d - 1] + (together[d - 1] == none ? 0 : together[d - 1]);
             inner_[d] = inner_[d - 1] + (inner[d - 1] == none ? 0 : inner[d - 1]);
         }
@@ -62,7 +62,7 @@ public:
         fill(back_, back_allowed, speed, limit_us, true);
     }
 
-    /// Bytes that R(1) to R(d-1) send at least when R(d) has these ends, `unreachable` when there are no such regions.
+    /// Fewest bytes that R(1) to R(d-1) send if R(d) has these ends; `unreachable` if there are no such regions.
     [[nodiscard]] constexpr std::int64_t bytes(int device, const int* cut) const noexcept {
         const auto d = static_cast<std::size_t>(device);
         const std::int64_t front = front_[d * width_ + front_of(cut)];
@@ -70,10 +70,10 @@ public:
         if (front == none || back == none) { return unreachable; }
         return std::max(together_[d], front + back + inner_[d]);
     }
-    /// Imbalance of devices 0 to d-1, microseconds, when R(d) has these ends.
+    /// Least imbalance of devices 0 to d-1, us, if R(d) has these ends.
     [[nodiscard]] constexpr double imbalance_us(int device, const int* cut) const noexcept {
         double sum = 0.0;
-        // Gap w is before interval w, the last one after all of them.
+        // Gap w precedes interval w; the last gap follows all intervals.
         for (int w = 0; 2 * w < waves_; ++w) {
             const int v = waves_ - w;
             const double off = load_of(w == 0 ? 0 : cut[2 * w - 1], cut[2 * w]) -
@@ -82,7 +82,7 @@ public:
         }
         return std::max(0.0, sum / fastest_[static_cast<std::size_t>(device)] - rounding_us_);
     }
-    /// What `bytes` says when nothing may be around a region: more than any table sends, and far from overflow.
+    /// Result of `bytes` if no region fits around R(d): more than any table sends, and far from overflow.
     static constexpr std::int64_t unreachable = std::numeric_limits<std::int64_t>::max() / 4;
 
 private:
@@ -93,9 +93,9 @@ private:
     std::size_t width_;
     std::vector<std::int64_t> front_{};    // [d * width + c]: sent by cuts 1 to d-1, ascending, before cut d at c
     std::vector<std::int64_t> back_{};     // the same, descending, after cut d at c
-    std::vector<std::int64_t> together_{}; // [d]: sent by levels 1 to d-1, each the least of its regions
-    std::vector<std::int64_t> inner_{};    // the same of the ends that are neither the first nor the last
-    std::vector<double> fastest_{};        // [d]: of devices 0 to d-1
+    std::vector<std::int64_t> together_{}; // [d]: sent by levels 1 to d-1, the fewest bytes of each
+    std::vector<std::int64_t> inner_{};    // the same for ends that are neither first nor last
+    std::vector<double> fastest_{};        // [d]: speed of the fastest of devices 0 to d-1
     double rounding_us_{};
 
     [[nodiscard]] constexpr std::size_t front_of(const int* cut) const noexcept {
@@ -108,7 +108,7 @@ private:
         return sums_->load[static_cast<std::size_t>(last)] - sums_->load[static_cast<std::size_t>(first)];
     }
 
-    /// Level by level; the cuts that may come before a cut are a window that moves with it.
+    /// Fills level by level; the cuts that may precede a cut are a window that moves with it.
     constexpr void fill(std::vector<std::int64_t>& table, const std::vector<char>& allowed,
                         const std::vector<double>& speed, double limit_us, bool mirrored) const {
         const auto place = [&](std::size_t step) { return mirrored ? width_ - 1 - step : step; };
@@ -116,7 +116,7 @@ private:
             return mirrored ? sums_->load.back() - sums_->load[place(step)] : sums_->load[step];
         };
         const double rounding = 1e-9 * sums_->load.back();
-        std::vector<std::size_t> queue(width_, 0); // steps with ascending sums: the first is the least of the window
+        std::vector<std::size_t> queue(width_, 0); // steps with ascending sums: the first is the minimum of the window
         for (std::size_t d = 1; d != speed.size(); ++d) {
             const double most = limit_us * speed[d - 1] + rounding;
             std::size_t begin = 0;

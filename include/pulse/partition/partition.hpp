@@ -8,7 +8,7 @@
 
 namespace pulse {
 
-/// How stages are laid on devices.
+/// How stages are placed on devices.
 enum class placement : std::uint8_t {
     folded,      ///< zigzag: stages s and S-1-s share a device, S = 2PW
     sequential,  ///< stage s on device s, S = P
@@ -24,15 +24,15 @@ enum class placement : std::uint8_t {
     return "?";
 }
 
-/// How a skip tensor reaches a decoder layer on another device; `relayed` passes through every boundary in between.
+/// How a skip tensor reaches a decoder layer on another device; `relayed` passes it through every boundary in between.
 enum class skip_routing : std::uint8_t { direct, relayed };
 
-/// What is dropped after a stage's forward and made again, by running that forward once more from the stage's input.
+/// What is dropped after a stage's forward and restored by running that forward again from the stage's input.
 enum class recomputation : std::uint8_t {
     none,      ///< nothing: activations and skip tensors wait where they were made
-    skips,     ///< a stage that a later stage of its device reads: made again before the first such stage's forward
+    skips,     ///< a stage whose skips later stages of its device read: made again before the first of their forwards
     stages,    ///< what every stage saves for its backward: made again right before that; tensors it hands out stay
-    selective, ///< as `stages`, but of some stages alone
+    selective, ///< as `stages`, but only for some stages
 };
 
 [[nodiscard]] constexpr std::string_view name_of(recomputation kind) noexcept {
@@ -45,11 +45,11 @@ enum class recomputation : std::uint8_t {
     return "?";
 }
 
-/// A kind of recomputation, which converts to this, and of `selective` the stages.
+/// A kind of recomputation, which converts to this type, and the stages for `selective`.
 struct stage_recomputation {
     recomputation kind{recomputation::none};
-    /// Of selective, by stage: whether it runs again; those behind the end do not. Of bool: clang 14 has no constexpr
-    /// vector<bool>.
+    /// For selective, by stage: whether it runs again; stages beyond the end do not. Not bool: clang 14 has no
+    /// constexpr vector<bool>.
     std::vector<char> stages{};
 
     constexpr stage_recomputation(recomputation of = recomputation::none) : kind{of} {}
@@ -83,8 +83,8 @@ struct stage_recomputation {
     return stage % devices;
 }
 
-/// A contiguous range of layers that runs as one unit: layers first_layer to last_layer, both included. Layers are
-/// those of the cost table: parts, where layers may be cut inside.
+/// A contiguous range of layers that runs as one unit: first_layer to last_layer, both included. Layers are those of
+/// the cost table, which may be parts of layers.
 struct stage {
     int index{};
     int device{};
@@ -94,7 +94,7 @@ struct stage {
     [[nodiscard]] constexpr bool operator==(const stage&) const = default;
 };
 
-/// Where a model is cut and which device runs each piece.
+/// Where a model is cut, and which device runs each stage.
 struct partition {
     placement kind{placement::folded};
     int devices{1};
@@ -104,7 +104,7 @@ struct partition {
     [[nodiscard]] constexpr bool operator==(const partition&) const = default;
 };
 
-/// The stage that holds `layer`. Requires a valid partition that covers it.
+/// The stage that holds `layer`. Requires a valid partition that covers the layer.
 [[nodiscard]] constexpr int stage_of(const std::vector<stage>& stages, int layer) noexcept {
     int s = 0;
     while (stages[static_cast<std::size_t>(s)].last_layer < layer) { ++s; }

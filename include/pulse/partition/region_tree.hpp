@@ -9,13 +9,13 @@
 
 namespace pulse::detail {
 
-/// The same regions along a Z-order curve through the space of their 2W ends (Morton 1966), so that regions near each
-/// other in the list are near each other at every end.
+/// The same regions in Z-order by their 2W ends (Morton 1966), so that regions near each other in the list have nearby
+/// ends.
 [[nodiscard]] constexpr closed_regions in_z_order(const closed_regions& regions) {
     const int ends = 2 * regions.waves;
     std::vector<std::size_t> order(regions.size, 0);
     for (std::size_t r = 0; r != order.size(); ++r) { order[r] = r; }
-    // The bit strings are never interleaved: the end with the highest differing bit decides (Chan, SODA 2002).
+    // The bit strings are not interleaved: the end with the highest differing bit decides (Chan, SODA 2002).
     std::sort(order.begin(), order.end(), [&regions, ends](std::size_t a, std::size_t b) {
         const int* x = regions.cut(a);
         const int* y = regions.cut(b);
@@ -44,7 +44,7 @@ namespace pulse::detail {
     return out;
 }
 
-/// What is known of some regions together: between which layers each of their ends is, and the most that they hold.
+/// Bounds over some regions: the range of each of their ends, and the greatest load and memory.
 struct region_box {
     const int* low{};  ///< 2W ends
     const int* high{}; ///< 2W ends
@@ -52,8 +52,8 @@ struct region_box {
     std::int64_t memory{};
 };
 
-/// A tree of boxes over regions in Z-order with the costs of chains inside them: a search for the best region leaves
-/// out every box that cannot have it.
+/// A tree of boxes over regions in Z-order, with the costs of chains inside them. A search for the best region skips
+/// every box that cannot contain it.
 template <class Objective>
 class region_tree {
 public:
@@ -92,8 +92,8 @@ public:
         } while (below != 1);
     }
 
-    /// Calls `visit(i)` for the positions in `listed` that may be what is looked for: `enter(box, least)` says whether
-    /// one of the regions of a box, none of which costs less than `least`, may be.
+    /// Calls `visit(i)` for the candidate positions in `listed`. `enter(box, least)` says whether a region in a box,
+    /// all of which cost at least `least`, may be the best.
     template <class Enter, class Visit>
     constexpr void search(const Enter& enter, const Visit& visit) const {
         descend(begin_.size() - 1, 0, enter, visit);
@@ -106,7 +106,7 @@ private:
     const std::vector<std::uint32_t>* listed_;
     const std::vector<cost_type>* cost_;
     std::size_t ends_;
-    std::vector<std::size_t> begin_{}; // [height]: its first node
+    std::vector<std::size_t> begin_{}; // [height]: the first node
     std::vector<std::size_t> count_{};
     std::vector<int> low_{};
     std::vector<int> high_{};

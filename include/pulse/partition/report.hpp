@@ -11,19 +11,19 @@
 
 namespace pulse {
 
-/// What a partition amounts to, for one microbatch. A load is the time that its device takes for it.
+/// Loads and traffic of a partition, for one microbatch. A load is the time that its device takes for it, us.
 struct partition_report {
     std::vector<double> stage_load_us{}; ///< F + B + W of each stage
     std::vector<double> device_load_us{};
     double max_load_us{};
-    /// Time that all devices would take together over greatest device load: 1 is perfect balance.
+    /// Time of all layers if divided over all devices in proportion to speed, over greatest device load: 1 is perfect.
     double balance{};
     /// Folded only: sum over pairs of |load(stage s) - load(stage S-1-s)|.
     double imbalance_us{};
     traffic bytes{};
 };
 
-/// Sums up `cut`; `device_speed` and `routing` as in skip_aware_options. Requires a partition that passes
+/// Reports on `cut`; `device_speed` and `routing` as in skip_aware_options. Requires a partition that passes
 /// check_partition with `costs`. Throws input_error for bad speeds.
 [[nodiscard]] constexpr partition_report report_of(const partition& cut, const cost_table& costs,
                                                    skip_routing routing = skip_routing::direct,

@@ -19,7 +19,7 @@ namespace pulse {
 
 namespace detail {
 
-/// What a chain of contiguous stages sends: `cut[c]` for a cut before layer c, less `kept(a, b)` of a stage [a, b).
+/// Bytes of a chain of contiguous stages, up to a constant: `cut[c]` for a cut before layer c, minus `kept` of a stage.
 struct chain_bytes {
     std::vector<std::int64_t> cut{};
     std::vector<std::int64_t> kept{}; ///< [a * (n + 1) + b]

@@ -9,7 +9,7 @@ namespace pulse {
 
 /// The best folded partition over P devices with W waves, as find_skip_aware_partition defines it.
 ///
-/// Throws infeasible_error with the sentence of explain_infeasible when there is none; otherwise as that function.
+/// Throws infeasible_error with the text of explain_infeasible if there is none, and otherwise as that function.
 [[nodiscard]] PULSE_CONSTEXPR partition skip_aware_partition(const cost_table& costs, int devices, int waves = 1,
                                                              const skip_aware_options& options = {});
 

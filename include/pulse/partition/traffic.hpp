@@ -24,13 +24,13 @@ struct traffic {
     [[nodiscard]] constexpr bool operator==(const traffic&) const = default;
 };
 
-/// What a cut after `layer` sends when the next stage is on another device: the main activation, the residual that is
-/// open there, and the conditioning.
+/// Bytes that a cut after `layer` sends if the next stage is on another device: the main activation, the residual that
+/// is open there, and the conditioning.
 [[nodiscard]] constexpr std::int64_t boundary_bytes(const cost_table& costs, int layer) noexcept {
     return costs.layers[static_cast<std::size_t>(layer)].sent_bytes() + costs.chain_of(layer).conditioning_bytes;
 }
 
-/// What comes back there: the gradients of these, but for what needs none.
+/// Bytes that come back there: the gradients of these, where they have any.
 [[nodiscard]] constexpr std::int64_t boundary_gradient_bytes(const cost_table& costs, int layer) noexcept {
     return costs.layers[static_cast<std::size_t>(layer)].returned_bytes() +
            costs.chain_of(layer).conditioning_gradient_bytes();
@@ -38,19 +38,19 @@ struct traffic {
 
 /// Bytes that cross between devices for one microbatch of a training step under `cut`.
 ///
-/// Every boundary between stages of different devices sends its activation, the residual that is open there and the
-/// conditioning forward, and gradients of the same sizes back, but for what needs none. A skip tensor whose ends are on
-/// one device waits there and costs nothing. Any other is sent once when `routing` is direct, and once per device
-/// change from its source stage to its target stage when relayed; its gradient goes the same way back. Each edge
-/// counts: no tensor is shared between edges of one source, or with the main activation. Requires a partition that
-/// covers the layers of `costs`.
+/// Every boundary between stages on different devices sends its activation, the residual that is open there and the
+/// conditioning forward, and their gradients back, where they have any. A skip tensor with both ends on one device
+/// stays there and costs nothing. Any other is sent once if `routing` is direct, and once per device change from its
+/// source stage to its target stage if relayed; its gradient returns the same way. Edges count separately: no tensor is
+/// shared between edges of one source, or with the main activation. Requires a partition that covers the layers of
+/// `costs`.
 [[nodiscard]] constexpr traffic traffic_of(const partition& cut, const cost_table& costs, skip_routing routing) {
     traffic sum{};
-    std::vector<int> changes(cut.stages.size(), 0); // device changes on the way from stage 0 to each stage
+    std::vector<int> changes(cut.stages.size(), 0); // device changes from stage 0 to each stage
     for (std::size_t s = 1; s < cut.stages.size(); ++s) {
         changes[s] = changes[s - 1];
         const int first_layer = cut.stages[s].first_layer;
-        if (costs.chain_of(first_layer).first_layer == first_layer) { continue; } // another backbone's
+        if (costs.chain_of(first_layer).first_layer == first_layer) { continue; } // another backbone begins
         if (cut.stages[s - 1].device != cut.stages[s].device) {
             sum.boundary_forward += boundary_bytes(costs, cut.stages[s - 1].last_layer);
             sum.boundary_backward += boundary_gradient_bytes(costs, cut.stages[s - 1].last_layer);

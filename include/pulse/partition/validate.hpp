@@ -10,8 +10,8 @@
 
 namespace pulse {
 
-/// Throws input_error naming the broken invariant unless `cut` has the stages of its placement on their devices, in
-/// order and without gaps over all layers of `costs`, none empty, and, when folded, both ends of every skip on one
+/// Throws input_error, naming the broken invariant, unless `cut` has the stages of its placement on their devices, in
+/// order, without gaps over all layers of `costs` and none empty, and, if folded, both ends of every skip on one
 /// device.
 constexpr void check_partition(const partition& cut, const cost_table& costs) {
     if (cut.devices < 1) { throw input_error("partition: devices must be at least 1"); }

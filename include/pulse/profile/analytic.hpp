@@ -7,24 +7,24 @@
 
 namespace pulse {
 
-/// The cost table of a graph with every byte filled in and every time 0: bytes = elements x batch x scalar_bytes
-/// (parameters: elements x scalar_bytes; statistics: see layer_node::saved_bytes). What analytic_costs and
-/// measure_costs start from.
+/// The cost table of a graph with all byte counts filled in and all times 0: bytes = elements x batch x scalar_bytes
+/// (parameters: elements x scalar_bytes; statistics: see layer_node::saved_bytes). analytic_costs and measure_costs
+/// start from it.
 ///
 /// Throws input_error when the graph has no layer, the batch is not positive, scalar_bytes is not 2, 4 or 8, or a skip
 /// does not go forwards between two layers.
 [[nodiscard]] PULSE_CONSTEXPR cost_table blank_costs(const graph_view& graph, int microbatch_size, int scalar_bytes);
 
-/// Costs of a graph on a device that nobody has to own: the roofline of the device at its stated efficiency.
+/// Costs of a graph on a device that need not be at hand: the roofline of the device at its stated efficiency.
 ///
 /// With rates = efficiency x peak, a pass takes max(FLOPs / FLOP rate, bytes moved / memory rate), where
 /// - F does the layer's forward FLOPs and moves input, skip inputs, output and saved tensors, and the parameters once;
-/// - backward does twice the forward FLOPs in all: a layer with parameters does one half in B and one half in W, a
-///   layer without parameters does all of it in B and has no W;
+/// - backward does twice the forward FLOPs: half in B and half in W with parameters, all in B without parameters; with
+///   frozen parameters only, half in B and nothing else;
 /// - B and W each move as many bytes as F (they read what F read or left, and write gradients of the same sizes).
 /// Attention's two products have no weight gradient, so a block of projections and attention has somewhat more B and
-/// less W than this rule says; F + B + W is the same. Throws input_error as blank_costs, and when the device has no
-/// stated rate for scalars of this size.
+/// less W than this rule states; F + B + W is the same. Throws input_error for the reasons of blank_costs, and when the
+/// device states no rate for scalars of this size.
 [[nodiscard]] PULSE_CONSTEXPR cost_table analytic_costs(const graph_view& graph, const device& on, int microbatch_size,
                                                         int scalar_bytes);
 

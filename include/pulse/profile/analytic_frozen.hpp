@@ -11,25 +11,25 @@
 
 namespace pulse {
 
-/// A frozen network as a value; elements are of one sample.
+/// A frozen network as a value; elements are per sample.
 struct frozen_graph {
     label name{};
     frozen_use feeds{};
     std::span<const layer_node> layers{};
     std::int64_t result_elements{};
-    /// Most samples of one call.
+    /// Maximum number of samples per call.
     int max_chunk{1};
-    /// The first layer reads facts: accumulators, of 4 bytes, or as many as a scalar if that has more.
+    /// The first layer reads facts, which are accumulators: max(4, scalar_bytes) bytes each.
     bool reads_facts{false};
 };
 
-/// Costs of a frozen network on a device that nobody has to own: the roofline of analytic_costs, forward alone.
+/// Costs of a frozen network on a device that need not be at hand: the roofline of analytic_costs, forward only.
 ///
 /// With rates = efficiency x peak, a sample takes max(FLOPs / FLOP rate, bytes moved / memory rate), where input,
-/// output and what lies between are moved once; a call takes the time to read the weights besides, but for a layer
-/// without FLOPs: an embedding looks up no more of its table than it writes. The sum is an upper bound of the roofline
-/// of the whole call, which is no straight line. Throws input_error when the network has no layer, max_chunk is not
-/// positive, scalar_bytes is not 2, 4 or 8, or the device states no rate for them.
+/// output and statistics move once. Each call adds the time to read the weights, except for layers without FLOPs: an
+/// embedding reads no more of its table than it writes. The sum is an upper bound of the whole call's roofline, which
+/// is not linear in the number of samples. Throws input_error when the network has no layer, max_chunk is not positive,
+/// scalar_bytes is not 2, 4 or 8, or the device states no rate for them.
 [[nodiscard]] constexpr frozen_component analytic_frozen(const frozen_graph& graph, const device& on,
                                                          int scalar_bytes) {
     if (graph.layers.empty()) { throw input_error("frozen " + graph.name.str() + ": it has no layer"); }

@@ -16,7 +16,7 @@ namespace pulse {
 
 namespace detail {
 
-/// The most bytes of anything in a cost table, a tebibyte: sums over a step must be numbers too.
+/// Upper limit of every byte count in a cost table, one tebibyte, so that sums over a step do not overflow.
 inline constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 
 [[nodiscard]] constexpr bool are_bytes(std::initializer_list<std::int64_t> counts) noexcept {
@@ -25,8 +25,8 @@ inline constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 
 } // namespace detail
 
-/// Throws input_error, naming component and field, unless every component has layers, a name that no other has, a chunk
-/// of at least 1, finite times and bytes of 0 to 2^40.
+/// Throws input_error naming the component and the field unless every component has layers, a unique name, a chunk of
+/// at least 1, finite times and bytes of 0 to 2^40.
 constexpr void check_frozen(std::span<const frozen_component> components) {
     for (std::size_t c = 0; c != components.size(); ++c) {
         const frozen_component& one = components[c];
@@ -54,9 +54,9 @@ constexpr void check_frozen(std::span<const frozen_component> components) {
     }
 }
 
-/// Throws input_error unless the table has a layer, every time is finite and not negative, every byte count is from 0
-/// to 2^40, every skip goes forwards between two of its layers, its frozen components are valid (check_frozen), and it
-/// is of one backbone.
+/// Throws input_error unless the table has a layer and holds a single backbone, every time is finite and not negative,
+/// every byte count is from 0 to 2^40, every skip goes forwards between two of its layers, and its frozen components
+/// are valid (check_frozen).
 constexpr void check_costs(const cost_table& costs) {
     if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
     if (!costs.further_chains.empty()) {

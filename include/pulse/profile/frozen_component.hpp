@@ -8,25 +8,25 @@
 
 namespace pulse {
 
-/// What a backbone takes the result of a frozen component for.
+/// How a backbone uses the result of a frozen component.
 enum class frozen_use : std::uint8_t {
     input,   ///< layer 0 reads it: latents
     context, ///< text states that every boundary relays
-    facts,   ///< what the conditioning module reads besides
-    target,  ///< what the loss compares with
+    facts,   ///< other values that the conditioning module reads
+    target,  ///< the loss compares with it
 };
 
-/// One layer of a frozen component, which only runs forward. A call on k samples takes call_us + k sample_us; bytes are
-/// of one sample but for the parameters.
+/// One forward-only layer of a frozen component. A call on k samples takes call_us + k sample_us; bytes are per sample,
+/// except the parameters.
 struct frozen_layer {
     label name{};
-    /// What a call takes whatever its size: reading the weights.
+    /// Fixed time of a call, whatever its size: reading the weights.
     double call_us{};
     double sample_us{};
     std::int64_t parameter_bytes{};
-    /// What a chain that pauses after this layer holds.
+    /// Bytes held while the chain is paused after this layer.
     std::int64_t output_bytes{};
-    /// The most that is alive while it runs: input, output and all between.
+    /// Peak live bytes while it runs: input, output and everything in between.
     std::int64_t live_bytes{};
 
     /// Microseconds of one call on `samples` samples.
@@ -34,14 +34,14 @@ struct frozen_layer {
     [[nodiscard]] constexpr bool operator==(const frozen_layer&) const = default;
 };
 
-/// A network that is not trained and runs once a sample, a step before its result is read; bytes are of one sample.
+/// An untrained network that runs once per sample, a step before its result is read; bytes are per sample.
 struct frozen_component {
     label name{};
     frozen_use feeds{};
-    /// What layer 0 reads: a picture, tokens.
+    /// Input of layer 0: a picture or tokens.
     std::int64_t input_bytes{};
     std::int64_t result_bytes{};
-    /// Most samples of one call.
+    /// Maximum number of samples per call.
     int max_chunk{1};
     std::vector<frozen_layer> layers{};
 
@@ -54,7 +54,7 @@ struct frozen_component {
     [[nodiscard]] constexpr double duration_us(int samples) const {
         return duration_us(0, static_cast<int>(layers.size()) - 1, samples);
     }
-    /// Of layers [first, last].
+    /// Parameter bytes of layers [first, last].
     [[nodiscard]] constexpr std::int64_t parameter_bytes(int first, int last) const {
         std::int64_t sum = 0;
         for (int l = first; l <= last; ++l) { sum += layers[static_cast<std::size_t>(l)].parameter_bytes; }
@@ -63,7 +63,7 @@ struct frozen_component {
     [[nodiscard]] constexpr std::int64_t parameter_bytes() const {
         return parameter_bytes(0, static_cast<int>(layers.size()) - 1);
     }
-    /// What the greatest of layers [first, last] has alive for one sample.
+    /// Largest live_bytes of layers [first, last], per sample.
     [[nodiscard]] constexpr std::int64_t live_bytes(int first, int last) const {
         std::int64_t most = 0;
         for (int l = first; l <= last; ++l) {

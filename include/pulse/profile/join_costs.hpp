@@ -9,9 +9,9 @@
 
 namespace pulse {
 
-/// One table of two backbones that are trained together, the layers of the second behind those of the first: what a
-/// plan of a cascade is lowered and simulated with. Throws input_error for a bad table, for different microbatch sizes
-/// and for frozen components, which no cascade encodes.
+/// Joins the tables of two backbones that are trained together; the second's layers follow the first's. A cascade's
+/// plan is lowered and simulated with the result. Throws input_error for an invalid table, for different microbatch
+/// sizes and for frozen components, which a cascade cannot encode.
 [[nodiscard]] constexpr cost_table join_costs(const cost_table& first, const cost_table& second) {
     for (const cost_table* costs : {&first, &second}) {
         check_costs(*costs);
@@ -37,7 +37,7 @@ namespace pulse {
     return joined;
 }
 
-/// The two tables that were joined, but for the name of the model. Throws input_error for a table of one backbone.
+/// Splits a joined table; both parts keep the joined model name. Throws input_error unless it holds two backbones.
 [[nodiscard]] constexpr std::array<cost_table, 2> split_costs(const cost_table& joined) {
     if (joined.further_chains.size() != 1) { throw input_error("cascade: the costs are not of two backbones"); }
     const chain_costs chain = joined.further_chains.front();

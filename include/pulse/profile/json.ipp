@@ -116,7 +116,7 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
     return one;
 }
 
-/// One component a line and one layer a line, from the brackets' inside.
+/// One component as JSON: its own fields on the first line, then one line per layer.
 [[nodiscard]] inline std::string print_frozen(const frozen_component& one) {
     using json = nlohmann::ordered_json;
     std::string text = json{
@@ -139,7 +139,7 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
     return text + "]}";
 }
 
-/// Names hold the file together: each must be there, once.
+/// The file refers to layers by name, so every name must be present and unique.
 inline void check_names(const cost_table& costs) {
     std::set<std::string_view> names{};
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {

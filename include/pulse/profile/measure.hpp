@@ -19,18 +19,18 @@ namespace pulse {
 /// How often to measure. A sweep runs every pass of every layer once.
 struct measure_options {
     int warm_up_sweeps{2};
-    /// Timed sweeps, whose median counts.
+    /// Timed sweeps; their median counts.
     int sweeps{9};
 };
 
-/// Runs one pass of one layer on a real backend: `run(layer, pass)` returns when it is done, or gives the microseconds
-/// that it took where the host's clock does not see them.
+/// Runs one pass of one layer on a real backend: `run(layer, pass)` returns when the pass is done, or returns its
+/// duration in microseconds when the host's clock cannot see it.
 template <class R>
 concept layer_runner = std::invocable<R&, int, pass>;
 
 namespace detail {
 
-/// The median; the mean of the middle two when their number is even. Requires a value.
+/// The median; the mean of the middle two for an even number of values. Requires at least one value.
 [[nodiscard]] inline double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -40,14 +40,14 @@ namespace detail {
 
 } // namespace detail
 
-/// Costs of a graph as timed on the backend behind `run`; every byte is filled in as by blank_costs.
+/// Costs of a graph as timed on the backend behind `run`; byte counts are those of blank_costs.
 ///
-/// A sweep runs the passes in the order of a training step, F of layers 0 to n-1, then B and W of layers n-1 to 0, so
-/// that caches are in the state that they are in at work. Each time is the median over the sweeps after the warm-up, in
-/// microseconds of Clock or as `run` gives it; all then grow so that together they take as long as the median sweep.
-/// That changes little on cores of one's own. On a core that others use too most passes take their own time, and a few
-/// that of the others as well, which no median sees. W is neither run nor charged for a layer without parameters.
-/// Throws input_error as blank_costs and for bad options; what `run` throws passes through.
+/// A sweep runs the passes in the order of a training step (F of layers 0 to n-1, then B and W of layers n-1 to 0), so
+/// that caches are in their usual state. Each time is the median over the sweeps after the warm-up, in microseconds of
+/// Clock or as `run` returns it; all times are then scaled up so that their sum is at least the median sweep. On
+/// dedicated cores that changes little. On a shared core a few passes include the time of other processes, which the
+/// per-pass medians miss. W is neither run nor charged for a layer without parameters. Throws input_error for the
+/// reasons of blank_costs and for invalid options; exceptions of `run` pass through.
 template <class Clock = std::chrono::steady_clock, layer_runner Runner>
 [[nodiscard]] cost_table measure_costs(const graph_view& graph, int microbatch_size, int scalar_bytes,
                                        label device_name, Runner&& run, const measure_options& options = {}) {

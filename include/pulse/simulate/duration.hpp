@@ -12,8 +12,8 @@
 
 namespace pulse {
 
-/// Time of one instruction that computes: the sums of its layers' times; an unsplit backward is B + W; a recompute is
-/// F. A frozen task of `device` is a call of each of its layers.
+/// Time (us) of one compute instruction: the sum over the layers of its stage; an unsplit backward is B + W, a
+/// recompute is F. A frozen task of `device` is one call of each of its layers.
 [[nodiscard]] constexpr double duration_us(const step_model& model, int device, const instruction& what) {
     const auto over = [&](stage_id stage, auto of_layer) {
         double sum = 0;
@@ -42,8 +42,8 @@ namespace pulse {
     return 0;
 }
 
-/// Time in which the replicas of `rank` exchange shares of `share_bytes` each, round after round, when the links are
-/// theirs.
+/// Time for the replicas of `rank` to exchange shares of `share_bytes` bytes, round after round, on links without other
+/// traffic.
 [[nodiscard]] constexpr double exchange_us(const simulation_options& world, std::size_t rank, std::int64_t share_bytes,
                                            int replicas) noexcept {
     double sum = 0;
@@ -53,7 +53,7 @@ namespace pulse {
     return sum;
 }
 
-/// For how long that occupies the links that the rank's replicas share with others.
+/// How long that exchange occupies the links that the rank's replicas share with others.
 [[nodiscard]] constexpr double exchange_occupied_us(const simulation_options& world, std::size_t rank,
                                                     std::int64_t share_bytes, int replicas) noexcept {
     double sum = 0;
@@ -64,43 +64,43 @@ namespace pulse {
     return sum;
 }
 
-/// A D-th part of `bytes`: what one replica sends another.
+/// Bytes of one share, which one replica sends to another: `bytes` / D, rounded up.
 [[nodiscard]] constexpr std::int64_t share_bytes_of(std::int64_t bytes, int replicas) noexcept {
     return (bytes + replicas - 1) / replicas;
 }
 
-/// How often a gradient is exchanged before the optimizer step: shares there and sums back, or the shares alone where
-/// each replica has the optimizer state of its own.
+/// Ways that a gradient travels before the optimizer step: shares there and sums back, or only the shares there with
+/// sharded optimizer state.
 [[nodiscard]] constexpr int gradient_ways(const parameter_memory& kept) noexcept { return kept.sharded ? 1 : 2; }
 
-/// How long it takes to reduce `gradient_bytes` over the replicas of `rank`.
+/// Time to reduce `gradient_bytes` over the replicas of `rank`.
 [[nodiscard]] constexpr double reduce_us(const simulation_options& world, std::size_t rank, std::int64_t gradient_bytes,
                                          int replicas) noexcept {
     if (replicas < 2 || gradient_bytes == 0) { return 0; }
     return gradient_ways(world.kept) * exchange_us(world, rank, share_bytes_of(gradient_bytes, replicas), replicas);
 }
 
-/// What each replica sends for that.
+/// Bytes that each replica sends in that reduction.
 [[nodiscard]] constexpr std::int64_t reduce_bytes(std::int64_t gradient_bytes, int replicas,
                                                   const parameter_memory& kept) noexcept {
     return replicas < 2 ? 0 : gradient_ways(kept) * (replicas - 1) * share_bytes_of(gradient_bytes, replicas);
 }
 
-/// What each replica of a rank with `parameter_bytes` sends after the optimizer step: its new weights, where state is
-/// sharded.
+/// Bytes of the new weights in one replica's share, which it sends to each other replica after the optimizer step; 0
+/// unless state is sharded.
 [[nodiscard]] constexpr std::int64_t weight_share_bytes(std::int64_t parameter_bytes, int replicas,
                                                         const parameter_memory& kept) noexcept {
     return replicas < 2 || !kept.sharded ? 0 : share_bytes_of(parameter_bytes, replicas);
 }
 
-/// How long that takes.
+/// Time of that exchange of new weights.
 [[nodiscard]] constexpr double weight_exchange_us(const simulation_options& world, std::size_t rank,
                                                   std::int64_t parameter_bytes, int replicas) noexcept {
     const std::int64_t share = weight_share_bytes(parameter_bytes, replicas, world.kept);
     return share == 0 ? 0.0 : exchange_us(world, rank, share, replicas);
 }
 
-/// What a rank does behind its passes and reductions: it steps its parameters, and the replicas exchange new weights.
+/// Time of a rank after its passes and reductions: the optimizer step and the exchange of new weights.
 [[nodiscard]] constexpr double update_us(const simulation_options& world, std::size_t rank,
                                          std::int64_t parameter_bytes, int replicas) noexcept {
     return world.optimizer_us_of(rank) + weight_exchange_us(world, rank, parameter_bytes, replicas);

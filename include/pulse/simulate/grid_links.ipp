@@ -31,12 +31,12 @@ constexpr void require_grid(const cluster& where, const rank_grid& grid) {
     }
 }
 
-/// Of two links the one that is slower for a megabyte.
+/// The one of two links that takes longer for a megabyte.
 [[nodiscard]] constexpr link slower(const link& a, const link& b) noexcept {
     return b.transfer_us(1'000'000) > a.transfer_us(1'000'000) ? b : a;
 }
 
-/// The replica whose pipeline goes from node to node most often, the first of several.
+/// The replica whose pipeline crosses between nodes most often; the first on ties.
 [[nodiscard]] constexpr int widest_replica(const cluster& machine, const rank_grid& grid) noexcept {
     int widest = 0;
     int most = 0;
@@ -104,7 +104,7 @@ template <class To>
     if (most == 0) { return {machine.intra_node, 1, false, shares}; }
     const link queued = shared_by(machine.inter_node, most);
     const link slowest = some_stay ? slower(queued, machine.intra_node) : queued;
-    // As long as the slowest takes, with what the nodes' links carry.
+    // As long as the slowest message; message_us multiplies the bytes by `most`, so the bandwidth is multiplied too.
     return {{slowest.latency_us, slowest.bandwidth_gb_per_s * most}, most, true, shares};
 }
 
@@ -113,7 +113,7 @@ template <class To>
 PULSE_CONSTEXPR std::vector<replica_round> replica_rounds_of(const cluster& machine, const rank_grid& grid, int p,
                                                              replica_exchange how, int node_replicas) {
     const bool ring = node_replicas == 1 && how == replica_exchange::ring;
-    std::vector<std::vector<replica_circle>> circles{}; // of each replica
+    std::vector<std::vector<replica_circle>> circles{}; // per replica
     for (int r = 0; r != grid.data; ++r) { circles.push_back(replica_place{grid, p, r, node_replicas}.circles()); }
     std::vector<replica_round> rounds{};
     for (std::size_t k = 0; k != circles.front().size(); ++k) {
@@ -137,7 +137,7 @@ PULSE_CONSTEXPR std::vector<int> possible_node_replicas(const cluster& machine, 
     for (int size = 2; several && size < grid.data && grid.data % size == 0; size *= 2) {
         bool inside = true;
         for (int p = 0; p != grid.pipeline && inside; ++p) {
-            // Ranks of more replicas are in higher nodes.
+            // Nodes do not decrease with the replica, so the first and the last of a group decide.
             for (int r = 0; r < grid.data; r += size) { inside = inside && node(p, r) == node(p, r + size - 1); }
         }
         if (inside) { sizes.push_back(size); }

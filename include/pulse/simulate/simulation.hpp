@@ -8,7 +8,7 @@
 
 namespace pulse {
 
-/// One compute pass of a rank, microseconds from the start of the step.
+/// One compute pass of a rank, in microseconds from the start of the step.
 struct simulated_pass {
     int instruction{}; ///< position in the rank's program
     double start_us{};
@@ -31,24 +31,24 @@ struct simulated_transfer {
     [[nodiscard]] constexpr bool operator==(const simulated_transfer&) const = default;
 };
 
-/// What one step of one pipeline replica does, according to the clock of the simulator.
+/// Simulated timeline of one step of one pipeline replica.
 struct simulation {
     /// Per rank, in program order.
     std::vector<std::vector<simulated_pass>> ranks{};
     /// By sender, then receiver, then time.
     std::vector<simulated_transfer> transfers{};
-    /// When the last rank ends.
+    /// End of the last rank.
     double step_us{};
-    /// Idle time of all ranks over P times step_us; a recompute is not idle.
+    /// Idle time of all ranks / (P x step_us); a recompute counts as busy.
     double bubble_ratio{};
-    /// What crosses devices: activations, open residuals, conditioning and their gradients; skip tensors and theirs.
+    /// Bytes between devices: activations, open residuals, conditioning and their gradients; skip tensors and theirs.
     std::int64_t boundary_bytes{};
     std::int64_t skip_bytes{};
     /// Per rank.
     std::vector<memory_timeline> memory{};
-    /// Per rank: what it sends to its data-parallel replicas, gradients (and new weights) in shares rounded up.
+    /// Per rank: bytes sent to its data-parallel replicas, gradients (and new weights) in shares that are rounded up.
     std::vector<std::int64_t> gradient_bytes{};
-    /// What all ranks of all replicas send to other replicas, exactly.
+    /// Bytes that all ranks of all replicas send to other replicas, exact.
     std::int64_t replica_bytes{};
 
     [[nodiscard]] constexpr bool operator==(const simulation&) const = default;

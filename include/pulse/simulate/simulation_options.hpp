@@ -10,8 +10,8 @@
 
 namespace pulse {
 
-/// The shared links that a message takes, by number from 0; -1 is none. With none at all a pair of ranks has a link of
-/// its own.
+/// Numbers (from 0) of the shared links that a message takes; -1 is none. With both -1 the pair of ranks has a
+/// dedicated link.
 struct link_route {
     int first{-1};
     int second{-1};
@@ -21,7 +21,7 @@ struct link_route {
 
 namespace detail {
 
-/// Calls `f` with the number of every link of a route, once.
+/// Calls `f` once with the number of every distinct link of a route.
 template <class F>
 constexpr void for_each_link(const link_route& route, F f) {
     if (route.first >= 0) { f(static_cast<std::size_t>(route.first)); }
@@ -30,63 +30,62 @@ constexpr void for_each_link(const link_route& route, F f) {
 
 } // namespace detail
 
-/// One of the rounds in which the replicas of a rank exchange shares: each sends one message, all at once.
+/// One round of the exchange of shares between the replicas of a rank: every replica sends one message, all at once.
 struct replica_round {
     link line{};
-    /// How many messages of the round one link carries, one behind the other.
+    /// Number of messages of the round that queue on one link.
     int messages{1};
-    /// Whether the round takes the links of simulation_options::replica_routes.
+    /// Whether the round uses the links of simulation_options::replica_routes.
     bool shared{true};
-    /// How many shares a message is, each of which stands for those of as many replicas.
+    /// Shares per message; over all rounds they add up to one less than the replicas.
     int shares{1};
 
-    /// Time of the round where a share has these bytes.
+    /// Time of the round for shares of `bytes` bytes.
     [[nodiscard]] constexpr double message_us(std::int64_t bytes) const noexcept {
         return line.transfer_us(messages * shares * bytes);
     }
     [[nodiscard]] constexpr bool operator==(const replica_round&) const = default;
 };
 
-/// The world in which a step is simulated; the default moves bytes in no time.
+/// Machine model of a simulated step; the default moves bytes in zero time.
 struct simulation_options {
-    /// Between every two ranks, unless `links` is given.
+    /// Link between every two ranks, unless `links` is given.
     link between_ranks{};
-    /// Row-major P x P, [from * P + to]; empty means `between_ranks` everywhere.
+    /// Row-major P x P, [from * P + to]; empty: `between_ranks` everywhere.
     std::vector<link> links{};
-    /// Between the data-parallel replicas of a rank, unless `replica_rounds` are given.
+    /// Link between the data-parallel replicas of a rank, unless `replica_rounds` are given.
     link between_replicas{};
-    /// Per rank: the rounds of an exchange between its replicas, of D - 1 shares; empty: D - 1 of `between_replicas`.
+    /// Per rank: the rounds in which its replicas exchange D - 1 shares; empty: D - 1 rounds on `between_replicas`.
     std::vector<std::vector<replica_round>> replica_rounds{};
-    /// plan::node_replicas of the plan whose rounds these are.
+    /// plan::node_replicas of the plan that `replica_rounds` belong to.
     int node_replicas{1};
     /// Time of the optimizer step of each rank, unless `device_optimizer_us` is given.
     double optimizer_us{};
-    /// Per rank; empty means `optimizer_us` everywhere.
+    /// Per rank; empty: `optimizer_us` everywhere.
     std::vector<double> device_optimizer_us{};
-    /// Row-major P x P: what the messages of a pair share with those of other pairs; empty: nothing. A message occupies
-    /// all its links from its start until it has left, at the speed that its pair has; links carry one message at a
-    /// time.
+    /// Row-major P x P: the links that a pair's messages share with other pairs; empty: none. A message occupies all
+    /// its links from its start until it has left, at the bandwidth of its pair; a link carries one message at a time.
     std::vector<link_route> routes{};
-    /// Per rank: what its data-parallel replicas share with messages and with other ranks' replicas; empty: nothing. A
-    /// reduction is its rounds, there and back, one after the other, and on a shared link each takes its turn like any
-    /// message.
+    /// Per rank: the links that its data-parallel replicas share with messages and with other ranks' replicas; empty:
+    /// none. A reduction runs its rounds one after the other, to the owners and back, and queues for a shared link like
+    /// any message.
     std::vector<link_route> replica_routes{};
-    /// How many times faster than the cost table each rank computes; empty: all as the table says.
+    /// Per rank: compute speed relative to the cost table; empty: 1 everywhere.
     std::vector<double> device_speed{};
-    /// What each rank keeps of its parameters. Where the optimizer's state is sharded, sums are not sent back, but new
-    /// weights are after the optimizer step.
+    /// What each rank stores for its parameters. With sharded optimizer state the sums of gradients are not sent back;
+    /// the new weights are sent after the optimizer step instead.
     parameter_memory kept{};
 
-    /// How many rounds the replicas of `rank` take, of which there are `replicas`.
+    /// Number of rounds of an exchange between the `replicas` replicas of `rank`.
     [[nodiscard]] constexpr int round_count(std::size_t rank, int replicas) const noexcept {
         return replica_rounds.empty() ? replicas - 1 : static_cast<int>(replica_rounds[rank].size());
     }
-    /// Their round of this number, from 1 on.
+    /// Round `number` of that exchange, counted from 1.
     [[nodiscard]] constexpr replica_round round(std::size_t rank, int number) const noexcept {
         return replica_rounds.empty() ? replica_round{between_replicas}
                                       : replica_rounds[rank][static_cast<std::size_t>(number - 1)];
     }
-    /// Likewise on the way back from the owners of shares: those of several shares are the last.
+    /// Round `number` of the way back from the owners of shares: rounds with several shares per message come last.
     [[nodiscard]] constexpr replica_round round_back(std::size_t rank, int number) const noexcept {
         if (replica_rounds.empty()) { return round(rank, number); }
         const std::vector<replica_round>& all = replica_rounds[rank];

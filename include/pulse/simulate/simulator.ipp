@@ -30,11 +30,10 @@ namespace pulse {
 
 namespace detail {
 
-/// Every rank has a clock of its own and runs ahead until it waits for a message that has not started.
+/// Every rank has its own clock and runs ahead until it waits for a message that has not started.
 ///
-/// When no rank can run, the message that can start first is started. Whatever the ranks post later they post after
-/// some message that has not started yet, so not before that one: no later message would have been earlier on its
-/// links.
+/// When no rank can run, the message that can start first is started. Every later posting depends on a message that has
+/// not started yet and is ready no earlier than that one, so it could not have come first on its links.
 class step_simulator {
 public:
     constexpr step_simulator(const plan& planned, const step_model& model, const std::vector<program>& programs,
@@ -109,7 +108,7 @@ private:
     int replicas_;
     transfer_queue queue_;
     std::vector<rank_state> ranks_;
-    std::vector<bool> begun_; ///< stages of which a backward pass has begun
+    std::vector<bool> begun_; ///< stages that have begun a backward pass
     simulation made_{};
 
     [[nodiscard]] constexpr const program& of(std::size_t r) const noexcept { return (*programs_)[r]; }
@@ -132,13 +131,13 @@ private:
         const parameter_memory& kept = options_->kept;
         made.gradient_bytes = gradient_bytes_on(*model_, rank, kept) +
                               further_gradient_bytes(*model_, kept, {&of(static_cast<std::size_t>(rank))});
-        // Of the replica that has most.
+        // The last replica has the most.
         made.optimizer_bytes = state_bytes_on(*model_, rank, replicas_, replicas_ - 1, kept);
         made.workspace_bytes = workspace_bytes_of(*model_, rank) + scratch_bytes_on(*model_, rank, kept);
         made.replica_bytes = replica_bytes_on(*model_, rank, replicas_, kept);
         return made;
     }
-    /// Whether the buffer is the tensor of a skip between two stages, as it was made or as it arrived, or its gradient.
+    /// Whether the buffer is a skip tensor between two stages, as made or as received, or its gradient.
     [[nodiscard]] constexpr bool is_skip(const buffer_id& buffer) const {
         if (buffer.kind == buffer_kind::skip || buffer.kind == buffer_kind::skip_gradient) { return true; }
         if (buffer.kind != buffer_kind::activation) { return false; }
@@ -151,11 +150,11 @@ private:
         (is_skip(buffer) ? rank.skip_bytes : rank.activation_bytes) += begins ? bytes : -bytes;
     }
 
-    /// A receive is waited for by whatever touches its buffer, a send by what changes or ends it.
+    /// Every access to a buffer waits for its receive; a write or a release also waits for its sends.
     [[nodiscard]] static constexpr bool concerns(const posted& p, const buffer_id& buffer, bool changes) noexcept {
         return p.buffer == buffer && (!p.sends || changes);
     }
-    /// Whether every message that a touch of the buffer waits for has started.
+    /// Whether every message that an access to the buffer waits for has started.
     [[nodiscard]] constexpr bool can_touch(const rank_state& rank, const buffer_id& buffer, bool changes) const {
         return std::all_of(rank.open.begin(), rank.open.end(), [&](const posted& p) {
             return !concerns(p, buffer, changes) || queue_.started(p.wire, p.number);
@@ -176,7 +175,7 @@ private:
     constexpr void run_ahead(std::size_t r) {
         while (!ended(r) && advance(r)) {}
     }
-    /// Does the rank's next instruction, unless it waits.
+    /// Executes the rank's next instruction unless it must wait; returns whether it did.
     constexpr bool advance(std::size_t r) {
         rank_state& rank = ranks_[r];
         const instruction& what = of(r).instructions[rank.at];
@@ -203,8 +202,8 @@ private:
         ++rank.at;
         return true;
     }
-    /// Whether sums over replicas that the rank has started end before what the instruction does: gradients that are
-    /// released make room for those of the next stage.
+    /// Whether the instruction waits for the reductions that the rank has started: the optimizer step does and, with
+    /// gradient release, the first backward pass of a stage, whose gradients reuse the memory of the released ones.
     [[nodiscard]] constexpr bool waits_for_sums(const instruction& what) const {
         const auto* b = std::get_if<op::backward_input>(&what);
         return std::holds_alternative<op::optimizer_step>(what) ||

@@ -17,8 +17,8 @@
 
 namespace pulse::detail {
 
-/// The messages between all ranks: posted on two sides, waiting for their links, on their way; and the reductions of
-/// their rings of replicas.
+/// The messages between all ranks (posted by one or both sides, waiting for links, in flight) and the exchanges of each
+/// rank's ring of replicas.
 class transfer_queue {
 public:
     constexpr transfer_queue(const step_model& model, std::size_t ranks, int replicas,
@@ -54,7 +54,7 @@ public:
     [[nodiscard]] constexpr std::size_t wire_of(std::size_t from, std::size_t to) const noexcept {
         return from * ranks_ + to;
     }
-    /// Position of the message among those of its wire, which is its own on either side.
+    /// Posts one side of a message; returns its position among that side's messages, which pairs the two sides.
     constexpr std::size_t post(std::size_t at, const message_id& message, bool sends, double time_us) {
         wire& w = wires_[at];
         std::vector<posting>& side = sends ? w.sent : w.received;
@@ -76,8 +76,8 @@ public:
     }
     [[nodiscard]] constexpr bool idle() const noexcept { return waiting_.empty(); }
 
-    /// The rank has shares of `share_bytes` bytes ready for its replicas, which go to their owners, and back, or one of
-    /// these ways.
+    /// Posts an exchange between the rank's replicas: shares of `share_bytes` bytes move to their owners (`there`),
+    /// back from them (`back`), or both.
     constexpr void post_exchange(std::size_t rank, std::int64_t share_bytes, bool there, bool back, double time_us) {
         if (replicas_ < 2 || share_bytes == 0) { return; }
         ring& r = rings_[rank];
@@ -85,21 +85,21 @@ public:
         const int ways = (there ? 1 : 0) + (back ? 1 : 0);
         exchange posted{time_us, ways * rounds, there ? rounds : 0, 0.0, share_bytes};
         if (!options_->shares_links(rank)) {
-            // Nobody else sees the single messages.
+            // No other message competes for the links, so one piece stands for all rounds.
             posted.whole_us = ways * exchange_us(*options_, rank, share_bytes, replicas_);
             posted.pieces = 1;
         }
         r.posted.push_back(posted);
         if (r.next + 1 == r.posted.size()) { waiting_.push_back(wires_.size() + rank); }
     }
-    /// Whether all that the rank's ring was given has started; then reduced_us is when it has ended.
+    /// Whether all exchanges posted for the rank have started; reduced_us is then the time when they end.
     [[nodiscard]] constexpr bool reduced(std::size_t rank) const noexcept {
         return rings_[rank].next == rings_[rank].posted.size();
     }
     [[nodiscard]] constexpr double reduced_us(std::size_t rank) const noexcept { return rings_[rank].arrived_us; }
 
-    /// Starts the message that can start first; of several, the one that both sides posted first, then the one of the
-    /// lower sender, then receiver, then those of rings. Returns its ranks, sender and receiver.
+    /// Starts the message that can start first; ties go to the one that was ready first, then to the lower sender, then
+    /// to the lower receiver, and rings come last. Returns sender and receiver.
     constexpr std::pair<std::size_t, std::size_t> start_next() {
         std::size_t best = 0;
         for (std::size_t i = 1; i < waiting_.size(); ++i) {
@@ -119,7 +119,7 @@ public:
         return {at / ranks_, at % ranks_};
     }
 
-    /// All messages by sender, then receiver, then time.
+    /// Appends all messages by sender, then receiver, then time.
     constexpr void report(simulation& made) const {
         for (const wire& w : wires_) {
             for (const simulated_transfer& t : w.transfers) {
@@ -141,18 +141,18 @@ private:
         std::vector<posting> received{};
         std::vector<simulated_transfer> transfers{};
     };
-    /// Shares between replicas: rounds, each of which starts when the one before it has arrived.
+    /// An exchange between replicas: rounds, each of which starts when the previous one has arrived.
     struct exchange {
         double time_us{};
         int pieces{};      ///< rounds, or 1 where the rank shares no link
-        int there{};       ///< how many of the rounds go to the owners
-        double whole_us{}; ///< then: all of it
+        int there{};       ///< rounds that go to the owners
+        double whole_us{}; ///< duration of all rounds where the rank shares no link
         std::int64_t share_bytes{};
     };
     struct ring {
         std::vector<exchange> posted{};
-        std::size_t next{}; ///< whose pieces have not all started
-        int pieces{};       ///< of it that have
+        std::size_t next{}; ///< first exchange whose pieces have not all started
+        int pieces{};       ///< pieces of it that have started
         double arrived_us{};
     };
     struct times {
@@ -166,7 +166,7 @@ private:
     int replicas_;
     std::vector<wire> wires_;
     std::vector<ring> rings_;
-    std::vector<double> free_us_{}; // of each shared link
+    std::vector<double> free_us_{}; // when each shared link is free
     std::vector<std::size_t>
         waiting_{}; // wires whose next message both sides have posted; behind them, rings with work
 
@@ -208,7 +208,7 @@ private:
         for_each_link(route, [&](std::size_t shared) { made.start_us = std::max(made.start_us, free_us_[shared]); });
         return made;
     }
-    /// Whether the ring has nothing more to start.
+    /// Starts the next piece of the ring; returns whether nothing is left to start.
     constexpr bool start_piece(std::size_t rank, double start_us) {
         ring& r = rings_[rank];
         const exchange& now = r.posted[r.next];
@@ -228,7 +228,7 @@ private:
         }
         return r.next == r.posted.size();
     }
-    /// Whether no other message of the wire is posted on both sides.
+    /// Starts the wire's next message; returns whether no other is posted on both sides.
     constexpr bool start(std::size_t at, double start_us) {
         wire& w = wires_[at];
         simulated_transfer t{};
@@ -242,7 +242,7 @@ private:
         const link& line = options_->links.empty() ? options_->between_ranks : options_->links[at];
         t.start_us = start_us;
         t.arrived_us = t.start_us + line.transfer_us(t.boundary_bytes + t.skip_bytes);
-        // The next message may follow while this one is still on its way.
+        // The next message may start while this one is still in flight.
         t.left_us = std::max(t.start_us, t.arrived_us - line.latency_us);
         for_each_link(route_of(at), [&](std::size_t shared) { free_us_[shared] = t.left_us; });
         w.transfers.push_back(t);

@@ -10,8 +10,8 @@
 
 namespace pulse {
 
-/// Throws input_error, naming the field, unless a cluster's devices are alike, or all are listed, each with memory and
-/// a speed from 0.001 to 1000.
+/// Throws input_error naming the field unless the cluster's devices are alike or all of them are listed, each with
+/// memory and a relative speed from 0.001 to 1000.
 constexpr void check_unlike_devices(const cluster& c) {
     if (c.unlike.empty()) { return; }
     if (c.unlike.size() != static_cast<std::size_t>(c.devices())) {
@@ -30,11 +30,11 @@ constexpr void check_unlike_devices(const cluster& c) {
     }
 }
 
-/// Throws input_error, naming the field, unless there is a node, a device in it and memory on it, the devices' number
-/// fits an int, unlike ones pass check_unlike_devices and memory_bytes is their least, latencies are finite and not
-/// negative, and every link that a transfer can use has a bandwidth.
+/// Throws input_error naming the field unless the cluster has a node, a device per node and memory, the number of
+/// devices fits an int, unlike devices pass check_unlike_devices and memory_bytes is their minimum, latencies are
+/// finite and not negative, and every link that a transfer can use has a positive, finite bandwidth.
 ///
-/// A cluster of one node needs no link between nodes, and a node of one device none inside: what is not used may be 0.
+/// A cluster of one node needs no inter-node link, a node of one device no intra-node link: their bandwidths may be 0.
 constexpr void check_cluster(const cluster& c) {
     if (c.nodes < 1) { throw input_error("nodes must be at least 1"); }
     if (c.devices_per_node < 1) { throw input_error("devices_per_node must be at least 1"); }

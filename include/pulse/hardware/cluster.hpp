@@ -10,29 +10,29 @@
 
 namespace pulse {
 
-/// One of several unlike devices.
+/// One device of a cluster whose devices differ.
 struct unlike_device {
     label device{};
     std::int64_t memory_bytes{};
-    /// How many times faster it computes than the device that costs are of.
+    /// Compute speed relative to the device of the cost table.
     double relative_speed{1.0};
 
     [[nodiscard]] constexpr bool operator==(const unlike_device&) const = default;
 };
 
-/// Devices in equal nodes, equal themselves unless `unlike` says otherwise. Device i is in node i / devices_per_node.
+/// Nodes of equal size, with equal devices unless `unlike` lists them. Device i is in node i / devices_per_node.
 ///
-/// Between two devices of one node there is a link of their own each way; all devices of a node share one inter-node
-/// link each way.
+/// Every two devices of a node have a dedicated link in each direction; all devices of a node share one inter-node link
+/// in each direction.
 struct cluster {
     label name{};
     int nodes{1};
     int devices_per_node{1};
-    /// Of one device; of unlike ones, the least.
+    /// Memory of one device; the minimum if devices are unlike.
     std::int64_t memory_bytes{};
     link intra_node{};
     link inter_node{};
-    /// Every device by number; empty: they are alike.
+    /// All devices in order; empty if they are alike.
     std::vector<unlike_device> unlike{};
 
     [[nodiscard]] constexpr int devices() const noexcept { return nodes * devices_per_node; }

@@ -10,10 +10,10 @@
 
 namespace pulse {
 
-// Named clusters. The link between nodes is that of all network adapters of a node together, as its devices share it; a
-// cluster of one node has none.
+// Named clusters. The inter-node link bundles all network adapters of a node, because its devices share them; a cluster
+// of one node has none.
 
-/// A DGX-1 with V100; its neighbours on a ring have two NVLinks.
+/// A DGX-1 with V100; neighbours on its ring are joined by two NVLinks.
 inline constexpr cluster v100_nvlink_8{.name = "8xv100-nvlink",
                                        .nodes = 1,
                                        .devices_per_node = 8,
@@ -27,8 +27,8 @@ inline constexpr cluster v100_pcie_8{.name = "8xv100-pcie",
                                      .memory_bytes = v100_32gb.memory_bytes,
                                      .intra_node = pcie3_x16,
                                      .inter_node = {}};
-/// An Atlas 800 training server: two groups of four Ascend 910, in a group an HCCS port between any two. Between the
-/// groups is PCIe 4.0, whose 31.5 GB/s are of the same class, so all pairs are given the HCCS port.
+/// An Atlas 800 training server: two groups of four Ascend 910, with an HCCS port between any two devices of a group.
+/// PCIe 4.0 joins the groups; its 31.5 GB/s are close to HCCS, so all pairs are given the HCCS port.
 inline constexpr cluster ascend_910a_8{.name = "8x910a",
                                        .nodes = 1,
                                        .devices_per_node = 8,
@@ -49,14 +49,14 @@ inline constexpr cluster v100_8x8{.name = "8x8xv100",
                                   .memory_bytes = v100_32gb.memory_bytes,
                                   .intra_node = nvlink2_pair,
                                   .inter_node = bundle(infiniband_edr, 4)};
-/// Eight servers of V100 cards on PCIe with one 100 Gb/s Ethernet port each: the slow network of many a laboratory.
+/// Eight servers of V100 cards on PCIe with one 100 Gb/s Ethernet port each: a slow network, common in laboratories.
 inline constexpr cluster v100_pcie_8x8{.name = "8x8xv100-pcie",
                                        .nodes = 8,
                                        .devices_per_node = 8,
                                        .memory_bytes = v100_32gb.memory_bytes,
                                        .intra_node = pcie3_x16,
                                        .inter_node = roce_100g};
-/// Eight Atlas 800 training servers, a 100 Gb/s Ethernet port for every device.
+/// Eight Atlas 800 training servers, one 100 Gb/s Ethernet port per device.
 inline constexpr cluster ascend_910a_8x8{.name = "8x8x910a",
                                          .nodes = 8,
                                          .devices_per_node = 8,
@@ -97,7 +97,8 @@ inline constexpr std::array known_clusters{v100_nvlink_8, v100_pcie_8,     ascen
     return nullptr;
 }
 
-/// One node, every two devices of it joined by `line`; without one, bytes move in no time. Memory 0 is unlimited.
+/// One node whose devices are joined in pairs by `line`; the default link moves bytes in zero time. Memory 0 is
+/// unlimited.
 [[nodiscard]] constexpr cluster one_node(int devices, const link& line = link{}, std::int64_t memory_bytes = 0) {
     return {.name = "one node",
             .nodes = 1,
@@ -107,7 +108,7 @@ inline constexpr std::array known_clusters{v100_nvlink_8, v100_pcie_8,     ascen
             .inter_node = {}};
 }
 
-/// What joins the devices of a node where nobody says it: the link that a device is usually sold with.
+/// Default link between the devices of a node: the one that a device is usually sold with.
 struct usual_link {
     std::string_view device{};
     std::string_view name{};
@@ -120,7 +121,7 @@ inline constexpr std::array usual_links{usual_link{v100_16gb.name.view(), "two N
                                         usual_link{h200.name.view(), "NVLink 4", nvlink4},
                                         usual_link{ascend_910a.name.view(), "HCCS", hccs}};
 
-/// The usual link of the device of this name; PCIe 4.0 where none is known.
+/// The usual link of this device; PCIe 4.0 if none is known.
 [[nodiscard]] constexpr usual_link usual_link_of(std::string_view device) noexcept {
     for (const usual_link& known : usual_links) {
         if (known.device == device) { return known; }

@@ -9,7 +9,7 @@
 
 namespace pulse {
 
-/// A device as data: peak rates from the maker's documents, and the one share of them that a backbone is assumed to
+/// A device as data: peak rates from the maker's documents, and the one fraction of them that a backbone is assumed to
 /// reach.
 ///
 /// Rates are dense (no sparsity) with float32 accumulation; 0 where the maker states none. 1 GB = 10^9 bytes.
@@ -22,7 +22,7 @@ struct device {
     /// float32 on the ordinary units.
     double tflops_32{};
     double tflops_64{};
-    /// Share of each peak that the analytic costs count on: an assumption, not a figure of the maker.
+    /// Fraction of each peak that analytic costs assume; not a figure of the maker.
     double efficiency{1.0};
     bool runs_cuda{true};
     std::string_view source{};
@@ -96,7 +96,7 @@ inline constexpr device rtx_4090{.name = "rtx-4090",
                                  .tflops_64 = 1.29,
                                  .efficiency = 0.4,
                                  .source = "NVIDIA Ada GPU Architecture whitepaper, appendix A, GeForce RTX 4090"};
-/// One core of a server of today, for planning without any figure of the machine at hand.
+/// One core of a current server, for planning without figures of the actual machine.
 inline constexpr device cpu_core{
     .name = "cpu-core",
     .memory_bytes = 4'000'000'000,

@@ -11,13 +11,13 @@ namespace pulse {
 
 /// The cluster that `text` (format `pulse-cluster/1`) describes.
 ///
-/// Throws input_error, which names `source` and the first field that is missing, unknown, doubled, of a wrong type or
-/// out of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent, and in place of
-/// memory_bytes "devices", a list of all with "device", "memory_bytes" and "relative_speed".
+/// Throws input_error, which names `source` and the first field that is missing, unknown, duplicated, of a wrong type
+/// or out of range (see check_cluster). Beyond the fixed format it reads "name", empty when absent, and, instead of
+/// memory_bytes, "devices": a list of all devices with "device", "memory_bytes" and "relative_speed".
 [[nodiscard]] PULSE_INLINE cluster parse_cluster(std::string_view text, std::string_view source = "cluster");
 
-/// The cluster as `pulse-cluster/1`; parse_cluster gives the same cluster back. Throws input_error when the cluster is
-/// not valid, so that nothing is written that cannot be read.
+/// The cluster as `pulse-cluster/1`; parse_cluster restores the same cluster. Throws input_error for an invalid
+/// cluster, so that every written file can be read.
 [[nodiscard]] PULSE_INLINE std::string print_cluster(const cluster& c);
 
 /// Reads a cluster from a file. Throws input_error naming the file and the field.

@@ -17,7 +17,7 @@ struct link {
     [[nodiscard]] constexpr bool operator==(const link&) const = default;
 };
 
-/// `count` links side by side: their bandwidth together, the latency of one.
+/// `count` links in parallel: their total bandwidth, the latency of one.
 [[nodiscard]] constexpr link bundle(const link& one, int count) noexcept {
     return {one.latency_us, one.bandwidth_gb_per_s * count};
 }
@@ -25,8 +25,8 @@ struct link {
 // Bandwidths are one way, from the makers' documents. Latencies are those of one message as communication libraries see
 // it, rounded: assumptions, not figures of a maker.
 
-/// Both NVLinks 2 between neighbours on the ring of a DGX-1 with V100, 25 GB/s each (NVIDIA DGX-1 with Tesla V100
-/// whitepaper, 2017: six links, two pairs and two single ones to four of the other seven).
+/// Both NVLinks 2 between ring neighbours of a DGX-1 with V100, 25 GB/s each (NVIDIA DGX-1 with Tesla V100 whitepaper,
+/// 2017: six links, two pairs and two single ones to four of the other seven).
 inline constexpr link nvlink2_pair{.latency_us = 3.0, .bandwidth_gb_per_s = 50.0};
 /// NVLink 3 of an A100 (NVIDIA A100 datasheet: 600 GB/s both ways together).
 inline constexpr link nvlink3{.latency_us = 3.0, .bandwidth_gb_per_s = 300.0};
@@ -36,7 +36,7 @@ inline constexpr link nvlink4{.latency_us = 3.0, .bandwidth_gb_per_s = 450.0};
 inline constexpr link pcie3_x16{.latency_us = 5.0, .bandwidth_gb_per_s = 15.75};
 /// PCIe 4.0 x16, one way (16 GT/s x 16 lanes, 128b/130b).
 inline constexpr link pcie4_x16{.latency_us = 5.0, .bandwidth_gb_per_s = 31.5};
-/// One HCCS port of an Ascend 910, of which it has three (Huawei, Hot Chips 31, 2019: 240 Gb/s).
+/// One of the three HCCS ports of an Ascend 910 (Huawei, Hot Chips 31, 2019: 240 Gb/s).
 inline constexpr link hccs{.latency_us = 5.0, .bandwidth_gb_per_s = 30.0};
 /// One InfiniBand port of four lanes (InfiniBand Trade Association roadmap): EDR 100 Gb/s.
 inline constexpr link infiniband_edr{.latency_us = 10.0, .bandwidth_gb_per_s = 12.5};

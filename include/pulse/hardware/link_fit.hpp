@@ -12,19 +12,19 @@
 
 namespace pulse {
 
-/// A measured message: how long `bytes` took one way.
+/// A measured message: the one-way time of `bytes`.
 struct link_sample {
     std::int64_t bytes{};
     double us{};
 };
 
-/// A link that was fitted to measured messages, and how far it is from them: a time is off by the factor by which the
-/// greater of line and measurement exceeds the other.
+/// A link fitted to measured messages, and its error factors: for each message, the larger of fitted and measured time
+/// divided by the smaller.
 struct link_fit {
     link line{};
     double mean_factor{1.0};    ///< geometric mean over the samples
     double worst_factor{1.0};   ///< the largest of them
-    std::int64_t worst_bytes{}; ///< the message that has it
+    std::int64_t worst_bytes{}; ///< size of that message
 };
 
 namespace detail {
@@ -49,14 +49,14 @@ inline void check_samples(std::span<const link_sample> samples) {
 
 } // namespace detail
 
-/// The link t = latency + bytes / bandwidth that is off by the least factor in the mean: of all lines through two of
-/// the samples, or through one and the origin or level, the one whose sum of |log(line / measured)| is least.
+/// Fits t = latency + bytes / bandwidth with the least mean error factor: of all lines through two samples, through one
+/// sample and the origin, or level through one, the line with the least sum of |log(line / measured)|.
 ///
-/// Logarithms, so that 8 bytes count as much as 1 GiB, and twice as much like half; absolute and not squared, so that
-/// sizes off the line (another protocol of the library, a cache) leave it where the most sizes are. As with regression
-/// on elemental sets, all pairs are tried: nothing depends on a start, and the time is cubic in the number of samples.
-/// Of equal lines the first is taken. Throws input_error where a sample is no message, all have one size, or the best
-/// line does not grow with the bytes.
+/// Logarithms weigh 8 bytes like 1 GiB, and a factor of two like a half; absolute instead of squared errors keep the
+/// line at most of the sizes when a few lie off it (another protocol of the library, a cache). As in regression on
+/// elemental sets, all pairs are tried: the result depends on no starting point, and the time is cubic in the number of
+/// samples. On ties the first line is taken. Throws input_error for an invalid sample, for samples of one size only, or
+/// if the best line does not grow with the bytes.
 [[nodiscard]] inline link_fit fit_link(std::span<const link_sample> samples) {
     detail::check_samples(samples);
     double best_latency = 0.0;

@@ -97,8 +97,7 @@ inline constexpr std::array known_clusters{v100_nvlink_8, v100_pcie_8,     ascen
     return nullptr;
 }
 
-/// One node whose devices are joined in pairs by `line`; the default link moves bytes in zero time. Memory 0 is
-/// unlimited.
+/// One node, its devices joined in pairs by `line`; the default link moves bytes in zero time. Memory 0 is unlimited.
 [[nodiscard]] constexpr cluster one_node(int devices, const link& line = link{}, std::int64_t memory_bytes = 0) {
     return {.name = "one node",
             .nodes = 1,

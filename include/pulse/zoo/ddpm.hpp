@@ -34,7 +34,7 @@ struct ddpm_fmnist_small : unet<unet_config{.name = "ddpm_fmnist_small",
                                             .attention_head_dim = 16,
                                             .norm_num_groups = 8}> {};
 
-/// The first backbone of a cascade, as soon trained: clothes at half their size, 14x14.
+/// The first backbone of a cascade, trained as quickly: clothes at half size, 14x14.
 struct ddpm_fmnist_half : unet<unet_config{.name = "ddpm_fmnist_half",
                                            .sample_size = 14,
                                            .in_channels = 1,
@@ -44,7 +44,7 @@ struct ddpm_fmnist_half : unet<unet_config{.name = "ddpm_fmnist_half",
                                            .attention_head_dim = 16,
                                            .norm_num_groups = 8}> {};
 
-/// The second one, which also reads what ddpm_fmnist_half draws, enlarged (train::enlargement).
+/// The second one, which also reads the enlarged output of ddpm_fmnist_half (train::enlargement).
 struct ddpm_fmnist_up : unet<unet_config{.name = "ddpm_fmnist_up",
                                          .sample_size = 28,
                                          .in_channels = 2,

@@ -17,7 +17,7 @@
 
 namespace pulse {
 
-/// A layer that only runs forward, as a value.
+/// A forward-only layer as a value.
 template <class L>
 [[nodiscard]] constexpr layer_node frozen_node_of(std::int64_t input_elements) noexcept {
     layer_node node{}; // nvcc 13 misreads a designated initialiser that skips members
@@ -31,8 +31,8 @@ template <class L>
     return node;
 }
 
-/// The layers of a text encoder that run, as values; the first reads the facts of one text. They run on all of its
-/// chunks.
+/// The live layers of a text encoder as values, each run on all chunks of a text; the first reads the facts of one
+/// text.
 template <class Network, int Chunks = 1>
 [[nodiscard]] constexpr auto frozen_layers_of() {
     std::array<layer_node, Network::live_layers> nodes{};
@@ -52,15 +52,15 @@ template <class Network, int Chunks = 1>
     return nodes;
 }
 
-/// Kept for the whole run of the program.
+/// The same with static lifetime.
 template <class Network, int Chunks = 1>
 inline constexpr auto lasting_frozen_layers = frozen_layers_of<Network, Chunks>();
 
 template <class Encoder>
 inline constexpr auto lasting_frozen_encoder = graph_of<Encoder>();
 
-/// A text encoder whose states, and pooled text where there is one, the backbone reads. Weights are read once a call,
-/// so calls are of many texts.
+/// A text encoder whose states, and pooled text if any, the backbone reads. Every call reads the weights once, so calls
+/// take many texts.
 template <class Network, int Chunks = 1>
 [[nodiscard]] constexpr frozen_graph frozen_text() noexcept {
     std::int64_t result =
@@ -70,8 +70,8 @@ template <class Network, int Chunks = 1>
             result,        encode::most_texts,  true};
 }
 
-/// The encoder of pictures, of which `graph` is at their extent and outlives the result. Latents are drawn from its
-/// moments, which have twice their size. Pictures below 512 pixels do not fill a device by themselves.
+/// The picture encoder; `graph` is its graph at the pictures' extent and outlives the result. Latents are drawn from
+/// its moments, which have twice their size. One picture below 512 x 512 pixels does not fill a device: calls take 4.
 template <class Encoder>
 [[nodiscard]] constexpr frozen_graph frozen_autoencoder(
     const graph_view& graph = lasting_frozen_encoder<Encoder>.view()) noexcept {
@@ -80,8 +80,8 @@ template <class Encoder>
             graph.layers.front().input_elements < fills ? 4 : 1};
 }
 
-/// The networks of a folder: the autoencoder, where there is one, then the text encoders. Of the first, `encoder` is
-/// the graph at the extent of the pictures, and outlives the result; none: at that of its type.
+/// The networks of a folder: the autoencoder, if there is one, then the text encoders. `encoder` is the autoencoder's
+/// graph at the pictures' extent and outlives the result; without layers the graph of its type is used.
 template <class Networks>
 [[nodiscard]] constexpr std::vector<frozen_graph> frozen_graphs([[maybe_unused]] const graph_view& encoder = {}) {
     std::vector<frozen_graph> all{};

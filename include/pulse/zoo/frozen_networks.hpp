@@ -13,7 +13,7 @@
 
 namespace pulse {
 
-// Backbones are only named here: to define one takes the compiler's time.
+// Backbones are only declared here: defining one costs compile time.
 struct sd15;
 struct sd21;
 struct sd_fmnist;
@@ -49,14 +49,14 @@ struct text_components {
     }
 };
 
-/// The frozen networks of the diffusers folders that a backbone is found in; of some backbones none are known.
+/// The frozen networks of the diffusers folder that holds a backbone; `known` is false for backbones without one.
 template <class Model>
 struct networks_of : text_components<> {
     static constexpr bool known = false;
 };
 
-/// A text encoder of a folder, and the folder's components that are it and its tokenizer; it runs on so many chunks of
-/// a text (encode::text_chunks), of which the model reads all states.
+/// A text encoder of a folder, with the folder's names of the encoder and its tokenizer. It runs on `Chunks` chunks of
+/// a text (encode::text_chunks), and the model reads the states of all of them.
 template <class Network, int Chunks = 1>
 struct text_component {
     using network = Network;
@@ -72,8 +72,8 @@ struct second_text {
     static constexpr label tokenizer = "tokenizer_2";
 };
 
-/// Those of a folder: vae, and text components. Their states are the model's text states, in their order; where the
-/// model has fewer of these, states of one text lie beside each other as features of the same tokens.
+/// Networks of a folder with a vae and text components. The components' states, in order, are the model's text states;
+/// if the model has fewer of these, the states of several components are concatenated as features of the same tokens.
 template <encode::autoencoder_config Pictures, class... Texts>
 struct folder_networks : text_components<Texts...> {
     static constexpr bool known = true;
@@ -83,13 +83,13 @@ struct folder_networks : text_components<Texts...> {
     static constexpr int no_class = -1;
 };
 
-/// Those of a folder whose model reads classes: vae. The last class says that none is known.
+/// Networks of a folder with a vae whose model reads classes. The last class, NoClass, means that no class is known.
 template <encode::autoencoder_config Pictures, int NoClass>
 struct class_networks : folder_networks<Pictures> {
     static constexpr int no_class = NoClass;
 };
 
-/// Those of a folder without a vae, whose model reads and draws pixels.
+/// Networks of a folder without a vae, whose model reads and draws pixels.
 template <encode::autoencoder_config Pictures, class... Texts>
 struct pixel_networks : text_components<Texts...> {
     static constexpr bool known = true;
@@ -97,13 +97,13 @@ struct pixel_networks : text_components<Texts...> {
     static constexpr int no_class = -1;
 };
 
-/// Whether pictures are latents of an autoencoder to the model.
+/// Whether the model works on latents of an autoencoder.
 template <class Networks>
 concept has_autoencoder = requires {
     typename Networks::encoder;
 };
 
-// Networks have names: nvcc 13.0 cannot write down a base whose arguments are templates of configurations.
+// Networks are named structs: nvcc 13.0 cannot spell a base whose arguments are templates of configurations.
 struct clip_l : encode::clip_text<encode::clip_vit_l> {};
 struct clip_h : encode::clip_text<encode::openclip_vit_h> {};
 
@@ -136,7 +136,7 @@ struct networks_of<sd_long_tiny> : folder_networks<tiny_pictures, text_component
 template <>
 struct networks_of<controlnet_tiny> : networks_of<sd_tiny> {};
 
-/// Pictures of so many pixels a side that a cascade of tests draws.
+/// Pictures of `side` x `side` pixels that a test cascade draws.
 [[nodiscard]] constexpr encode::autoencoder_config tiny_pixels(const label& name, int side) noexcept {
     encode::autoencoder_config c{};
     c.name = name;

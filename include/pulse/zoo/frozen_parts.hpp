@@ -16,8 +16,8 @@ namespace pulse {
 
 namespace detail {
 
-/// Calls use(static_cast<const Networks*>(nullptr)) with what the backbone called `model` is trained beside, as
-/// published; not for those that read pictures.
+/// Calls use(static_cast<const Networks*>(nullptr)) with the published frozen networks of the backbone called `model`;
+/// does nothing for backbones that read pictures.
 template <class Use>
 constexpr void with_networks(std::string_view model, const Use& use) {
     using frozen::networks_of;
@@ -32,14 +32,14 @@ constexpr void with_networks(std::string_view model, const Use& use) {
 
 } // namespace detail
 
-/// What the backbone called `model` is trained beside, as published: none for those that read pictures.
+/// The published frozen networks of the backbone called `model`; none for backbones that read pictures.
 [[nodiscard]] constexpr std::vector<frozen_graph> frozen_parts(std::string_view model) {
     std::vector<frozen_graph> all{};
     detail::with_networks(model, [&]<class Networks>(const Networks*) { all = frozen_graphs<Networks>(); });
     return all;
 }
 
-/// The same with analytic costs (analytic_frozen), for a backbone that reads such latents; none: those of its type.
+/// The same with analytic costs (analytic_frozen) for latents of this extent; {}: the extent of the model's type.
 [[nodiscard]] constexpr std::vector<frozen_component> frozen_costs(std::string_view model, const device& on,
                                                                    int scalar_bytes, const extent& latents = {}) {
     std::vector<frozen_component> all{};

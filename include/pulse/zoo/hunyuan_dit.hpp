@@ -9,10 +9,10 @@ namespace pulse {
 struct hunyuan_dit_v11
     : hunyuan_dit<hunyuan_dit_config{.name = "hunyuan_dit_v11", .use_style_cond_and_image_meta_size = true}> {};
 
-/// Hunyuan-DiT 1.2, without those conditions: 1,499,952,032 parameters.
+/// Hunyuan-DiT 1.2, without style and sizes: 1,499,952,032 parameters.
 struct hunyuan_dit_v12 : hunyuan_dit<hunyuan_dit_config{.name = "hunyuan_dit_v12"}> {};
 
-/// The smallest one, for tests: 8x8 latents, both texts, and all conditions of 1.1.
+/// The smallest one, for tests: 8x8 latents, both texts, style and sizes.
 struct hunyuan_tiny : hunyuan_dit<hunyuan_dit_config{.name = "hunyuan_tiny",
                                                      .sample_size = 8,
                                                      .in_channels = 4,

@@ -19,16 +19,16 @@
 
 namespace pulse {
 
-/// A backbone of the zoo as a value: for programs that choose one by its name.
+/// A backbone of the zoo as a value, for programs that select one by name.
 struct known_model {
     label name{};
     graph_view graph{};
-    /// The same at an extent; null where the model has one size.
+    /// Builds the graph at another extent; null if the model has a fixed size.
     value_graph (*at)(const extent& to){};
-    /// The extent whose positions it has learned, which others resample; none: it has learned none.
+    /// Extent of the learned positions, which other extents resample; {} if none are learned.
     extent positions{};
 
-    /// Scalars in all parameters that are trained, the conditioning module's included.
+    /// Number of trained scalars, including the conditioning module's.
     [[nodiscard]] constexpr std::int64_t parameter_count() const noexcept {
         std::int64_t sum = 0;
         for (const layer_node& layer : graph.layers) { sum += layer.parameter_elements; }
@@ -36,7 +36,7 @@ struct known_model {
     }
 };
 
-/// The graph of M, kept for the whole run of the program.
+/// The graph of M with static lifetime.
 template <class M>
 inline constexpr auto lasting_graph = graph_of<M>();
 
@@ -50,7 +50,7 @@ template <class M>
     return known;
 }
 
-/// Every backbone that is known by name. Including this header makes the compiler read all of them: several seconds.
+/// Every backbone that is known by name. Including this header costs several seconds of compile time.
 inline constexpr std::array known_models{known_model_of<sd15>(),
                                          known_model_of<sd21>(),
                                          known_model_of<controlnet_sd15>(),

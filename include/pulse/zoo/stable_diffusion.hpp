@@ -63,22 +63,22 @@ struct sd_tiny : unet<unet_config{.name = "sd_tiny",
 
 namespace detail {
 
-/// The same backbone under another name, which also reads another image: what it has predicted, or a smaller one
-/// enlarged.
+/// The same backbone under another name, which also reads a second image: its own prediction, or an enlarged smaller
+/// one.
 [[nodiscard]] consteval unet_config reading_two(unet_config of, label name) {
     of.name = name;
     of.in_channels = 2 * of.out_channels;
     return of;
 }
 
-/// The same backbone under another name, which reads captions of so many text states.
+/// The same backbone under another name, with captions of `tokens` text states.
 [[nodiscard]] consteval unet_config with_tokens(unet_config of, label name, int tokens) {
     of.name = name;
     of.context_tokens = tokens;
     return of;
 }
 
-/// The same backbone under another name, for colour pictures of so many pixels a side instead of latents.
+/// The same backbone under another name, for colour pictures of `side` x `side` pixels instead of latents.
 [[nodiscard]] consteval unet_config of_pixels(unet_config of, label name, int side) {
     of.name = name;
     of.sample_size = side;
@@ -89,13 +89,13 @@ namespace detail {
 
 } // namespace detail
 
-/// The smallest one whose captions may be long, for tests: two chunks.
+/// The smallest one with long captions (two chunks), for tests.
 struct sd_long_tiny : unet<detail::with_tokens(sd_tiny::config, "sd_long_tiny", 12)> {};
 
 /// The smallest self-conditioned one, for tests.
 struct sd_self_tiny : unet<detail::reading_two(sd_tiny::config, "sd_self_tiny")> {};
 
-/// The smallest cascade, for tests: 8x8 pixels, and a backbone that reads those, enlarged, beside 16x16 pixels.
+/// The smallest cascade, for tests: one backbone of 8x8 pixels, and one of 16x16 pixels that also reads them enlarged.
 struct sd_pixels_tiny : unet<detail::of_pixels(sd_tiny::config, "sd_pixels_tiny", 8)> {};
 struct sd_pixels_up_tiny
     : unet<detail::reading_two(detail::of_pixels(sd_tiny::config, "sd_pixels_up_tiny", 16), "sd_pixels_up_tiny")> {};

@@ -46,7 +46,7 @@ struct attention {
         statistics_piece log_sums, statistics;
         deferred_piece dq, dk, dv;
         workspace_piece inner_gradient; ///< of the heads' output, then of n
-        workspace_piece nobody;         ///< the input's gradient where nobody reads it
+        workspace_piece nobody;         ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};

@@ -18,7 +18,7 @@
 
 namespace pulse::nn {
 
-/// What makes the numbers of a block unusable; `block` turns each into one sentence when it is compiled.
+/// Why the sizes of a block are invalid; `block` turns each flaw into a one-line compile error.
 enum class flaw : std::uint8_t { none, size, window, groups, heads, features };
 
 template <sample_dims E>
@@ -36,7 +36,7 @@ struct shape_of<E> {
     using type = shape<E[0], E[1]>;
 };
 
-// A member type for each thing that a layer reads besides its input; an absent one has no type.
+// One member type for each input of a layer besides the main one; an absent input has no type.
 
 template <sample_dims E>
 struct skip_face {
@@ -59,8 +59,8 @@ struct conditioning_face<0> {};
 
 namespace detail {
 
-/// Calls use(math, frame) with the part of the layer that the frame asks for, or with all of them, one behind the
-/// other. What is between them then lies with what they save and defer, as describe() has it.
+/// Calls use(math, frame) for the part of the layer that the frame asks for, or for all of them in order. Tensors
+/// between parts then lie among the saved and deferred pieces, where describe() puts them.
 template <class Math, class T, class A, class Use>
 void use_parts(const Math& math, const layer_frame<T, A>& f, [[maybe_unused]] bool backwards, const Use& use) {
     if constexpr (!in_parts<Math>) {
@@ -95,7 +95,7 @@ void use_parts(const Math& math, const layer_frame<T, A>& f, [[maybe_unused]] bo
     }
 }
 
-// What mathematics must have, a concept for each of its members that a block asks for.
+// One concept for each member that a block requires of its mathematics.
 
 template <class Math>
 concept has_input_dims = requires(const Math& math) {
@@ -128,7 +128,7 @@ concept computes_weight_gradients = requires(const Math& math, B& on, const back
 
 } // namespace detail
 
-// The passes at the sizes of a run: compiled once for a kind of mathematics, whatever the numbers of a layer are.
+// The passes at the sizes of a run: compiled once per type of mathematics, whatever the sizes of a layer.
 
 template <class Math, backend B>
 void run_forward(const Math& type, B& on, const backend_frame<B>& frame) {
@@ -163,7 +163,7 @@ void run_backward_weight(const Math& type, B& on, const backend_frame<B>& frame)
     detail::use_parts(resized(type, frame.size), frame, true, run);
 }
 
-/// The passes of a layer are those of its mathematics.
+/// Forwards the passes of a layer to its mathematics.
 template <auto Math>
 struct passes_face {
     template <backend B>
@@ -180,7 +180,7 @@ struct passes_face {
     }
 };
 
-/// What the parts of a layer cost, without its name: made once for all layers of equal numbers.
+/// Costs of the parts of a layer, without its name: computed once for all layers of equal mathematics.
 template <auto Math>
 inline constexpr auto parts_costs = [] {
     std::array<layer_node, static_cast<std::size_t>(Math.parts())> all{};
@@ -188,7 +188,7 @@ inline constexpr auto parts_costs = [] {
     return all;
 }();
 
-/// What a plan reads of a layer that it may cut inside (pulse::runs_in_parts).
+/// What a plan reads from a layer that it may cut inside (pulse::runs_in_parts).
 template <label Name, auto Math>
 struct parts_face {};
 template <label Name, auto Math>
@@ -205,7 +205,7 @@ struct parts_face<Name, Math> {
         node.name = Name + node.name.view();
         return node;
     }
-    /// How many of parameters() are of part k.
+    /// Number of parameters() that belong to part k.
     [[nodiscard]] static constexpr std::size_t parameters_in(int k) {
         std::size_t count = 0;
         Math.use_part(k, [&](std::string_view, const auto& part) { count = layout_of(part).sizes.parameter_count; });
@@ -213,26 +213,26 @@ struct parts_face<Name, Math> {
     }
 };
 
-/// What a layer costs at the sizes of a run.
+/// Costs of a layer at the sizes of a run.
 template <label Name, auto Math>
 struct resizing_face {};
 template <label Name, auto Math>
     requires(is_resizable<decltype(Math)>)
 struct resizing_face<Name, Math> {
-    /// What an image's height and width are multiples of.
+    /// Height and width of an image are multiples of this.
     static constexpr int image_step = [] {
         if constexpr (requires { Math.image_step(); }) { return Math.image_step(); }
         return 1;
     }();
-    /// Whether positions have learned vectors, which other heights and widths resample.
+    /// Whether positions have learned vectors, which are resampled for other heights and widths.
     static constexpr bool learns_positions = requires {
         { Math.positions() } -> std::same_as<resample_shape>;
     };
     [[nodiscard]] static constexpr layer_node node_at(const resizing& by) { return node_of(Name, resized(Math, by)); }
 };
 
-/// Whether Math, which Reads an input or not, makes a block; if it does not, compilation stops with the first rule that
-/// it breaks, in words.
+/// Whether Math, with an input if Reads, makes a block; if not, compilation stops and names the first rule that it
+/// breaks.
 template <auto Math, bool Reads>
 [[nodiscard]] consteval bool explain_mathematics() {
     using math = std::remove_cvref_t<decltype(Math)>;
@@ -283,10 +283,10 @@ struct described : context_face<layout<Math>.sizes.context> {
 
 /// A layer: a name and its mathematics, such as block<"mid", resnet{.in_channels = 64, ...}>.
 ///
-/// The mathematics is a plain value with input(), output(), defect() and describe(description&), which gives where its
-/// pieces lie, and with the passes forward, backward_input and backward_weight over a frame and these pieces; or it has
-/// parts, each of which is such mathematics (in_parts). Layers of equal numbers share their code whatever their names.
-/// No backward pass reads the layer's output.
+/// The mathematics is a plain value with input(), output(), defect(), describe(description&), which returns where its
+/// pieces lie, and the passes forward, backward_input and backward_weight over a frame and these pieces; or it has
+/// parts, each of which is such mathematics (in_parts). Layers of equal mathematics share their code whatever their
+/// names. No backward pass reads the layer's output.
 template <label Name, auto Math>
     requires(explain_mathematics<Math, true>())
 struct block : described<Name, Math>,
@@ -301,7 +301,7 @@ struct block : described<Name, Math>,
     static constexpr bool reads_timesteps = layout<Math>.sizes.timesteps;
 };
 
-/// A module that computes the conditioning from frame.timesteps [batch]: its mathematics is that of a layer without
+/// A module that computes the conditioning from frame.timesteps [batch]: its mathematics is like a layer's without
 /// input and backward_input, such as time_embedding.
 template <label Name, auto Math>
     requires(explain_mathematics<Math, false>())

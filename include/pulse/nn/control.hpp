@@ -13,18 +13,18 @@
 #include <pulse/runtime/layer_frame.hpp>
 #include <pulse/tensor/shape.hpp>
 
-// ControlNet (Zhang et al. 2023): a trained copy of a backbone's encoder reads the picture and a hint, and what its
-// layers make is added, through 1x1 convolutions, to what those of the locked encoder hand to the locked decoder. Copy
-// and locked encoder run side by side in one chain: the activation is both of theirs, one behind the other, each over
-// the whole batch, and so is a skip tensor, which thus waits on the rank of the decoder's stage. The convolutions
-// start at 0, the copy with the locked weights (train::with_locked_values).
+// ControlNet (Zhang et al. 2023): a trained copy of a backbone's encoder reads the picture and a hint, and its outputs
+// are added, through 1x1 convolutions, to those that the locked encoder passes to the locked decoder. Copy and locked
+// encoder run side by side in one chain: an activation holds both, the copy's first, each for the whole batch, and so
+// does a skip tensor, which thus waits on the rank of the decoder's stage. The convolutions start at 0, the copy with
+// the locked weights (train::with_locked_values).
 
 namespace pulse::nn {
 
 namespace detail {
 
-// What layers side by side read besides their inputs: each has an embedding of its own, the copy's lies first; the
-// context is the same for both.
+// What layers side by side read besides their inputs: each has its own embedding, the copy's first; both share the
+// context.
 
 template <class L>
 struct both_embeddings {};
@@ -46,7 +46,7 @@ inline constexpr bool reads_the_same = facts_of<One>().conditioning
 
 } // namespace detail
 
-/// L of the locked backbone: of two embeddings it reads the second. Nobody wants the gradient of that one.
+/// Layer L of the locked backbone: it reads the second of two embeddings, whose gradient nobody needs.
 template <layer L>
 struct of_locked : L {};
 template <layer L>
@@ -77,7 +77,7 @@ private:
     }
 };
 
-/// What makes both embeddings, each with weights of its own, the second's frozen, and the context that both read.
+/// Computes both embeddings, each with its own weights (the second's are frozen), and the context that both read.
 template <conditioner C>
 struct both_conditionings : C {
     static_assert(!trains_context<C> && !has_frozen_parameters<C>,
@@ -91,7 +91,7 @@ struct both_conditionings : C {
     [[nodiscard]] static constexpr double forward_flops() { return 2 * C::forward_flops(); }
     [[nodiscard]] static constexpr double forward_only_flops() { return C::forward_flops(); }
 
-    /// The context lies behind the embedding that is made last.
+    /// The context follows the embedding that is computed last.
     template <backend B>
     static void forward(B& on, const backend_frame<B>& frame) {
         C::forward(on, frame);
@@ -101,9 +101,9 @@ struct both_conditionings : C {
     }
 };
 
-/// `Trained` on the first part of the activation and `Locked`, forward only, on what lies behind.
+/// `Trained` on the first part of the activation and `Locked`, forward only, on the rest.
 ///
-/// Where they read conditioning, the model's holds two, the first for `Trained` (see both_conditionings).
+/// If they read conditioning, the model's holds two embeddings, the first for `Trained` (see both_conditionings).
 template <label Name, layer Trained, layer Locked>
 struct beside : detail::both_embeddings<Trained>, detail::same_context<Trained> {
     static_assert(detail::is_plain<Trained>, "pulse: what runs beside a locked layer is trained as a whole");
@@ -156,8 +156,8 @@ protected:
     }
 };
 
-/// The first layer of copy and locked encoder, on one input: `Locked` reads the images, `Trained` a hint of each
-/// besides, of the shape `Hint`. No gradient is made of them.
+/// The first layer of copy and locked encoder, on one input: `Locked` reads the images, `Trained` also a hint of shape
+/// `Hint` for each. Neither images nor hints get a gradient.
 template <label Name, layer Trained, layer Locked, static_shape Hint>
     requires(Trained::input::elements == Locked::input::elements + Hint::elements)
 struct enter_control : beside<Name, Trained, Locked> {
@@ -174,8 +174,7 @@ struct enter_control : beside<Name, Trained, Locked> {
 
 namespace detail {
 
-/// The 1x1 convolution of what the copy made of Shape, whose last extent is its channels, or whose first is where there
-/// are three.
+/// The 1x1 convolution of the copy's output of Shape; channels are the first of three extents, else the last.
 template <static_shape Shape>
 struct control {
     static constexpr int channels = Shape::dims[Shape::rank == 3 ? 0 : Shape::rank - 1];
@@ -210,7 +209,7 @@ struct control {
 
 } // namespace detail
 
-/// Behind the last layer of copy and locked encoder: hands on what the locked one made, of Shape, plus the control.
+/// After the last layer of copy and locked encoder: outputs the locked encoder's result, of Shape, plus the control.
 template <label Name, static_shape Shape>
 struct join_control {
     using control = detail::control<Shape>;
@@ -239,8 +238,8 @@ struct join_control {
     }
 };
 
-/// The locked decoder layer L, whose skip is what the locked encoder's layer made plus the control, the convolution
-/// `Control` of what the copy's made.
+/// The locked decoder layer L, whose skip is the output of the locked encoder's layer plus the control: the convolution
+/// `Control` of the copy's output.
 template <label Control, layer L>
     requires(concatenates<L>)
 struct controlled : of_locked<L> {
@@ -277,7 +276,7 @@ struct controlled : of_locked<L> {
     }
 
 private:
-    /// L reads the sum as its skip, whose gradient waits for the control's weights.
+    /// L reads the sum as its skip; the skip's gradient is kept for the gradient of the control's weights.
     template <class T, class A>
     [[nodiscard]] static constexpr layer_frame<T, A> of_decoder(layer_frame<T, A> f) noexcept {
         f.skip = f.saved + f.batch * sum_in;

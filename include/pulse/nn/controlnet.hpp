@@ -21,14 +21,14 @@ template <unet_config C>
 struct controlnet_parts {
     using unet = unet_parts<C>;
     static constexpr auto& layout = unet::layout;
-    /// Layers of the encoder and the middle: those before the first that reads a skip.
+    /// Number of layers of the encoder and the middle: those before the first that reads a skip.
     static constexpr std::size_t encoder = [] {
         std::size_t count = 0;
         while (layout.layers[count].skip_from < 0) { ++count; }
         return count;
     }();
 
-    /// The convolution of what the decoder's layer reads as its skip; they are counted in the encoder's order.
+    /// Name of the control convolution for the skip of a decoder layer; numbers follow the encoder's order.
     [[nodiscard]] static constexpr label control_of(std::size_t layer) noexcept {
         unsigned at = static_cast<unsigned>(layout.skips.size());
         for (const auto& edge : layout.skips) {
@@ -38,7 +38,7 @@ struct controlnet_parts {
         return label{"controlnet_down_blocks."} + at;
     }
 
-    /// The type of layer I; never called, only its result is named.
+    /// Names the type of layer I by its return type; never called.
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == encoder) {
@@ -89,10 +89,10 @@ template <unet_config C>
 } // namespace detail
 
 /// A ControlNet (Zhang et al. 2023) and the locked UNet of config C under it, in one chain: diffusers' ControlNetModel
-/// and UNet2DConditionModel, with their parameters' names, which a layer of the copy and the one beside it share.
+/// and UNet2DConditionModel, with their parameter names; a layer of the copy and the locked one beside it share theirs.
 ///
-/// The input of a batch is its samples, behind them its hints, of 3 channels and 8 times the samples' height and width;
-/// the output is the UNet's.
+/// The input of a batch is its samples, then its hints, which have 3 channels and 8 times the samples' height and
+/// width; the output is the UNet's.
 template <unet_config C>
     requires(detail::explain_controlnet<C>())
 struct controlnet : detail::controlnet_parts<C>::model_type {

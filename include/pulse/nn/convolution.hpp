@@ -9,7 +9,7 @@
 
 namespace pulse::nn {
 
-/// Square convolution with bias, of the input or of the input and a skip (their concatenation, which is never copied).
+/// Square convolution with bias, over the input or the concatenation of input and skip, which is never materialised.
 ///
 /// Parameters: weight [out][in + skip][kernel][kernel], bias [out]. Saves nothing.
 struct conv {
@@ -42,7 +42,7 @@ struct conv {
     [[nodiscard]] constexpr sample_dims output() const noexcept {
         return {out_channels, window().out_height(), window().out_width()};
     }
-    /// A skip gradient is always wanted, so with a skip the input's gradient needs a place even where nobody reads it.
+    /// With a skip the backward pass writes both gradients, so the input's needs scratch even if nobody reads it.
     constexpr weight_piece describe(description& d) const {
         workspace_piece nobody;
         if (skip_channels != 0) {
@@ -82,7 +82,7 @@ struct conv {
         on.conv2d_backward_weight(window(), batch, x, dy, dweight, dweight + window().weight_elements());
     }
 
-    /// The same of the input and, where there is one, the skip.
+    /// The same over the input and, if there is one, the skip.
     template <backend B, class T>
     void apply(B& on, int batch, const T* x, const T* skip, const T* weight, T* y, into how) const {
         if (skip_channels == 0) {
@@ -147,8 +147,8 @@ struct downsample {
 
 /// Doubles an image by repeating pixels, then a 3x3 convolution (diffusers' Upsample2D).
 ///
-/// Parameters conv.weight, conv.bias. The doubled image is made again for the weight gradient: copying it costs little,
-/// keeping it four times the input.
+/// Parameters conv.weight, conv.bias. The doubled image is recomputed for the weight gradient: the copy is cheap, and
+/// storing it would take four times the input.
 struct upsample {
     static constexpr bool writes_gradients = true;
 

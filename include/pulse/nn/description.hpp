@@ -20,15 +20,15 @@
 
 namespace pulse::nn {
 
-/// Channels, height and width of an image, or a number of tokens and their features and 0; a plain vector of features
-/// has height and width 0, an absent tensor all 0.
+/// {channels, height, width} of an image, {tokens, features, 0} of tokens, {features, 0, 0} of a plain vector; all 0
+/// for an absent tensor.
 using sample_dims = std::array<int, 3>;
 
 [[nodiscard]] constexpr std::int64_t elements(const sample_dims& e) noexcept {
     return std::int64_t{e[0]} * (e[1] == 0 ? 1 : e[1]) * (e[2] == 0 ? 1 : e[2]);
 }
 
-/// What the description of a layer adds up to: elements, per sample but for parameters, and what the layer reads.
+/// Totals of a layer's description: elements, per sample except for parameters, and what the layer reads.
 struct layer_sizes {
     std::size_t parameter_count{};
     std::int64_t factored{}; ///< floats of the factored second moments of parameters
@@ -47,18 +47,18 @@ struct layer_sizes {
     }
 };
 
-/// Collects the one description of a layer: what describe(description&), a member of its mathematics, lists piece by
-/// piece. From it come the parameters with their names, every size, the FLOPs, and where each piece lies.
+/// Collects the single description of a layer, which describe(description&) of its mathematics lists piece by piece. It
+/// yields the parameters with their names, all sizes, the FLOPs, and where each piece lies.
 ///
-/// Pieces of a kind lie one behind the other in the order in which they are described; parameters are described in the
-/// checkpoint's order. A name is joined to the layer's by a dot; an empty one is the layer's, "../x" is x beside the
-/// layer, "/x" is x alone.
+/// Pieces of a kind are contiguous in the order in which they are described; parameters are described in the
+/// checkpoint's order. A name is joined to the layer's name by a dot; an empty name is the layer's, "../x" is x beside
+/// the layer, "/x" is x alone.
 /// FLOPs are 2 per multiply-accumulate of convolutions, linear layers and the two products of an attention; norms,
-/// activations and additions count none. What they are not of (a weight() alone) is told by flops().
+/// activations and additions count none. flops() adds all others (of a weight() alone).
 class description {
 public:
     constexpr description() = default;
-    /// Also lists the parameters of the layer `name`, which outlives this, from `parameters` on.
+    /// Also writes the parameters of the layer `name`, which outlives this, starting at `parameters`.
     constexpr description(const label& name, parameter* parameters) noexcept :
         root_{&name}, root_length_{name.view().size()}, next_{parameters} {}
 
@@ -70,10 +70,10 @@ public:
     constexpr void reads_context(const sample_dims& e) noexcept { sizes_.context = e; }
     constexpr void reads_conditioning(int features) noexcept { sizes_.conditioning = features; }
     constexpr void reads_timesteps() noexcept { sizes_.timesteps = true; }
-    /// Of every sample; in this order.
+    /// A condition of every sample; conditions are read in the order of these calls.
     constexpr void reads(const condition& one) { sizes_.conditions.add(one); }
 
-    // What a conditioning module gives besides the embedding.
+    // What a conditioning module outputs besides the embedding.
 
     constexpr void gives_context(const sample_dims& e, bool trained) noexcept {
         sizes_.context = e;
@@ -82,13 +82,13 @@ public:
 
     // Parameters and products.
 
-    /// `name` [dims] alone, neither a weight nor a bias.
+    /// A parameter `name` [dims] that is neither a weight nor a bias.
     constexpr weight_piece vectors(std::string_view name, std::initializer_list<int> dims) {
         const std::int64_t begin = sizes_.kept.parameters;
         list(name, {}, dims);
         return {begin, sizes_.kept.parameters};
     }
-    /// `name`.weight [dims] and `name`.bias [first of dims], without the bias if not asked.
+    /// `name`.weight [dims] and, if asked, `name`.bias [first of dims].
     constexpr weight_piece weight(std::string_view name, std::initializer_list<int> dims, bool bias = true) {
         const std::int64_t begin = sizes_.kept.parameters;
         list(name, ".weight", dims);
@@ -96,7 +96,7 @@ public:
         if (bias) { list(name, ".bias", {*dims.begin()}); }
         return {begin, end};
     }
-    /// What was listed last starts at 0: a weight and its bias.
+    /// The weight and the bias that were listed last start at 0.
     constexpr void start_at_zero() noexcept {
         if (next_ != nullptr) { next_[-1].zero = next_[-2].zero = true; }
     }
@@ -111,20 +111,20 @@ public:
         product(std::int64_t{s.out_height()} * s.out_width(), s.weight_elements(), 1);
         return weight(name, {s.out_channels, s.in_channels, s.kernel, s.kernel});
     }
-    /// Of one sample's forward pass, in loops of the layer's own.
+    /// FLOPs of one sample's forward pass in the layer's own loops.
     constexpr void flops(double count) noexcept { sizes_.forward_flops += count; }
     /// The products of queries with keys and of their weights with values.
     constexpr void attention(const attention_shape& s) noexcept {
         product(std::int64_t{2} * s.tokens, s.keys(), s.width());
     }
 
-    // What the passes leave: every piece has room for `count` elements of each sample.
+    // What the passes leave: every piece has room for `count` elements per sample.
 
     /// Left by forward for the backward passes.
     constexpr void save(std::int64_t count, std::same_as<saved_piece> auto&... pieces) noexcept {
         (place(sizes_.kept.saved, count, pieces), ...);
     }
-    /// The same of accumulators: what norms and attentions know of their inputs.
+    /// The same in accumulators: statistics of norms and attentions.
     constexpr void statistics(std::int64_t count, std::same_as<statistics_piece> auto&... pieces) noexcept {
         (place(sizes_.kept.statistics, count, pieces), ...);
     }
@@ -132,15 +132,15 @@ public:
     constexpr void defer(std::int64_t count, std::same_as<deferred_piece> auto&... pieces) noexcept {
         (place(sizes_.kept.deferred, count, pieces), ...);
     }
-    /// Used inside of a pass.
+    /// Workspace of one pass.
     constexpr void work(std::int64_t count, std::same_as<workspace_piece> auto&... pieces) noexcept {
         (place(working_, count, pieces), ...);
         sizes_.workspace = std::max(sizes_.workspace, working_);
     }
-    /// What follows works where `from` or else the workspace begins: in another pass, or at a later point of this one.
+    /// Later work() starts again at `from` or else at the beginning: for another pass, or a later point of this one.
     constexpr void work_again(workspace_piece from = {}) noexcept { working_ = from.begin; }
 
-    /// A layer inside of this one; gives the pieces of that layer, which lie in the frame of this one.
+    /// Describes a layer inside this one; returns its pieces, which lie in the frame of this one.
     template <class Math>
     constexpr auto part(std::string_view name, const Math& math) {
         const std::int64_t working = working_;
@@ -172,8 +172,8 @@ private:
         next_->rank = shape.rank;
         ++next_;
     }
-    /// Writes the whole name of what the layer calls `name`, and `suffix`, into an empty label; gives its length. The
-    /// layer's name is copied at once: a loop over its characters would take the compiler most of the time.
+    /// Writes the full name of the layer's `name`, plus `suffix`, into an empty label; returns its length. The layer's
+    /// name is copied at once: a loop over its characters would take most of the compile time.
     constexpr std::size_t write_name(label& to, std::string_view name, std::string_view suffix) const {
         std::size_t at = 0;
         if (name.starts_with('/')) {
@@ -213,12 +213,12 @@ private:
 };
 
 /// Mathematics in parts that run one after the other; a plan may cut a layer between them. Math::whole is Math, so that
-/// parts that derive from it are not in parts themselves.
+/// parts that derive from it do not count as in parts themselves.
 ///
-/// parts() says how many; use_part(k, use) calls use(name, math) with the name under which the parameters of part k lie
-/// and with its mathematics. open() is the residual that is open between any two parts and that travels over a cut
-/// there, {} where what a part gives is all that the next one reads. It is the layer's input or, if makes_residual(),
-/// what the first part writes and the last adds to. Only the first part reads a skip.
+/// parts() is their number; use_part(k, use) calls use(name, math) with the name that prefixes part k's parameters and
+/// with its mathematics. open() is the residual that is open between any two parts and crosses a cut there, {} if each
+/// part reads only the output of the previous one. It is the layer's input or, if makes_residual(), what the first part
+/// writes and the last adds to. Only the first part reads a skip.
 template <class Math>
 concept in_parts = std::same_as<typename std::remove_cvref_t<Math>::whole, std::remove_cvref_t<Math>>;
 
@@ -245,7 +245,7 @@ constexpr auto describe(description& all, const Math& math) {
     }
 }
 
-/// What comes of describing a layer: where its pieces lie and what they add up to.
+/// The result of describing a layer: where its pieces lie and their totals.
 template <class Pieces>
 struct layer_layout {
     Pieces pieces;
@@ -259,8 +259,8 @@ template <class Math>
     return layer_layout<std::remove_const_t<decltype(pieces)>>{pieces, all.sizes()};
 }
 
-/// The mathematics has a height and a width, or rows and columns of tokens, or is made of one that has, and nothing
-/// else in it follows from them.
+/// Whether the mathematics has a height and a width, or rows and columns of tokens, or wraps one that has, and nothing
+/// else in it depends on them.
 template <class Math>
 [[nodiscard]] consteval bool has_extent() {
     if constexpr (
@@ -285,7 +285,7 @@ template <class Math>
 template <class Math>
 inline constexpr bool is_resizable = has_extent<std::remove_cvref_t<Math>>();
 
-/// At the sizes of a run, where the mathematics has any.
+/// The mathematics at the sizes of a run, if it has an extent.
 template <class Math>
 [[nodiscard]] constexpr Math resized(Math math, [[maybe_unused]] const resizing& by) noexcept {
     if constexpr (!is_resizable<Math>) {
@@ -307,11 +307,11 @@ template <class Math>
     return math;
 }
 
-/// The layout of `Math`, made once for all layers of equal numbers: data, not code that makes it.
+/// The layout of `Math`, computed once for all layers of equal mathematics: data, not code that makes it.
 template <auto Math>
 inline constexpr auto layout = layout_of(Math);
 
-/// What a layer of this mathematics costs.
+/// Costs of a layer of this mathematics.
 template <class Math>
 [[nodiscard]] constexpr layer_node node_of(const label& name, const Math& math) {
     const layer_sizes sizes = layout_of(math).sizes;
@@ -327,7 +327,7 @@ template <class Math>
             .factored_elements = sizes.factored};
 }
 
-/// How many parts a layer of this mathematics has.
+/// Number of parts of a layer of this mathematics.
 template <class Math>
 [[nodiscard]] constexpr int parts_of([[maybe_unused]] const Math& math) {
     if constexpr (in_parts<Math>) {
@@ -336,7 +336,7 @@ template <class Math>
         return 1;
     }
 }
-/// What part k costs. A part of several is named <layer>#<k>.
+/// Costs of part k. If there are several parts, it is named <layer>#<k>.
 template <class Math>
 [[nodiscard]] constexpr layer_node part_of(const label& name, const Math& math, [[maybe_unused]] int k) {
     if constexpr (in_parts<Math>) {

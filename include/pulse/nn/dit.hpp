@@ -12,7 +12,7 @@
 
 namespace pulse::nn {
 
-/// Patches of an image become tokens.
+/// Turns the patches of an image into tokens.
 struct patch_embed {
     static constexpr bool writes_gradients = true;
 
@@ -59,8 +59,8 @@ struct patch_embed {
     }
 };
 
-/// The end of Hunyuan-DiT: norm_out, scaled and shifted by the conditioning, proj_out, and tokens become an image of
-/// `out_channels`.
+/// Last layer of Hunyuan-DiT: norm_out, scaled and shifted by the conditioning, proj_out, and tokens to an image of
+/// `out_channels` channels.
 struct dit_head {
     static constexpr bool writes_gradients = true;
 
@@ -88,7 +88,7 @@ struct dit_head {
         deferred_piece predicted_gradient, scale_gradient; ///< of proj_out's output; of scale and shift
         workspace_piece predicted;
         workspace_piece normal_gradient;
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};

@@ -18,8 +18,8 @@ namespace pulse::nn {
 /// first; then x += attn1(norm1(x) + shift(temb)); x += attn2(norm2(x), text); x += ff(norm3(x)), with GELU's tanh
 /// form. Each of these is a part of the layer.
 ///
-/// Queries and keys of both attentions are normed per head and, but for those of the text, rotated by their position.
-/// The rotation is a constant that every device makes for itself. The conditioning is silu(temb), see
+/// Queries and keys of both attentions are normed per head and, except the keys of the text, rotated by their position.
+/// The rotation is a constant that every device computes itself. The conditioning is silu(temb), see
 /// hunyuan_conditioning.
 struct dit_block {
     static constexpr bool writes_gradients = true;
@@ -72,7 +72,7 @@ struct dit_block {
     constexpr void use_part(int k, const Use& use) const;
 
 protected:
-    /// Every head of every row on its own.
+    /// Norms every head of every row separately.
     template <backend B, class T, class A>
     void norm_heads(B& on, std::int64_t all, const T* x, const T* weight, T* y, A* statistics) const {
         on.layer_norm(head_norm(), all * heads, x, weight, weight + width / heads, y, statistics);
@@ -132,7 +132,7 @@ struct dit_block::join : dit_block {
     }
 
 private:
-    /// y [tokens][2 * width]: each token of the input, then of the skip.
+    /// y [tokens][2 * width]: for each token the input's features, then the skip's.
     template <backend B, class T, class A>
     void concatenate(B& on, const layer_frame<T, A>& f, T* y) const {
         const std::int64_t all = std::int64_t{f.batch} * tokens();
@@ -141,7 +141,7 @@ private:
     }
 };
 
-/// Attention of the tokens to themselves, where the conditioning shifts what the norm makes, or to the text.
+/// Self-attention, whose normed input is shifted by the conditioning, or cross-attention to the text.
 struct dit_block::attention : dit_block {
     bool to_text{};
 
@@ -158,11 +158,11 @@ struct dit_block::attention : dit_block {
     struct pieces {
         weight_piece to_shift, norm;
         weight_piece norm_q, norm_k, to_q, to_k, to_v, to_out;
-        saved_piece normal, q, turned_q, mixed, k, turned_k, v; ///< turned: normed and rotated; keys of the text normed
+        saved_piece normal, q, turned_q, mixed, k, turned_k, v; ///< turned: normed and rotated; text keys only normed
         statistics_piece statistics, statistics_q, statistics_k, log_sums;
         deferred_piece dq, dk, dv, dshift;
         workspace_piece shift;
-        workspace_piece inner, dturned_q, dturned_k, nobody; ///< nobody: the input's, where nobody reads it
+        workspace_piece inner, dturned_q, dturned_k, nobody; ///< nobody: an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         const linear_shape matrix = projection().matrix();

@@ -15,11 +15,11 @@
 
 namespace pulse::nn {
 
-/// The first convolution of a ControlNet's copy, of the sample, plus an embedding of the hint (diffusers' conv_in and
+/// The first convolution of a ControlNet's copy, over the sample, plus an embedding of the hint (diffusers' conv_in and
 /// ControlNetConditioningEmbedding): eight 3x3 convolutions with SiLU between them, three of which halve the image.
 ///
-/// The hint has 8 times the height and width of the sample and lies behind it, of the whole batch. No gradient is made
-/// of either: this is a model's first layer. So B has nothing to do; W walks back through the embedding.
+/// The hint has 8 times the height and width of the sample; the hints of the whole batch follow its samples. Neither
+/// gets a gradient: this is a model's first layer. So B has nothing to do; W backpropagates through the embedding.
 struct hinted_conv {
     static constexpr bool writes_gradients = true;
 
@@ -50,8 +50,8 @@ struct hinted_conv {
     struct pieces {
         weight_piece sample;
         std::array<weight_piece, steps> embedding;
-        std::array<saved_piece, steps - 1> before; ///< what each SiLU reads
-        workspace_piece active;                    ///< what it makes
+        std::array<saved_piece, steps - 1> before; ///< input of each SiLU
+        workspace_piece active;                    ///< its output
         workspace_piece active_gradient, gradient;
     };
     constexpr pieces describe(description& d) const {

@@ -12,13 +12,13 @@
 
 namespace pulse::nn {
 
-/// The embedding of time and more that every block of Hunyuan-DiT reads (diffusers'
-/// HunyuanCombinedTimestepTextSizeStyleEmbedding): an MLP of the timestep, plus an MLP of the T5 text states, pooled by
-/// one query of an attention, and in version 1.1 also of the image's sizes and of a style. A part of
+/// The combined embedding that every block of Hunyuan-DiT reads (diffusers'
+/// HunyuanCombinedTimestepTextSizeStyleEmbedding): an MLP of the timestep, plus an MLP of the T5 text states, which an
+/// attention with one query pools, and in version 1.1 also of the image's sizes and a style. A part of
 /// hunyuan_conditioning.
 struct hunyuan_time_embedding {
     static constexpr int sinusoid = 256;
-    static constexpr int image_sizes = 6;  ///< numbers about the image, each as a sinusoid
+    static constexpr int image_sizes = 6;  ///< numbers about the image, each encoded as a sinusoid
     static constexpr int pooler_heads = 8; ///< of the attention that pools the text
 
     int width{};
@@ -27,9 +27,9 @@ struct hunyuan_time_embedding {
     int pooled_features{};
     bool style_and_sizes{};
 
-    /// Of the pooling: the mean of the text goes before it and is the query.
+    /// Positions of the pooling attention: the mean of the text, which is the query, then the text.
     [[nodiscard]] constexpr int positions() const noexcept { return text_tokens + 1; }
-    /// Of what the second MLP reads: the pooled text, sizes and style.
+    /// Input features of the second MLP: the pooled text, sizes and style.
     [[nodiscard]] constexpr int extra_features() const noexcept {
         return pooled_features + (style_and_sizes ? image_sizes * sinusoid + width : 0);
     }
@@ -50,12 +50,12 @@ struct hunyuan_time_embedding {
     struct pieces {
         mlp_embedding::pieces time, extra;
         weight_piece positions, to_k, to_q, to_v, to_pooled, style;
-        saved_piece waves, sum;   ///< sinusoids; what SiLU reads
-        saved_piece states, k, v; ///< states: what is pooled, the text's mean and the text, with their positions
+        saved_piece waves, sum;   ///< sinusoids; input of SiLU
+        saved_piece states, k, v; ///< states: the pooling's input, the text's mean and the text, plus their positions
         saved_piece q, mixed;     ///< of the pooling
-        saved_piece joined;       ///< what the second MLP reads
+        saved_piece joined;       ///< input of the second MLP
         statistics_piece log_sums;
-        workspace_piece scratch; ///< forward: what is made before it is copied to its place
+        workspace_piece scratch; ///< forward: results before they are copied to their places
         workspace_piece dsum, dhidden, djoined;
         workspace_piece rest; ///< the gradients of the first MLP's hidden layer, then of the style
         workspace_piece dpooled, dmixed, dq, mean, dmean, dk, dv, dstates;
@@ -99,8 +99,8 @@ struct hunyuan_time_embedding {
     }
 };
 
-/// The text states that every block of Hunyuan-DiT attends to: those of T5 through an MLP (text_embedder) to the width
-/// of CLIP's, behind CLIP's; where a text ends early there are learned vectors (text_embedding_padding).
+/// The text states that every block of Hunyuan-DiT attends to: CLIP's states, then those of T5, which an MLP
+/// (text_embedder) brings to the same width; learned vectors replace padding tokens (text_embedding_padding).
 struct hunyuan_text_embedding {
     int tokens{};
     int features{};
@@ -109,9 +109,9 @@ struct hunyuan_text_embedding {
 
     [[nodiscard]] constexpr mlp_embedding core() const noexcept { return {tokens, features, 4 * features, width}; }
     [[nodiscard]] constexpr flaw defect() const noexcept { return all_tokens <= tokens ? flaw::size : core().defect(); }
-    /// All of the states.
+    /// Elements of all states.
     [[nodiscard]] constexpr std::int64_t context_elements() const noexcept { return std::int64_t{all_tokens} * width; }
-    /// T5's states at the width of CLIP's.
+    /// Elements of T5's states at the width of CLIP's.
     [[nodiscard]] constexpr std::int64_t projected_elements() const noexcept { return std::int64_t{tokens} * width; }
     [[nodiscard]] constexpr std::int64_t clip_elements() const noexcept {
         return context_elements() - projected_elements();
@@ -138,9 +138,10 @@ struct hunyuan_text_embedding {
 
 /// The conditioning of Hunyuan-DiT: c = silu(time_mlp(t) + extra_mlp(pooled text, sizes, style)), and the text states.
 ///
-/// Every block applies SiLU to the embedding before its own projection; here it is done once. Text: CLIP's states
-/// [all - T5's tokens][width], then T5's [tokens][features]. Facts: whether each token of both is a text's (1) or
-/// padding (0); in version 1.1 also the six sizes of the image and the style, which is 0. The text states are trained.
+/// In diffusers every block applies SiLU to the embedding before its own projection; here it is applied once. Text:
+/// CLIP's states [all - T5's tokens][width], then T5's [tokens][features]. Facts: for each token of both, 1 for text or
+/// 0 for padding; in version 1.1 also the six sizes of the image and the style, which is 0. The text states are
+/// trained.
 struct hunyuan_conditioning {
     static constexpr bool writes_gradients = true;
 
@@ -198,7 +199,7 @@ private:
     [[nodiscard]] constexpr const A* style_of(const layer_frame<T, A>& f) const noexcept {
         return sizes_of(f) + std::int64_t{f.batch} * time.image_sizes;
     }
-    /// The text states lie behind the embeddings of all samples.
+    /// The text states follow the embeddings of all samples.
     template <class T, class A>
     [[nodiscard]] constexpr std::int64_t context_at(const layer_frame<T, A>& f) const noexcept {
         return f.batch * std::int64_t{time.width};
@@ -250,7 +251,7 @@ private:
         unpool(on, f, p);
     }
 
-    /// The pooled text into the beginning of what the second MLP reads.
+    /// Writes the pooled text to the beginning of the second MLP's input.
     template <backend B>
     void pool(B& on, const backend_frame<B>& f, const time_pieces& p) const {
         using A = typename B::accumulator;

@@ -15,8 +15,8 @@
 
 namespace pulse {
 
-/// The structure of a Hunyuan-DiT (Li et al. 2024); fields are named as in diffusers' HunyuanDiT2DModel, but
-/// mlp_hidden, its int(hidden_size * mlp_ratio).
+/// The structure of a Hunyuan-DiT (Li et al. 2024); fields are named as in diffusers' HunyuanDiT2DModel, except
+/// mlp_hidden, which is its int(hidden_size * mlp_ratio).
 ///
 /// Of num_layers blocks, the last num_layers / 2 - 1 concatenate the output of their mirror in the first half; the two
 /// in the middle have no partner. The head predicts a mean and a variance: twice in_channels.
@@ -41,7 +41,7 @@ struct hunyuan_dit_config {
     [[nodiscard]] constexpr int context_tokens() const noexcept { return text_len + text_len_t5; }
 };
 
-/// What makes a hunyuan_dit_config unusable.
+/// Why a hunyuan_dit_config is invalid.
 enum class hunyuan_dit_flaw : std::uint8_t { none, name, sizes, patches, depth, heads };
 
 /// The first flaw of a config; none when it can be built.
@@ -95,7 +95,7 @@ struct hunyuan_dit_parts {
         return label{"blocks."} + static_cast<unsigned>(i);
     }
 
-    /// The type of layer I; never called, only its result is named.
+    /// Names the type of layer I by its return type; never called.
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
@@ -120,7 +120,7 @@ struct hunyuan_dit_parts {
         decltype(assemble(std::make_index_sequence<blocks + 2>{}, std::make_index_sequence<skips_count>{}));
 };
 
-/// Whether C describes a Hunyuan-DiT; if not, compilation stops with one sentence.
+/// Whether C describes a Hunyuan-DiT; if not, compilation stops with a one-line error.
 template <hunyuan_dit_config C>
 [[nodiscard]] consteval bool explain_hunyuan_dit() {
     constexpr hunyuan_dit_flaw found = flaw_of(C);
@@ -135,8 +135,8 @@ template <hunyuan_dit_config C>
     return found == hunyuan_dit_flaw::none;
 }
 
-/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. A bad config stops compilation
-/// with one sentence.
+/// The backbone that a hunyuan_dit_config describes, with diffusers' parameter names. An invalid config stops
+/// compilation with a one-line error.
 template <hunyuan_dit_config C>
     requires(explain_hunyuan_dit<C>())
 struct hunyuan_dit : hunyuan_dit_parts<C>::model_type {

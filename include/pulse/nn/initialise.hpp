@@ -34,12 +34,12 @@ namespace pulse::nn {
 
 /// Fills the parameters of one layer as PyTorch's default does: weights and biases of convolutions and linear layers
 /// uniform in +-1/sqrt(fan in) (kaiming_uniform with a = sqrt(5)), weights of norms 1, their biases 0. Learned vectors,
-/// which are neither and have two dimensions or more (a position embedding), are uniform with the standard deviation
-/// 0.02. What is marked as zero is 0.
+/// which are neither and have at least two dimensions (a position embedding), are uniform with standard deviation 0.02.
+/// Parameters that are marked as zero are 0.
 ///
 /// `values` is the layer's block, the parameters in order without gaps. The result depends on the seed and the names
-/// only, so that every partition of a model starts from the same weights. T is any type that a double converts to
-/// explicitly. Throws input_error when the sizes disagree or a parameter starts as nothing known (parameter_flaw).
+/// only, so every partition of a model starts from the same weights. T is any type that a double converts to
+/// explicitly. Throws input_error when the sizes disagree or no rule initialises a parameter (parameter_flaw).
 template <class T>
 void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::span<T> values) {
     std::int64_t total = 0;

@@ -7,12 +7,12 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
 
-// Linear layers without biases that read one input: at once where the backend can and they lie at equal distances,
-// else one after the other.
+// Linear layers without biases that read the same input: batched if the backend can and their places are equally
+// spaced, else one after the other.
 
 namespace pulse::nn {
 
-/// What one of them has of its own: its weight and its result, or their gradients.
+/// The weight and the result of one of the layers, or their gradients.
 template <class Weight, class Result>
 struct linear_place {
     Weight weight{};
@@ -30,8 +30,8 @@ template <class A>
     return a.how == b.how;
 }
 
-/// Calls use(place, count, weight stride, result stride) with the first of each run of equal, positive distances and
-/// of gradients that are all written or all added to; all runs are of one where they are not `joined`.
+/// Calls use(first place, count, weight stride, result stride) for each run of layers with equal, positive strides
+/// whose gradients are all written or all added to; without `joined` every run has one layer.
 template <class Weight, class Result, class Use>
 void each_run(std::initializer_list<linear_place<Weight, Result>> all, bool joined, const Use& use) {
     for (const auto* at = all.begin(); at != all.end();) {

@@ -12,14 +12,14 @@ namespace pulse::nn {
 
 namespace detail {
 
-/// `elements` rounded up so that what follows them is as aligned as they are.
+/// `elements` rounded up so that what follows is aligned like its start.
 [[nodiscard]] constexpr std::int64_t padded(std::int64_t elements) noexcept { return (elements + 63) / 64 * 64; }
 
-/// Whether L is a layer of which nothing is frozen yet.
+/// Whether L is a layer without anything frozen.
 template <class L>
 inline constexpr bool is_plain = layer<L> && !has_frozen_parameters<L> && !keeps_gradients_back<L>;
 
-/// What remains of a layer when its weights become frozen ones.
+/// A layer whose weights have become frozen ones.
 template <layer L>
 struct frozen_weights : L {
     static_assert(is_plain<L>, "pulse: a layer is locked, or runs forward only, once");
@@ -31,12 +31,12 @@ struct frozen_weights : L {
     [[nodiscard]] static constexpr decltype(auto) frozen_parameters() { return L::parameters(); }
 };
 
-/// The frame of L, a layer or conditioning module, with its weights frozen and without backward passes: what it saves
-/// lies in the workspace.
+/// The frame of L, a layer or conditioning module, with frozen weights and no backward passes: what it saves lies in
+/// the workspace.
 template <class L>
 struct unsaved {
     static constexpr std::int64_t statistics_in = padded(L::workspace_elements);
-    /// An accumulator is two scalars wide at most.
+    /// An accumulator is at most two scalars wide.
     static constexpr std::int64_t saved_in = statistics_in + padded(2 * pulse::statistics_elements<L>());
     static constexpr std::int64_t workspace_elements = saved_in + L::saved_elements;
 
@@ -51,9 +51,9 @@ struct unsaved {
 
 } // namespace detail
 
-/// L with weights that are not trained: gradients go through it, none are made of its weights.
+/// L with untrained weights: gradients pass through it, but its weights get none.
 ///
-/// Of what its forward pass saves all is kept, what only the gradients of weights would read too.
+/// Everything that its forward pass saves is kept, even what only weight gradients would read.
 template <layer L>
 struct locked : detail::frozen_weights<L> {
     static constexpr std::int64_t deferred_in = detail::padded(L::workspace_elements);
@@ -72,7 +72,8 @@ struct locked : detail::frozen_weights<L> {
     template <backend B>
     static void backward_weight(B&, const backend_frame<B>&) {}
 
-    /// The frame in which L finds its weights, and leaves what it deferred where nobody looks.
+    /// The frame with the frozen weights as L's parameters and with its deferred pieces in the workspace, where nobody
+    /// reads them.
     template <class T, class A>
     [[nodiscard]] static constexpr layer_frame<T, A> of_frozen(layer_frame<T, A> frame) noexcept {
         frame.parameters = frame.frozen_parameters;
@@ -82,7 +83,7 @@ struct locked : detail::frozen_weights<L> {
     }
 };
 
-/// L without backward passes: neither it nor anything in front of it is trained. It saves nothing.
+/// L without backward passes: neither it nor any layer before it is trained. It saves nothing.
 template <layer L>
 struct forward_only : detail::frozen_weights<L> {
     static constexpr std::int64_t frozen_input_elements = L::input::elements;

@@ -36,7 +36,7 @@ struct group_norm {
     struct pieces {
         weight_piece affine;
         statistics_piece statistics;
-        workspace_piece nobody; ///< the input's gradient where only the affine's is wanted: they are made together
+        workspace_piece nobody; ///< scratch for the input's gradient, which comes with the affine's even if unwanted
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
@@ -90,7 +90,7 @@ struct norm_conv {
         saved_piece active;
         statistics_piece statistics;
         workspace_piece active_gradient;
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};

@@ -8,13 +8,12 @@
 
 namespace pulse {
 
-/// One value for all, or a list with one for each of at most 8, as a diffusers config may say it: `= 2` or
-/// `= {1, 2, 10}`.
+/// One value for all, or a list of at most 8 with one for each, as in a diffusers config: `= 2` or `= {1, 2, 10}`.
 template <class T>
 struct one_or_each {
-    // No values of their own: a template argument whose last values are those of a default constructor confuses g++ 12.
+    // No initialisers: a template argument whose last values are those of a default constructor confuses g++ 12.
     std::array<T, 8> values;
-    int count; ///< of the list; 0: the first value is for all
+    int count; ///< length of the list; 0: the first value is for all
 
     constexpr one_or_each() = default;
     template <std::convertible_to<T> All>
@@ -23,10 +22,10 @@ struct one_or_each {
         if (list.size() > values.size()) { throw std::length_error("pulse: a list of a config has at most 8 values"); }
         for (const T& one : list) { values[static_cast<std::size_t>(count++)] = one; }
     }
-    /// As nvcc writes down a template argument.
+    /// The form in which nvcc spells a template argument.
     constexpr one_or_each(const std::array<T, 8>& all, int how_many) : values{all}, count{how_many} {}
 
-    /// What a list does not reach is T{}.
+    /// Elements beyond the list are T{}.
     [[nodiscard]] constexpr const T& operator[](int i) const noexcept {
         return values[static_cast<std::size_t>(count == 0 ? 0 : i)];
     }

@@ -47,7 +47,7 @@ struct linear {
     void apply(B& on, std::int64_t rows, const T* x, const T* weight, T* y) const {
         on.linear(matrix(), rows, x, weight, weight + weight_elements(), y, into::write);
     }
-    /// y = residual + it.
+    /// y = residual + the layer's result.
     template <backend B, class T>
     void apply_onto(B& on, std::int64_t rows, const T* x, const T* weight, const T* residual, T* y) const {
         linear_onto(on, matrix(), rows, x, weight, weight + weight_elements(), residual, y);

@@ -5,8 +5,7 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/residual_sums.hpp>
 
-// Sums of a residual, or of a vector per sample, and of what an operation makes: at once where the backend can, else
-// one after the other.
+// Results of an operation plus a residual or a vector per sample: fused if the backend can, else in two steps.
 
 namespace pulse::nn {
 
@@ -46,8 +45,8 @@ void conv2d_per_sample(B& on, const conv2d_shape& s, int batch, const T* x, cons
     }
 }
 
-/// dx of n elements = residual + what backward(how...) makes of it, which hands on to a norm's backward pass how dx is
-/// made. Without the residual where that is null.
+/// dx [n] = residual + the result of backward(how...), which passes `how...` on to a norm's backward pass; without the
+/// residual if it is null.
 template <backend B, class T, class Backward>
 void norm_backward_onto(B& on, std::int64_t n, const T* residual, T* dx, const Backward& backward) {
     const into how = residual != nullptr ? into::add : into::write;

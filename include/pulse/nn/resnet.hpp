@@ -12,14 +12,14 @@
 
 namespace pulse::nn {
 
-/// The residual block of diffusion UNets (diffusers' ResnetBlock2D), of the input or of the input and a skip:
+/// The residual block of diffusion UNets (diffusers' ResnetBlock2D), over the input or over the input and a skip:
 ///
 ///   a1 = silu(norm1(x, skip));  h = conv1(a1) + time_emb_proj(c);  a2 = silu(norm2(h));
 ///   y  = shortcut(x, skip) + conv2(a2)
 ///
 /// with c the conditioning, already silu(temb) (see time_embedding), and the shortcut a 1x1 convolution when the
-/// channels change or a skip comes in, else the identity. The concatenation of x and skip is never made: norm1 and the
-/// shortcut read both. The first part ends at h and makes the shortcut.
+/// channels change or there is a skip, else the identity. The concatenation of x and skip is never materialised: norm1
+/// and the shortcut read both. The first part ends at h and computes the shortcut.
 struct resnet {
     static constexpr bool writes_gradients = true;
 
@@ -80,16 +80,16 @@ struct resnet {
     constexpr void use_part(int k, const Use& use) const;
 };
 
-/// Up to h.
+/// First part: up to h.
 struct resnet::first_half : resnet {
     struct pieces {
         weight_piece norm, conv, time, shortcut;
         saved_piece active; ///< a1
         statistics_piece statistics;
-        deferred_piece projected_gradient; ///< that of h, summed over pixels
+        deferred_piece projected_gradient; ///< gradient of h, summed over pixels
         workspace_piece projected;
         workspace_piece active_gradient;
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
@@ -174,7 +174,7 @@ struct resnet::first_half : resnet {
     }
 };
 
-/// From h to y. Where the block has a shortcut, the output holds it already, and conv2 adds to it.
+/// Second part: from h to y. If the block has a shortcut, the output already holds it, and conv2 adds to it.
 struct resnet::second_half : resnet {
     [[nodiscard]] constexpr sample_dims input() const noexcept { return output(); }
 

@@ -13,7 +13,7 @@
 
 namespace pulse::nn {
 
-/// The beginning of a transformer: norm and proj_in.
+/// First part of a transformer: norm and proj_in.
 struct transformer_in {
     text_attention core{};
     bool linear_projection{true};
@@ -26,7 +26,7 @@ struct transformer_in {
         saved_piece normal;
         statistics_piece statistics;
         workspace_piece normal_gradient;
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
@@ -43,7 +43,7 @@ struct transformer_in {
         on.group_norm(core.norm(), f.batch, f.input, nullptr, f[p.norm], f.bias(p.norm), f[p.normal], f[p.statistics]);
         core.projection().apply(on, f.batch * core.tokens(), f[p.normal], f[p.projection], f.output);
     }
-    /// The residual's gradient is the beginning of the input's.
+    /// The input's gradient is the residual's plus the one through norm and proj_in.
     template <backend B>
     void backward_input(B& on, const backend_frame<B>& f, const pieces& p) const {
         on.linear_backward_input(core.projection().matrix(), f.batch * core.tokens(), f.output_gradient,
@@ -64,7 +64,7 @@ struct transformer_in {
     }
 };
 
-/// The end of a transformer: proj_out, plus the identity path around all of it.
+/// Last part of a transformer: proj_out plus the residual from its start.
 struct transformer_out {
     text_attention core{};
     bool linear_projection{true};
@@ -90,7 +90,7 @@ struct transformer_out {
     }
 };
 
-/// A whole transformer: norm (GroupNorm), proj_in, `depth` blocks, proj_out, and the identity path around all of them.
+/// A whole transformer: norm (GroupNorm), proj_in, `depth` blocks, proj_out, and the residual around all of them.
 struct spatial_transformer {
     static constexpr bool writes_gradients = true;
 

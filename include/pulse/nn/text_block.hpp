@@ -11,8 +11,8 @@
 
 namespace pulse::nn {
 
-/// The numbers of a transformer over the pixels of an image that also attends to a text (diffusers' Transformer2DModel
-/// of BasicTransformerBlocks).
+/// The sizes of a transformer over the pixels of an image that also attends to a text (diffusers' Transformer2DModel of
+/// BasicTransformerBlocks).
 struct text_attention {
     int channels{};
     int height{};
@@ -24,7 +24,6 @@ struct text_attention {
 
     [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return std::int64_t{height} * width; }
     [[nodiscard]] constexpr std::int64_t image() const noexcept { return channels * tokens(); }
-    /// Keys or values of the text.
     [[nodiscard]] constexpr sample_dims shape() const noexcept { return {channels, height, width}; }
     [[nodiscard]] constexpr group_norm_shape norm() const noexcept {
         return {channels, 0, groups, height * width, 1e-6, false};

@@ -13,13 +13,13 @@
 
 namespace pulse::nn {
 
-/// The conditioning of a UNet with text: c = silu(time(t) + added(pooled, sizes)), and the text states as they are
-/// given, or projected(states).
+/// The conditioning of a UNet with text: c = silu(time(t) + added(pooled, sizes)), and the text states, as given or
+/// projected by a linear layer.
 ///
-/// The second summand is SDXL's: an MLP of the pooled text and of six numbers about the image, each as a sinusoid (as
-/// the time has it); without it c is that of time_embedding, SiLU included. Text: the states [tokens][features], then
-/// the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no gradient
-/// unless they are projected.
+/// The second summand is SDXL's: an MLP of the pooled text and of six numbers about the image, each encoded as a
+/// sinusoid like the time; without it c is that of time_embedding, SiLU included. Text: the states [tokens][features],
+/// then the pooled text. Facts: the sizes (original, crop, target). The text states are not trained: they have no
+/// gradient unless they are projected.
 struct text_conditioning {
     static constexpr bool writes_gradients = true;
 
@@ -28,9 +28,9 @@ struct text_conditioning {
     time_embedding time{};
     int context_tokens{};
     int context_features{};
-    int given_features{}; ///< of the states, which a linear layer brings to context_features; 0: they have those
+    int given_features{}; ///< features of the given states if they are projected to context_features; 0: they are not
     int pooled{};         ///< features of the pooled text; 0: there is no second summand
-    int size_features{};  ///< of each sinusoid of a size
+    int size_features{};  ///< features of the sinusoid of each size
 
     [[nodiscard]] constexpr bool adds() const noexcept { return pooled != 0; }
     [[nodiscard]] constexpr mlp_embedding added_mlp() const noexcept {
@@ -53,7 +53,7 @@ struct text_conditioning {
     struct pieces {
         mlp_embedding::pieces time, added;
         weight_piece projected;
-        saved_piece waves, sum, joined; ///< sinusoids of the time; what SiLU reads; what the second MLP reads
+        saved_piece waves, sum, joined; ///< sinusoids of the time; input of SiLU; input of the second MLP
         workspace_piece size_waves;
         workspace_piece summand;
         workspace_piece sum_gradient, hidden_gradient;
@@ -120,7 +120,7 @@ struct text_conditioning {
     }
 
 private:
-    /// Of the text states of a sample as they are given.
+    /// Elements of a sample's text states as given.
     [[nodiscard]] constexpr std::int64_t given_elements() const noexcept {
         return std::int64_t{context_tokens} * (projects() ? given_features : context_features);
     }

@@ -13,8 +13,8 @@ namespace pulse::nn {
 /// From timesteps [batch] to the conditioning [batch][width]: c = silu(linear_2(silu(linear_1(sinusoid(t))))).
 ///
 /// In diffusers the embedding ends with linear_2 and every ResNet block applies SiLU to it before its own projection.
-/// That SiLU has no parameters and is the same everywhere, so it is done once here and what travels along the pipeline
-/// is silu(temb): the same function and the same gradients with less work.
+/// That SiLU has no parameters and is the same everywhere, so it is applied once here and the pipeline relays
+/// silu(temb): the same function and the same gradients with less work.
 struct time_embedding {
     static constexpr bool writes_gradients = true;
 

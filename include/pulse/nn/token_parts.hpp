@@ -10,12 +10,12 @@
 #include <pulse/runtime/backend.hpp>
 #include <pulse/runtime/layer_frame.hpp>
 
-// What blocks of transformers are made of: each part adds to its input what it makes of the normed input.
+// The parts of transformer blocks: each adds a function of its normed input to its input.
 
 namespace pulse::nn {
 
-/// y = x + attention(norm(x)), of the tokens to themselves or, with context_tokens, to a text. Only the queries, keys
-/// and values have no bias.
+/// y = x + attention(norm(x)): self-attention or, with context_tokens, cross-attention to a text. Only the projections
+/// to queries, keys and values have no bias.
 struct token_attention {
     int tokens{};
     int width{};
@@ -47,11 +47,11 @@ struct token_attention {
         weight_piece norm;
         weights to;
         saved_piece normal, mixed; ///< mixed: the heads' output
-        saved_piece q, k, v;       ///< one behind the other, as their weights are: one product makes them
+        saved_piece q, k, v;       ///< adjacent, like their weights, so that one product makes them
         statistics_piece statistics, log_sums;
         deferred_piece dq, dk, dv;
         workspace_piece inner;  ///< a gradient
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const;
 
@@ -114,7 +114,7 @@ private:
     }
 };
 
-/// The weights, which lie under the attention's name.
+/// The weights, under the attention's name.
 struct token_attention::projections {
     token_attention of{};
 
@@ -160,11 +160,11 @@ enum class activation : std::uint8_t {
     geglu, ///< values times the GELU of gates
 };
 
-/// y = x + narrowing(activation(widening(norm(x)))). The activation's output is made again for its weight gradient.
+/// y = x + narrowing(activation(widening(norm(x)))). backward_weight recomputes the activation's output.
 struct token_feed_forward {
     int tokens{};
     int width{};
-    int hidden{}; ///< of the activation's output
+    int hidden{}; ///< features of the activation's output
     activation between{};
     std::string_view norm_name{};
     std::string_view widening_name{};
@@ -187,7 +187,7 @@ struct token_feed_forward {
         deferred_piece dhidden;
         workspace_piece active; ///< the activation's output, or its gradient
         workspace_piece inner;  ///< a gradient
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};

@@ -21,12 +21,12 @@
 
 namespace pulse {
 
-/// Names the overload of math_of for a part.
+/// Selects the overload of math_of for a part.
 template <unet_part Part>
 using unet_part_is = std::integral_constant<unet_part, Part>;
 
-// Plain functions give the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that leaves
-// members out.
+// Plain functions build the mathematics of each layer: in a template, nvcc 13 misreads a designated initialiser that
+// leaves members out.
 
 [[nodiscard]] constexpr nn::conv math_of(unet_part_is<unet_part::conv_in>, const unet_config&,
                                          const unet_layer& l) noexcept {
@@ -111,8 +111,8 @@ constexpr void use_math(const unet_config& c, const unet_layer& l, const Use& us
     }
 }
 
-/// What makes the conditioning of a UNet: the time embedding; with text also the text states, given or projected, and
-/// what is added to the time embedding.
+/// The conditioning module of a UNet: the time embedding; with text also the text states, given or projected, and the
+/// embedding that is added to the time embedding.
 template <unet_config C>
 struct unet_conditioning {
     using type = nn::conditioning_block<"time_embedding", time_embedding_of(C)>;
@@ -146,7 +146,7 @@ struct unet_parts {
                                          std::make_index_sequence<layout.skips.size()>{}));
 };
 
-/// Whether C describes a UNet; if not, compilation stops with one sentence.
+/// Whether C describes a UNet; if not, compilation stops with a one-line error.
 template <unet_config C>
 [[nodiscard]] consteval bool explain_unet() {
     constexpr unet_flaw found = flaw_of(C);
@@ -178,8 +178,8 @@ template <unet_config C>
 /// The backbone that a unet_config describes, in diffusers' UNet2DModel or
 /// UNet2DConditionModel layout: layers, parameter names and skip edges.
 ///
-/// A user derives a named struct: `struct mine : pulse::unet<pulse::unet_config{.name = "mine", ...}> {};`. A bad
-/// config stops compilation with one sentence.
+/// A user derives a named struct: `struct mine : pulse::unet<pulse::unet_config{.name = "mine", ...}> {};`. An invalid
+/// config stops compilation with a one-line error.
 template <unet_config C>
     requires(explain_unet<C>())
 struct unet : unet_parts<C>::model_type {

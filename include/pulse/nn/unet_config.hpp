@@ -9,18 +9,17 @@
 
 namespace pulse {
 
-/// The structure of a diffusers UNet2DModel or UNet2DConditionModel; fields that their config.json has are named as
-/// there.
+/// The structure of a diffusers UNet2DModel or UNet2DConditionModel; fields of their config.json keep their names.
 ///
 /// Level i has block_out_channels[i] channels and half the pixels of level i - 1; zeros end the list. `attention[i]`
-/// puts an attention block behind every ResNet block of level i, down and up. Heads are channels / attention_head_dim;
+/// puts an attention block after every ResNet block of level i, down and up. Heads are channels / attention_head_dim;
 /// attention_head_dim 0 is diffusers' null: one head.
 ///
-/// `transformer_layers_per_block[i]` puts a transformer of that many blocks there instead, which also attends to
-/// context_tokens text states of cross_attention_dim features; a list has a number for each of the level's ResNet
-/// blocks on the way down, and reverse_transformer_layers_per_block then has those on the way up, which begins at the
-/// last level. Heads are transformer_heads, or, where that is 0, channels / transformer_head_dim. The middle has two
-/// ResNet blocks around its attention or transformer, or mid_block_resnets (0 or 1) and neither.
+/// `transformer_layers_per_block[i]` instead puts a transformer of that many blocks there, which also attends to
+/// context_tokens text states of cross_attention_dim features. A list gives one number per ResNet block of the level on
+/// the way down; reverse_transformer_layers_per_block then gives those on the way up, starting at the last level. There
+/// are transformer_heads heads or, if that is 0, channels / transformer_head_dim. The middle has two ResNet blocks
+/// around its attention or transformer, or mid_block_resnets (0 or 1) of them and neither.
 struct unet_config {
     label name{};
     int sample_size{};
@@ -41,15 +40,15 @@ struct unet_config {
     one_or_each<one_or_each<int>> reverse_transformer_layers_per_block{};
     int mid_block_transformer_layers{};
     int cross_attention_dim{};
-    /// Features of the text states as they are given, where a linear layer brings them to cross_attention_dim.
+    /// Features of the given text states if a linear layer projects them to cross_attention_dim; 0: no projection.
     int encoder_hid_dim{};
     int context_tokens{77};
     one_or_each<int> transformer_heads{};
     int transformer_head_dim{64};
     bool use_linear_projection{true};
-    /// Features of what a second embedding adds to the time embedding (SDXL: pooled text and sizes); 0: there is none.
+    /// Input features of a second embedding that is added to the time embedding (SDXL: pooled text and sizes); 0: none.
     int projection_class_embeddings_input_dim{};
-    int addition_time_embed_dim{256}; ///< of each of the six sizes in it; what is left is the pooled text
+    int addition_time_embed_dim{256}; ///< features of each of the six sizes in it; the rest is the pooled text
 
     [[nodiscard]] constexpr int levels() const noexcept {
         int count = 0;
@@ -64,7 +63,7 @@ struct unet_config {
     }
     /// ResNet blocks of a level on the way down; there is one more on the way up.
     [[nodiscard]] constexpr int layers(int level) const noexcept { return layers_per_block[level]; }
-    /// Blocks of the transformers of a level, on the way down or up.
+    /// Transformer blocks after each ResNet block of a level, on the way down or up.
     [[nodiscard]] constexpr one_or_each<int> transformers(int level, bool up) const noexcept {
         return up && reverse_transformer_layers_per_block.is_list()
                    ? reverse_transformer_layers_per_block[levels() - 1 - level]
@@ -74,7 +73,7 @@ struct unet_config {
         return transformers(level, false)[0] != 0;
     }
     [[nodiscard]] constexpr bool reads_text() const noexcept { return cross_attention_dim != 0; }
-    /// Of the text states as they are given.
+    /// Features of the text states as given.
     [[nodiscard]] constexpr int text_features() const noexcept {
         return encoder_hid_dim != 0 ? encoder_hid_dim : cross_attention_dim;
     }
@@ -93,7 +92,7 @@ struct unet_config {
     }
 };
 
-/// What makes a unet_config unusable.
+/// Why a unet_config is invalid.
 enum class unet_flaw : std::uint8_t {
     none,
     name,
@@ -110,7 +109,7 @@ enum class unet_flaw : std::uint8_t {
     text,
 };
 
-/// Whether the transformers of a config fit their levels and each other.
+/// The first flaw of a config's transformers, which must fit their levels and each other; none if they do.
 [[nodiscard]] constexpr unet_flaw transformer_flaw_of(const unet_config& c) noexcept {
     if (c.mid_block_transformer_layers < 0 || c.cross_attention_dim < 0 || c.encoder_hid_dim < 0 ||
         c.context_tokens <= 0 || c.transformer_head_dim <= 0 || c.projection_class_embeddings_input_dim < 0) {

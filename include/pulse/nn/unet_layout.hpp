@@ -19,7 +19,7 @@ enum class unet_part : std::uint8_t {
     transformer,
 };
 
-/// One layer of a UNet before it is a type; `size` is the height and width of its input.
+/// One layer of a UNet as a value, before it becomes a type; `size` is the height and width of its input.
 struct unet_layer {
     unet_part part{};
     label name{};
@@ -27,12 +27,12 @@ struct unet_layer {
     int skip_channels{};
     int out_channels{};
     int size{};
-    int skip_from{-1}; ///< position of the layer whose output comes in, or -1
+    int skip_from{-1}; ///< position of the layer whose output is its skip, or -1
     int blocks{};      ///< of a transformer
     int heads{};       ///< of a transformer
 };
 
-/// Edges are {from, to}, in the order in which their targets run.
+/// Layers and skip edges {from, to}; the edges are in the order in which their targets run.
 template <std::size_t Layers, std::size_t Skips>
 struct unet_layout {
     std::array<unet_layer, Layers> layers{};
@@ -51,19 +51,20 @@ struct unet_layout {
     }
     return static_cast<std::size_t>(count + 2 * (c.levels() - 1));
 }
-/// One edge per layer that ends a step of the way down: conv_in, every ResNet or attention block, every downsampler.
+/// One edge for conv_in, for each ResNet block (with its attention or transformer) on the way down, and each
+/// downsampler.
 [[nodiscard]] constexpr std::size_t skip_count(const unet_config& c) noexcept {
     int count = 0;
     for (int level = 0; level != c.levels(); ++level) { count += c.layers(level) + 1; }
     return static_cast<std::size_t>(count);
 }
 
-/// Fills layers and edges, of which there is room for as many as the config has. Walks down, through the middle and up
-/// as UNet2DModel.forward does, where what comes last on the way down is read first on the way up.
+/// Fills the layers and edges of `to`, which has room for all of the config's. Walks down, through the middle and up as
+/// UNet2DModel.forward does: the last skip on the way down is the first to be read on the way up.
 template <class Layout>
 constexpr void lay_out(const unet_config& c, Layout& to) {
     std::size_t layers = 0;
-    std::size_t waiting = 0; // skips that nothing has read yet, which are the next edges
+    std::size_t waiting = 0; // skips that no layer has read yet; they are the next edges
 
     const auto add = [&](unet_part part, const label& name, int in, int out, int size) -> unet_layer& {
         unet_layer& l = to.layers[layers++];

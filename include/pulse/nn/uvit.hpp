@@ -18,7 +18,7 @@ namespace pulse {
 /// arguments have their defaults, and num_classes is 0 for its -1.
 ///
 /// depth / 2 blocks, a middle one and depth / 2 blocks that each concatenate the output of their mirror. Time and class
-/// are tokens that the first layer makes, so the model relays no conditioning.
+/// are tokens of the first layer, so the model relays no conditioning.
 struct uvit_config {
     label name{};
     int img_size{};
@@ -31,7 +31,7 @@ struct uvit_config {
     bool conv{true};
 };
 
-/// What makes a uvit_config unusable.
+/// Why a uvit_config is invalid.
 enum class uvit_flaw : std::uint8_t { none, name, sizes, patches, depth, heads };
 
 [[nodiscard]] constexpr uvit_flaw flaw_of(const uvit_config& c) noexcept {
@@ -66,7 +66,7 @@ struct uvit_parts {
         return label{"out_blocks."} + static_cast<unsigned>(i);
     }
 
-    /// The type of layer I; never called, only its result is named.
+    /// Names the type of layer I by its return type; never called.
     template <std::size_t I>
     [[nodiscard]] static constexpr auto layer_type() {
         if constexpr (I == 0) {
@@ -83,7 +83,7 @@ struct uvit_parts {
     }
     template <std::size_t I>
     using layer_at = typename decltype(layer_type<I>())::type;
-    /// Edges in the order in which their targets run: the last of the first half goes to the first of the second.
+    /// Edges in the order in which their targets run: from the last block of the first half to the first of the second.
     template <std::size_t E>
     using skip_at = skip<in_name(half - 1 - E), out_name(E)>;
 
@@ -93,7 +93,7 @@ struct uvit_parts {
     using model_type = decltype(assemble(std::make_index_sequence<2 * half + 3>{}, std::make_index_sequence<half>{}));
 };
 
-/// Whether C describes a U-ViT; if not, compilation stops with one sentence.
+/// Whether C describes a U-ViT; if not, compilation stops with a one-line error.
 template <uvit_config C>
 [[nodiscard]] consteval bool explain_uvit() {
     constexpr uvit_flaw found = flaw_of(C);
@@ -106,8 +106,8 @@ template <uvit_config C>
     return found == uvit_flaw::none;
 }
 
-/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. A bad config stops compilation
-/// with one sentence.
+/// The backbone that a uvit_config describes, with the parameter names of baofff/U-ViT. An invalid config stops
+/// compilation with a one-line error.
 template <uvit_config C>
     requires(explain_uvit<C>())
 struct uvit : uvit_parts<C>::model_type {

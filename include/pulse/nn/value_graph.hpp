@@ -18,13 +18,13 @@
 
 namespace pulse {
 
-/// A model as a value, made of layers whose mathematics are values: what a planner reads of a model that no compiler
-/// has seen. Of a config that has a type, it is the type's graph_of.
+/// A model as a value, built from layers whose mathematics are values, so that a planner can read a model that no
+/// compiler has seen. For a config that has a type it equals the type's graph_of.
 class value_graph {
 public:
     explicit value_graph(const label& model) : view_{.model = model} {}
 
-    /// The next layer, at the sizes of a run.
+    /// Appends a layer at the sizes of a run.
     template <class Math>
     void add(const label& name, Math math, const resizing& by = {}) {
         math = nn::resized(math, by);
@@ -32,7 +32,8 @@ public:
         for (int k = 0; k != nn::parts_of(math); ++k) { nodes_.push_back(nn::part_of(name, math, k)); }
         ends_.push_back(static_cast<int>(nodes_.size()));
     }
-    /// What makes the conditioning, when the first layer is there, with which it runs (graph_of).
+    /// Adds the conditioning module to the costs of the first layer, which must exist and which it runs with
+    /// (graph_of).
     template <class Math>
     void condition(const label& name, const Math& math) {
         const nn::layer_sizes sizes = list(name, math);
@@ -47,21 +48,21 @@ public:
         view_.conditioning_elements = nn::elements(math.output()) + context;
         view_.frozen_conditioning_elements = sizes.trains_context ? 0 : context;
     }
-    /// A skip from a layer to a later one.
+    /// Adds a skip from a layer to a later one.
     void connect(int from, int to) {
         const int last = ends_[static_cast<std::size_t>(from)] - 1;
         const int first = ends_[static_cast<std::size_t>(to) - 1];
         skips_.push_back({last, first, nodes_[static_cast<std::size_t>(last)].output_elements});
     }
 
-    /// Valid as long as this is.
+    /// Valid as long as this object.
     [[nodiscard]] graph_view view() const noexcept {
         graph_view all = view_;
         all.layers = nodes_;
         all.skips = skips_;
         return all;
     }
-    /// Of the layers and of what makes the conditioning, in the order in which they were added.
+    /// Parameters of the layers and of the conditioning module, in the order in which they were added.
     [[nodiscard]] const std::vector<parameter>& parameters() const noexcept { return parameters_; }
 
 private:
@@ -77,12 +78,12 @@ private:
 
     graph_view view_;
     std::vector<layer_node> nodes_{}; // parts of layers
-    std::vector<int> ends_{};         // of each layer, where its parts end
+    std::vector<int> ends_{};         // end of each layer's parts
     std::vector<skip_link> skips_{};
     std::vector<parameter> parameters_{};
 };
 
-/// Layers and edges of a UNet before they are types.
+/// Layers and edges of a UNet as values.
 struct unet_values {
     explicit unet_values(const unet_config& c) : layers(layer_count(c)), skips(skip_count(c)) { lay_out(c, *this); }
 
@@ -90,15 +91,15 @@ struct unet_values {
     std::vector<std::array<int, 2>> skips;
 };
 
-/// Of a square to an extent whose sides are multiples of `step`.
+/// The resizing of a square to an extent whose sides are multiples of `step`.
 [[nodiscard]] inline resizing resizing_of(const label& model, int size, int step, const extent& to) {
     if (to == extent{}) { return {}; }
     require_steps(model, {step, step}, to);
     return {{size, size}, to};
 }
 
-/// The model of a config without a flaw (flaw_of), at an extent; none: that of the config. Throws input_error naming
-/// the sizes that are next to an extent that the model cannot be of.
+/// The model of a config without a flaw (flaw_of) at an extent; {}: the config's own. For an extent that the model does
+/// not support, throws input_error naming the nearest sizes that it does.
 [[nodiscard]] inline value_graph value_graph_of(const unet_config& c, const extent& to = {}) {
     const resizing by = resizing_of(c.name, c.sample_size, 1 << (c.levels() - 1), to);
     const unet_values all{c};

@@ -13,12 +13,11 @@
 
 namespace pulse::nn {
 
-/// The beginning of U-ViT: patches of the image become tokens; the time, and the class where there are classes, are
-/// tokens before them, and every position has a learned vector; where patches are of another grid than these vectors,
-/// they are resampled (resample_shape).
+/// First layer of U-ViT: the patches of the image become tokens, after a time token and, with classes, a class token;
+/// every token adds a learned position vector. These vectors are resampled for another grid of patches than theirs
+/// (resample_shape).
 ///
-/// The class's token comes first. The token of the time is the sinusoid of the timestep, cosines first. Facts: the
-/// class.
+/// The class token comes first. The time token is the sinusoid of the timestep, cosines first. Facts: the class.
 struct vit_embed {
     static constexpr bool writes_gradients = true;
 
@@ -27,12 +26,12 @@ struct vit_embed {
     int columns{}; ///< of patches
     int patch{};
     int width{};
-    int grid{};    ///< rows, and columns, of patches that have learned positions
+    int grid{};    ///< rows, and columns, of patches with learned positions
     int classes{}; ///< 0: there is no class token
 
     [[nodiscard]] constexpr int image_step() const noexcept { return patch; }
     [[nodiscard]] constexpr int patches() const noexcept { return rows * columns; }
-    /// Tokens before those of the patches.
+    /// Tokens before the patch tokens.
     [[nodiscard]] constexpr int leading() const noexcept { return classes != 0 ? 2 : 1; }
     [[nodiscard]] constexpr int tokens() const noexcept { return patches() + leading(); }
     [[nodiscard]] constexpr flaw defect() const noexcept {
@@ -58,8 +57,8 @@ struct vit_embed {
 
     struct pieces {
         weight_piece projection, labels, positions;
-        workspace_piece of_patches; ///< tokens, or their gradients, before they lie next to the others
-        workspace_piece one_token;  ///< the same of the time or the class
+        workspace_piece of_patches; ///< patch tokens, or their gradients, before they are copied next to the others
+        workspace_piece one_token;  ///< the same for the time or class token
     };
     constexpr pieces describe(description& d) const {
         pieces p{};
@@ -119,17 +118,16 @@ struct vit_embed {
 private:
     [[nodiscard]] constexpr bool moved() const noexcept { return rows != grid || columns != grid; }
     [[nodiscard]] constexpr std::int64_t patch_states() const noexcept { return std::int64_t{patches()} * width; }
-    /// The gradient of the patches' tokens, next to each other.
+    /// Gathers the gradients of the patch tokens, which are not contiguous across samples.
     template <backend B>
     void gather(B& on, const backend_frame<B>& f, typename B::scalar* to) const {
         on.copy_rows(f.batch, patch_states(), f.output_gradient + leading() * width, states(), to, patch_states());
     }
 };
 
-/// The end of U-ViT: norm, decoder_pred, the tokens of patches become an image, and a 3x3 convolution (final_layer) if
-/// there is one.
+/// Last layer of U-ViT: norm, decoder_pred, patch tokens to an image, and an optional 3x3 convolution (final_layer).
 ///
-/// Every token goes through decoder_pred, those that are no patch too.
+/// Every token passes through decoder_pred, including the time and class tokens.
 struct vit_head {
     static constexpr bool writes_gradients = true;
 
@@ -160,7 +158,7 @@ struct vit_head {
         deferred_piece predicted_gradient; ///< of decoder_pred's output
         workspace_piece predicted;
         workspace_piece normal_gradient;
-        workspace_piece behind; ///< the gradient of the image, then that of the input where nobody reads it
+        workspace_piece behind; ///< the image's gradient, then scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         const std::int64_t image = convolves ? elements(output()) : 0;

@@ -13,11 +13,11 @@ namespace pulse::nn {
 
 /// One block of U-ViT: with a skip, x = skip_linear(concat(x, skip)) first; then x += attn(norm1(x)); x +=
 /// mlp(norm2(x)). Each of these is a part of the layer. Queries, keys and values are one projection; the hidden width
-/// is 4 x width. The concatenation is never made: skip_linear reads both.
+/// is 4 x width. The concatenation is never materialised: skip_linear reads both.
 struct vit_block {
     static constexpr bool writes_gradients = true;
 
-    int leading{}; ///< tokens before those of patches
+    int leading{}; ///< tokens before the patch tokens
     int rows{};
     int columns{}; ///< of patches
     int width{};
@@ -56,7 +56,7 @@ struct vit_block {
 };
 
 struct vit_block::join : vit_block {
-    /// skip_linear: a convolution of one pixel reads two sources.
+    /// skip_linear as a 1x1 convolution, which can read two sources.
     [[nodiscard]] constexpr conv joining() const noexcept {
         return {.in_channels = width,
                 .skip_channels = width,
@@ -70,7 +70,7 @@ struct vit_block::join : vit_block {
 
     struct pieces {
         weight_piece skip;
-        workspace_piece nobody; ///< the input's gradient where nobody reads it
+        workspace_piece nobody; ///< scratch for an input gradient that nobody reads
     };
     constexpr pieces describe(description& d) const {
         pieces p{};

@@ -55,14 +55,14 @@ public:
     }
     void write(std::string_view text) { write(std::as_bytes(std::span{text.data(), text.size()})); }
 
-    /// Syncs the file, gives it its name and syncs the folder; call once, last.
+    /// Syncs the file, renames it to its final name and syncs the folder; call once, last.
     void commit() {
         if (::fsync(descriptor_) != 0) { fail("sync"); }
         const int closed = ::close(std::exchange(descriptor_, -1));
         if (closed != 0) { fail("close"); }
         if (::rename(temporary_.c_str(), path_.c_str()) != 0) { fail("replace"); }
         temporary_.clear();
-        // Without this the new name may be lost in a power cut; a file system that cannot sync folders has no better.
+        // A power cut may otherwise lose the new name. Errors are ignored: some file systems cannot sync folders.
         const int folder_descriptor = ::open(folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (folder_descriptor >= 0) {
             ::fsync(folder_descriptor);

@@ -18,7 +18,7 @@
 
 namespace pulse::io {
 
-/// An open file that is being written; closed, with no word about errors, when it is left.
+/// An open file that is being written; the destructor closes it and ignores errors.
 class output_file {
 public:
     output_file(std::filesystem::path path, int descriptor) noexcept :
@@ -39,11 +39,10 @@ private:
     int descriptor_;
 };
 
-/// The operations from which durable files are made, each one step of the file system.
+/// The operations that make durable files, each one step of the file system.
 ///
-/// What a file holds is safe from a loss of power after sync(); that it is there, under its name, after sync_folder()
-/// of its folder. Every failure throws input_error naming the path and the system's reason. Templates over this class
-/// let tests stop between any two steps.
+/// A file's content survives a power cut after sync(), its name after sync_folder() of its folder. Every failure throws
+/// input_error naming the path and the system's reason. Templates over this class let tests stop between any two steps.
 class disk {
 public:
     /// Makes one folder; false when the name is taken.
@@ -77,15 +76,15 @@ public:
     void close(output_file& file) const {
         if (::close(file.release()) != 0) { fail("close", file.path()); }
     }
-    /// Gives a file another name; what had that name is gone.
+    /// Renames a file; replaces any file with the new name.
     void rename(const std::filesystem::path& from, const std::filesystem::path& to) const {
         if (::rename(from.c_str(), to.c_str()) != 0) { fail("replace", to); }
     }
-    /// Lets two paths change places, at once for everyone who looks. Linux; not every network file system can.
+    /// Exchanges two paths atomically. Linux only; not every network file system supports it.
     void exchange(const std::filesystem::path& a, const std::filesystem::path& b) const {
         if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) { fail("replace", b); }
     }
-    /// A file system that cannot sync folders has no better to offer: that is no error.
+    /// EINVAL and ENOTSUP are no errors: some file systems cannot sync folders.
     void sync_folder(const std::filesystem::path& path) const {
         const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (descriptor < 0) { fail("sync", path); }

@@ -14,13 +14,12 @@
 
 namespace pulse::io {
 
-/// `text` for an error message: control characters of a damaged file stay out, and what is no UTF-8; what is longer
-/// than `most` is cut.
+/// `text` made safe for an error message: without control characters and invalid UTF-8, cut off if longer than `most`.
 [[nodiscard]] PULSE_INLINE std::string printable(std::string text, std::size_t most = 40);
 
-/// How the errors of a file name it.
+/// How error messages name a file.
 struct json_document {
-    std::string_view source; ///< the file, or what stands for it
+    std::string_view source; ///< the file, or a name in its place
     std::string_view what;   ///< "the plan"
     std::string_view format; ///< "pulse-plan/1"
 };
@@ -32,12 +31,12 @@ class json_field {
 public:
     json_field(const nlohmann::json& root, const json_document& document) : value_{&root}, document_{document} {}
 
-    /// Source and path, as errors begin.
+    /// Source and path, with which error messages begin.
     [[nodiscard]] std::string place() const;
     [[noreturn]] void fail(const std::string& why) const;
     [[nodiscard]] json_field operator[](const char* name) const;
     [[nodiscard]] bool has(const char* name) const;
-    /// A name that is not known would otherwise be a setting that is silently ignored.
+    /// Fails on any other name: an unknown setting must not be ignored silently.
     void only(std::initializer_list<std::string_view> names) const { only(std::vector<std::string_view>{names}); }
     void only(const std::vector<std::string_view>& names) const;
     /// Entries of an array.

@@ -1,7 +1,7 @@
 #pragma once
 
-/// nlohmann::json as a type that is declared: what is done with values is in bodies. nlohmann-json of one header before
-/// 3.11 has no header for that.
+/// Forward declaration of nlohmann::json: headers only name the type. The single-header nlohmann-json before 3.11 has
+/// no json_fwd.hpp.
 // IWYU pragma: begin_exports
 #if __has_include(<nlohmann/json_fwd.hpp>)
 #include <nlohmann/json_fwd.hpp>

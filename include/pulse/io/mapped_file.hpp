@@ -17,14 +17,14 @@
 
 namespace pulse::io {
 
-/// The bytes of a file, read from disk where they are looked at; processes that map the same file share them.
+/// The bytes of a memory-mapped file, read from disk on access; processes that map the same file share them.
 ///
-/// A file that gets shorter while it is mapped ends the process that looks at its end. Throws input_error naming the
-/// path and the system's reason.
+/// If a file shrinks while it is mapped, reading beyond its end kills the process. Throws input_error naming the path
+/// and the system's reason.
 class mapped_file {
 public:
     explicit mapped_file(const std::filesystem::path& path) {
-        // A pipe of that name would wait for a writer.
+        // Without O_NONBLOCK, opening a pipe would wait for a writer.
         const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (descriptor < 0) { fail("cannot open", path, errno); }
         struct ::stat status {};

@@ -7,10 +7,11 @@
 
 namespace pulse::io {
 
-/// The JSON value of `text`. Throws input_error, which names `source` and, where the text stops being JSON, the last
-/// field before; also for an object that names a field twice, of which one would be ignored, and beyond 200 levels.
+/// The JSON value of `text`. Throws input_error naming `source` and, for invalid JSON, the last field before the error;
+/// also for an object that repeats a field, because one of them would be ignored, and beyond 200 levels.
 ///
-/// The text is read twice: nlohmann's parser with a callback looks at all entries of an array behind each object in it.
+/// The text is read twice, because nlohmann's parser with a callback revisits all entries of an array after each object
+/// in it.
 [[nodiscard]] PULSE_INLINE nlohmann::json parse_json(std::string_view text, std::string_view source);
 
 } // namespace pulse::io

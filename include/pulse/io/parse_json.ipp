@@ -18,7 +18,7 @@ namespace pulse::io {
 
 namespace detail {
 
-/// Reads a text without keeping it: what is no JSON is refused, and an object that names a field twice.
+/// Checks a text without building values: refuses invalid JSON and objects that repeat a field.
 class json_fields : public nlohmann::json::json_sax_t {
 public:
     explicit json_fields(std::string_view source) : source_{source} {}
@@ -57,7 +57,7 @@ public:
     }
 
 private:
-    /// Values are copied and printed by calls within calls.
+    /// Limits the depth, because values are copied and printed recursively.
     bool deeper() {
         if (constexpr int most = 200; ++depth_ > most) {
             throw input_error(source_ + ": is nested deeper than " + std::to_string(most) + " levels");

@@ -25,7 +25,7 @@ class safetensors_file {
 public:
     explicit safetensors_file(const std::filesystem::path& path);
 
-    /// In the order of their bytes.
+    /// Tensors in the order of their bytes.
     [[nodiscard]] std::span<const tensor_entry> tensors() const noexcept { return tensors_; }
     [[nodiscard]] const tensor_metadata& metadata() const noexcept { return metadata_; }
     /// Where the bytes of the tensors begin in the file.
@@ -38,11 +38,11 @@ public:
         return found == tensors_.end() ? nullptr : &*found;
     }
 
-    /// The bytes of one of tensors(), where the file is mapped; they may lie at any address.
+    /// The mapped bytes of one of tensors(); they may lie at any address.
     [[nodiscard]] std::span<const std::byte> bytes(const tensor_entry& tensor) const noexcept {
         return file_.bytes().subspan(data_begin_ + tensor.begin, tensor.end - tensor.begin);
     }
-    /// Fills `out`, whose size is the tensor's, with its bytes. Throws input_error when it has another size.
+    /// Copies the tensor's bytes to `out`. Throws input_error when `out` has another size.
     void read(const tensor_entry& tensor, std::span<std::byte> out) const;
 
 private:

@@ -25,7 +25,7 @@ namespace pulse::io {
 
 namespace detail {
 
-/// One entry of the header, checked by itself.
+/// Parses one entry of the header and checks it on its own.
 [[nodiscard]] inline tensor_entry parse_tensor(const std::string& file, const std::string& name,
                                                const nlohmann::json& fields) {
     const std::string place = file + ": tensor '" + printable(name, 95) + "'";
@@ -112,7 +112,7 @@ PULSE_INLINE void safetensors_file::read(const tensor_entry& tensor, std::span<s
 }
 
 PULSE_INLINE void safetensors_file::parse(std::string_view header, std::uint64_t data_size) {
-    // What follows refers to the value: it must not be a temporary.
+    // The loop refers to this value, so it must not be a temporary.
     const nlohmann::json all = parse_json(header, name_ + ": its header");
     for (const auto& [name, fields] : all.items()) {
         if (name == "__metadata__") {

@@ -59,7 +59,7 @@ namespace detail {
 
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 
-/// Bytes of a tensor; throws input_error, beginning with `place`, when they cannot be counted.
+/// Bytes of a tensor; throws input_error, beginning with `place`, when they overflow or are not whole.
 [[nodiscard]] PULSE_INLINE std::uint64_t tensor_bytes(const std::string& place, element_type type,
                                                       std::span<const std::int64_t> dims);
 
@@ -72,24 +72,24 @@ struct tensor_shape {
     std::vector<std::int64_t> dims{};
 };
 
-/// Where everything of a file lies, known before the first value is.
+/// The layout of a file, known before its values are.
 struct safetensors_layout {
     std::string head{};                  ///< the file's first bytes, up to the tensors
-    std::vector<std::size_t> order{};    ///< tensors, by their place in the list, in the order of their bytes
-    std::vector<std::uint64_t> offset{}; ///< of every tensor's first byte in the file, in the list's order
-    std::vector<std::uint64_t> bytes{};  ///< of every tensor, in the list's order
+    std::vector<std::size_t> order{};    ///< indices of the listed tensors, in the order of their bytes
+    std::vector<std::uint64_t> offset{}; ///< file offset of every tensor's first byte, in list order
+    std::vector<std::uint64_t> bytes{};  ///< bytes of every tensor, in list order
     std::uint64_t file_bytes{};
 };
 
 enum class tensor_order : std::uint8_t {
-    by_name,   ///< of falling type width, then of name, as the format's own writer does
+    by_name,   ///< by decreasing type width, then by name, as the format's own writer does
     as_listed, ///< for tensors of one type width
 };
 
 /// The header of a file with these tensors, padded to 8 bytes as by the format's own writer. Equal input gives equal
-/// bytes; `by_name`, so does a list of the same tensors in another order.
+/// bytes; with `by_name` the order of the list does not matter.
 ///
-/// Throws input_error, beginning with `place`, on a name given twice or sizes that cannot be counted.
+/// Throws input_error, beginning with `place`, on a name given twice or sizes that overflow or are not whole bytes.
 [[nodiscard]] PULSE_INLINE safetensors_layout lay_out_safetensors(const std::string& place,
                                                                   std::span<const tensor_shape> tensors,
                                                                   const tensor_metadata& metadata = {},

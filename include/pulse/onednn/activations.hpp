@@ -10,7 +10,7 @@
 
 namespace pulse::onednn {
 
-/// An activation and its derivative at one point; the compiler leaves out the one that is not used.
+/// An activation and its derivative at one point; the compiler drops the one that is not used.
 template <int W>
 struct activated {
     floats<W> value;
@@ -35,8 +35,8 @@ struct gelu_at {
     }
 
 private:
-    /// What the normal distribution has beyond |x|, to about one unit in the last place of 1; `exponential` becomes
-    /// e^(-x^2 / 2).
+    /// Upper tail of the normal distribution beyond |x|, to about one unit in the last place of 1; sets `exponential`
+    /// to e^(-x^2 / 2).
     ///
     /// erfc(z) e^(z^2) for z = |x| / sqrt(2) is a polynomial of degree 9 in t = 1 / (1 + 0.4 z), interpolated at the
     /// Chebyshev nodes of z in [0, 9.5] (relative error 9e-8; the exponential is at the end of its range beyond).
@@ -68,7 +68,7 @@ struct gelu_tanh_at {
         const floats<W> high = spread<W>(16.0F);
         const floats<W> above = low > x ? low : x;
         const floats<W> near = high < above ? high : above;
-        // What s lacks of 0 or 1 is small, so that it keeps its digits.
+        // The distance of s from 0 or 1 is computed itself, so that it keeps its digits when it is small.
         const floats<W> magnitude = near < 0.0F ? -near : near;
         const floats<W> tail = sigmoid<W>(-magnitude * (1.59576912F + 0.0713548163F * near * near));
         const floats<W> s = near > 0.0F ? 1.0F - tail : tail;
@@ -86,7 +86,7 @@ void activate(int threads, std::int64_t n, const float* x, float* y) {
 /// dx = dy f'(x), or added to dx; dx may be dy.
 template <class Activation>
 void activate_backward(int threads, std::int64_t n, const float* x, const float* dy, float* dx, into how) {
-    const auto run = [=](auto adds) { // one loop for each way
+    const auto run = [=](auto adds) { // one loop each for write and add
         for_elements(threads, n, [=]<int W>(std::int64_t i) {
             const floats<W> g = load<W>(dy + i);
             const floats<W> slope = Activation::template of<W>(load<W>(x + i)).slope;

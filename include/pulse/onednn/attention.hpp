@@ -100,7 +100,7 @@ public:
                         });
             }
         }
-        give(dk_, ln_2, dk); // the queries carried scale / ln 2
+        give(dk_, ln_2, dk); // the queries were scaled by scale / ln 2
         give(dv_, 1.0F, dv);
     }
 
@@ -112,14 +112,14 @@ private:
         return (std::int64_t{n} + multiple - 1) / multiple * multiple;
     }
 
-    /// to [depth][keys] from rows of the head.
+    /// Transposes rows of the head into to [depth][keys].
     void transpose(const float* from, float* to) const noexcept {
         std::fill(to, to + depth_ * keys_, 0.0F);
         for (int t = 0; t != others_; ++t) {
             for (int d = 0; d != size_; ++d) { to[d * keys_ + t] = from[std::int64_t{t} * stride_ + d]; }
         }
     }
-    /// Rows [first, first + rows) of the head times `factor` into [filled][depth], zeros around them.
+    /// Copies rows [first, first + rows) of the head times `factor` into to [filled][depth], with zeros around them.
     void take(const float* from, int first, int rows, int filled, float factor, float* to) const noexcept {
         if (rows != filled || size_ != depth_) { std::fill(to, to + filled * depth_, 0.0F); }
         for (int r = 0; r != rows; ++r) {
@@ -127,14 +127,14 @@ private:
             for (int d = 0; d != size_; ++d) { to[r * depth_ + d] = row[d] * factor; }
         }
     }
-    /// [keys][depth] times `factor` into rows of the head.
+    /// Copies from [keys][depth] times `factor` into rows of the head.
     void give(const float* from, float factor, float* to) const noexcept {
         for (int t = 0; t != others_; ++t) {
             for (int d = 0; d != size_; ++d) { to[std::int64_t{t} * stride_ + d] = from[t * depth_ + d] * factor; }
         }
     }
 
-    /// Four rows of scores, and the greatest of each row in each lane; those of the padding are minus infinity.
+    /// Computes four rows of scores and, per lane, each row's maximum; scores of padding keys are minus infinity.
     void score(const float* queries, float* to, floats<widest>& a, floats<widest>& b, floats<widest>& c,
                floats<widest>& d) const noexcept {
         floats<widest> top[4];
@@ -181,7 +181,7 @@ private:
         }
     }
 
-    /// Probabilities of V vectors of keys for all queries of the block, and the gradients of their scores.
+    /// Computes the probabilities of V vectors of keys for all queries of the block, and the gradients of their scores.
     template <int V>
     void differentiate(int rows, std::int64_t j) const noexcept {
         for (int r = 0; r != rows; r += 4) {
@@ -201,8 +201,8 @@ private:
         }
     }
 
-    /// The sum over k of weights[r * row_step + k * step] * rows[k][depth], for eight r, handed over in pieces of a
-    /// row.
+    /// Computes the sum over k of weights[r * row_step + k * step] * rows[k][depth] for eight r and passes it to f in
+    /// pieces of a row.
     template <class F>
     [[gnu::always_inline]] void combine(const float* weights, std::int64_t row_step, std::int64_t step,
                                         std::int64_t count, const float* rows, F f) const noexcept {

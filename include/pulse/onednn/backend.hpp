@@ -18,8 +18,8 @@ namespace pulse::onednn {
 
 /// The float backend of the host: matrix products and convolutions by oneDNN, the rest by hand.
 ///
-/// One object serves one thread at a time and uses `threads` OpenMP threads; objects share nothing that changes. A
-/// shape that is met for the first time makes primitives and grows the scratch; after that no operation allocates.
+/// One object serves one thread at a time and uses `threads` OpenMP threads; objects share no mutable state. The first
+/// use of a shape creates primitives and grows the scratch; later uses do not allocate.
 class backend : public text_operations, public conditioned_operations, public picture_operations {
 public:
     using scalar = float;
@@ -41,7 +41,7 @@ public:
 
     void conv2d_pair(const conv2d_shape& s, int second, int batch, const float* xa, const float* xb,
                      const float* weight, const float* bias, float* y, into how);
-    /// `how` holds for both gradients.
+    /// `how` applies to both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch, const float* dy, const float* weight,
                                     float* dxa, float* dxb, into how);
     void conv2d_pair_backward_weight(const conv2d_shape& s, int second, int batch, const float* xa, const float* xb,
@@ -79,13 +79,13 @@ public:
     void upsample_nearest_backward(int batch, int height, int width, int channels, const float* dy, float* dx);
     void sinusoid(int batch, int features, bool flip, double shift, const float* timesteps, float* e);
 
-    /// Makes every reordered weight stale; must be called after parameters were written, or moved to other memory.
+    /// Invalidates all reordered weights; must be called after parameters were written, or moved to other memory.
     void weights_changed() noexcept { ++epoch_; }
     /// Bytes of the shared scratch and of reordered weights.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept;
 
 private:
-    static constexpr int narrow_head = 32; ///< greatest head size that does without matrix products
+    static constexpr int narrow_head = 32; ///< largest head size that runs without matrix products
 
     [[nodiscard]] static std::int64_t elements(int pixels, int channels) noexcept {
         return std::int64_t{pixels} * channels;

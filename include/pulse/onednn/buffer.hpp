@@ -33,7 +33,7 @@ public:
     [[nodiscard]] T* data() const noexcept { return data_; }
     [[nodiscard]] std::int64_t bytes() const noexcept { return elements_ * static_cast<std::int64_t>(sizeof(T)); }
 
-    /// Makes room for at least this many elements; what it held is lost when it grows.
+    /// Makes room for at least this many elements; growing discards the content.
     T* reserve(std::int64_t elements) {
         if (elements > elements_) {
             *this = basic_buffer{};

@@ -15,7 +15,7 @@ class conditioned_operations {
 public:
     explicit conditioned_operations(int threads) : threads_{threads} {}
 
-    /// A sample's modulation and the affine are one affine: layer_norm_rows does the rest.
+    /// Folds a sample's modulation and the affine into one affine for layer_norm_rows.
     void adaptive_norm(const adaptive_norm_shape& s, int batch, const float* x, const float* gamma, const float* beta,
                        const float* scale, const float* shift, float* y, float* statistics);
     void adaptive_norm_backward(const adaptive_norm_shape& s, int batch, const float* x, const float* gamma,
@@ -34,7 +34,7 @@ public:
                                    gradient_place<float> dtable);
 
     void replace_padding(int batch, int tokens, int features, const float* mask, const float* padding, float* y);
-    /// A position's vector is one worker's: its samples are added in their order.
+    /// Each position's vector belongs to one worker, which adds the samples in order.
     void replace_padding_backward(int batch, int tokens, int features, const float* mask, const float* dy, float* dx,
                                   gradient_place<float> dpadding);
 

@@ -14,7 +14,7 @@ namespace pulse::onednn {
 
 /// A convolution over a block of input channels of a weight [out][weight_channels][ky][kx].
 struct convolution_key {
-    conv2d_shape shape{};  ///< in_channels counts the block
+    conv2d_shape shape{};  ///< in_channels are the block's
     int weight_channels{}; ///< input channels of the whole weight
     int batch{};
     convolution_pass pass{};
@@ -97,8 +97,8 @@ public:
                         std::int64_t epoch, float* scratch) {
         program_.run(engine, {dx, reordered(engine, weight, epoch, scratch), dy}, scratch);
     }
-    /// Writes the block of dweight or adds to it, as the key says; writes the bias gradient, when there is one, to
-    /// where the result points.
+    /// Writes or adds to the block of dweight, as the key states; returns where in `scratch` the bias gradient is, if
+    /// there is one.
     const float* backward_weight(const onednn_engine& engine, const float* x, const float* dy, float* dweight,
                                  float* scratch) {
         float* const gradient = scratch;
@@ -140,8 +140,8 @@ private:
             }
             return w.values.data();
         }
-        // A place of an older epoch serves again, so that there are never more than one epoch needs; a weight that is
-        // only late loses its place and finds another. Until the reorder has run, the place holds no epoch's values.
+        // Places of older epochs are reused, so there are never more than one epoch needs; a weight that comes later in
+        // an epoch may lose its place and get another. The place counts as invalid until the reorder has run.
         auto place = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.epoch != epoch; });
         if (place == weights_.end()) {
             weights_.push_back({weight, no_epoch, buffer{blocked_floats_}});
@@ -155,7 +155,7 @@ private:
     }
 
     convolution_key key_;
-    std::int64_t blocked_floats_{}; ///< of a weight, or of its gradient, as the primitive wants it
+    std::int64_t blocked_floats_{}; ///< floats of a weight, or of its gradient, in the primitive's layout
     onednn_program program_{};
     onednn_program reorder_{};
     std::vector<reordered_weight> weights_{};

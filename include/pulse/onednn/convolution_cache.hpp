@@ -13,7 +13,7 @@
 
 namespace pulse::onednn {
 
-/// The convolutions that a backend has met, each made once.
+/// The convolutions of a backend, each created on first use.
 class convolution_cache {
 public:
     /// Throws pulse::error naming the shape when oneDNN refuses it.

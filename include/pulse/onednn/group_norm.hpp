@@ -10,10 +10,10 @@
 
 namespace pulse::onednn {
 
-/// GroupNorm of one sample over one source or two, channel by channel along the lanes.
+/// GroupNorm of one sample over one or two sources, with channels along the lanes.
 ///
 /// Sums over pixels run in float over blocks of 64 pixels and in double over blocks and over the channels of a group;
-/// the variance is that of the centred values.
+/// the variance is computed from centred values.
 class group_norm_sample {
 public:
     /// Doubles of workspace: two sums for each channel.
@@ -71,7 +71,7 @@ public:
             statistics[2 * g + 1] = static_cast<float>(1.0 / std::sqrt(sum / count + s_.epsilon));
         }
     }
-    /// Puts what apply needs of statistics [groups][2] into the constants.
+    /// Computes the constants of apply from statistics [groups][2].
     void take(const float* statistics) const noexcept {
         const int all = s_.all_channels();
         const int size = all / s_.groups;
@@ -80,7 +80,7 @@ public:
             constants_[all + c] = statistics[2 * (c / size) + 1] * gamma_[c];
         }
     }
-    /// Writes y [pixels][all channels] from the constants that take left.
+    /// Writes y [pixels][all channels] from the constants of take.
     void apply(float* y) const noexcept {
         const int all = s_.all_channels();
         const float* const mean = constants_;

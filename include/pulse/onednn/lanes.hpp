@@ -23,7 +23,7 @@ struct lanes {
 template <int W>
 using floats = typename lanes<W>::floats;
 
-/// The lanes of one vector register of the target. Wider vectors are not used: they have no settled calling convention.
+/// Lanes of one vector register of the target. Wider vectors are not used: they have no settled calling convention.
 #if defined(__AVX512F__)
 inline constexpr int widest = 16;
 #elif defined(__AVX__)
@@ -75,7 +75,7 @@ template <int W>
     }
 }
 
-/// 2^n * p for the integer that sits in the last bits of t = n + 1.5 * 2^23.
+/// 2^n * p for the integer n in the low bits of t = n + 1.5 * 2^23.
 template <int W>
 [[gnu::always_inline]] inline floats<W> scaled(const floats<W>& p, const floats<W>& t) noexcept {
     typename lanes<W>::ints exponent;
@@ -118,7 +118,7 @@ template <int W>
     return x > 88.722834F ? spread<W>(__builtin_inff()) : low;
 }
 
-/// 2^x for x <= 127, to about two units in the last place; 2^-126 where x is less (Cephes' exp2f).
+/// 2^x for x <= 127, to about two units in the last place; 2^-126 for x below -126 (Cephes' exp2f).
 template <int W>
 [[gnu::always_inline]] inline floats<W> bounded_exp2(const floats<W>& x) noexcept {
     const floats<W> lowest = spread<W>(-126.0F);
@@ -134,7 +134,7 @@ template <int W>
     return scaled<W>(p, t);
 }
 
-/// At least e^-88 = 6e-39 where 1 / (1 + e^-x) is less.
+/// 1 / (1 + e^-x), but not below about e^-88.7 = 3e-39.
 template <int W>
 [[gnu::always_inline]] inline floats<W> sigmoid(const floats<W>& x) noexcept {
     return 1.0F / (1.0F + bounded_exp<W>(-x));
@@ -161,7 +161,7 @@ template <int N, class F>
     (std::make_integer_sequence<int, N>{});
 }
 
-/// Lane by lane; compilers make one instruction of it.
+/// Lane by lane; compilers turn it into one instruction.
 template <int W>
 [[gnu::always_inline]] inline floats<W> square_root(const floats<W>& x) noexcept {
     floats<W> root;
@@ -173,7 +173,7 @@ template <int W>
 /// single.
 template <class F>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t begin, std::int64_t end, F&& f) {
-    // where the widest end, so that g++ sees that few are left: else it warns that their loop might never end
+    // end of the widest ranges; shows g++ that few elements follow: else it warns that their loop might never end
     const std::int64_t last = begin + (end - begin) / widest * widest;
     std::int64_t i = begin;
     for (; i < last; i += widest) { f.template operator()<widest>(i); }

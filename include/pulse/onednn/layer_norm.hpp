@@ -10,10 +10,10 @@
 
 namespace pulse::onednn {
 
-/// LayerNorm with features along the lanes. Written by hand: oneDNN's keeps the variance, not its inverse root, and its
-/// backward primitive can add neither to dx nor to the affine gradients.
+/// LayerNorm with features along the lanes. Written by hand because oneDNN's stores the variance, not its inverse root,
+/// and its backward primitive can add neither to dx nor to the affine gradients.
 ///
-/// Rows go to workers in blocks whose borders do not depend on the number of threads. The variance is that of the
+/// Workers take rows in blocks whose bounds do not depend on the number of threads. The variance is computed from
 /// centred values. Affine gradients are summed in float inside a block and in double over blocks.
 class layer_norm_rows {
 public:

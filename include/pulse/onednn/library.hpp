@@ -28,7 +28,7 @@ using onednn_tensor = owner<onednn_tensor_owned, destroy_tensor>;
 using onednn_description = owner<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
 using onednn_attributes = owner<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
 
-/// Attributes with a scratchpad that the caller brings; `adds` makes the result add to its target.
+/// Attributes with a scratchpad that the caller provides; `adds` makes the result add to its target.
 [[nodiscard]] inline onednn_attributes make_attributes(bool adds) {
     onednn_attributes made;
     check(dnnl_primitive_attr_create(made.place()), "attributes");
@@ -42,8 +42,8 @@ using onednn_attributes = owner<dnnl_primitive_attr_t, dnnl_primitive_attr_destr
     return made;
 }
 
-/// A tensor of floats; `layout` is a format tag, of which dnnl_format_tag_any leaves the layout to the primitive, or
-/// points at strides in elements.
+/// A tensor of floats; `layout` is a format tag (dnnl_format_tag_any leaves the layout to the primitive) or points at
+/// strides in elements.
 template <std::size_t Rank, class Layout>
 [[nodiscard]] onednn_tensor describe(const std::array<dnnl_dim_t, Rank>& dims, Layout layout) {
     onednn_tensor made;
@@ -78,7 +78,7 @@ public:
     static constexpr std::size_t most_arguments = 6;
     struct argument {
         int kind;
-        onednn_tensor_view tensor; ///< null: the primitive does without
+        onednn_tensor_view tensor; ///< null: the primitive has no such argument
     };
 
     onednn_program() = default;
@@ -95,7 +95,7 @@ public:
     /// Floats of scratch that `run` needs.
     [[nodiscard]] std::int64_t scratch() const noexcept { return scratch_; }
 
-    /// Pointers in the order of the constructor's arguments; null where the primitive does without.
+    /// Pointers in the order of the constructor's arguments; null for arguments that the primitive does not have.
     void run(const onednn_engine& engine, std::initializer_list<const float*> data, float* scratch) {
         std::size_t at = 0;
         for (const float* d : data) {

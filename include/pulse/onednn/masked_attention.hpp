@@ -10,8 +10,8 @@
 
 namespace pulse::onednn {
 
-/// masked_attention of one head of one sample as matrix products, block of queries by block of queries. A block of
-/// causal queries leaves out the keys behind its last.
+/// masked_attention of one head of one sample as matrix products, block of queries by block of queries. A causal block
+/// skips the keys after its last query.
 class masked_head {
 public:
     static constexpr int block = 128; ///< queries whose scores are kept at a time
@@ -21,8 +21,8 @@ public:
         return std::int64_t{block} * s.tokens + s.distances();
     }
 
-    /// Pointers are to the head's first element, the mask's to the sample's; rows are `width` apart, those of bias
-    /// `heads`. bias and mask may be null.
+    /// Pointers are to the head's first element, mask to the sample's; rows are `width` apart, rows of bias `heads`.
+    /// bias and mask may be null.
     static void forward(const masked_attention_shape& s, const float* q, const float* k, const float* v,
                         const float* mask, const float* bias, float* o, float* work) {
         const int stride = s.width();

@@ -9,9 +9,9 @@
 
 namespace pulse::onednn {
 
-/// Convolutions of stride 1 whose result has few channels: oneDNN would compute sixteen of them.
+/// Convolutions of stride 1 whose result has few channels, where oneDNN would compute sixteen.
 ///
-/// The pixels of the wide side are read as they lie, all of its channels at once.
+/// The pixels of the wide side are read in place, all channels at once.
 class narrow_convolution {
 public:
     static constexpr int most_channels = 4; ///< of the narrow side
@@ -45,7 +45,7 @@ public:
         contract(threads, s, batch, x, work, bias, y, how);
     }
 
-    /// dx (written or added to) of a shape that widens: the contraction with the taps turned around.
+    /// dx (written or added to) of a shape that widens: the contraction with the taps flipped.
     static void backward_input(int threads, const conv2d_shape& s, int weight_channels, int batch, const float* dy,
                                const float* weight, float* dx, into how, float* work) {
         const int taps = s.kernel * s.kernel;
@@ -68,7 +68,8 @@ public:
         contract(threads, turned, batch, dy, work, nullptr, dx, how);
     }
 
-    /// Makes dweight [out][weight_channels][ky][kx] of a shape that narrows; each sample is summed apart.
+    /// Writes or adds to dweight [out][weight_channels][ky][kx] of a shape that narrows; each sample is summed
+    /// separately.
     static void backward_weight(int threads, const conv2d_shape& s, int weight_channels, int batch, const float* x,
                                 const float* dy, gradient_place<float> dweight) {
         const int taps = s.kernel * s.kernel;
@@ -103,7 +104,7 @@ private:
             for (int ox = 0; ox != s.out_width(); ++ox) {
                 const int from_x = std::max(0, s.pad_before - ox);
                 const int to_x = std::min(s.kernel, s.in_width + s.pad_before - ox);
-                // The taps of one kernel row lie side by side in the image and in the weight.
+                // The taps of one kernel row are contiguous in the image and in the weight.
                 const std::int64_t run = std::int64_t{std::max(0, to_x - from_x)} * s.in_channels;
                 for (int o = 0; o != s.out_channels; ++o) {
                     floats<widest> sums[2]{};
@@ -129,7 +130,7 @@ private:
         });
     }
 
-    /// The sum over the pixels of one sample of x, moved by (dy, dx), times the gradient.
+    /// The sum over the pixels of one sample of x, shifted by (down, right), times the gradient.
     template <int W>
     [[gnu::always_inline]] static floats<W> correlate(const conv2d_shape& s, const float* x, const float* gradient,
                                                       int down, int right) noexcept {

@@ -12,10 +12,10 @@
 
 namespace pulse::onednn {
 
-/// Makes OpenMP regions that the calling thread enters, oneDNN's among them, use this many threads.
+/// Sets the number of threads of the OpenMP regions that the calling thread enters, including oneDNN's.
 ///
-/// The number belongs to the calling thread, so ranks that are threads of one process set theirs apart. Without OpenMP
-/// in the compiler the runtime that oneDNN brings is asked for; a oneDNN without OpenMP has none and is left alone.
+/// The number belongs to the calling thread, so ranks that are threads of one process set it independently. Without
+/// OpenMP in the compiler, the runtime that oneDNN loads is called; if oneDNN has no OpenMP either, nothing is set.
 inline void use_threads(int threads) noexcept {
 #ifdef _OPENMP
     if (omp_get_max_threads() != threads) { omp_set_num_threads(threads); }
@@ -29,8 +29,8 @@ inline void use_threads(int threads) noexcept {
 /// Calls f(worker, i) for i in [0, n); worker is in [0, threads), one thread each.
 ///
 /// Results do not depend on the number of threads when each i writes its own output. One thread enters no region.
-/// What f throws comes out here once every thread is done; of several the one of the lowest worker. Calls that a
-/// throwing worker had still to make are left out.
+/// Exceptions of f are rethrown once every thread is done, the lowest worker's if there are several. A worker that
+/// throws skips its remaining calls.
 template <class F>
 void parallel_for(int threads, std::int64_t n, F&& f) {
 #ifdef _OPENMP

@@ -8,7 +8,7 @@
 
 namespace pulse::onednn {
 
-/// The operations of networks of pictures that only run forward: a part of onednn::backend.
+/// The operations of forward-only picture networks: a part of onednn::backend.
 class picture_operations {
 public:
     explicit picture_operations(int threads) : threads_{threads} {}

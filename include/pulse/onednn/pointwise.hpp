@@ -11,7 +11,7 @@
 
 namespace pulse::onednn {
 
-/// Elements that one worker takes at a time; the borders do not depend on the number of threads.
+/// Elements that one worker takes at a time; the bounds do not depend on the number of threads.
 inline constexpr std::int64_t pointwise_block = 16384;
 
 /// Calls f.operator()<W>(first) over [0, n), in blocks that run on `threads` threads.
@@ -57,7 +57,7 @@ inline void sum_rows(std::int64_t rows, int channels, const float* y, float* t, 
     });
 }
 
-/// [rows][width][channels] -> [2 rows][2 width][channels]; rows counts those of all samples.
+/// [rows][width][channels] -> [2 rows][2 width][channels]; rows counts the rows of all samples.
 inline void upsample_nearest(int threads, std::int64_t rows, int width, int channels, const float* x, float* y) {
     const std::size_t pixel = static_cast<std::size_t>(channels) * sizeof(float);
     const std::int64_t in_row = std::int64_t{width} * channels;

@@ -10,7 +10,7 @@
 
 namespace pulse::onednn {
 
-/// Cosines and sines of every rotation of one shape: a constant of the model, made once.
+/// Cosines and sines of all rotations of one shape, computed once: a constant of the model.
 class rotary_table {
 public:
     explicit rotary_table(const rotary_shape& shape) : shape_{shape} {

@@ -9,7 +9,7 @@
 
 namespace pulse::onednn {
 
-/// The operations of text encoders, with those of transformers: a part of onednn::backend.
+/// The operations of text encoders and transformers: a part of onednn::backend.
 class text_operations : public token_operations {
 public:
     explicit text_operations(int threads) : token_operations{threads}, threads_{threads} {}

@@ -72,7 +72,7 @@ PULSE_HOST_INLINE void token_operations::resampled_sums(const resample_shape& s,
                                                         gradient_place<float> dx) {
     detail::check_grids("resampled_sums", s, batch);
     float* const sums = dx.begun(std::int64_t{s.from_tokens()} * s.features);
-    constexpr int chunk = 128; // of features, which no other thread adds to
+    constexpr int chunk = 128; // features of one worker, which no other thread adds to
     parallel_for(threads_, (s.features + chunk - 1) / chunk, [=](int, std::int64_t part) {
         const int first = static_cast<int>(part) * chunk;
         const int end = std::min(first + chunk, s.features);

@@ -4,7 +4,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-// What oneDNN 2 and 3 write apart: one function for each, of the same declaration. Nothing else asks for the version.
+// Calls that differ between oneDNN 2 and 3, behind functions with the same declaration. Nothing else checks the
+// version.
 namespace pulse::onednn {
 
 static_assert(DNNL_VERSION_MAJOR == 2 || DNNL_VERSION_MAJOR == 3, "pulse: oneDNN 2.5 or later is needed, and before 4");
@@ -12,12 +13,12 @@ static_assert(DNNL_CPU_RUNTIME != DNNL_RUNTIME_SYCL,
               "pulse: this oneDNN queues its work with SYCL, where a call returns before its result is there; "
               "one that is built for OpenMP is needed");
 
-/// What a convolution is for.
+/// The pass of a convolution.
 enum class convolution_pass : std::uint8_t { forward, backward_input, backward_weight };
 
 #if DNNL_VERSION_MAJOR == 2
 
-/// A tensor's description, as it is owned and as calls take it.
+/// A tensor's description, as it is owned and as it is passed to calls.
 using onednn_tensor_owned = dnnl_memory_desc_t*;
 using onednn_tensor_view = const dnnl_memory_desc_t*;
 
@@ -38,7 +39,7 @@ inline dnnl_status_t create_tensor(onednn_tensor_owned* made, int rank, const dn
     return dnnl_memory_desc_init_by_strides(*made, rank, dims, dnnl_f32, strides);
 }
 
-/// The result adds to its target.
+/// Makes the result add to its target.
 inline dnnl_status_t append_sum(dnnl_post_ops_t posts) { return dnnl_post_ops_append_sum(posts, 1.0F); }
 
 #else
@@ -62,7 +63,7 @@ inline dnnl_status_t append_sum(dnnl_post_ops_t posts) {
 
 #endif
 
-/// The tensors of a convolution, or their gradients; `bias` may be null. Steps and padding are for height and width.
+/// The tensors of a convolution, or their gradients; `bias` may be null. Strides and padding are for height and width.
 struct convolution_tensors {
     onednn_tensor_view x;
     onednn_tensor_view weight;

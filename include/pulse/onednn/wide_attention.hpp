@@ -54,13 +54,13 @@ public:
         }
     }
 
-    /// c = alpha a b + beta c on rows of one head, in the orders of BLAS.
+    /// c = alpha a b + beta c on rows of one head, with the transpose flags of BLAS.
     static void multiply(char a_order, char b_order, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
                          std::int64_t ldc) {
         check(dnnl_sgemm(a_order, b_order, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), "attention");
     }
-    /// A row of scores becomes probabilities; the logarithm of its sum of exponentials.
+    /// Turns a row of scores into probabilities; returns the logarithm of its sum of exponentials.
     static float normalise(std::int64_t keys, float* row) noexcept {
         float greatest = -__builtin_inff();
         for_lanes(0, keys,
@@ -82,7 +82,7 @@ private:
         for (int d = 0; d != size_; ++d) { sum += static_cast<double>(a[d]) * static_cast<double>(b[d]); }
         return static_cast<float>(sum);
     }
-    /// Scores become probabilities p, and gradients of p those of the scores.
+    /// Turns scores into probabilities p, and gradients of p into those of the scores.
     void differentiate(float* scores, float* gradients, float lse, float mean) const noexcept {
         for_lanes(0, keys_, [&]<int W>(std::int64_t j) {
             const floats<W> p = exp<W>(load<W>(scores + j) - lse);

@@ -14,7 +14,7 @@ namespace pulse {
 
 namespace detail {
 
-/// Puts the stages of another problem behind those of `problem`, on the same devices, as a chain of its own.
+/// Appends the stages of another problem to those of `problem`, on the same devices, as a chain of its own.
 constexpr void add_chain(schedule_problem& problem, const schedule_problem& other) {
     const int stages = static_cast<int>(problem.stages.size());
     const auto shifted = [stages](stage_pass p) { return stage_pass{p.op, p.stage + stages}; };
@@ -30,11 +30,11 @@ constexpr void add_chain(schedule_problem& problem, const schedule_problem& othe
 
 } // namespace detail
 
-/// Two backbones on the devices of one pipeline, cut by `first_cut` and `second_cut` (find_cascade_cut): as many
-/// microbatches of each, the stages of the second numbered behind those of the first. list_search orders it, and its
-/// bound holds: the two share devices and nothing else. Throws input_error as make_problem, for cuts over different
-/// numbers of devices, and for a memory limit, under which several chains are not ordered: peak_holds says what an
-/// order takes.
+/// The scheduling problem of two backbones on one set of devices, cut by `first_cut` and `second_cut`
+/// (find_cascade_cut). Both run the same number of microbatches; the second one's stages are numbered after the
+/// first's. list_search orders it, and its bound is valid because the two share only devices. Throws input_error as
+/// make_problem does, for cuts over different numbers of devices, and for a memory limit, since several chains are not
+/// ordered under one: peak_holds gives the bytes that an order takes.
 [[nodiscard]] inline schedule_problem make_cascade_problem(const cost_table& first, const partition& first_cut,
                                                            const cost_table& second, const partition& second_cut,
                                                            const problem_options& options) {

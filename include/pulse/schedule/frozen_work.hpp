@@ -14,22 +14,22 @@
 
 namespace pulse {
 
-/// What frozen components do in one step of one pipeline, beside its passes: every layer of every component, once for
-/// each sample.
+/// The work of frozen components in one step of one pipeline, beside its passes: every layer of every component, once
+/// on each sample.
 ///
-/// Results are read a step later, so nothing but the order of a component's layers, the devices and their memory binds.
+/// Results are read a step later, so only the order of a component's layers, the devices and their memory constrain it.
 struct frozen_work {
     std::vector<frozen_component> components{};
-    /// Microbatches x their size.
+    /// Microbatches x microbatch size.
     int samples{};
-    /// Per device: the components of which it has weights; empty: every device has all.
+    /// Per device: the components whose weights it has; empty: every device has all.
     std::vector<std::vector<int>> hosts{};
-    /// What an activation takes that goes on on another device.
+    /// Carries an activation whose next layer runs on another device.
     pulse::link link{};
-    /// Per device: what it does behind its last pass and task, microseconds; empty: nothing.
+    /// Per device: microseconds of work after its last pass and task; empty: none.
     std::vector<double> after_us{};
-    /// [component][layer] the one device that has the layer; where all of it or a component's list is empty, each host
-    /// has every layer of it.
+    /// [component][layer]: the one device that has the layer. Where this or a component's list is empty, each host of
+    /// the component has all of its layers.
     std::vector<std::vector<int>> split{};
 
     [[nodiscard]] constexpr bool may_host(int component, int device) const {
@@ -44,8 +44,8 @@ struct frozen_work {
     }
 };
 
-/// Layers first_layer to last_layer of a component, one call of each, on samples first_sample to first_sample + samples
-/// - 1, with its place in time: microseconds from the start of the step.
+/// Layers first_layer to last_layer of a component, one call each, on `samples` samples from first_sample on; times in
+/// microseconds from the start of the step.
 struct frozen_task {
     int component{};
     int first_layer{};
@@ -73,8 +73,7 @@ namespace detail {
 
 } // namespace detail
 
-/// A schedule with its frozen work: the passes, at other times where tasks delay them, and the tasks of each device by
-/// start.
+/// A schedule with its frozen work: the passes, moved where tasks delay them, and the tasks of each device by start.
 struct filled_schedule {
     schedule passes{};
     std::vector<std::vector<frozen_task>> tasks{};
@@ -86,8 +85,8 @@ struct filled_schedule {
     [[nodiscard]] constexpr bool operator==(const filled_schedule&) const = default;
 };
 
-/// Microseconds that layers [first, last] of a component take for `samples` samples on all devices together, at least:
-/// the fewest calls.
+/// Least microseconds that layers [first, last] of a component take on `samples` samples, summed over all devices: the
+/// time with the fewest calls.
 [[nodiscard]] constexpr double least_work_us(const frozen_component& component, int first, int last, int samples) {
     const int calls = (samples + component.max_chunk - 1) / component.max_chunk;
     double sum = 0;
@@ -103,7 +102,7 @@ struct filled_schedule {
 
 namespace detail {
 
-/// Layers of a component that the same devices have.
+/// Consecutive layers of a component that the same devices have.
 struct frozen_part {
     int component{};
     int first_layer{};
@@ -111,7 +110,7 @@ struct frozen_part {
     std::vector<int> hosts{};
 };
 
-/// The parts of all components of valid work, each component's one behind the other.
+/// The parts of all components of valid work, component by component, in layer order.
 [[nodiscard]] constexpr std::vector<frozen_part> parts_of(const frozen_work& work, int devices) {
     std::vector<frozen_part> parts{};
     for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
@@ -131,7 +130,7 @@ struct frozen_part {
 
 } // namespace detail
 
-/// Microseconds of the passes of each device.
+/// Microseconds that the passes keep each device busy.
 [[nodiscard]] constexpr std::vector<double> busy_us(const schedule_problem& problem) {
     std::vector<double> busy(static_cast<std::size_t>(problem.devices), 0.0);
     for (const stage_timing& s : problem.stages) {
@@ -142,7 +141,7 @@ struct frozen_part {
 }
 
 /// Throws input_error, naming field and component, unless the work can be done beside `problem`: components are valid
-/// (check_frozen), there is no negative number of samples, and each component has a host among the devices.
+/// (check_frozen), samples and times are not negative, and each component has a host among the devices.
 constexpr void require_valid(const frozen_work& work, const schedule_problem& problem) {
     check_frozen(work.components);
     const auto fail = [](const std::string& what) { throw input_error("frozen_work." + what); };

@@ -13,8 +13,8 @@ namespace pulse {
 
 namespace detail {
 
-/// Place of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after its
-/// B; previews, in the order of stages, before all.
+/// Position of a pass when one microbatch runs alone: F0 .. F(S-1), then B and W of S-1 down to 0, each W right after
+/// its B; previews come first, in stage order.
 [[nodiscard]] constexpr int alone_rank(stage_pass p, int stages) noexcept {
     if (p.op == pass::preview) { return p.stage - stages; }
     if (p.op == pass::forward) { return p.stage; }
@@ -23,11 +23,11 @@ namespace detail {
 
 } // namespace detail
 
-/// Throws input_error, naming the field, unless every scheduler and bound here can take `problem`.
+/// Throws input_error, naming the field, unless `problem` is well-formed for the schedulers and bounds here.
 ///
-/// Besides ranges: the chain dependencies are all there; every dependency agrees with the order of a microbatch that
-/// runs alone (`alone_rank`), so none is circular; the passes of a hold run on its device, one of its ends comes after
-/// its beginning, and it does not begin with a W: then running every W right after its B takes the least memory.
+/// Checks ranges; that the chain dependencies are complete; that every dependency agrees with `alone_rank`, so none is
+/// circular; that a hold's passes run on its device and one of its ends is not before its beginning; and that no hold
+/// begins with a W, so running every W right after its B takes the least memory.
 constexpr void require_valid(const schedule_problem& problem) {
     const auto fail = [](const char* what) { throw input_error(std::string{"schedule_problem."} + what); };
     const int stages = static_cast<int>(problem.stages.size());
@@ -111,8 +111,8 @@ constexpr void require_valid(const schedule_problem& problem) {
 
 namespace detail {
 
-/// A problem with its passes numbered (stage * passes_per_stage + pass, previews by stage behind them) and its
-/// dependencies in both directions. An instance, the operation of one microbatch, is op * microbatches + microbatch.
+/// A problem with its passes numbered (stage * passes_per_stage + pass; previews follow, by stage) and its dependencies
+/// in both directions. An instance, one operation on one microbatch, is op * microbatches + microbatch.
 struct indexed_problem {
     struct link {
         int op{};
@@ -125,12 +125,12 @@ struct indexed_problem {
     int stages{};
     std::vector<int> device{};
     std::vector<double> duration{};
-    /// The microbatches that an operation runs on: from `first` to before `end`.
+    /// An operation runs on the microbatches [first, end).
     std::vector<int> first{};
     std::vector<int> end{};
     std::vector<std::vector<link>> before{};
     std::vector<std::vector<link>> after{};
-    /// Every operation in the order of a microbatch that runs alone, and the same per device.
+    /// All operations in the order of a microbatch that runs alone, and the same per device.
     std::vector<int> alone{};
     std::vector<std::vector<int>> on_device{};
 
@@ -152,21 +152,21 @@ struct indexed_problem {
         const double end_us = start_us + duration[static_cast<std::size_t>(op)];
         return {p.op, p.stage, instance % microbatches, start_us, end_us};
     }
-    /// Whether the operation runs on the microbatch.
+    /// Whether operation `op` runs on the microbatch.
     [[nodiscard]] constexpr bool runs_on(std::size_t op, int microbatch) const {
         return first[op] <= microbatch && microbatch < end[op];
     }
-    /// Operations, each on every microbatch that it runs on.
+    /// The number of instances: each operation counts once per microbatch that it runs on.
     [[nodiscard]] constexpr std::size_t instances() const {
         std::size_t sum = 0;
         for (std::size_t op = 0; op != first.size(); ++op) { sum += static_cast<std::size_t>(end[op] - first[op]); }
         return sum;
     }
-    /// The number of an instance in the mirrored problem: microbatches counted from the last.
+    /// The number of an instance in the mirrored problem, which counts microbatches from the last.
     [[nodiscard]] constexpr int flipped(int instance) const {
         return instance + microbatches - 1 - 2 * (instance % microbatches);
     }
-    /// Values of all instances as the mirrored problem numbers them.
+    /// Values of all instances, reordered to the numbering of the mirrored problem.
     [[nodiscard]] constexpr std::vector<double> mirrored(const std::vector<double>& values) const {
         std::vector<double> out{};
         for (int x = 0; out.size() != values.size(); ++x) {
@@ -174,7 +174,7 @@ struct indexed_problem {
         }
         return out;
     }
-    /// Microseconds of work of one microbatch, its preview included, on device `d`.
+    /// Microseconds of work of one microbatch on device `d`, including its preview.
     [[nodiscard]] constexpr double load_us(int d) const {
         double sum = 0;
         for (const int op : on_device[static_cast<std::size_t>(d)]) { sum += duration[static_cast<std::size_t>(op)]; }
@@ -182,10 +182,10 @@ struct indexed_problem {
     }
 };
 
-/// Which problems a scheduler or a bound takes: of one chain without previews, or any.
+/// Which problems a scheduler or a bound accepts: one chain without previews, or any.
 enum class taken_chains : bool { one, several };
 
-/// Checks `problem` (`require_valid`, and how many chains it has) and numbers its passes.
+/// Checks `problem` (`require_valid`, and whether `taken` allows its chains and previews) and numbers its passes.
 [[nodiscard]] constexpr indexed_problem index_problem(const schedule_problem& problem,
                                                       taken_chains taken = taken_chains::one) {
     require_valid(problem);
@@ -230,7 +230,7 @@ enum class taken_chains : bool { one, several };
     return out;
 }
 
-/// The instances that every device runs in order, with their starts, as a schedule.
+/// Builds a schedule from the instances of every device, in order, and their starts.
 [[nodiscard]] constexpr schedule to_schedule(const indexed_problem& index,
                                              const std::vector<std::vector<int>>& sequences,
                                              const std::vector<double>& start_us) {
@@ -244,7 +244,7 @@ enum class taken_chains : bool { one, several };
     return out;
 }
 
-/// The same problem seen from its end: every dependency turned round, microbatches counted from the last.
+/// The same problem in reverse: every dependency reversed, microbatches counted from the last.
 [[nodiscard]] constexpr indexed_problem mirrored(const indexed_problem& problem) {
     indexed_problem out = problem;
     out.before = problem.after;

@@ -14,19 +14,19 @@ namespace pulse::detail {
 
 /// What the holds of a problem mean for one microbatch on each device.
 ///
-/// The F and B passes of a microbatch on a device come in one order, its *chain*; W passes only free memory. So a
-/// microbatch that has done c passes of the chain can first do the W passes that are open and then needs
-/// `peak_from[d][c]` bytes to end, whatever it did before.
+/// On a device the F and B passes of a microbatch run in one order, its *chain*; W passes only free memory. So a
+/// microbatch that has done c passes of the chain can do its open W passes first and then needs `peak_from[d][c]` bytes
+/// to finish, whatever it did before.
 struct memory_profile {
     struct release {
         std::int64_t bytes{};
-        /// The pass that must have ended too; -1 when there is none.
+        /// The other pass that must have ended too; -1 when there is none.
         int with{};
     };
 
-    /// Bytes that come into being when an operation starts.
+    /// Bytes allocated when an operation starts.
     std::vector<std::int64_t> begins{};
-    /// What its end may free.
+    /// Bytes that may be freed when an operation ends.
     std::vector<std::vector<release>> ends{};
     /// Per device and chain position: the most bytes that a microbatch alone holds from there to its end.
     std::vector<std::vector<std::int64_t>> peak_from{};
@@ -35,7 +35,7 @@ struct memory_profile {
     [[nodiscard]] constexpr bool limited() const noexcept { return !limit.empty(); }
 };
 
-/// Holds per operation. Requires the index of the same problem.
+/// The memory profile of a problem. Requires the index of the same problem.
 [[nodiscard]] constexpr memory_profile profile_memory(const schedule_problem& problem, const indexed_problem& index) {
     memory_profile out{};
     const auto n = static_cast<std::size_t>(index.ops());
@@ -73,7 +73,7 @@ struct memory_profile {
 }
 
 /// Throws infeasible_error, naming device and bytes, when a device cannot hold even one microbatch that runs alone.
-/// When it returns, running the microbatches one after the other is a schedule.
+/// Otherwise running the microbatches one after the other is a schedule.
 constexpr void require_room(const memory_profile& memory) {
     for (std::size_t d = 0; d != memory.limit.size(); ++d) {
         if (memory.peak_from[d].front() <= memory.limit[d]) { continue; }
@@ -82,9 +82,9 @@ constexpr void require_room(const memory_profile& memory) {
     }
 }
 
-/// Held bytes while a schedule is built, and the banker's check (Dijkstra, EWD 623): an operation may start only if
-/// afterwards the oldest microbatch on the device could still be run to its end, then the next, with what is free. The
-/// next chain operation of the oldest microbatch always passes, so a scheduler that asks never stalls.
+/// Tracks held bytes while a schedule is built, and does the banker's check (Dijkstra, EWD 623): an operation may start
+/// only if afterwards the oldest microbatch on the device could still run to its end in the free memory, then the next,
+/// and so on. The next chain operation of the oldest microbatch always passes, so a scheduler that asks never stalls.
 class memory_guard {
 public:
     constexpr memory_guard(const memory_profile& memory, const indexed_problem& index) :
@@ -101,7 +101,7 @@ public:
             }
             jobs_.emplace_back();
             for (int k = 0; k != index.microbatches; ++k) {
-                // A microbatch without previews begins behind them in the chain.
+                // The chain of a microbatch without previews begins after them.
                 const bool whole = previews.empty() || index.runs_on(static_cast<std::size_t>(previews.front()), k);
                 const int before = whole ? 0 : static_cast<int>(previews.size());
                 jobs_.back().push_back({0, before, static_cast<int>(ops.size()) - before});
@@ -110,7 +110,7 @@ public:
         }
     }
 
-    /// Whether the next microbatch of `op` may start; the operations before it on its device have ended.
+    /// Whether the next microbatch of `op` may start; requires that the operations before it on its device have ended.
     [[nodiscard]] constexpr bool may_start(int op) const {
         const auto at = static_cast<std::size_t>(op);
         const std::int64_t more = memory_->begins[at];
@@ -122,7 +122,7 @@ public:
         if (held > limit) { return false; }
         const std::int64_t freed = freed_by(op, done_[at]);
         held -= freed;
-        // Those that have not begun before one that has, as a preview may, run before it.
+        // A preview may begin out of order: earlier microbatches that have not begun yet run before it.
         for (std::size_t j = oldest_[d]; j < std::max(begun_[d], k + 1); ++j) {
             const job& other = jobs_[d][j];
             const bool same = j == k;
@@ -169,7 +169,7 @@ private:
     const indexed_problem* index_;
     std::vector<std::int64_t> held_;
     std::vector<std::size_t> oldest_;
-    std::vector<std::size_t> begun_{}; // behind the last microbatch that has begun
+    std::vector<std::size_t> begun_{}; // one past the last microbatch that has begun
     std::vector<int> chain_;
     std::vector<int> done_;
     std::vector<std::vector<job>> jobs_{};

@@ -10,7 +10,7 @@
 
 namespace pulse {
 
-/// Who orders the passes.
+/// The method that orders the passes.
 enum class schedule_method : std::uint8_t {
     list,        ///< this library's list scheduler
     gpipe,       ///< all forwards, then all backwards; any placement
@@ -23,14 +23,14 @@ enum class schedule_method : std::uint8_t {
     ilp,         ///< a search that ends with the integer program's proof (plan_for); any placement
 };
 
-/// What a method asks of a pipeline.
+/// What a method requires of a pipeline.
 struct method_rule {
     schedule_method method{};
     std::string_view name{};         ///< as command lines and tables spell it
-    std::optional<placement> kind{}; ///< the placement that it is made for; none: any
-    bool one_wave{};                 ///< one stage on each device, or two of a folded placement
+    std::optional<placement> kind{}; ///< the placement that it needs; none: any
+    bool one_wave{};                 ///< needs one stage on each device, or two when folded
     bool split{};                    ///< needs a split backward
-    /// Looks for another order where memory is short; the others have one, which fits or does not.
+    /// Tries other orders when memory is short; a method without this has one order, which fits or does not.
     bool adapts_to_memory{};
 };
 
@@ -54,7 +54,7 @@ static_assert(
     }(),
     "rule_of finds a method's row by its number");
 
-/// Those that others have published, which baseline_schedule makes.
+/// The published methods, which baseline_schedule builds.
 inline constexpr std::array baseline_methods{
     schedule_method::gpipe, schedule_method::one_f_one_b, schedule_method::interleaved, schedule_method::zb_h1,
     schedule_method::zb_v,  schedule_method::dualpipe_v,  schedule_method::hanayo};
@@ -65,9 +65,9 @@ inline constexpr std::array baseline_methods{
 
 [[nodiscard]] constexpr std::string_view name_of(schedule_method method) noexcept { return rule_of(method).name; }
 
-/// Why `method` orders no pipeline of this form, in one clause ("needs ..."); empty when it does.
+/// Why `method` is not defined for this form of pipeline, in one clause ("needs ..."); empty when it is defined.
 ///
-/// `waves` are chunks on a device where the placement is interleaved.
+/// `waves` is the number of chunks on a device when the placement is interleaved.
 [[nodiscard]] constexpr std::string_view unmet_need(schedule_method method, placement kind, int waves,
                                                     bool split_backward) noexcept {
     const method_rule& rule = rule_of(method);

@@ -19,12 +19,12 @@ namespace pulse::detail {
 
 /// A phase of a synthesis.
 struct phase {
-    /// Which of synthesis_phases it is.
+    /// One of synthesis_phases.
     std::string_view name{};
-    /// Of what the limit leaves, at most all of it; 0: what the phase before has left of its share.
+    /// Share of the remaining limit, at most 1; 0: continues with what the previous phase left of its share.
     double share{};
     std::int64_t nodes{};
-    /// Whether it can do anything, once its turn has begun.
+    /// Whether the phase can do anything; asked once its turn has begun.
     bool (synthesizer::*when)() const {};
     void (synthesizer::*run)(){};
 };
@@ -42,7 +42,7 @@ inline constexpr phase opening_phases[]{
     {"justification", 0, any_nodes, &synthesizer::unproved, &synthesizer::run_justification},
 };
 
-/// Search and proof by turns.
+/// Search and proof take turns.
 inline constexpr phase repeated_phases[]{
     {"shifts", 0.5, any_nodes, &synthesizer::always, &synthesizer::run_shifts},
     {"devices", 0.1, any_nodes, &synthesizer::can_raise_devices, &synthesizer::run_devices},
@@ -51,12 +51,12 @@ inline constexpr phase repeated_phases[]{
     {"shifts", 1, any_nodes, &synthesizer::tightened, &synthesizer::run_shifts},
 };
 
-/// Of the shares of the first rounds; later ones have them whole.
+/// Factors on the shares in the first rounds; later rounds use 1.
 inline constexpr double first_rounds[]{0.3, 0.5, 0.7};
-/// Of a turn of the first round, where nothing else limits it; each round doubles them.
+/// Most nodes of a turn in the first round; doubles each round.
 inline constexpr std::int64_t first_round_nodes = 2'000'000;
 
-/// `share` and `nodes` apply to every phase.
+/// Runs the phases in order; `share` and `nodes` apply to each of them.
 inline void take_turns(synthesizer& run, std::span<const phase> phases, double share, std::int64_t nodes) {
     for (const phase& p : phases) {
         if (p.share > 0) { run.begin_turn(std::min(1.0, p.share * share), std::min(p.nodes, nodes)); }
@@ -65,7 +65,7 @@ inline void take_turns(synthesizer& run, std::span<const phase> phases, double s
     }
 }
 
-/// Throws input_error when what is left out is none of synthesis_phases.
+/// Throws input_error when an option leaves out a name that is not in synthesis_phases.
 inline void require_phases(const synthesis_options& options) {
     for (const std::string& name : options.without) {
         if (std::find(synthesis_phases.begin(), synthesis_phases.end(), name) != synthesis_phases.end()) { continue; }
@@ -75,7 +75,7 @@ inline void require_phases(const synthesis_options& options) {
     }
 }
 
-/// Until the limit, until incumbent and bound meet, or until every phase that comes again is left out.
+/// Runs until the limit, until incumbent and bound meet, or once when all repeated phases are left out.
 [[nodiscard]] inline synthesis run_phases(synthesizer& run, std::span<const schedule> known) {
     synthesis_state& state = run.state();
     for (const auto& k : known) { state.take(k); }
@@ -87,7 +87,7 @@ inline void require_phases(const synthesis_options& options) {
     std::int64_t nodes = first_round_nodes;
     for (std::size_t round = 0; !state.proved() && !state.budget.ended(); ++round) {
         take_turns(run, repeated_phases, round < std::size(first_rounds) ? first_rounds[round] : 1.0, nodes);
-        state.budget.count(1); // shares of the last nodes may be too small for anybody to use
+        state.budget.count(1); // shares of the last nodes may be too small for any phase to use
         if (nodes < std::int64_t{1} << 40) { nodes *= 2; }
     }
     return state.result();

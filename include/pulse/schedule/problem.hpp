@@ -7,7 +7,7 @@
 
 namespace pulse {
 
-/// A pass of a stage, of whichever microbatch is meant.
+/// A pass of a stage, for any microbatch.
 struct stage_pass {
     pass op{};
     int stage{};
@@ -23,7 +23,7 @@ struct stage_timing {
     double backward_input_us{};
     /// 0 and unused when the backward is not split.
     double backward_weight_us{};
-    /// A forward without what recomputation adds; unused where no microbatch has a preview.
+    /// A forward without the time that recomputation adds; unused where no microbatch has a preview.
     double preview_us{};
 
     [[nodiscard]] constexpr double duration_us(pass op) const noexcept {
@@ -53,24 +53,24 @@ struct memory_hold {
     std::int64_t bytes{};
 };
 
-/// M identical microbatches through S stages: what a scheduler orders. Several backbones on one set of devices are
+/// What a scheduler orders: M identical microbatches through S stages. Several backbones on one set of devices form
 /// several chains of stages.
 struct schedule_problem {
     int devices{1};
     int microbatches{1};
     bool split_backward{true};
     std::vector<stage_timing> stages{};
-    /// Every dependency, the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s) included, S being the
-    /// number of stages of a chain.
+    /// All dependencies, including the chain F(s) -> F(s+1), F(S-1) -> B(S-1), B(s+1) -> B(s), B(s) -> W(s), where S is
+    /// the number of stages of a chain.
     std::vector<dependency> dependencies{};
     std::vector<memory_hold> holds{};
-    /// Per device: what `holds` may sum up to at any instant; empty means unlimited.
+    /// Per device: the most bytes that `holds` may add up to at any instant; empty means unlimited.
     std::vector<std::int64_t> memory_limit_bytes{};
-    /// Where further chains begin, ascending: their first stages. Of what looks for orders, list_search alone takes
-    /// them, and without memory limits.
+    /// First stages of the further chains, ascending. Of the searches for orders, only list_search accepts them, and
+    /// only without memory limits.
     std::vector<int> further_chains{};
-    /// How many microbatches, the last ones, have a preview: P(s) -> P(s+1), P(S-1) -> F(0) are among the dependencies.
-    /// Of what looks for orders, list_search alone takes previews.
+    /// The last `previews` microbatches have a preview: P(s) -> P(s+1), P(S-1) -> F(0) are among the dependencies. Of
+    /// the searches for orders, only list_search accepts previews.
     int previews{};
 
     [[nodiscard]] constexpr int passes_per_stage() const noexcept { return split_backward ? 3 : 2; }

@@ -4,7 +4,7 @@
 
 namespace pulse::detail {
 
-/// SplitMix64 (Steele, Lea, Flood, 2014): the same numbers everywhere, in constant evaluation too.
+/// SplitMix64 (Steele, Lea, Flood, 2014): yields the same numbers on every platform and in constant evaluation.
 class random_numbers {
 public:
     [[nodiscard]] constexpr std::uint64_t below(std::uint64_t count) noexcept { return next() % count; }

@@ -7,7 +7,7 @@
 
 namespace pulse {
 
-/// One pass with its place in time, microseconds from the start of the step.
+/// One pass with its start and end, microseconds from the start of the step.
 struct timed_pass {
     pass op{};
     int stage{};
@@ -18,7 +18,7 @@ struct timed_pass {
     [[nodiscard]] constexpr bool operator==(const timed_pass&) const = default;
 };
 
-/// "B of stage 3 of microbatch 7": how messages name a pass.
+/// "B of stage 3 of microbatch 7": the form in which messages name a pass.
 [[nodiscard]] inline std::string describe(const timed_pass& p) {
     return std::string{letter_of(p.op)} + " of stage " + std::to_string(p.stage) + " of microbatch " +
            std::to_string(p.microbatch);
@@ -39,7 +39,7 @@ struct schedule {
     [[nodiscard]] constexpr bool operator==(const schedule&) const = default;
 };
 
-/// How much longer than a bound a makespan or a step is, as a share of the bound; 0 where there is no bound.
+/// Relative gap of a makespan or step time above a lower bound; 0 where there is no bound.
 [[nodiscard]] constexpr double gap_of(double makespan_us, double bound_us) noexcept {
     return bound_us > 0 && makespan_us > bound_us ? makespan_us / bound_us - 1 : 0.0;
 }

@@ -9,14 +9,14 @@
 
 namespace pulse::detail {
 
-/// Counts what a search has tried against its limit. Looks at the clock at intervals of work, and never
-/// elsewhere: without a time limit the search depends on its input alone. Searches that take turns share one.
+/// Counts what a search has tried against its limit. Reads the clock only at intervals of work and in `look`; without a
+/// time limit a search depends on its input alone. Searches that take turns share one budget.
 class search_budget {
 public:
     explicit search_budget(const search_limit& limit) :
         limit_{&limit}, begin_{clock::now()}, turn_seconds_{limit.seconds}, turn_nodes_{limit.nodes} {}
 
-    /// Until the next turn the search may use `part` of what the limit leaves, and at most `nodes` nodes.
+    /// Lets the search use `part` of the remaining limit, and at most `nodes` nodes, until the next turn.
     void begin_turn(double part, std::int64_t nodes = unlimited) {
         const auto turn = this->turn(part, nodes);
         turn_seconds_ = seconds() + turn.seconds;
@@ -25,7 +25,7 @@ public:
         (void)look();
     }
 
-    /// The same as a limit for somebody else, whose nodes are then counted by `count`.
+    /// The same as a limit for another search, whose nodes the caller then passes to `count`.
     [[nodiscard]] search_limit turn(double part, std::int64_t nodes = unlimited) const {
         search_limit out = *limit_;
         out.seconds = part * std::max(0.0, limit_->seconds - seconds());
@@ -49,14 +49,14 @@ public:
         return !over_;
     }
 
-    /// Looks at clock and stop token now.
+    /// Checks clock, stop token and nodes now; false when the search should end.
     [[nodiscard]] bool look() {
         unseen_ = 0;
         if (limit_->stop.stop_requested() || seconds() >= turn_seconds_ || nodes_ >= turn_nodes_) { over_ = true; }
         return !over_;
     }
 
-    /// Whether the limit itself is reached, whatever the turn.
+    /// Whether the whole limit is reached or a stop was requested, regardless of the turn.
     [[nodiscard]] bool ended() const {
         return limit_->stop.stop_requested() || seconds() >= limit_->seconds || nodes_ >= limit_->nodes;
     }

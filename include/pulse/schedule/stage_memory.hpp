@@ -12,7 +12,7 @@
 
 namespace pulse::detail {
 
-/// Collects a problem's holds, merging those with the same ends.
+/// Collects a problem's holds and merges those with the same ends.
 class hold_list {
 public:
     constexpr hold_list(const std::vector<stage>& stages, bool split) : stages_{&stages}, split_{split} {}
@@ -21,7 +21,7 @@ public:
         return {split_ ? pass::backward_weight : pass::backward_input, s};
     }
 
-    /// The device is the one of `begin`; the passes that end the hold run there too.
+    /// The device is that of `begin`'s stage; the passes that end the hold run there too.
     constexpr void add(stage_pass begin, stage_pass end, stage_pass also_end, std::int64_t bytes) {
         if (bytes <= 0) { return; }
         const int device = (*stages_)[static_cast<std::size_t>(begin.stage)].device;
@@ -36,9 +36,9 @@ public:
     constexpr void add(stage_pass begin, stage_pass end, std::int64_t bytes) { add(begin, end, end, bytes); }
     constexpr void during(stage_pass op, std::int64_t bytes) { add(op, op, op, bytes); }
 
-    /// A tensor that the last passes of `users` (ascending stages) read. Unsplit, the lowest stage ends last. Split,
-    /// two ends fit into a hold; from the third user on the tensor counts once more from the start of the lowest user's
-    /// B, which is more than it takes, never less.
+    /// A tensor that the last passes of `users` (ascending stages) read. Unsplit, the lowest stage ends last. Split, a
+    /// hold has two ends; each user from the third on counts the tensor once more from the start of the lowest user's
+    /// B, which overestimates its bytes and never underestimates them.
     constexpr void tensor(stage_pass begin, const std::vector<int>& users, std::int64_t bytes) {
         const int low = users.front();
         if (!split_ || users.size() == 1) {
@@ -68,7 +68,7 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
     return stages[static_cast<std::size_t>(a)].device == stages[static_cast<std::size_t>(b)].device;
 }
 
-/// Per stage: the first later stage on its device that reads a skip tensor made in it; -1 when there is none.
+/// Per stage: the first later stage on its device that reads one of its skip tensors; -1 when there is none.
 [[nodiscard]] constexpr std::vector<int> first_local_readers(const cost_table& costs,
                                                              const std::vector<stage>& stages) {
     std::vector<int> readers(stages.size(), -1);
@@ -82,7 +82,7 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
     return readers;
 }
 
-/// Everything that a step keeps per microbatch on the devices, in bytes.
+/// All holds of a step per microbatch, in bytes.
 ///
 /// | held on the stage's device                         | from start of         | to end of               |
 /// |----------------------------------------------------|-----------------------|-------------------------|
@@ -103,14 +103,14 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
 /// | skip gradient on this device                       | B of the reader       | B of the maker          |
 /// | skip gradient to and from another device           | B                     | B                       |
 ///
-/// (1) recomputation::skips, when its forward runs again: during its F, and then from the F before which it runs again.
-/// (2) Of the next stage when that is on the same device.
-/// (3) A stage that recomputation::stages or selective runs again: during F, and then from the start of B, before which
-/// the forward runs again.
+/// (1) If recomputation::skips reruns the forward: during F, then from the F right before which it is rerun.
+/// (2) B of the next stage when that is on the same device.
+/// (3) If recomputation::stages or selective reruns the stage: during F, then from the start of B, whose time includes
+/// the rerun forward.
 ///
-/// An output that a cut sends includes the residual that is open there, and so does its gradient. A layer's output and
-/// a skip tensor made by it are one tensor when their bytes agree. `plan/lower` has the exact buffers; this is the
-/// planner's model of them.
+/// The output sent across a cut includes the residual that is open there, and so does its gradient. A layer's output
+/// and a skip tensor that it makes are one tensor when their bytes agree. This is the planner's model; `plan/lower` has
+/// the exact buffers.
 [[nodiscard]] constexpr std::vector<memory_hold> make_holds(const cost_table& costs, const std::vector<stage>& stages,
                                                             bool split_backward, skip_routing routing,
                                                             const stage_recomputation& recompute) {
@@ -123,7 +123,7 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
     for (int s = 0; s != count; ++s) {
         const stage& here = stages[static_cast<std::size_t>(s)];
         const int again = restored[static_cast<std::size_t>(s)];
-        // Where what F left is there again, and whether it is gone in between: as skips (1) and as all the rest (3).
+        // From which pass F's tensors exist again (skips: (1), the rest: (3)), and whether they are freed in between.
         const stage_pass kept_from = again < 0 ? F(s) : F(again);
         const bool whole = recompute.is_whole(s);
         const stage_pass inside_from = whole ? B(s) : kept_from;
@@ -135,7 +135,7 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
         for (int l = here.first_layer; l <= here.last_layer; ++l) {
             const layer_cost& layer = costs.layers[static_cast<std::size_t>(l)];
             const bool inner = l != here.last_layer;
-            // A cut behind it hands on what is open there, too.
+            // A cut after this layer also sends the residual open there.
             const std::int64_t made = inner ? layer.output_bytes : layer.sent_bytes();
             const std::int64_t returned = inner ? layer.gradient_bytes() : layer.returned_bytes();
             std::int64_t kept = layer.saved_bytes;
@@ -208,8 +208,8 @@ constexpr void insert_sorted(std::vector<int>& values, int value) {
     return holds.take();
 }
 
-/// Adds what a preview holds: what lies inside a stage, a boundary or a relayed skip during its pass; a tensor that a
-/// later stage of the device reads, until that one's pass ends. The prediction that it leaves is not counted here.
+/// Adds the holds of a preview. Tensors inside a stage, a boundary or a relayed skip are held during its pass; a tensor
+/// that a later stage of the device reads, until that stage's pass ends. The prediction that it leaves is not counted.
 constexpr void add_preview_holds(const cost_table& costs, const std::vector<stage>& stages, skip_routing routing,
                                  std::vector<memory_hold>& holds) {
     const int count = static_cast<int>(stages.size());

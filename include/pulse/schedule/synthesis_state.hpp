@@ -22,12 +22,12 @@
 
 namespace pulse::detail {
 
-/// What the phases of one synthesis share: the problem, incumbent and bound, and what they may use.
+/// What the phases of one synthesis share: the problem, incumbent and bound, and the budget.
 struct synthesis_state {
-    /// Instances of every device in order.
+    /// Instances of every device, in order.
     using sequences = std::vector<std::vector<int>>;
 
-    /// The time for the bound counts.
+    /// Computing the bound counts against the limit.
     synthesis_state(const schedule_problem& given, const synthesis_options& options) :
         budget{options.limit}, progress{&options.progress}, problem{without_idle_limits(given)}, index{index_problem(
                                                                                                      problem)},
@@ -42,12 +42,12 @@ struct synthesis_state {
     [[nodiscard]] bool proved() const noexcept { return makespan_us <= bound.makespan_us * (1 + 1e-9); }
     [[nodiscard]] bool done() const noexcept { return proved() || budget.over(); }
 
-    /// Takes a schedule of the problem when it is one and is better.
+    /// Takes `known` when it is a shorter schedule of the problem.
     void take(const schedule& known) {
         if (is_valid(problem, known)) { offer(known); }
     }
 
-    /// No schedule is shorter than `lower_bound_us`, less what the rounding of sums adds.
+    /// Raises the bound: no schedule is shorter than `lower_bound_us`, up to the rounding of sums.
     void raise_bound(double lower_bound_us) {
         const double raised = std::min(lower_bound_us, makespan_us);
         if (raised <= bound.makespan_us) { return; }
@@ -55,7 +55,7 @@ struct synthesis_state {
         report();
     }
 
-    /// Takes a schedule without violation when it is better.
+    /// Takes a valid schedule, without checking it, when it is shorter.
     void offer(const schedule& found) {
         sequences of(found.devices.size());
         for (std::size_t d = 0; d != found.devices.size(); ++d) {
@@ -64,7 +64,7 @@ struct synthesis_state {
         if (found.makespan_us() < makespan_us) { replace(found, std::move(of)); }
     }
 
-    /// The same of sequences, unless they wait for each other or take too much memory.
+    /// The same for sequences; ignores those that deadlock or exceed memory.
     void offer(const sequences& found) {
         if (!timed.assign(found) || timed.excess() > 0) { return; }
         if (!(timed.makespan_us() < makespan_us)) { return; }

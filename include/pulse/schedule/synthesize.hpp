@@ -10,24 +10,24 @@
 
 namespace pulse {
 
-/// The best schedule that can be found within the limit, and how far it may be from the optimum.
+/// Finds the best schedule that it can within the limit, and bounds how far that may be from the optimum.
 ///
-/// The bound first; then published orders that are defined for the problem and fit (the result is never worse, unless
-/// the limit is too short to look at them), and priority rules; then the bound is raised by single devices
-/// (`device_bounds`), by states and, where the problem is small, by windows; then periodic patterns, iterated
-/// justification, more bounds of devices and `tighten_bound` by turns, until the limit, a stop request, or until bound
-/// and makespan meet (`phases.hpp` has the order and shares). Whichever of `known` is a schedule of the problem is
-/// taken into account: the result is never worse. One node is a list schedule, a rebuilt schedule or a state. With a
-/// limit of nodes alone the result depends on the input only.
+/// Computes the lower bound first. Tries the published orders that are defined for the problem and fit (the result is
+/// never worse than these, unless the limit is too short to try them) and priority rules. Raises the bound by single
+/// devices (`device_bounds`), by states and, where the problem is small, by windows. Tries periodic patterns, then
+/// takes turns between iterated justification, device bounds and `tighten_bound`, until the limit, a stop request, or
+/// until bound and makespan meet (`phases.hpp` has the order and shares). The result is never worse than any schedule
+/// of the problem in `known`. A node is a list schedule, a rebuilt schedule or a state. With a node limit alone the
+/// result depends on the input only.
 ///
-/// Throws infeasible_error, naming the device and the bytes, when and only when a device cannot hold one microbatch
-/// that runs alone; input_error for an ill-formed problem, or when an option leaves out a phase that there is not.
+/// Throws infeasible_error, naming the device and the bytes, exactly when a device cannot hold one microbatch that runs
+/// alone; input_error for an ill-formed problem, or when an option leaves out an unknown phase.
 [[nodiscard]] PULSE_INLINE synthesis synthesize(const schedule_problem& problem, const synthesis_options& options = {},
                                                 std::span<const schedule> known = {});
 
 namespace detail {
 
-/// `synthesize`, where `prove` has its turns too.
+/// `synthesize` with turns for `prove`.
 [[nodiscard]] PULSE_INLINE synthesis synthesize_proving(const schedule_problem& problem,
                                                         const synthesis_options& options,
                                                         std::span<const schedule> known, const proof_of& prove);

@@ -13,10 +13,10 @@
 
 namespace pulse {
 
-/// `synthesize`, with one more kind of proof: `certify` with an integer-program solver takes its turns, so that more
-/// problems end with a schedule that is known to be optimal.
+/// `synthesize` with one more kind of proof: `certify` takes turns with an integer-program solver, so more problems end
+/// with a schedule that is known to be optimal.
 ///
-/// Its nodes count too. Throws as `synthesize` does.
+/// Nodes of the solver count too. Throws as `synthesize` does.
 template <class Solver>
     requires(!std::convertible_to<Solver&, std::span<const schedule>>)
 [[nodiscard]] synthesis synthesize(const schedule_problem& problem, const synthesis_options& options, Solver& solver,

@@ -33,7 +33,7 @@
 
 namespace pulse::detail {
 
-/// The phases that try to bring incumbent and bound together.
+/// The phases of a synthesis, which close the gap between incumbent and bound.
 class synthesizer {
 public:
     synthesizer(const schedule_problem& problem, const synthesis_options& options, const proof_of& prove) :
@@ -44,14 +44,14 @@ public:
     [[nodiscard]] bool always() const { return true; }
     [[nodiscard]] bool unproved() const { return !s_.proved(); }
 
-    /// What the next phase may use: a part of what the limit leaves, and at most `nodes` nodes.
+    /// Sets what the next phase may use: a part of the remaining limit, and at most `nodes` nodes.
     void begin_turn(double part, std::int64_t nodes) {
         part_ = part;
         nodes_ = nodes;
         s_.budget.begin_turn(part, nodes);
     }
 
-    /// Published orders, where they fit, unless looking for them takes too large a part of the time.
+    /// Offers the published orders that fit, except those that would take too large a share of the time to build.
     void run_known_orders() {
         const auto go_on = [this](std::int64_t passes) {
             const double seconds = tuned::known_order_seconds * static_cast<double>(passes);
@@ -64,7 +64,7 @@ public:
     }
 
     [[nodiscard]] bool wants_lists() const { return !s_.done() || s_.best_sequences.empty(); }
-    /// Priority rules, forward-backward improvement, a walk over priorities.
+    /// Runs priority rules, forward-backward improvement and a walk over priorities.
     void run_lists() {
         rule_search lists{s_.problem, {}, s_.bound};
         const std::int64_t work = list_work();
@@ -74,17 +74,17 @@ public:
     }
 
     [[nodiscard]] bool can_raise_devices() const { return !s_.done() && s_.graph.microbatches <= 65535; }
-    /// A better bound from single devices.
+    /// Raises the bound by single devices.
     void run_devices() {
         if (!devices_) { devices_.emplace(s_.problem, s_.bound); }
         s_.raise_bound(devices_->raise(s_.bound.makespan_us, s_.makespan_us,
                                        [this] { return s_.budget.spend(tuned::device_bound_work); }));
     }
 
-    /// Whether searches over states have nothing more to try for this incumbent.
+    /// Whether searches over states have nothing left to try for this incumbent.
     [[nodiscard]] bool tightened() const { return s_.proved() || s_.makespan_us == tightened_us_ || s_.budget.ended(); }
     [[nodiscard]] bool can_tighten() const { return !tightened(); }
-    /// Searches over states: a better bound, at times a better schedule.
+    /// Searches over states: they raise the bound and at times shorten the incumbent.
     void run_states() {
         double part = part_ * std::pow(tuned::fruitless, fruitless_);
         if (s_.memory.limited() && long_step() && device_states(s_.index) > tuned::too_many_states) {
@@ -98,16 +98,16 @@ public:
         if (!proof.better.devices.empty()) { s_.take(proof.better); }
         s_.raise_bound(proof.lower_bound_us);
         if (proof.finished) { tightened_us_ = s_.makespan_us; }
-        // Large problems whose states are too many gain more from search.
+        // Large problems with too many states gain more from search.
         const bool gained = s_.makespan_us != makespan || s_.bound.makespan_us != bound;
         fruitless_ = gained || !long_step() ? 0 : fruitless_ + 1;
     }
 
-    /// On problems of many instances windows take long and find nothing.
+    /// On problems with many instances, windows take long and find nothing.
     [[nodiscard]] bool has_few_windows() const {
         return !s_.done() && s_.graph.instances() <= tuned::most_window_instances;
     }
-    /// A better bound from windows alone.
+    /// Raises the bound by windows alone.
     void run_windows() {
         const window_problem facts = window_problem_of(s_.problem);
         window_propagator propagator{facts};
@@ -119,12 +119,12 @@ public:
             [&](double cutoff) { s_.raise_bound(least_after(cutoff, grain)); });
     }
 
-    /// A step of no more microbatches than devices has no steady state.
+    /// A step with no more microbatches than devices has no steady state.
     [[nodiscard]] bool has_steady_state() const {
         return !s_.done() && s_.index.microbatches > std::max(2, s_.index.devices);
     }
-    /// Patterns of several periods, unrolled and, justified, as priorities: shorter periods while they stay within
-    /// memory, longer ones until they do, then two between the last that did not and the first that did.
+    /// Tries patterns of several periods, unrolled, justified and as list priorities: shorter periods while they fit
+    /// into memory, else longer ones until one fits, then two between that one and the last that did not.
     void run_patterns() {
         if (try_pattern(tuned::period)) {
             (void)std::all_of(tuned::shorter_periods.begin(), tuned::shorter_periods.end(),
@@ -143,10 +143,10 @@ public:
         }
     }
 
-    /// Everything as early as it can be: never longer.
+    /// Moves every pass of the incumbent as early as it can be; never makes it longer.
     void run_justification() { s_.offer(justified(s_.best_sequences)); }
 
-    /// Iterated justification of parts of the incumbent, in slices.
+    /// Iterated justification of parts of the incumbent, in slices of work.
     void run_shifts() {
         const double warm_us = tuned::warm_shifts * shifts_.mean_us();
         const std::int64_t work = std::max(tuned::shifts_work, tuned::shifts_work_of_instance * s_.graph.instances());
@@ -157,7 +157,7 @@ public:
         }
     }
 
-    /// The integer program's turn.
+    /// Gives the integer program its turn.
     void run_solver() {
         if (!*prove_) { return; }
         const certificate proof = (*prove_)(s_.bound, s_.best, s_.budget.turn(part_));
@@ -175,9 +175,9 @@ private:
         return justify(s_.graph, given, rounds, [this] { return s_.budget.look(); });
     }
 
-    /// Looks for a pattern whose period is `factor` times the largest load, and whether it stays within memory. Where
-    /// microbatches are few, or memory is free, a pattern must be short; else it is its period that counts, and the
-    /// shortest possible one is worth several tries.
+    /// Tries a pattern whose period is `factor` times the largest load; true when one fits into memory or there is
+    /// nothing left to do. With few microbatches or unlimited memory a pattern must be short. Otherwise its period
+    /// counts, and the shortest possible one is worth several tries.
     [[nodiscard]] bool try_pattern(double factor) {
         double load = 0;
         for (int d = 0; d != s_.index.devices; ++d) { load = std::max(load, s_.index.load_us(d)); }
@@ -204,7 +204,7 @@ private:
         return false;
     }
 
-    /// The pattern as priorities of the list engine, which stays within memory by itself.
+    /// Offers list schedules with the pattern as priorities; they stay within memory by construction.
     void offer_as_priorities(const periodic_pattern& pattern) {
         std::vector<double> key{};
         for (const double start : pattern.start) {
@@ -222,14 +222,14 @@ private:
     const std::set<std::string, std::less<>>* without_;
     const proof_of* prove_;
     synthesis_state s_;
-    /// Of the turn.
+    /// Share and nodes of the current turn.
     double part_{1};
     std::int64_t nodes_{};
 
     std::optional<device_bounds> devices_{};
-    /// The makespan for which searches over states have nothing more to try.
+    /// The makespan for which searches over states have nothing left to try.
     double tightened_us_{-1};
-    /// Searches over states since one of them gained something.
+    /// Searches over states in a row that gained nothing.
     int fruitless_{};
 
     justification_search shifts_;

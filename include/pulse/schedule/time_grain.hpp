@@ -9,10 +9,10 @@
 namespace pulse::detail {
 
 /// The largest time that divides all durations and lags of `problem`, microseconds; 0 when there is none of at least
-/// 2^-20 us, or all are 0.
+/// 2^-20 us, or when all are 0.
 ///
-/// A schedule in which every pass starts as early as its order allows ends after a sum of durations and lags: so the
-/// least makespan is a multiple of the grain.
+/// If every pass starts as early as its order allows, the schedule ends after a sum of durations and lags, so the least
+/// makespan is a multiple of the grain.
 [[nodiscard]] constexpr double time_grain_us(const schedule_problem& problem) {
     constexpr double scale = 0x1p20;
     std::int64_t grain = 0;
@@ -36,25 +36,25 @@ namespace pulse::detail {
     return whole ? static_cast<double>(grain) / scale : 0.0;
 }
 
-/// The same for times of about `makespan_us`: 0 also where the grain is finer than they can be told apart.
+/// The same for times of about `makespan_us`: also 0 where the grain is too fine to tell such times apart.
 [[nodiscard]] inline double time_grain_us(const schedule_problem& problem, double makespan_us) {
     const double grain = time_grain_us(problem);
     return grain < 1e-9 * makespan_us ? 0.0 : grain;
 }
 
-/// The least makespan that is longer than `cutoff_us`: the next multiple of `grain_us`; where the grain is 0, no more
-/// is known than `cutoff_us`.
+/// The least makespan above `cutoff_us`: the next multiple of `grain_us`. With a grain of 0, only `cutoff_us` itself is
+/// known.
 [[nodiscard]] inline double least_after(double cutoff_us, double grain_us) {
     return grain_us > 0 ? grain_us * (std::floor(cutoff_us / grain_us) + 1) : cutoff_us;
 }
 
-/// The longest cutoff that leaves out `makespan_us` and nothing shorter: two makespans differ by the grain at least;
-/// where it is 0, by what `synthesis::proved` tells apart.
+/// A cutoff that excludes `makespan_us` but nothing shorter: half a grain below it, since two makespans differ by at
+/// least the grain. With a grain of 0, it lies within the tolerance of `synthesis::proved`.
 [[nodiscard]] constexpr double cutoff_below(double makespan_us, double grain_us) noexcept {
     return grain_us > 0 ? makespan_us - grain_us / 2 : makespan_us * (1 - 5e-10);
 }
 
-/// The least multiple of `grain_us` that is not below `time_us`, up to the rounding of sums; `time_us` when the grain
+/// Rounds `time_us` up to a multiple of `grain_us`, allowing for the rounding of sums; returns `time_us` when the grain
 /// is 0 or too fine to count.
 [[nodiscard]] constexpr double raised_to_grain(double time_us, double grain_us) noexcept {
     if (!(grain_us > 0) || !(time_us / grain_us < 0x1p50)) { return time_us; }

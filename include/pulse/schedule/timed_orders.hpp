@@ -12,7 +12,7 @@
 
 namespace pulse::detail {
 
-/// What every device runs, in order; the times mean nothing.
+/// The passes of every device, in order; the times are ignored.
 using device_orders = std::vector<std::vector<timed_pass>>;
 
 [[noreturn]] inline void throw_bad_order(std::size_t device, const timed_pass& p, const char* what) {
@@ -40,9 +40,9 @@ using device_orders = std::vector<std::vector<timed_pass>>;
     throw input_error(text);
 }
 
-/// The start of every instance, as early as the sequence of its device, which is free from `free_us` on, and the
-/// dependencies allow; -1 for those that are in no sequence. Throws input_error when the sequences wait for each other
-/// in a circle (the text says where every device stands).
+/// The start of every instance, as early as the dependencies and the sequence of its device, which is free from
+/// `free_us` on, allow; -1 for instances in no sequence. Throws input_error when the sequences deadlock (the text says
+/// where every device stands).
 [[nodiscard]] constexpr std::vector<double> earliest_starts(const indexed_problem& index,
                                                             const std::vector<std::vector<int>>& sequences,
                                                             std::vector<double> free_us) {
@@ -76,10 +76,10 @@ using device_orders = std::vector<std::vector<timed_pass>>;
     return start;
 }
 
-/// Every pass as early as the order of its device and the dependencies allow.
+/// Starts every pass as early as the order of its device and the dependencies allow.
 ///
-/// Throws input_error when an order misses or repeats a pass, has one that belongs elsewhere, or when the orders wait
-/// for each other in a circle (the text says where every device stands).
+/// Throws input_error when an order misses or repeats a pass, has an unknown pass or one of another device, or when the
+/// orders deadlock (the text says where every device stands).
 [[nodiscard]] constexpr schedule timed_from_orders(const schedule_problem& problem, const device_orders& orders) {
     const indexed_problem index = index_problem(problem, taken_chains::several);
     if (orders.size() != static_cast<std::size_t>(index.devices)) {
@@ -108,7 +108,7 @@ using device_orders = std::vector<std::vector<timed_pass>>;
     return to_schedule(index, sequences, earliest_starts(index, sequences, std::vector<double>(orders.size(), 0.0)));
 }
 
-/// The order of another plan, each pass as early as the costs of a problem allow.
+/// The order of another plan, with each pass as early as the costs of `problem` allow.
 [[nodiscard]] constexpr schedule retimed(const schedule_problem& problem, const schedule& order) {
     return timed_from_orders(problem, order.devices);
 }

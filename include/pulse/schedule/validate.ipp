@@ -62,7 +62,7 @@ PULSE_CONSTEXPR double bubble_ratio(const schedule_problem& problem, const sched
     }
     const double total = problem.devices * timed.makespan_us();
     const double idle = total - busy * problem.microbatches - previews * problem.previews;
-    return total > 0 && idle > 0 ? idle / total : 0.0; // sums of times are not exact: no idle time may come out below 0
+    return total > 0 && idle > 0 ? idle / total : 0.0; // rounded sums may make zero idle time negative
 }
 
 PULSE_CONSTEXPR schedule_violation find_violation(const schedule_problem& problem, const schedule& timed) {

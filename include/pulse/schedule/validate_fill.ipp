@@ -18,7 +18,7 @@ namespace pulse {
 
 namespace detail {
 
-/// Bytes that a device holds for a while.
+/// Bytes that a device holds from `begin_us` to `end_us`.
 struct held_while {
     double begin_us{};
     double end_us{};
@@ -26,7 +26,7 @@ struct held_while {
     const frozen_task* of{};
 };
 
-/// The first task with whose bytes the sum is above the limit. Ends within `slack` of a beginning are before it.
+/// Finds where the bytes first exceed the limit. An end up to 2 x `slack` after a beginning counts as before it.
 [[nodiscard]] constexpr fill_violation find_overflow(const std::vector<held_while>& holds, std::int64_t limit,
                                                      double slack) {
     struct change {
@@ -58,7 +58,7 @@ struct held_while {
     return {};
 }
 
-/// What is wrong with a task in the list of `device`, whatever else runs.
+/// Checks a task in the list of `device` by itself.
 [[nodiscard]] constexpr fill_violation find_task_violation(const frozen_work& work, const frozen_task& t, int device,
                                                            double slack) {
     using rule = fill_rule;
@@ -82,7 +82,7 @@ struct held_while {
     return {};
 }
 
-/// What is wrong with the tasks of one device, one by one and beside its passes.
+/// Checks the tasks of one device: each by itself, their order, and overlaps with passes.
 [[nodiscard]] constexpr fill_violation find_list_violation(const frozen_work& work,
                                                            const std::vector<timed_pass>& passes,
                                                            const std::vector<frozen_task>& tasks, int device,
@@ -107,12 +107,12 @@ struct held_while {
     return {};
 }
 
-/// What is wrong with the tasks of all devices together; gives each device what it holds between tasks.
+/// Checks the tasks of all devices together; adds what each device holds between tasks to `holds`.
 [[nodiscard]] constexpr fill_violation find_chain_violation(const frozen_work& work,
                                                             const std::vector<std::vector<frozen_task>>& tasks,
                                                             std::vector<std::vector<held_while>>& holds, double slack) {
     using rule = fill_rule;
-    std::vector<std::vector<const frozen_task*>> runs{}; // [component][layer, sample]; null where none does
+    std::vector<std::vector<const frozen_task*>> runs{}; // [component][layer, sample]; null where no task runs it
     const auto samples = static_cast<std::size_t>(work.samples);
     for (const frozen_component& c : work.components) { runs.emplace_back(c.layers.size() * samples, nullptr); }
     const auto run_of = [&](int component, int layer, int sample) -> const frozen_task*& {
@@ -153,7 +153,7 @@ struct held_while {
     return {};
 }
 
-/// What each device holds while its tasks run, and for its passes.
+/// Adds what each device holds for its running tasks and for its passes.
 constexpr void add_running_holds(const schedule_problem& problem, const frozen_work& work, const schedule& passes,
                                  const std::vector<std::vector<frozen_task>>& tasks,
                                  std::vector<std::vector<held_while>>& holds) {

@@ -13,22 +13,21 @@ namespace pulse {
 /// ZB-H1 (Qi et al., 2023): zero-bubble scheduling in 1F1B's memory, the best of its heuristic's eight combinations of
 /// flags on the problem's own times, lags and bytes.
 ///
-/// 1F1B's memory is the most that 1F1B holds on any device; every device may hold that much. Under the problem's own
-/// limits the heuristic warms up less and takes W earlier. Throws infeasible_error when a device cannot hold one
-/// microbatch that runs alone, input_error unless the placement is sequential and the backward split.
+/// 1F1B's memory is the most that 1F1B holds on any device; every device may hold that much. Under tighter limits the
+/// heuristic warms up less and takes W earlier. Throws infeasible_error when a device cannot hold one microbatch that
+/// runs alone or no order fits, input_error unless the placement is sequential and the backward split.
 [[nodiscard]] PULSE_CONSTEXPR schedule zb_h1(const schedule_problem& problem);
 
 /// The schedule of a published method on the problem's own times, lags and bytes, within its memory limits.
 ///
-/// A method whose order knows no memory is never changed to fit: it fits or it does not. Throws infeasible_error,
-/// naming device, need and limit, when it does not; input_error where the method is not defined for the problem, or is
-/// no baseline.
+/// The order of a method that ignores memory is never changed to fit. Throws infeasible_error, naming device, need and
+/// limit, when the order does not fit; input_error when the method is not defined for the problem or is not a baseline.
 [[nodiscard]] PULSE_CONSTEXPR schedule baseline_schedule(const schedule_problem& problem, schedule_method method);
 
 namespace detail {
 
-/// Hands every published order that is defined for the problem, and keeps its memory limits, to `take`, the quick ones
-/// first. Before each, `go_on` is asked whether a search that places about that many passes may run.
+/// Passes every published order that is defined for the problem and keeps its memory limits to `take`, the quick ones
+/// first. Before each, asks `go_on` whether a search that places about that many passes may run.
 PULSE_INLINE void for_each_known_order(const schedule_problem& problem, const std::function<bool(std::int64_t)>& go_on,
                                        const std::function<void(const schedule&)>& take);
 

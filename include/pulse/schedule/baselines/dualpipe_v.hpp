@@ -13,10 +13,10 @@
 namespace pulse {
 
 /// The order of DualPipeV (DeepSeek, 2025) without its overlap of a forward with a backward: pairs run one after the
-/// other, F first. One wave, split backward; W's that wait are taken first in, first out.
+/// other, F first. One wave, split backward; waiting W's run in FIFO order.
 ///
-/// Defined from 2P microbatches on; fewer: the order for 2P without the surplus. Ignores memory limits: 2P + 1 stage
-/// activations are held. Throws input_error unless the placement is folded in one wave and the backward split.
+/// Defined for at least 2P microbatches; with fewer, the order for 2P without the surplus. Ignores memory limits: holds
+/// 2P + 1 stage activations. Throws input_error unless the placement is folded in one wave and the backward split.
 [[nodiscard]] constexpr schedule dualpipe_v(const schedule_problem& problem) {
     detail::require_needs(problem, schedule_method::dualpipe_v);
     const int devices = problem.devices;

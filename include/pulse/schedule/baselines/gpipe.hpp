@@ -9,10 +9,10 @@ namespace pulse {
 
 /// GPipe (Huang et al., 2019): every device runs all its forwards, then all its backwards.
 ///
-/// A device with several stages (folded, interleaved) takes them one after the other, all microbatches of one before
-/// the next: lowest stage first in the forward, highest first in the backward. Microbatches come in order in both,
-/// where GPipe's backward may reverse them: the bubble is the same. Split, W follows its B at once. Ignores memory
-/// limits: M microbatches are held. Throws input_error for an ill-formed problem.
+/// A device with several stages (folded, interleaved) runs all microbatches of one stage before the next: lowest stage
+/// first in the forward, highest first in the backward. Microbatches run in order in both; GPipe's backward may reverse
+/// them, with the same bubble. Split, W follows its B at once. Ignores memory limits: holds M microbatches. Throws
+/// input_error for an ill-formed problem.
 [[nodiscard]] constexpr schedule gpipe(const schedule_problem& problem) {
     const detail::indexed_problem index = detail::index_problem(problem, detail::taken_chains::several);
     detail::device_orders orders(index.on_device.size());

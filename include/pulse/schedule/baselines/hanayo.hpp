@@ -17,8 +17,8 @@ namespace pulse {
 
 namespace detail {
 
-/// Keys of a greedy wave: W right after its B, any B before any F; among B and among F either the oldest microbatch
-/// first or, where `finish_waves`, the stage that is nearest to the end of the step.
+/// Keys of a greedy wave: W right after its B, any B before any F; among B and among F the oldest microbatch first or,
+/// with `finish_backward` and `finish_waves` respectively, the stage nearest to the end of that direction.
 [[nodiscard]] constexpr std::vector<double> wave_keys(const indexed_problem& index, bool finish_backward,
                                                       bool finish_waves) {
     const auto m = static_cast<std::size_t>(index.microbatches);
@@ -42,13 +42,13 @@ namespace detail {
 
 } // namespace detail
 
-/// Hanayo (Liu et al., 2023): W waves of a folded placement, in the order of its 1F1B: whenever a device is free it
-/// runs a backward that is there, else a forward.
+/// Hanayo (Liu et al., 2023): W waves of a folded placement, in the order of its 1F1B: whenever a device is free, it
+/// runs a ready backward, else a forward.
 ///
-/// The paper's order is for P microbatches; for more it states none, so the best of a few is taken that its rule
-/// allows: 1 to 2 times P or all microbatches under way at once, ties between stages broken by microbatch or by stage.
-/// Split, W follows its B at once. Under memory limits, the best that fits. Throws infeasible_error when none does,
-/// input_error unless the placement is folded.
+/// The paper gives an order for P microbatches only. For more, this takes the best of several that its rule allows: P
+/// to 2P or all microbatches in flight, ties between stages broken by microbatch or by stage. Split, W follows its B at
+/// once. Under memory limits, the best that fits. Throws infeasible_error when none does, input_error unless the
+/// placement is folded.
 [[nodiscard]] constexpr schedule hanayo(const schedule_problem& problem) {
     detail::require_needs(problem, schedule_method::hanayo);
     const detail::indexed_problem index = detail::index_problem(problem);
@@ -56,7 +56,7 @@ namespace detail {
     free.limit.clear();
     const std::vector<double> tail(static_cast<std::size_t>(index.ops() * index.microbatches), 0.0);
     schedule best{};
-    schedule least{}; // in case that none fits
+    schedule least{}; // in case none fits
     for (int cap = problem.devices; cap <= 2 * problem.devices + 1; ++cap) {
         const int in_flight = cap > 2 * problem.devices ? 0 : cap;
         if (in_flight > problem.microbatches) { continue; }

@@ -17,8 +17,8 @@ namespace pulse {
 
 namespace detail {
 
-/// Microbatches that a chunk takes in a row: the least number from P on that leaves a last group that is empty or not
-/// smaller than P, as Megatron-LM asks. M itself always does.
+/// Microbatches that a chunk takes in a row: the least number from P on whose last group is empty or has at least P, as
+/// Megatron-LM requires. M itself always qualifies.
 [[nodiscard]] constexpr int interleaved_group(int devices, int microbatches) {
     int group = devices;
     while (microbatches % group != 0 && microbatches % group < devices) { ++group; }
@@ -27,12 +27,12 @@ namespace detail {
 
 } // namespace detail
 
-/// Interleaved 1F1B (Narayanan et al., 2021; Megatron-LM): v chunks on a device, taken in turn by groups of P
-/// microbatches; device d runs 2(P-1-d) + (v-1)P forwards of a chunk to warm up, then one forward and one backward in
-/// turn, then the backwards that are left.
+/// Interleaved 1F1B (Narayanan et al., 2021; Megatron-LM): v chunks on a device take turns in groups of P microbatches;
+/// device d runs 2(P-1-d) + (v-1)P forwards of a chunk to warm up, then alternates one forward and one backward, then
+/// runs the remaining backwards.
 ///
-/// Where M is no multiple of P the groups are larger, as Megatron-LM allows. Split, W follows its B at once. Ignores
-/// memory limits. Throws input_error unless the placement is interleaved and M >= P.
+/// Where M is not a multiple of P, the groups are larger, as Megatron-LM allows. Split, W follows its B at once.
+/// Ignores memory limits. Throws input_error unless the placement is interleaved and M >= P.
 [[nodiscard]] constexpr schedule interleaved_one_f_one_b(const schedule_problem& problem) {
     detail::require_needs(problem, schedule_method::interleaved);
     const int devices = problem.devices;

@@ -13,12 +13,12 @@
 
 namespace pulse {
 
-/// 1F1B (PipeDream-Flush; Narayanan et al., 2021): stage s runs S-1-s forwards to warm up, then one forward and one
-/// backward in turn, then the backwards that are left. At most S-s microbatches are held.
+/// 1F1B (PipeDream-Flush; Narayanan et al., 2021): stage s runs S-1-s forwards to warm up, then alternates one forward
+/// and one backward, then runs the remaining backwards. Holds at most S-s microbatches.
 ///
-/// Defined for one stage per device, whichever device that is: throws input_error for folded and interleaved
-/// placements, where a device has several stages and the authors' order does not say which goes first. Split, W follows
-/// its B at once. Ignores memory limits.
+/// Defined for one stage per device, whichever device that is. Throws input_error for folded and interleaved
+/// placements, where a device has several stages and the published order does not say which runs first. Split, W
+/// follows its B at once. Ignores memory limits.
 [[nodiscard]] constexpr schedule one_f_one_b(const schedule_problem& problem) {
     const detail::indexed_problem index = detail::index_problem(problem);
     const int stages = static_cast<int>(problem.stages.size());

@@ -11,8 +11,8 @@
 
 namespace pulse::detail {
 
-/// Whether stage s of `problem` lies where `kind` puts it, whichever device comes first, second, ...: the first P
-/// stages name the devices, all different, and every later stage is on the device that `device_of` says.
+/// Whether the stages of `problem` are placed as `kind` says, up to a renumbering of the devices: the first P stages
+/// are on different devices, and every later stage is on the device that `device_of` gives in their numbering.
 [[nodiscard]] constexpr bool is_placed(const schedule_problem& problem, placement kind) {
     const auto& stages = problem.stages;
     const auto devices = static_cast<std::size_t>(problem.devices);
@@ -29,7 +29,7 @@ namespace pulse::detail {
     return true;
 }
 
-/// Why `method` orders no such problem, in one clause ("needs ..."); empty when it does.
+/// Why `method` is not defined for this problem, in one clause ("needs ..."); empty when it is.
 [[nodiscard]] constexpr std::string_view unmet_need(const schedule_problem& problem, schedule_method method) {
     const bool folds = rule_of(method).kind == placement::folded;
     const placement kind = folds ? placement::folded : placement::interleaved;
@@ -40,7 +40,7 @@ namespace pulse::detail {
     return unmet_need(method, whole_waves ? kind : elsewhere, folds ? chunks / 2 : chunks, problem.split_backward);
 }
 
-/// Throws input_error, naming the method and its need, unless it orders such problems.
+/// Throws input_error, naming the method and its need, unless it is defined for `problem`.
 constexpr void require_needs(const schedule_problem& problem, schedule_method method) {
     const std::string_view need = unmet_need(problem, method);
     if (need.empty()) { return; }

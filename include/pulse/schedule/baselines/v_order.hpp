@@ -11,17 +11,17 @@ namespace pulse {
 
 namespace detail {
 
-/// Writes the order of one device with two stages of a V, microbatches counted up per pass and stage.
+/// Builds the order of one device with two stages of a V; microbatches count up per pass and stage.
 class v_order {
 public:
-    /// Microbatches from `count` on are left out.
+    /// Leaves out microbatches from `count` on.
     constexpr v_order(int first_stage, int last_stage, int count) : stages_{first_stage, last_stage}, count_{count} {}
 
-    /// half 0 is the stage on the way in, half 1 the one on the way out.
+    /// Half 0 is the stage on the way in, half 1 the stage on the way out.
     constexpr void forward(int half) { add(pass::forward, half); }
     constexpr void backward(int half) { add(pass::backward_input, half); }
     constexpr void weight(int half) { add(pass::backward_weight, half); }
-    /// B with its W at once.
+    /// B, and its W at once.
     constexpr void whole_backward(int half) {
         backward(half);
         weight(half);
@@ -31,7 +31,7 @@ public:
         backward(half);
         waiting_.push_back(half);
     }
-    /// The W that waits longest.
+    /// The W that has waited longest.
     constexpr void waiting_weight() { weight(waiting_[next_++]); }
     [[nodiscard]] constexpr int done(pass op, int half) const {
         return done_[static_cast<std::size_t>(op) * 2 + static_cast<std::size_t>(half)];

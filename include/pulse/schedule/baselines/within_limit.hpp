@@ -13,7 +13,7 @@ namespace pulse {
 
 namespace detail {
 
-/// The device on which `timed` holds most bytes above the limit of `problem`, or -1.
+/// The device on which `timed` exceeds the limit of `problem` by the most bytes, or -1.
 [[nodiscard]] constexpr int device_over_limit(const schedule_problem& problem, const schedule& timed) {
     const auto& limit = problem.memory_limit_bytes;
     if (limit.empty()) { return -1; }
@@ -29,7 +29,7 @@ namespace detail {
     return worst;
 }
 
-/// Throws infeasible_error, naming the order `who`, device, need and limit, unless `timed` keeps the limits.
+/// Throws infeasible_error, naming the order (`who`), device, need and limit, unless `timed` keeps the limits.
 constexpr void require_fits_memory(const schedule_problem& problem, const schedule& timed, const char* who) {
     const int worst = device_over_limit(problem, timed);
     if (worst < 0) { return; }

@@ -18,9 +18,9 @@ namespace pulse {
 
 /// The fixed order of ZB-V (Qi et al., 2024) for F = B = W: no device idles between its first and its last pass.
 ///
-/// Defined from 2P - 1 microbatches on; fewer: the order for 2P - 1 without the surplus. At most 2P stage activations
-/// on every device. Ignores memory limits. Throws input_error unless the placement is folded in one wave and the
-/// backward split.
+/// Defined for at least 2P - 1 microbatches; with fewer, it is the order for 2P - 1 without the surplus. Holds at most
+/// 2P stage activations on every device. Ignores memory limits. Throws input_error unless the placement is folded in
+/// one wave and the backward split.
 [[nodiscard]] constexpr schedule zb_v_fixed(const schedule_problem& problem) {
     detail::require_needs(problem, schedule_method::zb_v);
     const int devices = problem.devices;
@@ -59,8 +59,8 @@ namespace pulse {
 /// ZB-V as its authors run it: the best of the fixed order and of the greedy run in its four fill modes, on the
 /// problem's own times and lags, with room for 2P stage activations on a device.
 ///
-/// Under memory limits, the best of these that fits; with room for less than 2P the greedy run finds no order (for that
-/// its authors have other schedules). Throws infeasible_error when nothing fits, input_error as `zb_v_fixed`.
+/// Under memory limits, the best of these that fits; with room for less than 2P the greedy run finds no order (its
+/// authors use other schedules there). Throws infeasible_error when nothing fits, input_error as `zb_v_fixed`.
 [[nodiscard]] constexpr schedule zb_v(const schedule_problem& problem) {
     const schedule fixed = zb_v_fixed(problem);
     schedule best{};

@@ -11,21 +11,21 @@
 
 namespace pulse::detail {
 
-/// How ZB-V's greedy run fills the wait before a forward, and before a backward on the way in, with a W that is longer
-/// than the wait: one of its four modes.
+/// Whether ZB-V's greedy run fills the wait before a forward, and the wait before a backward on the way in, with a W
+/// longer than the wait: one of its four modes.
 struct v_fill {
     bool before_forward{};
     bool before_backward{};
 };
 
-/// The greedy run behind ZB-V (Qi et al., 2024): a V of two stages on each device, filled with forwards up to the
-/// memory limit before the first backward; then in every round one backward and one forward of every device, W's in the
-/// waits between. A run is repeated with the idle times of the last one as allowance while that helps.
+/// The greedy run behind ZB-V (Qi et al., 2024): two stages of a V on each device, filled with forwards up to the
+/// memory limit before the first backward; then each round runs one backward and one forward of every device, with W's
+/// in the waits. The run is repeated with the idle times of the last one as allowance while that helps.
 ///
-/// A microbatch passes a device four times: F on the way in (lane 0) and out (1), B on the way in (2) and out (3).
+/// A microbatch visits a device four times: F on the way in (lane 0) and out (1), B on the way in (2) and out (3).
 class v_greedy_run {
 public:
-    /// At most `room` stage activations, F to W, on a device.
+    /// Holds at most `room` stage activations, F to W, on a device.
     constexpr v_greedy_run(const schedule_problem& problem, const indexed_problem& index, int room) :
         index_{&index}, room_{room}, last_{static_cast<std::size_t>(problem.devices) - 1} {
         for (int d = 0; d != problem.devices; ++d) {
@@ -33,7 +33,7 @@ public:
         }
     }
 
-    /// The orders; empty when the run cannot go on, as with few microbatches or little room.
+    /// The orders; empty when the run gets stuck, as with few microbatches or little room.
     [[nodiscard]] constexpr device_orders build(v_fill fill) {
         fill_ = fill;
         allowance_.assign(home_.size(), -1.0);
@@ -76,7 +76,7 @@ private:
         const auto m = static_cast<std::size_t>(index_->microbatches);
         return end_[static_cast<std::size_t>(index_->op_of(p)) * m + static_cast<std::size_t>(k)];
     }
-    /// When what the next pass of a lane needs has arrived; negative when some of it has no time yet.
+    /// When the inputs of the next pass of a lane have arrived; negative when some of them have no time yet.
     [[nodiscard]] constexpr double arrival(stage_pass p, int k) {
         double at = 0;
         for (const auto& link : index_->before[static_cast<std::size_t>(index_->op_of(p))]) {
@@ -128,7 +128,7 @@ private:
         place(d, {w.op, w.stage}, w.microbatch);
         --at_[d].held;
     }
-    /// W's while the next pass of the lane has not arrived; one that is longer than the wait when `also_longer` and the
+    /// Runs W's while the next pass of the lane has not arrived, and one longer than the wait if `also_longer` and the
     /// wait is more than the device may idle.
     constexpr void fill_wait(std::size_t d, std::size_t lane, bool also_longer) {
         auto& here = at_[d];
@@ -213,7 +213,7 @@ private:
         }
     }
 
-    /// One run from the start; false when it cannot go on.
+    /// One run from the start; false when it gets stuck.
     constexpr bool run() {
         at_.assign(home_.size(), {});
         end_.assign(static_cast<std::size_t>(index_->ops() * index_->microbatches), -1.0);
@@ -235,7 +235,7 @@ private:
     const indexed_problem* index_;
     int room_;
     std::size_t last_;
-    std::vector<std::size_t> home_{}; ///< device of the stage that comes d-th
+    std::vector<std::size_t> home_{}; ///< device of the d-th stage
     v_fill fill_{};
     std::vector<double> allowance_{};
     bool fits_{true};

@@ -16,17 +16,17 @@ namespace detail {
 
 /// The three choices of the heuristic.
 struct zero_bubble_flags {
-    /// Warm up only with forwards that end before the first backward can begin; otherwise the last may delay it.
+    /// Warm up only with forwards that end before the first backward can begin; otherwise the last one may delay it.
     bool stop_before_first_backward{};
-    /// Leave out a forward that would keep the next device's backward waiting.
+    /// Leave out a forward that would keep the backward from the next device waiting.
     bool prefer_backward{};
-    /// Take a W that is longer than the wait although the device has idle time to spare.
+    /// Take a W longer than the wait even if the device has idle time to spare.
     bool fill_greedily{};
 };
 
-/// The list heuristic of zero-bubble scheduling (Qi et al., 2023): warm up with as many forwards as memory allows
-/// before the first backward returns; then one backward of every device per round, forwards before it, and W where it
-/// fits into a wait, where the device has already idled less than the worst one, or where memory asks for it.
+/// The list heuristic of zero-bubble scheduling (Qi et al., 2023): warms up with as many forwards as memory allows
+/// before the first backward returns; then each round runs one backward of every device, forwards before it, and W
+/// where it fits into a wait, where the device would else idle longer than the worst one, or where memory requires it.
 class zero_bubble_heuristic {
 public:
     constexpr zero_bubble_heuristic(const schedule_problem& problem, const indexed_problem& index,
@@ -46,7 +46,7 @@ public:
         }
     }
 
-    /// The orders; empty when the limit cannot be kept this way.
+    /// The orders; empty when the heuristic cannot keep the limit.
     [[nodiscard]] constexpr device_orders build(zero_bubble_flags flags) {
         flags_ = flags;
         for (auto& s : stages_) {
@@ -70,8 +70,8 @@ public:
 private:
     struct device_state {
         std::size_t device{};
-        std::array<std::int64_t, 3> need{}; ///< bytes that begin with F, B, W
-        std::array<std::int64_t, 3> kept{}; ///< bytes of a microbatch that has ended F, B, W and not the next
+        std::array<std::int64_t, 3> need{}; ///< bytes taken at the start of F, B, W
+        std::array<std::int64_t, 3> kept{}; ///< bytes of a microbatch that has finished F, B, W but not its next pass
         std::array<int, 3> done{};
         double free_at{};
         double idle{};
@@ -89,7 +89,7 @@ private:
     [[nodiscard]] constexpr int done(std::size_t s, pass op) const {
         return stages_[s].done[static_cast<std::size_t>(op)];
     }
-    /// When what the next `op` of stage s needs has arrived.
+    /// When the inputs of stage s's next `op` have arrived.
     [[nodiscard]] constexpr double arrival(std::size_t s, pass op) const {
         const auto m = static_cast<std::size_t>(index_->microbatches);
         double at = 0;
@@ -114,13 +114,13 @@ private:
         return most;
     }
     [[nodiscard]] constexpr bool has_weight(std::size_t s) const { return stages_[s].done[2] < stages_[s].done[1]; }
-    /// Whether `forwards` microbatches may be held after their F, each then running its B while the others wait.
+    /// Whether memory can hold `forwards` microbatches after their F, and then run B of each while the others wait.
     [[nodiscard]] constexpr bool holds(std::size_t s, int forwards) const {
         const auto& here = stages_[s];
         const std::int64_t limit = (*limit_)[here.device];
         return (forwards - 1) * here.kept[0] + here.need[0] <= limit && forwards * here.kept[0] + here.need[1] <= limit;
     }
-    /// Does W passes until `op` fits.
+    /// Runs W passes until `op` fits into memory.
     constexpr void make_room(std::size_t s, pass op) {
         const auto& here = stages_[s];
         while (here.held() + here.need[static_cast<std::size_t>(op)] > (*limit_)[here.device]) {
@@ -131,7 +131,7 @@ private:
             put(s, pass::backward_weight);
         }
     }
-    /// W passes while the next `op` has not arrived.
+    /// Runs W passes while the next `op` has not arrived.
     constexpr void fill_wait(std::size_t s, pass op) {
         const double until = arrival(s, op);
         const auto& here = stages_[s];
@@ -149,7 +149,7 @@ private:
             put(s, pass::forward);
         }
         std::vector<int> more(stages_.size(), 0);
-        double back = 0; // when the first backward ends on the device behind
+        double back = 0; // when the first backward ends on the next device
         for (std::size_t s = last + 1; s-- > 0;) {
             const std::size_t op = op_of(s, pass::backward_input);
             double lag = 0;
@@ -176,8 +176,8 @@ private:
         for (std::size_t s = last + 1; s-- > 0;) { put(s, pass::backward_input); }
     }
 
-    /// Whether stage s leaves its next forward out of this round: the device behind it has two in hand and its next
-    /// backward would come back before this device is done with the forward and the W passes that make room for it.
+    /// Whether stage s leaves its next forward out of this round: the next device has two in hand, and its next
+    /// backward would return before this device finishes the forward and the W passes that make room for it.
     [[nodiscard]] constexpr bool leaves_out(std::size_t s) const {
         const bool behind = s + 1 < stages_.size();
         if (!flags_.prefer_backward || !behind || done(s, pass::forward) < done(s + 1, pass::forward) + 2) {

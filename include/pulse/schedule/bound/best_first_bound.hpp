@@ -11,29 +11,29 @@
 
 namespace pulse::detail {
 
-/// A lower bound of a relaxed problem by best-first search over its states (A*; Hart, Nilsson and Raphael, 1968): it
-/// goes on from the partial schedule that promises the least makespan, which no schedule beats from then on.
+/// A lower bound of a relaxed problem by best-first search over its states (A*; Hart, Nilsson and Raphael, 1968):
+/// always expands the partial schedule that promises the least makespan, a makespan that no schedule can beat.
 ///
-/// What makes a step long happens in its warm-up, so that few states prove what it costs, however many microbatches
-/// follow; a search over layers of states would have to go through all of them.
+/// A step becomes long in its warm-up, so few states prove the cost, however many microbatches follow; a search over
+/// layers of states would have to go through all of them.
 class best_first_bound {
 public:
     /// At most 65,535 microbatches.
     explicit best_first_bound(relaxed_problem problem) : states_{std::move(problem)} {}
 
-    /// No schedule of the relaxation is shorter than this, or than what was asked about last.
+    /// No schedule of the relaxation is shorter than this. At most the greatest makespan that was asked about.
     [[nodiscard]] double proved_us() const noexcept { return proved_; }
-    /// Nothing is left to prove: none is shorter than what was asked about, or a whole one promises no more than that.
+    /// Nothing is left to prove: no schedule is shorter than was asked about, or a complete one promises the bound.
     [[nodiscard]] bool finished() const noexcept { return finished_; }
-    /// Partial schedules that it has looked at.
+    /// Partial schedules looked at so far.
     [[nodiscard]] std::int64_t looked() const noexcept { return looked_; }
-    /// How many it had looked at when it last proved more than before.
+    /// The value of `looked()` when the bound last rose.
     [[nodiscard]] std::int64_t gained() const noexcept { return gained_; }
-    /// Partial schedules that it holds in memory, those that others have replaced too.
+    /// Partial schedules stored in memory, including those that others have replaced.
     [[nodiscard]] std::int64_t stored() const noexcept { return stored_; }
 
-    /// Looks at `most` more partial schedules of makespans below `below_us`, which must not grow from call to call.
-    /// Ends early when `spend()`, called before each, is false.
+    /// Looks at `most` more partial schedules, for makespans below `below_us`, which must not grow from call to call.
+    /// Ends early when `spend()`, called before each, returns false.
     template <class Spend>
     void run(double below_us, std::int64_t most, const Spend& spend) {
         states_.set_below(below_us);
@@ -43,9 +43,9 @@ public:
         }
         for (; !finished_; --most) {
             const double least = open_.empty() ? relaxed_states::never : open_.front().value_us;
-            // What was left out promises no less than what was asked about then.
+            // Pruned states promise at least the `below_us` at which they were pruned.
             proved_ = std::max(proved_, std::min(least, below_us));
-            if (proved_ > noted_ * (1 + 1e-9)) { // more than what another order of sums gives
+            if (proved_ > noted_ * (1 + 1e-9)) { // more than the rounding of sums explains
                 noted_ = proved_;
                 gained_ = looked_;
             }
@@ -66,9 +66,9 @@ private:
         std::size_t place{};
         std::size_t step{};
     };
-    /// Among those that promise the same, the one with fewest passes comes first: few are looked at before what could
-    /// replace them. A partial schedule may promise less than the one that it came from, which knew of more tails; it
-    /// must not take over what that one promised, since others replace it by their times alone.
+    /// Among equal promises, the one with the fewest passes comes first, so few are looked at before others could
+    /// replace them. A partial schedule may promise less than its parent, which knew of more tails. It must not inherit
+    /// the parent's promise, since others replace it by their times alone.
     struct later {
         [[nodiscard]] bool operator()(const promise& a, const promise& b) const noexcept {
             if (a.value_us != b.value_us) { return a.value_us > b.value_us; }
@@ -101,12 +101,12 @@ private:
 
     relaxed_states states_;
     relaxed_states::layer all_{};
-    /// A heap of what can be gone on from.
+    /// A heap of the partial schedules that can be expanded.
     std::vector<promise> open_{};
-    /// The one that is gone on from.
+    /// The one being expanded.
     relaxed_states::state one_{};
     double proved_{};
-    /// What it had proved when it last gained something.
+    /// The bound when it last rose.
     double noted_{};
     std::int64_t looked_{};
     std::int64_t gained_{};

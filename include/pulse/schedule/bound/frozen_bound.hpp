@@ -12,15 +12,15 @@
 
 namespace pulse::detail {
 
-/// Work that can be divided at will, spread over devices so that the greatest level is least, then the next, and so on:
-/// level of a device = what it had before + its shares.
+/// Arbitrarily divisible work, spread over devices so that the greatest level is least, then the next greatest, and so
+/// on. Level of a device = its level before + its shares.
 struct frozen_shares {
     std::vector<double> level_us{};
     /// [part][device]
     std::vector<std::vector<double>> share_us{};
 };
 
-/// Adds `amount` to the lowest of the levels of `devices`, up to one common level; gives what each got.
+/// Raises the lowest levels of `devices` to one common level by `amount` in total; returns what each device got.
 [[nodiscard]] constexpr std::vector<double> pour(std::vector<double>& level_us, const std::vector<int>& devices,
                                                  double amount) {
     std::vector<double> got(level_us.size(), 0.0);
@@ -50,9 +50,9 @@ struct frozen_shares {
 
 /// Spreads `amount_us` of each part over its hosts, above `level_us`.
 ///
-/// Part by part, its work is taken away and poured again on what the others leave: each round lowers the sum
-/// of the levels' squares, whose least value is at the fairest levels. Rounds end when nothing moves; stopping earlier
-/// costs fairness, never correctness.
+/// Takes the work of one part after the other away and pours it again on top of the rest: each round lowers the sum of
+/// squared levels, which is least at the fairest levels. Ends when nothing moves; stopping earlier costs fairness,
+/// never correctness.
 [[nodiscard]] constexpr frozen_shares share_frozen(const std::vector<frozen_part>& parts, std::vector<double> level_us,
                                                    const std::vector<double>& amount_us) {
     frozen_shares out{std::move(level_us), {}};
@@ -75,9 +75,9 @@ struct frozen_shares {
     return out;
 }
 
-/// Hall's condition, (busy time of A + work that only A may host) / |A|, for the sets A of the devices above each of
-/// the fairest levels. One of these sets attains the greatest value over all sets, which is that of the linear program
-/// of preemptive scheduling with hosts; and whichever set it is, its value is a bound.
+/// Hall's condition, (busy time of A + work that only A may host) / |A|, for the sets A of devices at or above each of
+/// the fairest levels. The value of any set is a bound; one of these sets attains the greatest value over all sets,
+/// which is that of the linear program of preemptive scheduling with hosts.
 [[nodiscard]] constexpr double spread_bound_us(const frozen_work& work, const std::vector<double>& busy) {
     const auto parts = parts_of(work, static_cast<int>(busy.size()));
     std::vector<double> amount{};
@@ -106,8 +106,8 @@ struct frozen_shares {
     return bound;
 }
 
-/// A makespan that passes and frozen work together cannot beat, given one that the passes alone cannot: the greatest of
-/// that one, the chain of one sample, and spread_bound_us. Throws input_error as require_valid.
+/// A makespan that passes and frozen work together cannot beat, given one that the passes alone cannot beat: the
+/// greatest of that one, the chain of one sample, and spread_bound_us. Throws input_error as require_valid does.
 [[nodiscard]] constexpr double frozen_bound_us(const schedule_problem& problem, const frozen_work& work,
                                                double passes_bound_us) {
     require_valid(work, problem);
@@ -118,8 +118,8 @@ struct frozen_shares {
     return std::max(bound, spread_bound_us(work, busy_us(problem)));
 }
 
-/// A bound on the time when all devices are done, with work.after_us, which a device does behind its last pass and task
-/// and beside nothing else.
+/// A bound on the time when all devices are done, including work.after_us, which a device does after its last pass and
+/// task and with nothing beside it.
 [[nodiscard]] constexpr double frozen_end_bound_us(const schedule_problem& problem, const frozen_work& work,
                                                    double passes_bound_us) {
     const double together = frozen_bound_us(problem, work, passes_bound_us);

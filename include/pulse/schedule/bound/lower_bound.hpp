@@ -10,7 +10,7 @@ namespace pulse {
 /// A makespan that no schedule can beat, with the heads and tails that prove it.
 struct schedule_bound {
     double makespan_us{};
-    /// [op * microbatches + microbatch]: earliest start, and least time from the end to the end of the step.
+    /// [op * microbatches + microbatch]: earliest start, and least time from its end to the end of the step.
     std::vector<double> head{};
     std::vector<double> tail{};
 };

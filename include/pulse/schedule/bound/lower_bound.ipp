@@ -23,8 +23,8 @@ struct machine_job {
     double tail{};
 };
 
-/// Jackson's preemptive schedule: the least maximum of end + tail when jobs may be interrupted; at all times the ready
-/// job with the longest tail runs (Carlier, 1982). O(n log n).
+/// Jackson's preemptive schedule: the least maximum of end + tail when jobs may be interrupted; the ready job with the
+/// longest tail always runs (Carlier, 1982). O(n log n).
 [[nodiscard]] constexpr double jackson_preemptive(std::vector<machine_job> jobs) {
     std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.head < b.head; });
     const auto later = [](const machine_job& a, const machine_job& b) { return a.tail < b.tail; };
@@ -78,7 +78,7 @@ PULSE_CONSTEXPR schedule_bound bound_schedule(const schedule_problem& problem) {
         }
         out.makespan_us = std::max(out.makespan_us, detail::jackson_preemptive(std::move(jobs)));
     }
-    if (problem.previews > 0) { return out; } // what follows counts the same passes of every microbatch
+    if (problem.previews > 0) { return out; } // the bounds below count the same passes for every microbatch
     const auto path = detail::least_paths(index);
     for (int d = 0; d != static_cast<int>(problem.memory_limit_bytes.size()); ++d) {
         const double area = detail::hold_area_bound(problem, index, path, out.head, out.tail, d);

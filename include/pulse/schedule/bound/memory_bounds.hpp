@@ -12,8 +12,8 @@
 
 namespace pulse::detail {
 
-/// Bytes x least lifetime of all holds of a device over its limit, after the first can begin and before the last must
-/// end: a makespan that no schedule beats, microseconds; 0 without a limit. `head` and `tail` as in `schedule_bound`.
+/// A makespan that no schedule beats, microseconds: bytes x least lifetime of a device's holds / its limit + the least
+/// times before the first and after the last; 0 without a limit. `head`, `tail` as in `schedule_bound`.
 [[nodiscard]] constexpr double hold_area_bound(const schedule_problem& problem, const indexed_problem& index,
                                                const std::vector<double>& path, const std::vector<double>& head,
                                                const std::vector<double>& tail, int device) {
@@ -42,9 +42,9 @@ namespace pulse::detail {
     return area > 0 && limit > 0 ? first + static_cast<double>(m) * area / limit + last : 0.0;
 }
 
-/// The same problem; without its memory limits where none can be passed, since on every device all holds of all
-/// microbatches fit together. It has the same schedules, and a search need not look at memory. What is ill-formed stays
-/// as it is.
+/// The same problem, without its memory limits when none can be exceeded because on every device all holds of all
+/// microbatches fit together. It has the same schedules, and a search need not check memory. An ill-formed problem is
+/// returned unchanged.
 [[nodiscard]] constexpr schedule_problem without_idle_limits(schedule_problem problem) {
     std::vector<std::int64_t> room = problem.memory_limit_bytes;
     if (problem.microbatches < 1 || static_cast<int>(room.size()) != problem.devices) { return problem; }
@@ -66,11 +66,11 @@ struct begun_work {
     double work_us{};
 };
 
-/// Most work that a device can have begun before each of the times at which its heads allow something new, ascending.
+/// Most work that a device can have begun before each time at which its heads allow another start, ascending.
 ///
-/// Counts n(o) of begun operations maximise the sum of duration x n, where n(o) is at most the number of heads before
-/// the time and the holds that have begun and cannot have been released fit into the limit: as every hold's bytes grow
-/// linearly past the releases that heads allow, filling by work per byte is the optimum of the continuous knapsack.
+/// Maximises the sum of duration x n(o), where the count n(o) of begun operations is at most the number of heads before
+/// the time, and the holds that have begun and cannot have been released fit into the limit. Every hold's bytes grow
+/// linearly past the releases that heads allow, so filling by work per byte is optimal for the continuous knapsack.
 /// `turned`: `head` belongs to `mirrored(index)`, where a hold begins with its ends.
 [[nodiscard]] constexpr std::vector<begun_work> most_begun_work(const schedule_problem& problem,
                                                                 const indexed_problem& index,
@@ -129,7 +129,7 @@ struct begun_work {
                 pieces.push_back({index.duration[op], static_cast<double>(begun[op] - from), bytes});
             }
         }
-        // Work per byte, most first; what takes no bytes comes before everything.
+        // Most work per byte first; operations that take no bytes come before all others.
         std::sort(pieces.begin(), pieces.end(),
                   [](const auto& a, const auto& b) { return a.duration * b.bytes > b.duration * a.bytes; });
         auto room = static_cast<double>(problem.memory_limit_bytes[d]);
@@ -143,18 +143,18 @@ struct begun_work {
     return out;
 }
 
-/// Load plus forced idle time of one device: before a time t it has begun at most `early` work, after the mirrored time
-/// u before the end at most `late`, so the makespan is at least load + t - early(t) + u - late(u), wherever these two
-/// do not make up the load. Both lists as `most_begun_work` gives them.
+/// Load plus forced idle time of one device: before a time t it has begun at most `early` work, and after the mirrored
+/// time u before the end at most `late`, so the makespan is at least load + t - early(t) + u - late(u) wherever the two
+/// together fall short of the load. Both lists come from `most_begun_work`.
 [[nodiscard]] constexpr double forced_idle_bound(double load_us, const std::vector<begun_work>& early,
                                                  const std::vector<begun_work>& late) {
-    // Sums of durations are rounded: what makes up the load must not look as if something lay between the two times.
+    // Sums of durations are rounded: work that makes up the load must not seem to leave any between the two times.
     const double part = load_us * (1 - 1e-9);
     double most = 0;
     double idle = 0;
     std::size_t next = 0;
     for (std::size_t i = early.size(); i-- > 0;) {
-        // The later the first time, the more work lies before it, the fewer of the second ones are left.
+        // The later the first time, the more work precedes it, and the fewer second times qualify.
         for (; next != late.size() && early[i].work_us + late[next].work_us < part; ++next) {
             idle = std::max(idle, late[next].before_us - late[next].work_us);
         }

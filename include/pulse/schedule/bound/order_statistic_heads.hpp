@@ -11,22 +11,21 @@
 
 namespace pulse::detail {
 
-/// `after`, executed for the k-th time, starts no earlier than `before`, executed for the (k - distance)-th time, has
-/// ended: that many microbatches and no more fit between the two. One order for every microbatch, as validate asks.
+/// `after`, executed for the k-th time, starts no earlier than the end of `before`, executed for the (k - distance)-th
+/// time: no more microbatches fit between the two. All passes run the microbatches in one order, as validate requires.
 struct memory_link {
     int before{};
     int after{};
     int distance{};
 };
 
-/// The memory links of a problem: for passes x, e of one device, bytes that every microbatch holds all the way from the
-/// start of x to the end of e fit c times into the limit, so e of microbatch k - c ends before x of microbatch k
-/// starts.
+/// The memory links of a problem: for passes x, e of one device, the bytes that every microbatch holds from the start
+/// of x to the end of e fit c times into the limit, so e of microbatch k - c ends before x of microbatch k starts.
 [[nodiscard]] constexpr std::vector<memory_link> memory_links(const schedule_problem& problem,
                                                               const indexed_problem& index) {
     std::vector<memory_link> links{};
     const int stages = static_cast<int>(problem.stages.size());
-    if (problem.previews > 0) { return links; } // they are told for passes of every microbatch
+    if (problem.previews > 0) { return links; } // links assume that every microbatch has the passes
     for (std::size_t d = 0; d != problem.memory_limit_bytes.size(); ++d) {
         const std::int64_t limit = problem.memory_limit_bytes[d];
         for (const int x : index.on_device[d]) {
@@ -34,7 +33,7 @@ struct memory_link {
             if (from.op == pass::backward_weight) { continue; }
             for (const int e : index.on_device[d]) {
                 const stage_pass to = index.pass_of(e);
-                // p surely begins no later than x, or ends no earlier than e, when it is on the way to x, or from e.
+                // A pass on the way to x surely begins no later than x; one on the way from e ends no earlier than e.
                 const auto on_the_way = [&](stage_pass a, stage_pass b) {
                     if (a == b) { return true; }
                     if (a.op == pass::backward_weight) { return false; }
@@ -76,10 +75,10 @@ struct memory_link {
 
 /// Earliest start of the k-th execution of every operation in any schedule, [op * microbatches + k].
 ///
-/// The maximum of: the execution before it; its predecessors; on every device D and every set A of its ancestors there
-/// that start late, the least start of A + (k + 1) x work of A + the least path from A on (plus k x the operation
-/// itself when it runs on D); the memory links. Of `mirrored(index)` with turned links: tails. Previews, which not
-/// every microbatch has, are in no A; where there is none, its head means nothing.
+/// The maximum of: the execution before it; its predecessors; for every device D and every set A of its ancestors there
+/// that start late, the least start of A + (k + 1) x work of A + the least path from A (k x its own duration instead
+/// when it runs on D); the memory links. With `mirrored(index)` and turned links, the result is the tails. No A
+/// contains previews, which not every microbatch has; the head of a preview that does not exist is meaningless.
 [[nodiscard]] constexpr std::vector<double> order_statistic_heads(const indexed_problem& index,
                                                                   const std::vector<memory_link>& links) {
     struct line {

@@ -15,18 +15,18 @@
 
 namespace pulse::detail {
 
-/// Some devices of a problem; the passes of the others are relaxed to the least time that lies between those that
-/// remain. A makespan that no schedule of it beats is one for the problem too.
+/// Some devices of a problem; passes of the others are relaxed to the least time between those that remain. A makespan
+/// that no schedule of the relaxation beats is a lower bound of the problem too.
 struct relaxed_problem {
     struct operation {
-        /// Place among the kept devices.
+        /// Position among the kept devices.
         std::size_t device{};
         double duration{};
         std::int64_t begins{};
         std::vector<memory_profile::release> ends{};
         /// Indices of the links that end here.
         std::vector<std::size_t> into{};
-        /// Its number in the problem.
+        /// Its operation number in the problem.
         int number{};
     };
     struct link {
@@ -36,24 +36,24 @@ struct relaxed_problem {
     };
 
     std::size_t microbatches{};
-    /// Seen from its end: links turned round, microbatches counted from the last; what `begins` is freed at the end.
+    /// Seen from the end: links reversed, microbatches counted from the last; `begins` bytes are freed at the end.
     bool turned{};
     /// In the order of a microbatch that runs alone.
     std::vector<operation> ops{};
     std::vector<link> links{};
-    /// Per kept device; the largest number where memory is free.
+    /// Per kept device; the largest number where memory is unlimited.
     std::vector<std::int64_t> limit{};
     /// [operation * microbatches + microbatch], microseconds, as in `schedule_bound`.
     std::vector<double> head{};
     std::vector<double> tail{};
-    /// Per kept device, ascending: where more work than `work_us` is left, at least `before_us` idle time follows.
+    /// Per kept device, ascending: when more work than `work_us` is left, at least `before_us` of idle time follows.
     std::vector<std::vector<begun_work>> rest{};
 };
 
-/// Makes the relaxations of one problem.
+/// Builds the relaxations of one problem.
 class problem_relaxer {
 public:
-    /// `bound` is that of `bound_schedule(problem)`. Throws input_error for an ill-formed problem.
+    /// `bound` comes from `bound_schedule(problem)`. Throws input_error for an ill-formed problem.
     problem_relaxer(const schedule_problem& problem, const schedule_bound& bound) :
         index_{index_problem(problem)}, memory_{profile_memory(problem, index_)}, path_{least_paths(index_)} {
         head_ = {bound.head, index_.mirrored(bound.tail)};
@@ -62,7 +62,7 @@ public:
         const auto back = mirrored(index_);
         for (int d = 0; memory_.limited() && d != index_.devices; ++d) {
             for (const bool turned : {false, true}) {
-                // What follows a problem comes first in the turned one.
+                // What comes last in a problem comes first in the turned one.
                 auto& rest = rest_[turned ? 1 : 0][static_cast<std::size_t>(d)];
                 rest = most_begun_work(problem, turned ? index_ : back, turned ? bound.head : head_[1], d, !turned);
                 double idle = 0;
@@ -73,7 +73,7 @@ public:
 
     [[nodiscard]] const indexed_problem& index() const noexcept { return index_; }
 
-    /// The relaxation to `devices`, ascending.
+    /// The relaxation to `devices`, which must be ascending.
     [[nodiscard]] relaxed_problem relax(const std::vector<int>& devices, bool turned) const {
         const auto n = static_cast<std::size_t>(index_.ops());
         const auto m = static_cast<std::size_t>(index_.microbatches);
@@ -130,7 +130,7 @@ private:
     indexed_problem index_;
     memory_profile memory_;
     std::vector<double> path_;
-    /// Forward, turned.
+    /// [0] forward, [1] turned.
     std::vector<std::vector<double>> head_{};
     std::vector<std::vector<double>> tail_{};
     std::vector<std::vector<std::vector<begun_work>>> rest_{};

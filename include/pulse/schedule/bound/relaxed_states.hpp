@@ -14,7 +14,7 @@
 
 namespace pulse::detail {
 
-/// Per counts of begun passes of one device (u16string in the order of its operations): the least time from the start
+/// For counts of begun passes of one device (u16string in the order of its operations): the least time from the start
 /// of its next pass to the end of the step. Counts that are not listed allow no makespan below `below_us`.
 struct completion_times {
     double below_us{};
@@ -23,21 +23,21 @@ struct completion_times {
 
 /// The states of a relaxed problem, and how one leads to the next.
 ///
-/// As microbatches of a pass run in order, a partial schedule is known by its counts (how often every pass has begun),
-/// which also settle the bytes that are held, and by a few times: when devices become free and what is under way
-/// arrives. Passes are added in the order of their starts. A state goes when another with the same counts has no later
-/// time, when a pass that takes no memory would have fitted into an idle time that it leaves, or when heads, tails and
-/// loads show that it cannot end in time (cf. Held and Karp, 1962; dominance as in Demeulemeester and Herroelen, 1992).
+/// Microbatches of a pass run in order, so a partial schedule is its counts (how often every pass has begun), which
+/// also determine the held bytes, and a few times: when devices become free and results in transit arrive. Passes are
+/// added in the order of their starts. A state is dropped when another with the same counts has no later time, when a
+/// pass that takes no memory would have fitted into an idle time that it leaves, or when heads, tails and loads show
+/// that it cannot end in time (cf. Held and Karp, 1962; dominance as in Demeulemeester and Herroelen, 1992).
 class relaxed_states {
 public:
-    /// Partial schedules with the same counts. Times of one: the least start of what follows, when each device is free,
-    /// then link by link when the microbatches between the counts of its two ends arrive.
+    /// Partial schedules with the same counts. Times of each: the least start of what follows, when each device is
+    /// free, then, link by link, when the microbatches between the counts of the link's two ends arrive.
     struct state {
         std::u16string counts{};
         std::vector<std::int64_t> held{};
         std::vector<double> rest{};
         std::vector<double> times{};
-        /// Of each: how it came about, and what it promises; less is better.
+        /// Of each: the step that made it, and what it promises; less is better.
         std::vector<std::size_t> steps{};
         std::vector<double> scores{};
     };
@@ -45,7 +45,7 @@ public:
         std::unordered_map<std::u16string, std::size_t> places{};
         std::vector<state> states{};
     };
-    /// A partial schedule that was added: a makespan that it cannot beat, its state in the layer, its step.
+    /// An added partial schedule: a makespan that it cannot beat, the place of its state in the layer, its step.
     struct addition {
         double value_us{};
         std::size_t place{};
@@ -60,16 +60,16 @@ public:
     }
 
     [[nodiscard]] std::size_t devices() const noexcept { return p_.limit.size(); }
-    /// Passes of a whole schedule.
+    /// Passes of a complete schedule.
     [[nodiscard]] std::size_t passes() const noexcept { return p_.ops.size() * m_; }
 
-    /// Uses the completion times of the kept device at place `device`; they outlive the states.
+    /// Uses the completion times of the kept device at position `device`; they must outlive the states.
     void guide(std::size_t device, const completion_times& times) { guides_[device] = &times; }
 
-    /// From now on lists completion times of the opposite direction; null: does not.
+    /// Lists completion times of the opposite direction from now on; null turns this off.
     void list(completion_times* times) noexcept { listed_ = times; }
 
-    /// Puts what a schedule begins with into an empty layer. Only schedules shorter than `below_us` count.
+    /// Puts the empty schedule into an empty layer. Only schedules shorter than `below_us` count.
     void begin(double below_us, layer& to) {
         below_ = below_us;
         least_pruned_ = never;
@@ -83,16 +83,16 @@ public:
     }
 
     void set_below(double below_us) noexcept { below_ = below_us; }
-    /// The least makespan that a state was left out for, as it is not below the one asked about.
+    /// The least makespan promised by the states that were left out for not being below `below_us`.
     [[nodiscard]] double least_pruned_us() const noexcept { return least_pruned_; }
-    /// Partial schedules that were added since `begin` or `count_anew`, less those that others have replaced.
+    /// Partial schedules added since `begin` or `count_anew`, less those that others have replaced.
     [[nodiscard]] std::int64_t kept() const noexcept { return kept_; }
     void count_anew() noexcept { kept_ = 0; }
-    /// What the last call of `begin` or `expand` has added.
+    /// What the last call of `begin` or `expand` added.
     [[nodiscard]] const std::vector<addition>& added() const noexcept { return added_; }
 
-    /// Adds every partial schedule with one more pass than the one of `s` with these times, which came about by step
-    /// `from`. Where `next` holds `s` itself, `s` and `times` are copies.
+    /// Adds every extension by one pass of the partial schedule of `s` that has these times and was made by step
+    /// `from`. When `next` holds `s` itself, `s` and `times` must be copies.
     void expand(const state& s, const double* times, std::size_t from, layer& next) {
         added_.clear();
         const std::size_t devices = p_.limit.size();
@@ -117,7 +117,7 @@ public:
             }
             if (!ready) { continue; }
             start_[i] = at;
-            // Completion times are asked about all counts, so that no order may be left out when they are made.
+            // Completion times are needed for all counts, so no order may be left out while they are listed.
             const bool free = p_.limit[op.device] == std::numeric_limits<std::int64_t>::max();
             const bool takes_none = free || (p_.turned ? op.ends.empty() : op.begins == 0);
             if (takes_none && op.duration > 0 && listed_ == nullptr) { filled = std::min(filled, at + op.duration); }
@@ -144,8 +144,8 @@ public:
         }
     }
 
-    /// The passes of a partial schedule per kept device, instances numbered op * microbatches + microbatch. Requires a
-    /// whole one.
+    /// The passes of a complete schedule, whose last step is `last`, per kept device; the instance number is op *
+    /// microbatches + microbatch.
     [[nodiscard]] std::vector<std::vector<int>> order_of(std::size_t last) const {
         std::vector<std::vector<int>> out(p_.limit.size());
         std::vector<int> left(p_.ops.size(), static_cast<int>(m_));
@@ -157,7 +157,7 @@ public:
         return out;
     }
 
-    /// Takes one of the partial schedules of a state out; the last one takes its place.
+    /// Removes one of the partial schedules of a state; the last one takes its position.
     static void erase(state& s, std::size_t i, std::size_t stride) {
         std::copy(s.times.end() - static_cast<std::ptrdiff_t>(stride), s.times.end(),
                   s.times.begin() + static_cast<std::ptrdiff_t>(i * stride));
@@ -169,7 +169,7 @@ public:
     }
 
 private:
-    /// The operation that was added to an earlier partial schedule; `nothing` in the first.
+    /// The operation added to an earlier partial schedule; `nothing` in the first.
     struct step {
         std::size_t from{};
         std::size_t op{};
@@ -181,7 +181,7 @@ private:
     };
     static constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
 
-    /// Bytes that the end of the next microbatch of an operation frees; turned: that its start needs.
+    /// Bytes that the end of the next microbatch of an operation frees; turned: that its start takes.
     [[nodiscard]] std::int64_t freed(const std::u16string& counts, std::size_t i) const {
         std::int64_t bytes = 0;
         for (const auto& r : p_.ops[i].ends) {
@@ -191,7 +191,7 @@ private:
         return bytes;
     }
 
-    /// Adds counts_, held_, times_ to a layer where nothing speaks against it.
+    /// Adds counts_, held_, times_ to a layer unless they are dominated or cannot end in time.
     void add(layer& to, step origin, double end) {
         const auto [at, fresh] = to.places.try_emplace(counts_, to.states.size());
         if (fresh) { to.states.push_back({counts_, held_, rests(), {}, {}, {}}); }
@@ -251,7 +251,7 @@ private:
         return out;
     }
 
-    /// Raises times_ to what they can be at the least; the makespan that the state cannot beat.
+    /// Raises times_ to their least possible values; returns the makespan that the state cannot beat.
     double raise(const std::vector<double>& rest) {
         const std::size_t devices = p_.limit.size();
         double value = 0;
@@ -300,7 +300,7 @@ private:
         times_[0] = soonest;
         for (std::size_t e = 0; e != p_.links.size(); ++e) {
             const auto& l = p_.links[e];
-            // What arrives before it can be of use is as good as what arrives then.
+            // An arrival before it can be used is as good as one at that moment.
             double free = times_[1 + p_.ops[l.to].device];
             for (std::size_t k = counts_[l.to]; k < counts_[l.from]; ++k) {
                 double& t = arrival_[e][k - counts_[l.to]];
@@ -311,7 +311,7 @@ private:
         return value;
     }
 
-    /// Adds what is left of an operation to a set of one device's passes; the makespan that the set demands.
+    /// Adds what is left of an operation to a set of one device's passes; returns the makespan that the set demands.
     double extend(part& set, std::size_t i) const {
         set.from = std::min(set.from, least_[i]);
         set.work += static_cast<double>(m_ - counts_[i]) * p_.ops[i].duration;
@@ -322,7 +322,7 @@ private:
     relaxed_problem p_;
     std::size_t m_;
     std::vector<const completion_times*> guides_;
-    /// Per kept device its operations.
+    /// Per kept device: its operations.
     std::vector<std::vector<std::size_t>> guided_;
     std::vector<step> steps_{};
     std::vector<addition> added_{};

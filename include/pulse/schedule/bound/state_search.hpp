@@ -13,44 +13,44 @@
 
 namespace pulse::detail {
 
-/// What a search over states may do.
+/// Limits of a search over states.
 struct state_limits {
-    /// Only schedules that are shorter count.
+    /// Only schedules shorter than this count.
     double below_us{};
-    /// States in all: past them the search is cut short.
+    /// States in total; beyond them the search is cut short.
     std::int64_t nodes{};
-    /// States per layer: past them only the most promising ones live on (beam search).
+    /// States per layer; beyond them only the most promising ones survive (beam search).
     std::int64_t width{std::numeric_limits<std::int64_t>::max()};
-    /// Asked now and then: whether to end.
+    /// Asked now and then whether to end.
     std::function<bool()> over{};
 };
 
-/// What a search for schedules that are shorter than a makespan found.
+/// The result of a search for schedules shorter than a makespan.
 struct state_search_result {
-    /// The makespan of `order`, tails of what is relaxed left out. Where none was found, and the search ended by
+    /// The makespan of `order`, without the tails of relaxed passes. When no order was found and the search ended by
     /// itself, a makespan that no schedule beats.
     double makespan_us{};
     /// States that were kept.
     std::int64_t nodes{};
     /// The search ended by itself and left nothing out, so `makespan_us` is proved.
     bool finished{};
-    /// When a schedule of the relaxation was found, the shortest: its passes per kept device in order, instances
-    /// numbered op * microbatches + microbatch.
+    /// The shortest schedule of the relaxation, if one was found: its passes per kept device, in order; an instance is
+    /// op * microbatches + microbatch.
     std::vector<std::vector<int>> order{};
 };
 
-/// Dynamic programming over the states of a relaxed problem: layer l holds the states with l passes begun. With all
-/// devices kept the answer is exact.
+/// Dynamic programming over the states of a relaxed problem: layer l holds the states with l passes begun. The answer
+/// is exact when all devices are kept.
 class state_search {
 public:
     /// At most 65,535 microbatches.
     explicit state_search(relaxed_problem problem) : states_{std::move(problem)} {}
 
-    /// Uses the completion times of the kept device at place `device`; they outlive the search.
+    /// Uses the completion times of the kept device at position `device`; they must outlive the search.
     void guide(std::size_t device, const completion_times& times) { states_.guide(device, times); }
 
-    /// Looks for schedules within limits. `times`, for a relaxation to one device, becomes the completion times of the
-    /// opposite direction, complete when finished.
+    /// Searches for schedules within limits. `times`, for a relaxation to one device, receives the completion times of
+    /// the opposite direction, complete when the search finishes.
     [[nodiscard]] state_search_result run(const state_limits& limits, completion_times* times = nullptr) {
         if (times != nullptr) { *times = {limits.below_us, {}}; }
         states_.list(times);
@@ -94,7 +94,7 @@ public:
         return out;
     }
 
-    /// Leaves `width` states of a layer.
+    /// Keeps the best `width` states of a layer.
     static void narrow(relaxed_states::layer& l, std::size_t width) {
         std::vector<double> scores{};
         for (const auto& s : l.states) { scores.insert(scores.end(), s.scores.begin(), s.scores.end()); }

@@ -18,15 +18,15 @@
 
 namespace pulse::detail {
 
-/// What `tighten_bound` reached.
+/// The result of `tighten_bound`.
 struct tightened_bound {
-    /// No schedule is shorter; never below the bound that was given, never above the best makespan known.
+    /// No schedule is shorter; at least the given bound, at most the best makespan known.
     double lower_bound_us{};
-    /// The best makespan known, and its schedule when it is shorter than the one that was given; else no devices.
+    /// The best makespan known, and its schedule when that is shorter than the given makespan; else no devices.
     double makespan_us{};
     schedule better{};
     std::int64_t nodes{};
-    /// False when a limit or a stop request ended the search before it had no more to try.
+    /// False when a limit or a stop request ended the search before it had tried everything.
     bool finished{};
 };
 
@@ -69,7 +69,7 @@ private:
         int size{};
         bool exhausted{};
     };
-    /// Sums in another order must not turn an equal makespan into a shorter one.
+    /// Sums in another order must not make an equal makespan look shorter.
     static constexpr double rounding = 4e-10;
 
     [[nodiscard]] bool proved() const { return out_.lower_bound_us >= out_.makespan_us * (1 - 2 * rounding); }
@@ -103,7 +103,7 @@ private:
             const double low = out_.lower_bound_us;
             auto limits = this->limits((low + part * (out_.makespan_us - low)) * (1 - rounding), most);
             if (whole && part == 1.0) {
-                // Goes on to the end with the best states, which may give a better schedule.
+                // Continue to the end with the best states, which may yield a better schedule.
                 const auto layers = static_cast<std::int64_t>(relaxer_.index().ops()) * problem_->microbatches;
                 limits.width = std::max<std::int64_t>(1, most / layers);
                 limits.nodes = std::max(most, 4 * limits.width * layers);
@@ -116,7 +116,7 @@ private:
                 refute(found.makespan_us);
                 return;
             }
-            // The relaxation has a schedule below the best one known: it will not prove that.
+            // The relaxation has a schedule below the best one known, so it cannot prove the latter.
             w.exhausted = w.exhausted || (found.finished && part == 1.0);
             if (ended()) { return; }
         }
@@ -149,7 +149,7 @@ private:
     tightened_bound out_{};
 };
 
-/// About how many states a device has, the one with the most: counts of a chain of n passes descend, so there are
+/// Approximate number of states of the device with the most: counts along a chain of n passes descend, so a device has
 /// (M + n over n) of them.
 [[nodiscard]] inline double device_states(const indexed_problem& index) {
     double most = 0;
@@ -165,11 +165,11 @@ private:
 
 /// Raises a lower bound towards `upper_bound_us`, the makespan of the best schedule known, by searches with growing
 /// numbers of states (`state_search`): over single devices from the end, whose completion times then guide searches
-/// over neighbouring devices, the others relaxed, and over all of them. The last one, where it ends, finds the optimum,
-/// and a better schedule comes with it when there is one. A destructive bound: what is refuted is a makespan below a
+/// over neighbouring devices, with the others relaxed, and over all devices. When the last kind ends by itself, it
+/// finds the optimum, with a better schedule when there is one. A destructive bound: it refutes makespans below a
 /// threshold; where refuting all below the upper bound takes too many states, half and a quarter of the way are tried.
 ///
-/// `bound` is that of `bound_schedule(problem)`. A node of `limit` is a state; with `seconds` unlimited the result
+/// `bound` comes from `bound_schedule(problem)`. A node of `limit` is a state; with `seconds` unlimited the result
 /// depends on the arguments alone. Throws input_error for an ill-formed problem.
 [[nodiscard]] inline tightened_bound tighten_bound(const schedule_problem& problem, const schedule_bound& bound,
                                                    double upper_bound_us, const search_limit& limit) {

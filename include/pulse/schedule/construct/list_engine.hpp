@@ -11,7 +11,7 @@
 
 namespace pulse::detail {
 
-/// What the list engine built. An instance is numbered op * microbatches + microbatch.
+/// What the list engine built. An instance is op * microbatches + microbatch.
 struct list_run {
     /// Start of every instance, microseconds.
     std::vector<double> start{};
@@ -20,23 +20,23 @@ struct list_run {
     double makespan_us{std::numeric_limits<double>::infinity()};
 };
 
-/// What a run of the list engine may do besides its priorities.
+/// Options of a list engine run besides its priorities.
 struct list_limits {
-    /// Leave a device idle for a more urgent operation that becomes ready within `delay` x the duration of the one at
-    /// hand.
+    /// A device stays idle for a more urgent operation that becomes ready within `delay` x the duration of the one
+    /// chosen.
     double delay{};
-    /// Microbatches between the first forward and the last pass of stage 0; 0 means any number.
+    /// Most microbatches between the first forward and the last pass of stage 0; 0 means any number.
     int in_flight{};
-    /// Give up when the makespan is sure to reach this.
+    /// The run is given up when the makespan is sure to reach this.
     double give_up_us{std::numeric_limits<double>::infinity()};
 };
 
-/// Parallel list scheduling: whenever a device is free it starts, of its operations that are ready and allowed by the
-/// memory guard, the one with the smallest `key[instance]`; of equal keys the first of `index.on_device`, which has the
+/// Parallel list scheduling: whenever a device is free, it starts the operation with the smallest `key[instance]` among
+/// those that are ready and that the memory guard allows; ties go to the first in `index.on_device`, which has the
 /// order of a microbatch that runs alone. Microbatches of an operation run in order.
 ///
-/// `tail[instance]` is a time that must pass after an
-/// instance's end (0 is right), used to give up early. An abandoned run has an infinite makespan.
+/// `tail[instance]` is time that must pass after an instance's end (0 is valid), used to give up early. An abandoned
+/// run has an infinite makespan.
 [[nodiscard]] constexpr list_run run_list(const indexed_problem& index, const memory_profile& memory,
                                           const std::vector<double>& key, const std::vector<double>& tail,
                                           const list_limits& limits) {

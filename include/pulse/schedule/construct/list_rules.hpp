@@ -10,16 +10,16 @@
 
 namespace pulse {
 
-/// Which rules are tried: the first, which is good in most cases, or all of them.
+/// Which priority rules are tried: the first, which is good in most cases, or all of them.
 enum class list_effort : std::uint8_t { one, rules };
 
 namespace detail {
 
-/// A priority rule: weights of its keys, and how long a device waits. Keys are fixed before a run begins; what changes
-/// while it goes on, as the bytes held, is list_limits' and the memory_guard's.
+/// A priority rule: weights of its keys, and how long a device waits. Keys are fixed before a run begins; list_limits
+/// and the memory_guard handle what changes during it, such as held bytes.
 ///
-/// Key of an operation of microbatch k = base + k x T, T = the largest device load, smaller first, with h the earliest
-/// start in a microbatch that runs alone:
+/// The key of an operation of microbatch k is base + k x T, smaller first, with T the largest device load and h the
+/// earliest start in a microbatch that runs alone:
 /// base(F) = forward h(F); base(B) = forward h(last F) + h(B) - h(last F) - early T;
 /// base(W) = base(B) + duration(B) + late T; the previews of a microbatch, base(P), end
 /// ahead T before its first forward when they run without a pause.
@@ -28,20 +28,20 @@ struct list_rule {
     double forward{1};
     double early{};
     double late{};
-    /// How early previews run before the forward that reads them.
+    /// How early previews run before the forward that reads them, in units of T.
     double ahead{};
-    /// No part of the key: list_limits::delay.
+    /// Not part of the key: list_limits::delay.
     double delay{};
 
-    /// What is no part of the key, for a run with so many microbatches in flight.
+    /// What the key leaves out, for a run with at most `in_flight` microbatches in flight (0: any number).
     [[nodiscard]] constexpr list_limits limits(int in_flight = 0) const {
         return {.delay = delay, .in_flight = in_flight};
     }
     [[nodiscard]] constexpr bool operator==(const list_rule&) const = default;
 };
 
-/// The rules of an effort for a problem with or without previews, in the order in which they are tried: the likeliest
-/// winners first. Where work is limited, each takes a run from what rule_search::search does later.
+/// The rules of an effort for a problem with or without previews, in the order in which they are tried: likeliest
+/// winners first. Where work is limited, each rule takes a run away from later parts of rule_search::search.
 [[nodiscard]] constexpr std::vector<list_rule> list_rules(list_effort effort, bool previews) {
     constexpr double always = 1e6;
     std::vector<list_rule> rules{};
@@ -70,7 +70,7 @@ struct list_rule {
     return rules;
 }
 
-/// Keys of rules on one problem.
+/// Computes the keys of rules on one problem.
 class rule_keys {
 public:
     /// `head[op * microbatches]` is the earliest start of an operation in microbatch 0.
@@ -81,7 +81,7 @@ public:
     /// T: the largest device load of one microbatch, microseconds.
     [[nodiscard]] constexpr double period_us() const noexcept { return period_; }
 
-    /// base of every operation.
+    /// The base of every operation.
     [[nodiscard]] constexpr std::vector<double> base(const list_rule& rule) const {
         const auto m = static_cast<std::size_t>(index_->microbatches);
         const auto stages = static_cast<std::size_t>(index_->stages);
@@ -96,7 +96,7 @@ public:
             base.push_back(backward);
             if (index_->passes == 3) { base.push_back(backward + index_->duration[s * 3 + 1] + rule.late * period_); }
         }
-        double now = 0; // where previews begin one behind the other, as early as they can
+        double now = 0; // where previews begin when they run back to back
         for (auto op = base.size(); op != index_->duration.size(); ++op) {
             base.push_back(now - rule.ahead * period_);
             now += index_->duration[op];

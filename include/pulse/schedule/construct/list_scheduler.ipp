@@ -31,7 +31,7 @@ public:
     constexpr rule_search(const schedule_problem& problem, const list_options& options) :
         rule_search{problem, options, bound_schedule(problem)} {}
 
-    /// With the bound of the problem, which may have been raised.
+    /// Takes the bound of the problem, which may have been raised.
     constexpr rule_search(const schedule_problem& problem, const list_options& options, schedule_bound bound) :
         problem_{&problem}, options_{options}, index_{index_problem(problem, taken_chains::several)},
         back_{mirrored(index_)}, memory_{profile_memory(problem, index_)}, bound_{std::move(bound)} {
@@ -42,9 +42,9 @@ public:
         back_tail_ = index_.mirrored(bound_.head);
     }
 
-    /// Looks until all is tried, the bound is met, or `go_on()` is false, which is asked after every run: the rules,
-    /// under memory limits again for each number of microbatches in flight; improvement of the best runs; a walk from
-    /// the best rule's keys. Baselines are always taken.
+    /// Searches until everything is tried, the bound is met, or `go_on()`, asked after every run, returns false: the
+    /// rules, under memory limits again for each cap on microbatches in flight; improvement of the best runs; a walk
+    /// from the best rule's keys. Baselines are always tried.
     template <class GoOn>
     [[nodiscard]] constexpr list_result search(GoOn go_on) {
         const rule_keys keys{index_, bound_.head};
@@ -81,8 +81,8 @@ public:
 private:
     [[nodiscard]] constexpr bool proved() const noexcept { return best_us_ <= bound_.makespan_us * (1 + 1e-12); }
 
-    /// Whether an order of this length is shorter than the best one by more than rounding: of two orders that differ by
-    /// less, the later one may hold far more.
+    /// Whether an order of this length beats the best one by more than rounding: of two orders that differ by less, the
+    /// later one may hold far more bytes.
     [[nodiscard]] constexpr bool beats_best(double makespan_us) const noexcept {
         return makespan_us < best_us_ * (1 - 1e-12);
     }
@@ -92,7 +92,7 @@ private:
         return run_list(index_, memory_, key, bound_.tail, limits);
     }
 
-    /// Takes a baseline that fits into memory where it is better, so that the answer is never worse than that.
+    /// Takes baselines that fit into memory and are better, so the result is never worse than these.
     constexpr void take_baselines() {
         bool one_each = true;
         for (const auto& ops : index_.on_device) {
@@ -114,7 +114,7 @@ private:
         best_us_ = run.makespan_us;
     }
 
-    /// Runs that end well within the reach of improvement go into the pool, best first.
+    /// Runs the engine; runs short enough to be worth improving go into the pool, shortest first.
     constexpr void try_run(const std::vector<double>& key, list_limits limits) {
         const bool full = pool_.size() == static_cast<std::size_t>(std::max(options_.improved_runs, 1));
         if (full) { limits.give_up_us = pool_.back().makespan_us; }
@@ -127,7 +127,7 @@ private:
         pool_.insert(at, std::move(run));
     }
 
-    /// Keys for the problem seen from the other end: what ends last in `run` is most urgent there.
+    /// Keys for the mirrored problem: what ends last in `run` is most urgent there.
     [[nodiscard]] constexpr std::vector<double> last_ends_first(const list_run& run) const {
         std::vector<double> key{};
         for (int x = 0; key.size() != run.start.size(); ++x) {
@@ -136,8 +136,8 @@ private:
         return index_.mirrored(key);
     }
 
-    /// Forward-backward improvement: schedule the mirrored problem by the ends of the last run, then the problem by the
-    /// starts that this gives, until there is no gain. Memory is watched in the forward direction only.
+    /// Forward-backward improvement: schedules the mirrored problem by the ends of the last run, then the problem by
+    /// the resulting starts, until there is no gain. Memory is limited only in the forward direction.
     template <class GoOn>
     constexpr void improve(list_run run, GoOn& go_on) {
         double reached = run.makespan_us;
@@ -155,7 +155,7 @@ private:
         }
     }
 
-    /// Walks over the bases of the keys: changes a few, keeps what is not worse.
+    /// Walks over the bases of the keys: changes a few at random, keeps changes that are not worse.
     template <class GoOn>
     constexpr void explore(const rule_keys& keys, const std::vector<int>& caps, GoOn& go_on) {
         random_numbers random{};

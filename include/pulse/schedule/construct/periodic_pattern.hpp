@@ -15,15 +15,15 @@ struct periodic_pattern {
     std::vector<double> start{};
 };
 
-/// What every device runs for all microbatches, by start; an instance is op * microbatches + microbatch. Passes of no
-/// length may come in an order that no schedule has, since rounding decides among equal starts.
+/// The instances of every device for all microbatches, by start; an instance is op * microbatches + microbatch. Passes
+/// of no duration may come in an order that no schedule has, since rounding decides between equal starts.
 [[nodiscard]] inline std::vector<std::vector<int>> unroll(const indexed_problem& index,
                                                           const periodic_pattern& pattern) {
     const auto key = [&](int x) {
         const auto op = static_cast<std::size_t>(x / index.microbatches);
         const int k = x % index.microbatches;
         const int rank = alone_rank(index.pass_of(static_cast<int>(op)), index.stages);
-        // what takes no time comes before what starts with it
+        // a pass of no duration comes before those that start with it
         return std::tuple{pattern.start[op] + k * pattern.period_us, index.duration[op] > 0, rank, k};
     };
     std::vector<std::vector<int>> out(index.on_device.size());

@@ -16,16 +16,16 @@
 
 namespace pulse::detail {
 
-/// Looks for a pattern of a given period: short for one microbatch, and within memory.
+/// Searches for a pattern of a given period that is short for one microbatch and within memory.
 ///
-/// A device is a circle of length T on which its operations lie in some order with gaps between them; an operation
-/// starts at the first time of its phase at which what it needs is there. Simulated annealing over orders, gaps and
-/// rotations. How many periods lie between two operations depends on their phases alone, so a move costs the operations
-/// of one device, and, when one of these numbers changes, a pass over all operations in integers.
+/// A device is a circle of length T with its operations in some order and gaps between them; an operation starts at its
+/// phase in the first period in which its inputs are there. Simulated annealing over orders, gaps and rotations. The
+/// number of periods between two operations depends only on their phases, so a move costs the operations of one device
+/// and, when such a number changes, an integer pass over all operations.
 class periodic_search {
 public:
-    /// Starts from the operations of every device in the order of a microbatch that runs alone. Requires a period that
-    /// is no shorter than the largest load, and above 0.
+    /// Starts from the operations of every device in the order of a microbatch that runs alone. The period must be
+    /// above 0 and no shorter than the largest load.
     periodic_search(const schedule_problem& problem, const indexed_problem& index, double period_us) :
         index_{&index}, period_{period_us}, limit_{problem.memory_limit_bytes} {
         const auto n = static_cast<std::size_t>(index.ops());
@@ -80,13 +80,13 @@ public:
         keep();
     }
 
-    /// What is looked for.
+    /// The goal of a search.
     enum class goal : std::uint8_t {
-        fitting,  ///< the first pattern within memory: the search ends there, and its length matters little
-        shortest, ///< the shortest within memory: its price rises and falls, so that the walk stays near the limit
+        fitting,  ///< the first pattern within memory: the search ends there, and length matters little
+        shortest, ///< the shortest within memory: the price of bytes varies to keep the walk near the limit
     };
 
-    /// One cooling from `warm_us` to `cold_us` in at most `moves` moves.
+    /// Cools once from `warm_us` to `cold_us` in at most `moves` moves.
     void anneal(goal wanted, double warm_us, double cold_us, std::int64_t moves, random_numbers& random,
                 search_budget& budget) {
         if (movable_.empty()) { return; }
@@ -120,28 +120,28 @@ public:
         }
     }
 
-    /// The best pattern: least memory over the limits first, then the shortest.
+    /// The best pattern: fewest bytes over the limits first, then the shortest.
     [[nodiscard]] const periodic_pattern& best() const noexcept { return best_; }
-    /// Bytes over the limits of the best, summed over the devices.
+    /// Bytes by which the best pattern exceeds the limits, summed over the devices.
     [[nodiscard]] std::int64_t excess() const noexcept { return best_excess_; }
     [[nodiscard]] double mean_us() const noexcept { return mean_; }
 
 private:
     struct circle {
         std::vector<int> order{};
-        /// Idle time before each place, summing up to the period less the load.
+        /// Idle time before each position; sums up to the period minus the load.
         std::vector<double> gap{};
         double rotation{};
         double slack{};
     };
-    /// `to` starts no earlier than `weight_us` after `from`: `turns` more periods on than `from`.
+    /// `to` starts no earlier than `weight_us` after `from`, so at least `turns` periods later than `from`'s period.
     struct link {
         int from{};
         int to{};
         double weight_us{};
         int turns{};
     };
-    /// Bytes freed by the later of two operations, `end` for now.
+    /// Bytes freed by the later of two operations, at present `end`.
     struct pair {
         int end{};
         int other{};
@@ -190,7 +190,7 @@ private:
             c.gap[i] -= part;
             c.gap[j] += part;
         } else {
-            // the operation starts the moment that it can
+            // rotate so that the operation starts as early as it can
             const auto o = at(c.order[i]);
             double wait = period_;
             for (int l = first_in_[o]; l != first_in_[o + 1]; ++l) {
@@ -204,7 +204,7 @@ private:
         }
     }
 
-    /// Brings everything up to date with the circle of a device.
+    /// Updates everything after the circle of a device has changed.
     void place(std::size_t d) noexcept {
         lay(d);
         bool moved = false;
@@ -222,7 +222,7 @@ private:
         measure();
     }
 
-    /// In which period every operation starts, and what of the bytes on the devices depends on it.
+    /// Sets the period in which every operation starts, and the bytes on the devices that follow from it.
     void wind() noexcept {
         for (const int o : index_->alone) {
             int turn = 0;
@@ -239,7 +239,7 @@ private:
         }
     }
 
-    /// The highest level of a device within one period, less its base.
+    /// Sets the highest level of a device within one period, without its base.
     void stack(std::size_t d) noexcept {
         if (limit_.empty()) { return; }
         for (auto& p : pairs_[d]) {
@@ -266,7 +266,7 @@ private:
         peak_[d] = peak;
     }
 
-    /// What it costs: the span of F and B, a little for every W that waits, memory over the limits.
+    /// Sets the cost: the span of F and B, a little for every waiting W, and memory over the limits.
     void measure() noexcept {
         double span = 0;
         for (const std::size_t o : exits_) {
@@ -306,7 +306,7 @@ private:
     std::vector<std::vector<pair>> pairs_{};
     std::vector<double> phase_{};
     std::vector<int> wrap_{};
-    /// Per device: bytes of whole periods, and the most on top of them.
+    /// Per device: bytes held over whole periods, and the peak on top of them.
     std::vector<std::int64_t> base_{};
     std::vector<std::int64_t> peak_{};
     circle saved_{};

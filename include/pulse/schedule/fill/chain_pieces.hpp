@@ -11,7 +11,7 @@
 
 namespace pulse::detail {
 
-/// Layers of a component on one chunk of samples that one device runs.
+/// Layers of a component that one device runs on one chunk of samples.
 struct chain_piece {
     int component{};
     int first_sample{};
@@ -19,12 +19,12 @@ struct chain_piece {
     int first_layer{};
     int last_layer{};
     int device{};
-    /// The piece that gives this one its input, and the one that reads its output: -1 at the ends of a chain.
+    /// The piece that provides this one's input, and the one that reads its output; -1 at the ends of a chain.
     int before{-1};
     int after{-1};
 };
 
-/// The samples of a component in as few chunks of at most `most` as there can be, of nearly equal sizes.
+/// Splits the samples of a component into as few chunks of at most `most` as possible, of nearly equal sizes.
 [[nodiscard]] constexpr std::vector<int> chunks_of(int samples, int most) {
     const int count = (samples + most - 1) / most;
     std::vector<int> sizes{};
@@ -32,8 +32,8 @@ struct chain_piece {
     return sizes;
 }
 
-/// The parts in the order in which they are cut, those of a component in its own: what rounding to whole layers leaves,
-/// the next ones level out, so those with few hosts come first, then those of components with long layers.
+/// The order in which the parts are cut; those of one component stay in order. Later parts level out what rounding to
+/// whole layers leaves, so parts with few hosts come first, then those of components with long layers.
 [[nodiscard]] constexpr std::vector<std::size_t> cutting_order(const frozen_work& work,
                                                                const std::vector<frozen_part>& parts,
                                                                const std::vector<int>& chunk) {
@@ -54,8 +54,8 @@ struct chain_piece {
     return order;
 }
 
-/// The shares of a part end to end, in the order of `line`: where each ends, and whose it is. Where there is nothing to
-/// share the first host has it.
+/// The shares of a part laid end to end, in the order of `line`: the end of each, and its device. When there is nothing
+/// to share, the first host gets everything.
 [[nodiscard]] constexpr std::vector<std::pair<double, int>> share_ends(const frozen_part& part,
                                                                        const std::vector<double>& share_us,
                                                                        const std::vector<int>& line) {
@@ -69,16 +69,16 @@ struct chain_piece {
     return ends;
 }
 
-/// Cuts the chains of all components over the devices so that they come up to the fairest levels above `level_us`.
+/// Cuts the chains of all components over the devices so that the devices reach the fairest levels above `level_us`.
 ///
-/// McNaughton's wrap-around: the chunks of a part in one line, cut where one device's share ends, at the boundary of
-/// layers that is nearest; so of each part at most one chain fewer than it has devices is cut. The line meets the
-/// devices as `line` lists them. Without `cut`, a part's chains are dealt whole.
+/// McNaughton's wrap-around: the chunks of a part form one line, cut where a device's share ends, at the nearest layer
+/// boundary; so fewer chains of a part are cut than the part has devices. `line` gives the order of the devices along
+/// the line. Without `cut`, chains of a part are assigned whole.
 [[nodiscard]] constexpr std::vector<chain_piece> cut_chains(const frozen_work& work, std::vector<double> level_us,
                                                             const std::vector<int>& chunk, const std::vector<int>& line,
                                                             bool cut) {
     const auto parts = parts_of(work, static_cast<int>(level_us.size()));
-    std::vector<double> amount{}; // of what is not cut yet
+    std::vector<double> amount{}; // [part] microseconds not cut yet
     for (const frozen_part& p : parts) {
         const auto c = static_cast<std::size_t>(p.component);
         amount.push_back(0.0);
@@ -87,7 +87,7 @@ struct chain_piece {
         }
     }
     std::vector<chain_piece> out{};
-    std::vector<int> ends_with{}; // [chunk] its last piece
+    std::vector<int> ends_with{}; // [chunk] its last piece so far
     for (const std::size_t p : cutting_order(work, parts, chunk)) {
         const frozen_part& part = parts[p];
         const frozen_component& of = work.components[static_cast<std::size_t>(part.component)];
@@ -108,7 +108,7 @@ struct chain_piece {
             int device = device_at(at + of.duration_us(part.first_layer, part.last_layer, k) / 2);
             for (int l = part.first_layer; l <= part.last_layer; ++l) {
                 const double length = of.layers[static_cast<std::size_t>(l)].duration_us(k);
-                if (cut) { device = device_at(at + length / 2); } // what is half done belongs to whom it began
+                if (cut) { device = device_at(at + length / 2); } // a layer belongs to the device of its midpoint
                 if (l == part.first_layer || device != out.back().device) {
                     const int before = ends_with[i];
                     ends_with[i] = static_cast<int>(out.size());

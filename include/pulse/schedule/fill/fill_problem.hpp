@@ -14,20 +14,20 @@
 
 namespace pulse::detail {
 
-/// The passes of a schedule in their orders, as tasks between them see them; an instance is op * microbatches +
+/// The passes of a schedule, in order, as seen by the tasks between them; an instance is op * microbatches +
 /// microbatch.
 struct fill_problem {
     indexed_problem index{};
     std::vector<std::vector<int>> sequence{}; ///< [device]
-    std::vector<double> earliest_us{};        ///< [instance] start, with no task anywhere
-    std::vector<double> tail_us{};            ///< [instance] from its start to the end of all, at least
-    double end_us{};                          ///< of all that follows the earliest starts
-    /// Bytes that holds take before the i-th pass of a device, and the most during it and all that follow; empty where
-    /// memory is free.
+    std::vector<double> earliest_us{};        ///< [instance] start when there are no tasks
+    std::vector<double> tail_us{};            ///< [instance] least time from its start to the end of everything
+    double end_us{};                          ///< end of everything, after_us included, with these starts
+    /// Bytes held right before the i-th pass of a device, and the most during it and all later passes; empty where
+    /// memory is unlimited.
     std::vector<std::vector<std::int64_t>> held_before{};
     std::vector<std::vector<std::int64_t>> held_from{};
-    std::vector<std::int64_t> takes{};     ///< [op] bytes of the holds that begin with it; empty where memory is free
-    std::vector<std::int64_t> held_most{}; ///< [device] of all holds together; the same
+    std::vector<std::int64_t> takes{};     ///< [op] bytes of the holds that it begins; empty where memory is unlimited
+    std::vector<std::int64_t> held_most{}; ///< [device] bytes of all its holds together; likewise
 
     [[nodiscard]] constexpr int instances() const noexcept { return index.ops() * index.microbatches; }
     [[nodiscard]] constexpr std::size_t op_of(int x) const noexcept {
@@ -42,7 +42,7 @@ struct fill_problem {
     }
 };
 
-/// The levels of the holds of each device along its sequence, of which `passes` is the schedule.
+/// Adds the levels of each device's holds along its sequence; `passes` is the schedule of the sequences.
 constexpr void take_levels(fill_problem& frame, const schedule_problem& problem, const schedule& passes) {
     frame.takes.resize(static_cast<std::size_t>(frame.index.ops()), 0);
     for (const memory_hold& h : problem.holds) {
@@ -65,8 +65,8 @@ constexpr void take_levels(fill_problem& frame, const schedule_problem& problem,
     }
 }
 
-/// `after_us`: what each device does behind its last pass. Throws input_error when `passes` is not in orders that
-/// `problem` can run.
+/// Builds the frame of `passes`. `after_us`: work of each device after its last pass. Throws input_error when `problem`
+/// cannot run the orders of `passes`.
 [[nodiscard]] constexpr fill_problem frame_of(const schedule_problem& problem, const schedule& passes,
                                               const std::vector<double>& after_us) {
     const schedule early = retimed(problem, passes);
@@ -84,7 +84,7 @@ constexpr void take_levels(fill_problem& frame, const schedule_problem& problem,
         from_end.emplace_back();
         for (std::size_t i = sequence.size(); i-- > 0;) { from_end.back().push_back(out.index.flipped(sequence[i])); }
     }
-    // A tail is when an instance ends, seen from the end.
+    // Seen from the end, an instance ends at its tail.
     out.tail_us = out.index.mirrored(earliest_starts(mirrored(out.index), from_end, after_us));
     for (int x = 0; x != out.instances(); ++x) { out.tail_us[static_cast<std::size_t>(x)] += out.duration_us(x); }
     if (!problem.memory_limit_bytes.empty()) { take_levels(out, problem, early); }

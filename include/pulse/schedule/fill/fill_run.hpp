@@ -14,25 +14,25 @@
 
 namespace pulse::detail {
 
-/// How gaps are walked.
+/// The rules of a walk over the gaps.
 struct fill_rules {
-    /// Passes start so early that all can end by then.
+    /// Passes start early enough for everything to end by this time.
     double end_us{};
-    /// A task that would delay the next pass by more than this share of its own time runs later.
+    /// A task that would delay the next pass by more than this share of the task's duration has to wait.
     double delay{};
-    /// Most chains that a device has begun, beside those that other devices wait for or began.
+    /// Most chains that a device has open, not counting those that other devices wait for or began.
     int open{};
-    /// A chain begins only when the last layer of the one before it has begun, on whatever device: so none waits for
-    /// memory that another holds.
+    /// A chain begins only after the last layer of the previous one has begun, on whichever device, so no chain waits
+    /// for memory that another one holds.
     bool alone{};
-    /// A pass that is ready overtakes those before it on its device where it delays the first of them by at most this
-    /// share of its own time; below 0 the orders stay.
+    /// A ready pass overtakes those before it on its device when that delays the first of them by at most this share of
+    /// its own duration; below 0 the orders stay.
     double overtake{-1};
-    /// Per device: how long it may stand still until the walk is given up; empty: as long as it likes.
+    /// Per device: how long it may be idle before the walk is given up; empty: no limit.
     std::vector<double> spare_us{};
 };
 
-/// Passes and tasks placed in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
+/// Places passes and tasks in one walk along time, passes first: a device whose next pass cannot run yet runs layers of
 /// its pieces, as long as the pass can still start in time.
 class fill_run {
 public:
@@ -46,7 +46,7 @@ public:
         for (int x = 0; x != frame.instances(); ++x) {
             const int k = x % frame.index.microbatches;
             const auto at = static_cast<std::size_t>(x);
-            done_[at] = frame.index.runs_on(frame.op_of(x), k) ? 0 : 1; // a preview that there is not
+            done_[at] = frame.index.runs_on(frame.op_of(x), k) ? 0 : 1; // a preview that does not exist counts as done
             for (const auto& link : frame.index.before[frame.op_of(x)]) {
                 pending_[at] += frame.index.runs_on(static_cast<std::size_t>(link.op), k) ? 1 : 0;
             }
@@ -58,7 +58,7 @@ public:
             progress_[p].ready_us = pieces[p].before < 0 ? 0.0 : never;
         }
         for (timeline& l : timelines_) {
-            // first what other devices wait for
+            // Pieces that other devices wait for come first.
             std::sort(l.pieces.begin(), l.pieces.end(), [&](int a, int b) {
                 const bool first = piece(a).after >= 0;
                 return first != (piece(b).after >= 0) ? first : a < b;
@@ -68,7 +68,7 @@ public:
         tasks_.resize(timelines_.size());
     }
 
-    /// False when memory leaves some task no room, or the walk was given up.
+    /// False when memory leaves no room for some task, or the walk was given up.
     [[nodiscard]] constexpr bool run() {
         for (;;) {
             std::size_t d = timelines_.size();
@@ -88,7 +88,7 @@ public:
         return true;
     }
     [[nodiscard]] constexpr std::int64_t placed() const noexcept { return placed_; }
-    /// When the last device ends, each with so much behind its passes and tasks.
+    /// When the last device ends, with `after_us` of each device after its passes and tasks.
     [[nodiscard]] constexpr double end_us(const std::vector<double>& after_us) const {
         double last = 0;
         for (std::size_t d = 0; d != timelines_.size(); ++d) {
@@ -96,7 +96,7 @@ public:
         }
         return last;
     }
-    /// Time that a device stood still with tasks to do.
+    /// Time that a device was idle with tasks to do.
     [[nodiscard]] constexpr double lost_us(std::size_t device) const { return timelines_[device].lost_us; }
     [[nodiscard]] constexpr filled_schedule result(double lower_bound_us) && {
         return {std::move(passes_), std::move(tasks_), lower_bound_us};
@@ -104,19 +104,19 @@ public:
 
 private:
     static constexpr double never = std::numeric_limits<double>::infinity();
-    static constexpr std::size_t window = 12; ///< passes of a device among which one may overtake
+    static constexpr std::size_t window = 12; ///< passes, from the next one on, among which one may overtake
 
     struct timeline {
         std::size_t next{};
         double free_us{};
-        double wake_us{}; ///< when it has to decide; never while it waits for others
+        double wake_us{}; ///< when it decides next; never while it waits for others
         double lost_us{};
-        double late_us{};          ///< of its last pass, against its earliest start
-        std::vector<int> pieces{}; ///< not ended
-        bool after_task{};         ///< its last was a task, which the next layer may join
+        double late_us{};          ///< how late its last pass was, against its earliest start
+        std::vector<int> pieces{}; ///< not ended yet
+        bool after_task{};         ///< it last ran a task, which the next layer may extend
         std::int64_t paused{};     ///< bytes of activations between tasks
-        std::int64_t running{};    ///< bytes of what runs until free_us, all that is held with it
-        std::int64_t ahead{};      ///< bytes that passes behind the next one in order hold already
+        std::int64_t running{};    ///< bytes held in all until free_us
+        std::int64_t ahead{};      ///< bytes held by passes that ran ahead of the next one in order
     };
     struct piece_progress {
         int layer{};
@@ -130,13 +130,13 @@ private:
     [[nodiscard]] constexpr bool has_begun(int p) const {
         return progress_[static_cast<std::size_t>(p)].layer != piece(p).first_layer;
     }
-    /// Bytes that wait as the input of layer `layer`.
+    /// Bytes of the waiting input of layer `layer`.
     [[nodiscard]] constexpr std::int64_t input_bytes(int p, int layer) const {
         return layer == 0 ? 0 : layer_of(p, layer - 1).output_bytes * piece(p).samples;
     }
 
-    /// The most that passes hold at the next place of a device's order, by `levels` of the frame, with those that ran
-    /// ahead of it and `more`.
+    /// The most bytes that passes hold at the next position of a device's order, by `levels` of the frame, plus those
+    /// of passes that ran ahead of it and `more`.
     [[nodiscard]] constexpr std::int64_t held_by_passes(std::size_t d,
                                                         const std::vector<std::vector<std::int64_t>>& levels,
                                                         std::int64_t more = 0) const {
@@ -162,7 +162,7 @@ private:
             const double ready = progress_[static_cast<std::size_t>(p)].ready_us;
             if (ready > now) { wake = std::min(wake, ready); }
         }
-        if (rules_.alone) { // what runs elsewhere may leave room when it ends
+        if (rules_.alone) { // what ends elsewhere may make room
             for (const timeline& other : timelines_) {
                 if (other.free_us > now) { wake = std::min(wake, other.free_us); }
             }
@@ -170,8 +170,8 @@ private:
         l.wake_us = wake;
     }
 
-    /// The pass that may run before those in front of it, and when it can: the first of those that can now, or the
-    /// soonest. -1 and never where there is none.
+    /// The pass that may overtake those before it, and when it can run: the first that can run now, else the soonest;
+    /// {-1, never} when there is none.
     [[nodiscard]] constexpr std::pair<int, double> overtaking(const timeline& l, std::size_t d, double now,
                                                               double latest, double wanted) const {
         std::pair<int, double> soonest{-1, never};
@@ -198,8 +198,8 @@ private:
         return soonest;
     }
 
-    /// When a pass that has not run will be ready: as far as can be seen from `depth` passes back, whose devices are as
-    /// late as they were last.
+    /// Estimates when a pass that has not run will be ready, from up to `depth` passes back, whose devices are assumed
+    /// to be as late as they last were.
     [[nodiscard]] constexpr double expected_us(int x, int depth) const {
         const auto at = static_cast<std::size_t>(x);
         double ready = std::max(ready_us_[at], frame_.earliest_us[at]);
@@ -215,7 +215,7 @@ private:
         return ready;
     }
 
-    /// The piece whose next layer best fills the gap, -1 when none fits.
+    /// The piece whose next layer best fills the gap; -1 when none fits.
     [[nodiscard]] constexpr int choose(const timeline& l, std::size_t d, double now, double room, double gap) const {
         const double slack = 1e-9 * rules_.end_us;
         int best = -1;
@@ -225,7 +225,7 @@ private:
         for (const int p : l.pieces) {
             if (has_begun(p) && piece(p).before < 0 && piece(p).after < 0) { ++open; }
         }
-        int begun = -1; // the component of which a new chain was looked at: all are alike, and lie side by side
+        int begun = -1; // component whose new chain was looked at: the others are alike and adjacent
         for (const int p : l.pieces) {
             const piece_progress& is = progress_[static_cast<std::size_t>(p)];
             if (is.ready_us > now) { continue; }
@@ -251,7 +251,7 @@ private:
         return best;
     }
 
-    /// Whether memory lets the next layer of `p` run on device `d`, and then wait if more layers follow.
+    /// Whether memory lets the next layer of `p` run on device `d`, and its output wait if more layers follow.
     [[nodiscard]] constexpr bool has_room(const timeline& l, std::size_t d, int p, double now) const {
         if (limit_.empty()) { return true; }
         const chain_piece& of = piece(p);
@@ -335,7 +335,7 @@ private:
         if (ends && of.after < 0) { --under_way_; }
         if (rules_.alone) { wake_all(end); }
         if (ends && of.after < 0) { return; }
-        l.paused += kept; // here until the next piece starts, wherever that is
+        l.paused += kept; // held here until the next piece starts, wherever that runs
         if (!ends) { return; }
         timeline& other = timelines_[static_cast<std::size_t>(piece(of.after).device)];
         const double there = end + work_.link.transfer_us(kept);
@@ -345,12 +345,12 @@ private:
         if (other.wake_us > there) { other.wake_us = std::max(there, other.free_us); }
     }
 
-    /// For what waited for room on another device, or for a chain to end.
+    /// Wakes devices that wait for room on another device or for a chain to end.
     constexpr void wake_all(double end) {
         for (timeline& l : timelines_) { l.wake_us = std::min(l.wake_us, std::max(end, l.free_us)); }
     }
 
-    /// Until what comes next is placed.
+    /// Accounts for the idle time before what is placed at `now`.
     constexpr void stand_still(std::size_t d, double now) {
         timeline& l = timelines_[d];
         const double idle_us = now - l.free_us;
@@ -367,9 +367,9 @@ private:
     std::vector<timeline> timelines_;
     std::vector<int> pending_;
     std::vector<double> ready_us_;
-    std::vector<char> done_; ///< [instance] whether it has its place
+    std::vector<char> done_; ///< [instance] whether it has been placed
     std::vector<piece_progress> progress_;
-    int under_way_{}; ///< chains
+    int under_way_{}; ///< chains begun and not ended
     bool given_up_{};
     std::int64_t placed_{}; ///< passes and layers
     schedule passes_{};

@@ -28,17 +28,17 @@ namespace pulse {
 
 namespace detail {
 
-/// Shares of its own time by which a task may delay a pass, the likeliest first.
+/// How far a task may delay a pass, as shares of the task's duration, likeliest first.
 inline constexpr std::array<double, 6> delay_shares{0.5, 0.35, 0.2, 0.05, 0.7, 1.0};
 
-/// Most samples of a call of a component.
+/// Most samples in a call of a component.
 [[nodiscard]] constexpr int most_of_call(const frozen_work& work, std::size_t component) {
     return std::min(work.components[component].max_chunk, work.samples);
 }
 [[nodiscard]] constexpr int half_of(int chunk) noexcept { return (chunk + 1) / 2; }
 
-/// Halves the chunks of the components whose longest calls, of one layer, are the longest or more than half as long:
-/// what fits a gap is a matter of time, not of samples. False where all of them are of one sample.
+/// Of the chunks with more than one sample, halves those whose longest call of one layer is at least half as long as
+/// the longest: time, not samples, decides what fits a gap. False when there are none.
 [[nodiscard]] constexpr bool shorten_calls(const frozen_work& work, std::vector<int>& chunk) {
     std::vector<double> longest_us(chunk.size(), 0.0);
     double most_us = -1;
@@ -54,19 +54,19 @@ inline constexpr std::array<double, 6> delay_shares{0.5, 0.35, 0.2, 0.05, 0.7, 1
     return most_us >= 0;
 }
 
-/// How a fill is made: pieces of chains, and the rules of the walk.
+/// How a fill is made: how chains are cut, and the rules of the walk.
 struct fill_choice {
     std::vector<int> chunk{};      ///< [component] samples of a call
     std::vector<int> line{};       ///< the devices in the order in which chains are cut over them
-    std::vector<double> bias_us{}; ///< of each device: what it takes less
+    std::vector<double> bias_us{}; ///< [device] how much less work it gets
     double delay{};
     int open{3};
     bool cut{true};
     bool alone{};
-    double overtake{-1}; ///< the orders of the passes stay
+    double overtake{-1}; ///< below 0 the orders of the passes stay
 };
 
-/// Many walks, of which the best is kept.
+/// Makes many walks and keeps the best.
 class filler {
 public:
     constexpr filler(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double bound_us,
@@ -80,9 +80,9 @@ public:
         least_us_ = std::max(frame_.end_us, frozen_end_bound_us(problem, work, bound_us));
     }
 
-    /// When all ends with a choice; never where memory does not allow it. Keeps what is better than all before.
-    /// `lost_us`, if given, is how long each device stood still with tasks to do; without it, a walk that cannot come
-    /// near the best is given up: never.
+    /// Returns when everything ends with `choice`; `never` when memory does not allow it. Keeps what is better than all
+    /// before. `lost_us`, if given, receives how long each device was idle with tasks to do; without it, a walk that
+    /// cannot come near the best is given up and returns `never`.
     constexpr double walk(const fill_choice& choice, std::vector<double>* lost_us = nullptr) {
         std::vector<double> base = busy_;
         std::vector<double> spare(lost_us == nullptr ? base.size() : 0, best_us_ * (reorders_ ? near_best : 1 + 1e-9));
@@ -111,7 +111,7 @@ public:
         }
         const bool better = end_us < best_us_;
         if (!better && !(reorders_ && end_us < best_us_ * near_best)) { return end_us; }
-        if (reorders_ && end_us == walked_us_) { return justified_us_; } // taken for the same walk
+        if (reorders_ && end_us == walked_us_) { return justified_us_; } // assumed to be the same walk
         filled_schedule found = std::move(run).result(bound_us_);
         if (better && !fits(found)) { return never; }
         if (reorders_) {
@@ -126,8 +126,8 @@ public:
         return end_us;
     }
 
-    /// Where walks start from: nothing is known of the devices but when their first passes begin. Of a chain that is
-    /// cut, the device that waits the longest has the first layers, which it can run meanwhile.
+    /// The choice that walks start from: only the starts of the devices' first passes are known. The device that waits
+    /// longest gets the first layers of a cut chain, which it can run meanwhile.
     [[nodiscard]] constexpr fill_choice first_choice(std::vector<int> chunk) const {
         fill_choice choice{};
         choice.chunk = std::move(chunk);
@@ -142,7 +142,7 @@ public:
         return choice;
     }
 
-    /// Walks with one rule, each with the shares that the time lost in the one before asks for.
+    /// Repeats a walk, each time with shares adapted to the time that the devices lost in the one before.
     constexpr void level(fill_choice choice) {
         std::vector<double> lost(busy_.size(), 0.0);
         double here = never;
@@ -156,7 +156,7 @@ public:
         }
     }
 
-    /// Small changes of the best choice, kept where they are not worse.
+    /// Makes small changes to the best choice and keeps those that are not worse.
     constexpr void improve() {
         random_numbers random{};
         const std::size_t devices = busy_.size();
@@ -185,8 +185,8 @@ public:
             }
         }
     }
-    /// Where the end is still far: lets passes overtake one another and be justified, walks with every delay, and
-    /// improves again, for 1.25 times as many placements more.
+    /// When the end is still far from the bound: lets passes overtake one another, justifies them, walks with every
+    /// delay, and improves again, with another 1.25 times as many placements.
     constexpr void reorder() {
         if (!(best_us_ > least_us_ * 1.01)) { return; }
         left_ = placements_ + placements_ / 4;
@@ -212,24 +212,24 @@ public:
 
 private:
     static constexpr double never = std::numeric_limits<double>::infinity();
-    /// What justification may make the best, against the best.
+    /// A walk that ends within this factor of the best may become the best by justification.
     static constexpr double near_best = 1.003;
-    /// No other order; shares of a pass's time: none, some, however many.
+    /// Values of `overtake`: -1 keeps the orders, the others are shares of a pass's duration.
     static constexpr std::array<double, 6> overtakes{-1, 0, 0.2, 0.5, 0.8, 1e9};
 
-    /// The orders of the best are those from which walks start.
+    /// Makes the orders of the best the ones that walks start from.
     constexpr void take_orders() {
         frame_ = frame_of(problem_, best_.passes, after_us_);
         left_ -= frame_.instances();
     }
-    /// Whether what walks with other orders, or justification, found stays within memory.
+    /// Whether a result of walks with other orders, or of justification, stays within memory.
     constexpr bool fits(const filled_schedule& found) {
         if (!reorders_ || problem_.memory_limit_bytes.empty()) { return true; }
         left_ -= 4 * static_cast<std::int64_t>(frame_.instances());
         return !find_violation(problem_, found.passes).broken() &&
                !find_fill_violation(problem_, work_, found.passes, found.tasks).broken();
     }
-    /// When all ends after two rounds of justification at most, which `found` becomes where it ends sooner.
+    /// Justifies `found` in at most two rounds, replaces it when that ends sooner, and returns when everything ends.
     constexpr double justified(filled_schedule& found, double end_us) {
         filled_schedule moved = found;
         const double end = joint_.front().justify(moved, end_us, 2, left_);
@@ -241,23 +241,23 @@ private:
     const schedule_problem& problem_;
     const frozen_work& work_;
     std::int64_t placements_;
-    std::int64_t left_;        ///< of the placements
-    std::vector<double> busy_; ///< by passes, and behind all
+    std::int64_t left_;        ///< placements left
+    std::vector<double> busy_; ///< [device] by passes and after_us
     double bound_us_;
     std::vector<double> after_us_;
     fill_problem frame_{};
     bool reorders_{};
-    fill_problem first_frame_{}; ///< of the passes as they came, once others are tried
+    fill_problem first_frame_{}; ///< of the given passes, once other orders are tried
     std::vector<joint_justifier> joint_{};
-    double least_us_{}; ///< no choice ends before
+    double least_us_{}; ///< no choice ends sooner
     double best_us_{never};
-    double walked_us_{}; ///< when the last walk that was justified ended, before and after that
+    double walked_us_{}; ///< end of the last justified walk, before and after justification
     double justified_us_{};
     fill_choice best_choice_{};
     filled_schedule best_{};
 };
 
-/// Throws infeasible_error, which names the first layer that has no room on any host, alone and after all passes.
+/// Throws infeasible_error; names the first layer that fits on no host even alone after all passes, if there is one.
 [[noreturn]] inline void throw_no_room(const schedule_problem& problem, const frozen_work& work) {
     for (int c = 0; c != static_cast<int>(work.components.size()); ++c) {
         const frozen_component& of = work.components[static_cast<std::size_t>(c)];

@@ -15,11 +15,11 @@
 namespace pulse::detail {
 
 /// Double justification (Valls, Ballestin, Quintanilla, 2005) of passes and layers together: latest ends first, each
-/// moves to the latest gap of its device that what follows it leaves, then earliest starts first to the earliest.
-/// Microbatches of an operation and layers of a chunk stay in order, layers on their devices; memory is not looked at.
+/// moves to the latest gap of its device that its successors allow; then, earliest starts first, to the earliest gap.
+/// Microbatches of an operation and layers of a chunk stay in order, layers on their devices; memory is ignored.
 class joint_justifier {
 public:
-    /// Takes the operations of `frame`, not its orders.
+    /// Uses the operations of `frame`, not its orders.
     constexpr joint_justifier(const fill_problem& frame, const frozen_work& work, const std::vector<double>& after_us) :
         index_{frame.index}, work_{work}, after_us_{after_us}, passes_{static_cast<std::size_t>(frame.instances())},
         place_(frame.index.alone.size(), 0), lists_(after_us.size()) {
@@ -28,8 +28,8 @@ public:
         }
     }
 
-    /// When all ends after rounds that each gained, at most `most`: never later than `fill`, which the result replaces
-    /// where it ends sooner. Takes the places that it tried from `left`.
+    /// Justifies `fill` for at most `most` rounds, while each gains, and returns when everything ends: never later than
+    /// before. `fill` becomes the result when that ends sooner. Subtracts the placements tried from `left`.
     constexpr double justify(filled_schedule& fill, double end_us, int most, std::int64_t& left) {
         take(fill);
         for (int round = 0; round != most; ++round) {
@@ -49,11 +49,11 @@ private:
         int device{};
         double length_us{};
         double end_us{};
-        int rank{}; ///< greater than those of all that it waits for
+        int rank{}; ///< greater than the ranks of all that it waits for
         frozen_task layer{};
-        int before{-1}; ///< of the same chunk
+        int before{-1}; ///< the layer before it on the same chunk
         int after{-1};
-        double sent_us{}; ///< from the end of `before` to where this one can start
+        double sent_us{}; ///< from the end of `before` to the earliest start of this one
     };
     struct placed {
         double start_us{};
@@ -114,8 +114,8 @@ private:
         }
     }
 
-    /// Places all jobs, those that end last first: each as soon as what it waits for and its device let it, seen from
-    /// the end or, by the ends that are seen from there, from the beginning. When the last ends.
+    /// Places all jobs, latest end first, each as soon as its predecessors and its device allow: seen from the end, or,
+    /// by the ends found there, from the beginning. Returns when the last one ends.
     constexpr double place_all(bool from_end) {
         for (keyed& k : order_) {
             const job& j = jobs_[static_cast<std::size_t>(k.job)];
@@ -150,7 +150,7 @@ private:
         return last;
     }
 
-    /// When all that job `x` waits for has ended and is there.
+    /// When all that job `x` waits for has ended and has arrived.
     [[nodiscard]] constexpr double ready_us(int x, const job& j, bool from_end) const {
         double ready = 0;
         const auto wait = [&](int y, double lag_us) {
@@ -173,14 +173,14 @@ private:
         return ready;
     }
 
-    /// Writes what `place_all` found from the beginning.
+    /// Writes what `place_all` found from the beginning into `fill`.
     constexpr void give(filled_schedule& fill) const {
         for (std::size_t d = 0; d != lists_.size(); ++d) {
             auto& passes = fill.passes.devices[d];
             auto& tasks = fill.tasks[d];
             passes.clear();
             tasks.clear();
-            bool goes_on = false; // the last one is a task
+            bool goes_on = false; // the previous job is a task
             for (const placed& p : lists_[d]) {
                 if (static_cast<std::size_t>(p.job) < passes_) {
                     passes.push_back(index_.timed(p.job, p.start_us));
@@ -208,7 +208,7 @@ private:
     const frozen_work& work_;
     std::vector<double> after_us_;
     std::size_t passes_;
-    std::vector<int> place_; ///< [op] in the order of a microbatch that runs alone
+    std::vector<int> place_; ///< [op] position in the order of a microbatch that runs alone
     std::vector<job> jobs_{};
     std::vector<keyed> order_{};
     std::vector<std::vector<placed>> lists_;

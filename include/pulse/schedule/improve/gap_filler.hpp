@@ -11,7 +11,7 @@
 
 namespace pulse::detail {
 
-/// The same graph seen from its end: microbatches counted from the last, edges turned round.
+/// The same graph in reverse: microbatches counted from the last, edges reversed.
 [[nodiscard]] inline sequence_graph mirrored(const sequence_graph& graph) {
     sequence_graph out = graph;
     std::swap(out.before, out.after);
@@ -20,49 +20,49 @@ namespace pulse::detail {
     return out;
 }
 
-/// Serial schedule generation (Kelley, 1963): places instances one after the other, each at the earliest gap of its
-/// device that dependencies, the order of microbatches and memory leave it.
+/// Serial schedule generation (Kelley, 1963): places instances one after the other, each in the earliest gap of its
+/// device that dependencies, microbatch order and memory allow.
 ///
-/// A place costs what it has to look at: the gaps from the time at which the instance is ready on, and the levels of
-/// memory behind the gap. With borders set, it fills a part of a step between what lies before and what comes after it.
+/// Placing an instance costs a scan of the gaps from its ready time on, and of the memory levels after the chosen gap.
+/// With borders set, it fills a part of a step between the instances before and after the part.
 class gap_filler {
 public:
-    /// An instance on its device.
+    /// An instance placed on its device.
     struct placed {
         int instance{};
         double start_us{};
         double end_us{};
-        /// Bytes held while it runs, and those of them that are gone after it.
+        /// Bytes held while it runs, and how many of them are released after it.
         std::int64_t level{};
         std::int64_t leaves{};
     };
 
-    /// `from_end`: the graph is mirrored, so that what frees bytes comes first.
+    /// `from_end`: the graph is mirrored, so instances that free bytes come before those that take them.
     gap_filler(const sequence_graph& graph, bool from_end) :
         g_{&graph}, from_end_{from_end}, start_(static_cast<std::size_t>(graph.instances()), 0.0),
         rest_(start_.size(), 0.0), seen_(start_.size(), 0), newest_(static_cast<std::size_t>(graph.ops), 0.0),
         borders_(static_cast<std::size_t>(graph.devices)), lists_(borders_.size()) {}
 
-    /// What a device has done before the part that is filled, and what it does after it.
+    /// The state of a device before the part that is filled, and what it runs after the part.
     struct border {
         double begin_us{};
         std::int64_t held{};
-        /// From the end of its last instance in the part to the end of the step.
+        /// Time from the end of its last instance in the part to the end of the step.
         double rest_us{};
     };
     void set_border(int device, const border& b) { borders_[at(device)] = b; }
-    /// `x` lies before the part and starts then.
+    /// `x` comes before the part and starts at `start_us`.
     void set_before(int x, double start_us) {
         start_[at(x)] = start_us;
         seen_[at(x)] = 1;
     }
     /// `x` comes after the part.
     void set_after(int x) { seen_[at(x)] = 0; }
-    /// From the end of `x`, which lies in the part, to the end of the step, by what waits for it after the part.
+    /// Time from the end of `x`, inside the part, to the end of the step through successors after the part.
     void set_rest(int x, double rest_us) { rest_[at(x)] = rest_us; }
 
-    /// Places the instances of `order`, in which everything that one of them waits for stands before it. How long the
-    /// step is through them, microseconds; infinite when memory leaves one of them no place.
+    /// Places the instances of `order`, which must list predecessors first. Returns the length of the step through
+    /// them, microseconds; infinite when memory leaves no room for one of them.
     double fill(const std::vector<int>& order) {
         for (auto& list : lists_) { list.clear(); }
         std::fill(newest_.begin(), newest_.end(), 0.0); // instances before the part end before its border
@@ -83,14 +83,14 @@ public:
         return span;
     }
 
-    /// How long the step is through a device, on average over those of the part.
+    /// Sum of the lengths of the step through each device of the part, divided by the number of all devices.
     [[nodiscard]] double mean_us() const noexcept { return mean_us_; }
 
     [[nodiscard]] const sequence_graph& graph() const noexcept { return *g_; }
-    /// What every device runs, in order.
+    /// The placed instances of every device, in order.
     [[nodiscard]] const std::vector<std::vector<placed>>& lists() const noexcept { return lists_; }
 
-    /// The same without the times.
+    /// The same without times.
     [[nodiscard]] std::vector<std::vector<int>> sequences() const {
         std::vector<std::vector<int>> out{};
         for (const auto& list : lists_) {
@@ -101,8 +101,8 @@ public:
     }
 
 private:
-    /// Bytes of an instance at a place of its list. Bytes that two free together leave with the later of the two;
-    /// from the end they come with the first.
+    /// Bytes of an instance at a position in its list. Bytes that two instances free jointly leave with the later one;
+    /// from the end they are taken with the first.
     struct change {
         std::int64_t takes{};
         std::int64_t leaves{};
@@ -130,7 +130,7 @@ private:
         }
         list.emplace_back();
         for (std::size_t j = list.size() - 1; j != i; --j) { list[j] = list[j - 1]; }
-        // field by field: a copy of something just written would wait for it
+        // field by field: copying a struct that was just written would wait for those writes
         auto& here = list[i];
         here.instance = x;
         here.start_us = start;
@@ -143,14 +143,14 @@ private:
         return true;
     }
 
-    /// Bytes that two free together: none unless they are of one microbatch.
+    /// Bytes that two instances free jointly: 0 unless they are of one microbatch.
     [[nodiscard]] std::int64_t shared(int x, int y) const noexcept {
         const int a = g_->op[at(x)];
         const int b = g_->op[at(y)];
         return x - a * g_->microbatches == y - b * g_->microbatches ? g_->shared[at(a) * at(g_->ops) + at(b)] : 0;
     }
 
-    /// What `x` takes and leaves at place `i`, where some partners may run after it.
+    /// Bytes that `x` takes and releases at position `i`, given which of its partners come earlier.
     [[nodiscard]] change change_at(int x, std::size_t i, const std::vector<placed>& list) const {
         const auto o = at(g_->op[at(x)]);
         std::int64_t together = 0;
@@ -164,8 +164,8 @@ private:
                          : change{g_->begins[o], g_->frees[o] + together};
     }
 
-    /// Takes the levels that a device has with `x` at place `i`; false, with nothing changed, when they pass the
-    /// limit.
+    /// Updates the levels of device `d` for `x` at position `i`; false, with the list unchanged, when they would exceed
+    /// the limit.
     [[nodiscard]] bool put_bytes(int x, std::size_t i, std::size_t d) {
         auto& list = lists_[d];
         const bool alone = g_->partners[at(g_->op[at(x)])].empty();
@@ -199,14 +199,14 @@ private:
     bool from_end_;
     std::vector<double> start_;
     std::vector<double> rest_;
-    /// Whether an instance has its place.
+    /// Whether an instance has a place.
     std::vector<char> seen_;
-    /// Per operation: when its newest instance of the part ends.
+    /// Per operation: the end of its newest instance in the part.
     std::vector<double> newest_;
     std::vector<border> borders_;
     double mean_us_{};
     std::vector<std::vector<placed>> lists_;
-    /// What `put_bytes` found for the instance itself.
+    /// The level and the released bytes that `put_bytes` found for its instance.
     std::int64_t level_{};
     std::int64_t leaves_{};
 };

@@ -16,10 +16,10 @@
 namespace pulse::detail {
 
 /// Iterated justification (after Tormos and Lova, 2001) of parts of a step: shifts some instances of a part in the
-/// order of their ends, places all of it again as early as it can be in that order, or as late and then as early as it
-/// can be, and goes on from what is not much longer. What lies before the part and after it stays; the longest paths
-/// through both say how long the step becomes. So a try costs the part alone, and rebuilds warm-up, steady state or
-/// cool-down within memory.
+/// order of ends, places the whole part again in that order, as early as possible or first as late and then as early as
+/// possible, and continues from any result that is not much longer. Instances before and after the part stay, and the
+/// longest paths through both give the new length of the step. So a try costs only the part, and rebuilds warm-up,
+/// steady state or cool-down within memory.
 class justification_search {
 public:
     explicit justification_search(const sequence_graph& graph) :
@@ -35,16 +35,15 @@ public:
         for (const double l : load) { longest_us_ = std::max(longest_us_, l); }
     }
 
-    /// Mean duration of a pass, microseconds: what temperatures are measured in.
+    /// Mean duration of a pass, microseconds: the unit of temperatures.
     [[nodiscard]] double mean_us() const noexcept { return mean_us_; }
     [[nodiscard]] double best_us() const noexcept { return best_us_; }
     [[nodiscard]] const std::vector<std::vector<int>>& best() const noexcept { return best_; }
 
-    /// Parts that did not fit back into the step as they said: none unless there are passes of no length.
+    /// Parts undone because they did not fit back as computed: 0 unless some passes have no duration.
     [[nodiscard]] std::int64_t refused() const noexcept { return refused_; }
 
-    /// Starts from these sequences and forgets the best; false when they wait for each other in a circle or do not fit
-    /// into memory.
+    /// Starts from these sequences and forgets the best; false when they deadlock or exceed memory.
     [[nodiscard]] bool take(const std::vector<std::vector<int>>& sequences) {
         if (!go_to(sequences)) { return false; }
         best_ = here_;
@@ -52,9 +51,9 @@ public:
         return true;
     }
 
-    /// Steps that take `work` in all, about ten nanoseconds each, and accept what is longer by `warm_us` or so in the
-    /// beginning and by nothing in the end. Ends early when `bound_us` is reached or the budget is used up. True when
-    /// the best improved.
+    /// Runs tries that take `work` steps in all, about ten nanoseconds each. Accepts results longer by about `warm_us`
+    /// at the beginning and by nothing at the end. Ends early when `bound_us` is reached or the budget is used up. True
+    /// when the best improved.
     bool anneal(double warm_us, std::int64_t work, double bound_us, random_numbers& random, search_budget& budget) {
         const double before = best_us_;
         const double enough = bound_us * (1 + 1e-12);
@@ -95,13 +94,13 @@ private:
     struct entry {
         double time{};
         int instance{};
-        /// Where it stood, which decides among equal times.
+        /// Its previous position, which breaks ties between equal times.
         int place{};
     };
 
     [[nodiscard]] static std::size_t at(int x) noexcept { return static_cast<std::size_t>(x); }
 
-    /// Last ends first; what waits for another one comes before it.
+    /// Latest end first; an instance comes before those that it waits for.
     struct last_end_first {
         const sequence_graph* in{};
 
@@ -118,7 +117,7 @@ private:
         for (auto& e : entries) { e.place = place++; }
     }
 
-    /// The instances of a filler, last ends first.
+    /// The instances of a filler, latest end first.
     void sort_by_end(const gap_filler& filler, std::vector<entry>& out) {
         out.clear();
         const last_end_first order{&filler.graph()};
@@ -128,7 +127,7 @@ private:
             borders_.push_back(static_cast<std::ptrdiff_t>(out.size()));
         }
         if (timeless_) {
-            std::sort(out.begin(), out.end(), order); // a list may hold them in another order
+            std::sort(out.begin(), out.end(), order); // a list may order equal times differently
         } else {
             for (std::size_t width = 1; width + 1 < borders_.size(); width *= 2) {
                 for (std::size_t i = 0; i + width + 1 < borders_.size(); i += 2 * width) {
@@ -141,13 +140,13 @@ private:
         number(out);
     }
 
-    /// The instances of `entries` as they are numbered from the other end.
+    /// Lists the instances of `entries` as the mirrored graph numbers them.
     void flip(const std::vector<entry>& entries) {
         order_.clear();
         for (const auto& e : entries) { order_.push_back(g_->flipped(e.instance)); }
     }
 
-    /// Takes sequences as the present schedule.
+    /// Makes `sequences` the current schedule; false when they deadlock or exceed memory.
     [[nodiscard]] bool go_to(const std::vector<std::vector<int>>& sequences) {
         if (!state_.assign(sequences) || state_.excess() > 0) { return false; }
         here_ = sequences;
@@ -158,8 +157,8 @@ private:
         return true;
     }
 
-    /// Where a longest path of the step begins, and where it comes from another device: between two of these places it
-    /// is work of one device without a pause, which no other order makes shorter.
+    /// Lists where a longest path of the step begins and where it arrives from another device. Between two such places
+    /// one device works without a pause, which no other order makes shorter.
     void list_turns() {
         const double slack = 1e-9 * now_us_;
         turns_.clear();
@@ -185,9 +184,8 @@ private:
         }
     }
 
-    /// Chooses the part of the step that may change, consecutive instances in an order of evaluation, mostly around a
-    /// place that `list_turns` finds. The instances before it keep their starts, those after it the order on their
-    /// devices.
+    /// Chooses the part of the step to change: consecutive instances in an order of evaluation, mostly around a place
+    /// from `list_turns`. Instances before it keep their starts, those after it their order on the devices.
     void open(random_numbers& random) {
         const auto& order = state_.order();
         const int count = static_cast<int>(order.size());
@@ -247,9 +245,9 @@ private:
         number(now_);
     }
 
-    /// Puts what the part has become between what was before and after it: its best when that beats all so far. It said
-    /// that the step is `said_us` long through it, and so it is, in the memory that there is; but what takes no time
-    /// may come in another order than the one in which it was placed.
+    /// Puts the part, or its best version when that beats the best step so far, back between the instances before and
+    /// after it. The step is then `said_us` long and within memory, as computed, except that passes of no duration may
+    /// be evaluated in another order than the one in which they were placed.
     void close(double said_us) {
         const auto& part = kept_best_.empty() ? now_ : kept_best_;
         order_.clear();
@@ -285,8 +283,8 @@ private:
         }
     }
 
-    /// Shifts the present part and fills it again: from its beginning, or, one time in three, from its end before. How
-    /// long the step is then.
+    /// Shifts the current part and fills it again: from its beginning, or, one time in three, first from its end.
+    /// Returns the length of the step.
     [[nodiscard]] double shifted_span(random_numbers& random) {
         shift(random);
         if (random.below(3) != 0) {
@@ -303,7 +301,7 @@ private:
         return early_.fill(order_);
     }
 
-    /// Gives every instance of the part its end as a key, moves the keys of some, and sorts by key again.
+    /// Takes the end of every instance of the part as its key, moves the keys of some, and sorts by key again.
     void shift(random_numbers& random) {
         const int m = g_->microbatches;
         const double first_us = now_.back().time;
@@ -354,7 +352,7 @@ private:
     gap_filler early_;
     gap_filler late_;
     std::vector<double> key_;
-    /// The part, and the best that it was while better than all before.
+    /// The part, and its best version where that beats all before.
     std::vector<entry> now_{};
     std::vector<entry> kept_best_{};
     std::vector<entry> kept_{};
@@ -363,8 +361,8 @@ private:
     std::vector<std::ptrdiff_t> borders_{};
     std::vector<int> turns_{};
     std::vector<int> order_{};
-    /// What a part has cost when it was accepted: how long the step is through it, and through its devices on average,
-    /// which tells schedules of one makespan apart.
+    /// Cost of the part when it was last accepted: the length of the step through it plus that through its devices on
+    /// average, which tells schedules with equal makespans apart.
     double now_cost_{};
     std::int64_t refused_{};
     double longest_us_{};
@@ -374,9 +372,9 @@ private:
     double best_us_{std::numeric_limits<double>::infinity()};
     std::vector<std::vector<int>> here_{};
     std::vector<std::vector<int>> best_{};
-    /// Where the part begins in the order of the state.
+    /// Position of the part's beginning in the order of the state.
     int from_{};
-    /// The place of every instance in its sequence, and per device that before the part.
+    /// Position of every instance in its sequence, and per device the last position before the part.
     std::vector<int> spot_;
     std::vector<int> before_;
 };

@@ -15,9 +15,9 @@
 namespace pulse::detail {
 
 /// Monotone justification (Valls, Ballestin, Quintanilla, 2005, kept monotone): in order of start every instance moves
-/// to the earliest gap that dependencies, microbatch order and memory leave it; then the same from the end; until a
-/// round gains nothing, or `go_on` says no. Never ends later than `sequences`. Requires sequences that run, within
-/// memory.
+/// to the earliest gap that dependencies, microbatch order and memory allow; then the same from the end; repeats until
+/// a round gains nothing or `go_on` returns false. Never ends later than `sequences`, which must not deadlock and must
+/// stay within memory.
 [[nodiscard]] inline std::vector<std::vector<int>> justify(
     const sequence_graph& graph, std::vector<std::vector<int>> sequences, int most_rounds = 10,
     const std::function<bool()>& go_on = [] { return true; }) {

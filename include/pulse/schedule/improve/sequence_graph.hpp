@@ -11,10 +11,10 @@
 
 namespace pulse::detail {
 
-/// What a local search reads of a problem, in flat arrays. An instance is numbered op * microbatches + microbatch.
+/// A problem in flat arrays, for local search. An instance is numbered op * microbatches + microbatch.
 struct sequence_graph {
-    /// An operation that another one waits for or lets start: where its instance lies from the other's, and the time
-    /// from start to start.
+    /// A predecessor or successor of an operation: the offset from the operation's instance to its own, and its
+    /// duration plus the lag between the two.
     struct edge {
         int shift{};
         double weight_us{};
@@ -26,18 +26,18 @@ struct sequence_graph {
     std::vector<int> op{};
     std::vector<int> device{};
     std::vector<double> duration{};
-    /// Edges into and out of operation o are [first_before[o], first_before[o + 1]) of `before`, and so on.
+    /// Edges of operation o: [first_before[o], first_before[o + 1]) of `before`, and likewise of `after`.
     std::vector<edge> before{};
     std::vector<edge> after{};
     std::vector<int> first_before{};
     std::vector<int> first_after{};
-    /// Per operation: how many lead to it, which grows along every path; its negative in a mirrored graph.
+    /// Per operation: how many operations lead to it, which grows along every path; negated in a mirrored graph.
     std::vector<int> rank{};
-    /// Per operation: bytes that its start takes; [a * ops + b]: bytes freed when both a and b have ended; limits.
+    /// Per operation: bytes taken at its start; freed at its end; [a * ops + b]: freed when both a and b have ended.
     std::vector<std::int64_t> begins{};
     std::vector<std::int64_t> frees{};
     std::vector<std::int64_t> shared{};
-    /// Per operation: those that it frees bytes together with.
+    /// Per operation: the operations with which it frees bytes jointly.
     std::vector<std::vector<int>> partners{};
     std::vector<std::int64_t> limit{};
 

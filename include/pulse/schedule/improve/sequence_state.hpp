@@ -13,11 +13,11 @@
 
 namespace pulse::detail {
 
-/// The sequences of all devices with their earliest starts, tails and memory levels, kept up to date where a
-/// part of the order changes.
+/// The sequences of all devices with their earliest starts, tails and memory levels, kept up to date when a part of the
+/// order changes.
 ///
-/// start = the longest path to an instance, tail = the longest from its end to the end of the step (Balas, 1969). A
-/// change costs what it changes: starts and tails are propagated from there.
+/// start = longest path to an instance, tail = longest path from its end to the end of the step (Balas, 1969). An
+/// update costs only what it changes: starts and tails are propagated from there.
 class sequence_state {
 public:
     explicit sequence_state(const sequence_graph& graph) : g_{&graph} {
@@ -42,16 +42,15 @@ public:
     [[nodiscard]] int prev(int x) const noexcept { return prev_[at(x)]; }
     [[nodiscard]] double duration(int x) const noexcept { return g_->duration[at(g_->op[at(x)])]; }
     [[nodiscard]] double end(int x) const noexcept { return start(x) + duration(x); }
-    /// Bytes that its device holds when `x` has ended, where memory is limited.
+    /// Bytes that the device of `x` holds once `x` has ended, where memory is limited.
     [[nodiscard]] std::int64_t held_after(int x) const noexcept { return level_[at(x)] - freed_[at(x)]; }
-    /// Where `x` stands in `order()`.
+    /// Position of `x` in `order()`.
     [[nodiscard]] int place(int x) const noexcept { return place_[at(x)]; }
     [[nodiscard]] double makespan_us() const noexcept { return makespan_; }
     /// Bytes over the limits, summed over all instances.
     [[nodiscard]] std::int64_t excess() const noexcept { return excess_; }
 
-    /// Takes the sequences of every device; false, and fit for nothing but another call, when they wait for each other
-    /// in a circle.
+    /// Takes the sequences of every device; false when they deadlock, after which only another call is allowed.
     [[nodiscard]] bool assign(const std::vector<std::vector<int>>& sequences) {
         std::fill(prev_.begin(), prev_.end(), -1);
         std::fill(next_.begin(), next_.end(), -1);
@@ -73,8 +72,8 @@ public:
         return true;
     }
 
-    /// Puts the instances at places [from, from + part.size()) of `order()` into the order of `part`, which names the
-    /// same ones, each after all that it waits for. Costs what it changes.
+    /// Puts the instances at positions [from, from + part.size()) of `order()` into the order of `part`, which lists
+    /// the same instances, predecessors first. Costs only what it changes.
     void reorder(int from, const std::vector<int>& part) {
         const int to = from + static_cast<int>(part.size());
         ends_.assign(last_.size(), {-1, -1});
@@ -115,7 +114,7 @@ public:
         measure();
     }
 
-    /// All instances, each after everything that it waits for; what a device runs stands in its sequence.
+    /// All instances, predecessors first; those of a device are in the order of its sequence.
     [[nodiscard]] const std::vector<int>& order() const noexcept { return order_; }
 
 private:
@@ -152,7 +151,7 @@ private:
         if (g_->limit.empty()) { return 0; }
         return std::max<std::int64_t>(0, level_[at(x)] - g_->limit[at(g_->device[at(g_->op[at(x)])])]);
     }
-    /// The levels of `x`, whose place is known, behind the one before it.
+    /// Sets the levels of `x`, whose position is known, from the instance before it.
     void hold(int x) noexcept {
         if (g_->limit.empty()) { return; }
         const auto o = at(g_->op[at(x)]);
@@ -174,7 +173,7 @@ private:
         }
     }
 
-    /// An order in which every instance comes after all that it waits for, close to that of the starts.
+    /// Sorts the instances topologically, close to the order of their starts; false when there is a cycle.
     [[nodiscard]] bool sort() {
         std::vector<int> waits(start_.size(), 0);
         using entry = std::pair<double, int>;
@@ -256,11 +255,11 @@ private:
     std::vector<int> order_{};
     std::vector<int> place_{};
     std::vector<std::uint64_t> dirty_{};
-    /// Where memory is limited: bytes held while an instance runs, and those of them that are gone after it.
+    /// Where memory is limited: bytes held while an instance runs, and how many of them it frees.
     std::vector<std::int64_t> level_{};
     std::vector<std::int64_t> freed_{};
     std::int64_t excess_{};
-    /// Per device: the newest instance of a part, or that before it, and the one after the part.
+    /// Per device: the newest instance of a part, or the one before it; and the one after the part.
     std::vector<std::pair<int, int>> ends_{};
     double makespan_{};
 };

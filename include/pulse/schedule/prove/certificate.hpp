@@ -9,14 +9,14 @@
 
 namespace pulse {
 
-/// What a certification reached.
+/// The result of a certification.
 struct certificate {
-    /// No schedule is shorter. A makespan that was refuted, or the bound that was given.
+    /// No schedule is shorter: a refuted makespan, or the given bound.
     double lower_bound_us{};
     /// The best schedule known: the incumbent, or a shorter one.
     schedule best{};
     double makespan_us{};
-    /// Bound and makespan agree as `synthesis::proved` demands: exactly where times have a common measure, else up to
+    /// Bound and makespan agree as `synthesis::proved` requires: exactly when times have a common measure, else within
     /// 1e-9.
     bool closed{};
     /// Branches of the search and nodes of the solver, which the limit counts together; integer programs solved.
@@ -27,7 +27,7 @@ struct certificate {
 
 namespace detail {
 
-/// One more kind of proof: how good a schedule is, given a bound, within a limit.
+/// One more kind of proof: certifies a schedule, given a bound, within a limit.
 using proof_of = std::function<certificate(const schedule_bound&, const schedule&, const search_limit&)>;
 
 } // namespace detail

@@ -26,13 +26,13 @@
 
 namespace pulse {
 
-/// What a certification gives to the integer-program solver.
+/// Which parts of the search go to the integer-program solver.
 struct certify_options {
-    /// A part of the search is an integer program when at most this many of its orders are open ...
+    /// A part of the search becomes an integer program when at most this many of its orders are open ...
     std::size_t most_open_pairs{24};
     /// ... and it may take this many nodes; what is then undecided goes back into the search.
     std::int64_t most_part_nodes{60};
-    /// Parts of larger problems have relaxations that cost more than they settle.
+    /// In larger problems the relaxations of parts cost more than they settle.
     std::size_t most_instances{400};
 };
 
@@ -56,24 +56,24 @@ public:
         makespan_ = incumbent.makespan_us() * scale_;
         if (best_.makespan_us() > makespan_) { best_ = scaled_times(incumbent, scale_); }
         makespan_ = best_.makespan_us();
-        if (grain_ < 1e-9 * makespan_) { grain_ = 0; } // finer than times can be told apart
+        if (grain_ < 1e-9 * makespan_) { grain_ = 0; } // too fine to tell times apart
         lower_ = std::min(raised_to_grain(bound_.makespan_us, grain_), makespan_);
     }
-    // The search calls back.
+    // The search holds a callback to this object.
     certifier(const certifier&) = delete;
     certifier& operator=(const certifier&) = delete;
 
     certificate run() {
         if (!closed() && budget_.look()) { refute_by_windows(); }
         std::int64_t nodes = 64;
-        // Rounds in a row after which the next one would do the same: one for every division into stretches, at most.
+        // Rounds in a row without a change: after one for every division into stretches, the next would do the same.
         int vain = 0;
         for (int round = 0; vain != 4 && !closed() && budget_.look(); ++round) {
             const double makespan = makespan_;
             const double lower = lower_;
             cut_short_ = false;
-            // Close to the bound a refutation is cheap and a schedule is optimal; close to the incumbent a refutation
-            // is the proof. Half way, either one halves the gap.
+            // Close to the bound, a refutation is cheap and a schedule is optimal; close to the incumbent, a refutation
+            // is the proof. Half way, either result halves the gap.
             const double high = below(makespan_);
             const double low = grain_ > 0 ? lower_ : lower_ + 0.1 * (high - lower_);
             const double half = raised_to_grain(lower_ + (high - lower_) / 2, grain_);
@@ -95,7 +95,7 @@ private:
     [[nodiscard]] double below(double makespan) const { return cutoff_below(makespan, grain_); }
     [[nodiscard]] bool closed() const { return lower_ >= below(makespan_); }
 
-    /// Every makespan is more than `cutoff`: with a grain, the next multiple of it at least.
+    /// Every makespan exceeds `cutoff`: with a grain, it is at least the next multiple.
     void refuted(double cutoff) {
         const double reached = std::min(least_after(cutoff, grain_), makespan_);
         if (reached <= lower_) { return; }
@@ -113,7 +113,7 @@ private:
         if (*progress_) { (*progress_)({budget_.seconds(), makespan_ / scale_, lower_ / scale_}); }
     }
 
-    /// Between bound and incumbent, with the windows alone.
+    /// Refutes cutoffs between bound and incumbent by windows alone.
     void refute_by_windows() {
         detail::refute_by_windows(
             facts_, bound_, propagator_, lower_, below(makespan_), std::max(grain_, 1e-6 * makespan_),
@@ -128,7 +128,7 @@ private:
         if (outcome == window_outcome::found) { take(found); }
     }
 
-    /// A part of the search as an integer program.
+    /// Solves a part of the search as an integer program.
     window_outcome solve_part(const window_state& state, std::size_t open, schedule& found) {
         if (open > options_.most_open_pairs || state.start.size() > options_.most_instances) {
             return window_outcome::open;
@@ -141,7 +141,7 @@ private:
         ++programs_;
         budget_.count(answer.nodes);
         if (!answer.values.empty()) {
-            // Up to the solver's tolerance: the schedule may be longer, or its orders may wait for each other.
+            // Values hold up to the solver's tolerance: the schedule may be longer, or its orders may deadlock.
             try {
                 schedule timed = program.decode(problem_, answer.values);
                 if (timed.makespan_us() > state.cutoff_us || !is_valid(problem_, timed)) {
@@ -154,7 +154,7 @@ private:
         return answer.status == ilp_status::infeasible ? window_outcome::refuted : window_outcome::open;
     }
 
-    /// Lets the orders inside a stretch of time be free while the rest stays as in the best schedule.
+    /// Frees the orders inside a stretch of time while the rest stays as in the best schedule.
     void improve_windows(int round, std::int64_t nodes) {
         const int parts = 2 + round % 4;
         for (int part = 0; part != parts && !closed() && !budget_.over(); ++part) {
@@ -185,7 +185,7 @@ private:
     }
 
     search_budget budget_;
-    /// Times inside are those outside times this.
+    /// Times inside this class are the caller's times multiplied by this.
     double scale_;
     schedule_problem problem_;
     schedule_bound bound_;
@@ -200,7 +200,7 @@ private:
     double makespan_{};
     double lower_{};
     std::int64_t programs_{};
-    /// A search of this round ended for lack of its own nodes.
+    /// A search of this round ran out of its own nodes.
     bool cut_short_{};
 };
 
@@ -210,14 +210,14 @@ private:
 ///
 /// Destructive: asks whether a schedule with a makespan of at most some cutoff exists. The windows of every pass under
 /// the cutoff answer first (`window_propagator`); then orders are settled one after the other (`window_search`), and
-/// the parts that remain are integer programs (`disjunctive_program`) for `solver`. Cutoffs at the incumbent, at the
+/// the parts that remain become integer programs (`disjunctive_program`) for `solver`. Cutoffs at the incumbent, at the
 /// bound and between take turns with growing numbers of nodes; in between, stretches of time are optimised while the
 /// rest stays as it is.
 ///
-/// `bound` is that of `bound_schedule(problem)`, its makespan perhaps raised by a proof. With `limit.seconds` unlimited
-/// the result depends on the arguments alone. What the solver calls infeasible is taken as that. Problems that differ
-/// by a power of two in their times are the same to it, and it ends, with `closed` false, when nothing that it can
-/// still try differs from what it has tried. Throws input_error when `incumbent` is not a schedule of `problem`.
+/// `bound` comes from `bound_schedule(problem)`; a proof may have raised its makespan. With `limit.seconds` unlimited
+/// the result depends on the arguments alone. Trusts the solver when it says infeasible. Treats problems whose times
+/// differ by a power of two alike. Ends, with `closed` false, when nothing left to try differs from what has been
+/// tried. Throws input_error when `incumbent` is not a schedule of `problem`.
 template <class Solver>
 [[nodiscard]] certificate certify(const schedule_problem& problem, const schedule_bound& bound,
                                   const schedule& incumbent, Solver& solver, const search_limit& limit,

@@ -20,13 +20,13 @@ namespace pulse::detail {
 /// most the state's cutoff is a solution, and every solution is a schedule.
 ///
 /// Columns, microseconds: 0 the makespan; then the start of every instance; then a binary for every two instances of a
-/// device whose order is open, 1 when the first runs first; then, where a hold has two ends, whether both are over.
-/// Rows: dependencies; microbatches in order; settled orders; open ones with the tightest big M that the windows allow;
+/// device whose order is open, 1 when the first runs first; then, where a hold has two ends, whether both have ended.
+/// Rows: dependencies; microbatch order; settled orders; open orders, with the tightest big M that the windows allow;
 /// if k runs before l, then k - 1 runs before l and k before l + 1; memory at the start of every instance that takes
 /// some, linear in the binaries.
 class disjunctive_program {
 public:
-    /// `bound` bounds the makespan from below and gives the tails. The state must have come out of a window_propagator.
+    /// `bound` bounds the makespan from below and provides the tails. A window_propagator must have narrowed `state`.
     constexpr disjunctive_program(const window_problem& facts, const window_state& state, const schedule_bound& bound) :
         facts_{&facts}, state_{&state}, bound_{&bound} {
         add_columns();
@@ -38,7 +38,7 @@ public:
 
     [[nodiscard]] constexpr const ilp_model& model() const noexcept { return model_; }
 
-    /// The schedule that a solution stands for, every pass as early as its order allows.
+    /// The schedule of a solution, with every pass as early as its order allows.
     [[nodiscard]] constexpr schedule decode(const schedule_problem& problem, const std::vector<double>& values) const {
         device_orders orders{};
         for (const auto& ops : facts_->index.on_device) {
@@ -100,7 +100,7 @@ private:
         for (int op = 0; op != facts_->index.ops(); ++op) {
             for (int k = 0; k != m; ++k) { model_.add_column({earliest(op, k), latest(op, k), 0, false}); }
         }
-        // column_of_ + k is the column of instance k of `a`; the open ones are neighbours.
+        // column_of_ + k is the column of instance k of `a`; the columns of open ones are adjacent.
         column_of_.resize(facts_->orders, 0);
         for (const auto& ops : facts_->index.on_device) {
             for (const int a : ops) {
@@ -117,7 +117,7 @@ private:
         }
     }
 
-    /// start(j) >= start(i) + distance, unless the windows say so.
+    /// Adds start(j) >= start(i) + distance, unless the windows imply it.
     constexpr void add_distance(int a, int k, int b, int l, double distance) {
         if (earliest(b, l) >= latest(a, k) + distance) { return; }
         model_.add_row(distance, infinity, {{start_column(b, l), 1}, {start_column(a, k), -1}});
@@ -171,7 +171,7 @@ private:
         }
     }
 
-    /// A row under construction; columns may be named repeatedly.
+    /// A row under construction; a column may occur repeatedly.
     struct sum {
         double constant{};
         std::vector<ilp_term> terms{};
@@ -207,7 +207,7 @@ private:
             }
         }
     }
-    /// What is held when instance l of `b` starts: in units of the largest hold, so that rows are of one size.
+    /// What is held when instance l of `b` starts, in units of the largest hold, so that rows are of similar size.
     constexpr void add_memory(std::size_t d, int b, int l) {
         const int m = facts_->index.microbatches;
         const auto runs_before = [&](int a, int k) {
@@ -247,7 +247,7 @@ private:
     }
 
     /// One-machine rows (Applegate and Cook, 1991), which are implied: start(j) >= h + work before j of the instances
-    /// that start at h or later; makespan >= end(j) + work after j of those with a tail of at least q + q.
+    /// that start at h or later.
     constexpr void add_machine_rows() {
         constexpr std::size_t most_terms = 200'000;
         const int m = facts_->index.microbatches;
@@ -262,7 +262,7 @@ private:
             for (const int b : ops) {
                 for (int l = 0; l != m; ++l) {
                     for (const double h : heads) {
-                        if (h > earliest(b, l)) { break; } // else it holds only with one of them before j
+                        if (h > earliest(b, l)) { break; } // else it holds only if one of them is before j
                         sum row{};
                         double most = h;
                         for (const int a : ops) {

@@ -22,8 +22,8 @@ namespace pulse {
 
 namespace detail {
 
-/// One call of GLPK. GLPK leaves an internal error by longjmp, which runs no destructor: everything that owns memory
-/// lives here, outside the frames that are jumped over.
+/// One call of GLPK. GLPK leaves internal errors by longjmp, which runs no destructors, so everything that owns memory
+/// lives here, outside the frames that are skipped.
 class glpk_call {
 public:
     glpk_call(const ilp_model& model, const ilp_request& request) :
@@ -44,10 +44,10 @@ public:
     glpk_call& operator=(const glpk_call&) = delete;
 
     ilp_answer answer() {
-        // GLPK never frees the environment that it makes for a thread: what this call makes must not outlive it.
+        // GLPK never frees the environment that it makes for a thread: one made by this call must not outlive it.
         const bool made = glp_init_env() == 0;
         const bool returned = guarded();
-        // After an internal error, what GLPK allocated is only reachable through its environment.
+        // After an internal error, what GLPK allocated is reachable only through its environment.
         if (made || !returned) { glp_free_env(); }
         if (!returned) { throw error("GLPK gave up: " + std::string{said_.data(), said_length_}); }
         ilp_answer out{};
@@ -75,7 +75,7 @@ private:
         glp_term_hook(nullptr, nullptr);
         return true;
     }
-    /// Keeps what GLPK says, so that it is not printed; only its last words are of use.
+    /// Captures GLPK's output, up to the buffer's size, so that it is not printed and an error can quote it.
     static int on_text(void* self, const char* text) {
         auto& call = *static_cast<glpk_call*>(self);
         for (; *text != 0; ++text) {
@@ -92,7 +92,7 @@ private:
         return low ? GLP_LO : high ? GLP_UP : GLP_FR;
     }
 
-    // From here on no local variable may own anything.
+    // From here on no local variable may own anything, since longjmp skips destructors.
 
     void run() {
         const int output = glp_term_out(GLP_OFF);
@@ -144,7 +144,7 @@ private:
         return best_cost_ <= request_->known_bound + 1e-9 * std::abs(request_->known_bound);
     }
 
-    /// True when the search ended by itself: nothing is better than `best_cost_`.
+    /// True when the search ended by itself, so nothing is better than `best_cost_`.
     bool search() {
         if (out_of_budget()) { return false; }
         glp_smcp simplex;
@@ -152,7 +152,7 @@ private:
         simplex.msg_lev = GLP_MSG_OFF;
         simplex.meth = GLP_DUALP;
         glp_adv_basis(problem_, 0);
-        // In slices, so that a stop request is seen; the slices are counted in iterations to stay deterministic.
+        // Runs in slices so that a stop request is seen; slices are counted in iterations to stay deterministic.
         for (int before = -1;;) {
             simplex.tm_lim = milliseconds_left();
             simplex.it_lim = 2000;
@@ -193,7 +193,7 @@ private:
 
     void event(glp_tree* tree) {
         const int reason = glp_ios_reason(tree);
-        // A node comes again when rows were added to it.
+        // GLPK reports a node again after rows were added to it.
         if (reason == GLP_IPREPRO && glp_ios_curr_node(tree) != node_) {
             node_ = glp_ios_curr_node(tree);
             ++nodes_;
@@ -207,7 +207,7 @@ private:
         if (known_optimal() || out_of_budget()) { glp_ios_terminate(tree); }
     }
 
-    /// Adds the implied rows that the relaxation breaks, for the node and what is below it.
+    /// Adds the implied rows that the relaxation violates, for the node and its descendants.
     void add_violated() {
         for (std::size_t j = 1; j != values_.size(); ++j) {
             values_[j] = glp_get_col_prim(problem_, static_cast<int>(j));
@@ -249,16 +249,16 @@ private:
 /// Solves integer programs with GLPK 5 (target `pulse::glpk`; GLPK is GPL-3, and so is a program that links it).
 ///
 /// Deterministic under a limit of nodes; a stop request is seen between two relaxations. Terminal output is off while
-/// it solves. Threads may solve at the same time, each with its own solver: GLPK keeps its state per thread (its build
-/// must have thread-local storage, as Debian's has). In a thread that has not used GLPK before, nothing of it is left
-/// after a call.
+/// it solves. Threads may solve at the same time, each with its own solver: GLPK keeps its state per thread (it must be
+/// built with thread-local storage, as Debian's is). In a thread that has not used GLPK before, a call leaves nothing
+/// behind.
 ///
-/// GLPK's tolerances are relative for values above 1 and absolute below. Programs whose values are much below 1 are to
-/// be scaled, as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
+/// GLPK's tolerances are relative for values above 1 and absolute below. Scale programs whose values are much below 1,
+/// as `certify` scales the times of every program that it gives to a solver (`solver_scale`).
 class glpk_solver {
 public:
-    /// Throws input_error for an ill-formed model; error when GLPK ends with an internal error, which also frees every
-    /// other GLPK object of the calling thread.
+    /// Throws input_error for an ill-formed model; error after an internal error of GLPK, which also frees every other
+    /// GLPK object of the calling thread.
     [[nodiscard]] ilp_answer solve(const ilp_model& model, const ilp_request& request) {
         require_valid(model);
         return detail::glpk_call{model, request}.answer();

@@ -17,7 +17,7 @@ struct ilp_column {
     bool integer{};
 };
 
-/// coefficient x column, in a row.
+/// coefficient x column, a term of a row.
 struct ilp_term {
     int column{};
     double coefficient{};
@@ -29,23 +29,23 @@ struct ilp_row {
     double upper{std::numeric_limits<double>::infinity()};
     std::size_t first{};
     std::size_t count{};
-    /// The row follows from the others and from integrality: a solver may leave it out, or add it where it is violated.
+    /// The row is implied by the others and by integrality: a solver may omit it, or add it where it is violated.
     bool implied{};
 };
 
-/// Minimise the sum of cost x column under the rows: a mixed-integer program as a plain value.
+/// A mixed-integer program as a plain value: minimise the sum of cost x column subject to the rows.
 struct ilp_model {
     std::vector<ilp_column> columns{};
     std::vector<ilp_row> rows{};
-    /// The rows' terms, one row after the other.
+    /// The terms of all rows, one row after the other.
     std::vector<ilp_term> terms{};
 
-    /// Adds a column and gives its number.
+    /// Adds a column and returns its number.
     constexpr int add_column(const ilp_column& column) {
         columns.push_back(column);
         return static_cast<int>(columns.size()) - 1;
     }
-    /// Adds a row over `row_terms`, each column named once.
+    /// Adds a row over `row_terms`, which name each column once.
     constexpr void add_row(double lower, double upper, const std::vector<ilp_term>& row_terms, bool implied = false) {
         rows.push_back({lower, upper, terms.size(), row_terms.size(), implied});
         terms.insert(terms.end(), row_terms.begin(), row_terms.end());
@@ -53,7 +53,7 @@ struct ilp_model {
 };
 
 /// Throws input_error, naming the column or row, unless `model` can be given to a solver: bounds in order, finite costs
-/// and coefficients, every term's column there and once per row.
+/// and coefficients, and every term's column existing and named once per row.
 constexpr void require_valid(const ilp_model& model) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const auto fail = [](const char* kind, std::size_t at, const char* what) {

@@ -10,7 +10,7 @@
 
 namespace pulse {
 
-/// How a solver left a program.
+/// How a solve ended.
 enum class ilp_status : std::uint8_t {
     optimal,    ///< `values` solve it, and nothing is better
     feasible,   ///< `values` solve it; a limit ended the search
@@ -18,15 +18,15 @@ enum class ilp_status : std::uint8_t {
     unknown,    ///< a limit ended the search before a solution was found
 };
 
-/// What a solver is told besides the program.
+/// What a solver gets besides the program.
 struct ilp_request {
-    /// No solution costs less than this: a search that has a solution of this cost is over.
+    /// No solution costs less than this, so a search that finds a solution of this cost is done.
     double known_bound{-std::numeric_limits<double>::infinity()};
     /// A node is a branch whose relaxation was solved.
     search_limit limit{};
 };
 
-/// What a solver found.
+/// The result of a solver.
 struct ilp_answer {
     ilp_status status{ilp_status::unknown};
     /// The best solution; empty when none was found.
@@ -47,7 +47,7 @@ struct ilp_answer {
 ///    reports. It may ignore the known bound, which only saves time, but no limit.
 /// 2. The same input under the same limit of nodes gives the same answer.
 /// 3. A stop request ends the search with the best solution so far.
-/// 4. `bound` is never above the cost of a solution, but for the solver's tolerance.
+/// 4. `bound` is never above the cost of a solution, up to the solver's tolerance.
 template <class S>
 concept ilp_solver = requires(S& solver, const ilp_model& model, const ilp_request& request) {
     { solver.solve(model, request) } -> std::same_as<ilp_answer>;

@@ -10,8 +10,8 @@ namespace pulse::detail {
 
 /// The power of two that brings `time_us` into [2048, 4096); 1 for 0.
 ///
-/// Solvers of integer programs have absolute tolerances. Times times a power of two keep all their digits, so a problem
-/// can be handed over at one scale, whatever its own, and what comes back is exact.
+/// Solvers of integer programs have absolute tolerances. Multiplying times by a power of two keeps all their digits, so
+/// every problem can be handed over at one scale, and results convert back exactly.
 [[nodiscard]] inline double solver_scale(double time_us) {
     if (!(time_us > 0)) { return 1; }
     int exponent = 0;

@@ -7,11 +7,11 @@
 namespace pulse::detail {
 
 /// Bisects between `low_us` and `high_us`, down to `step_us`, for the longest cutoff that propagation of windows alone
-/// refutes (a destructive lower bound: Klein and Scholl, 1999). Calls `refuted(cutoff)` for each that no schedule
-/// meets; ends early when `go_on` says no. `facts` and `bound` are of the problem that `propagator` was made for.
+/// refutes (a destructive lower bound: Klein and Scholl, 1999). Calls `refuted(cutoff)` for each cutoff that no
+/// schedule meets; ends early when `go_on` returns false. `facts` and `bound` belong to the problem of `propagator`.
 ///
-/// One narrowing takes milliseconds for some hundred instances, a tenth of a second for thousands; where nothing just
-/// above `low_us` is refuted it ends with the first.
+/// One narrowing takes milliseconds for some hundred instances, a tenth of a second for thousands; when nothing just
+/// above `low_us` is refuted, the search ends after the first.
 template <class GoOn, class Refuted>
 constexpr void refute_by_windows(const window_problem& facts, const schedule_bound& bound,
                                  window_propagator& propagator, double low_us, double high_us, double step_us,

@@ -10,10 +10,10 @@
 
 namespace pulse::detail {
 
-/// Narrows a window_state by what must hold in every schedule: dependencies, one instance at a time per device, memory.
+/// Narrows a window_state by what holds in every schedule: dependencies, one instance at a time per device, memory.
 ///
-/// Rules, repeated until none has anything to say: dependencies and settled orders; pairs that fit in one order only;
-/// transitive orders; the settled predecessors of an instance one after the other; edge finding (Carlier and Pinson,
+/// Rules, repeated until none changes anything: dependencies and settled orders; pairs that fit in one order only;
+/// transitive orders; the settled predecessors of an instance, one after the other; edge finding (Carlier and Pinson,
 /// 1989; in the form of Nuijten, 1994); and at the start of every instance that takes memory, what is surely held.
 class window_propagator {
 public:
@@ -21,11 +21,11 @@ public:
 
     /// Narrows `state`; false when no schedule meets its cutoff, up to the rounding of sums.
     ///
-    /// Rules may push each other by the shortest pass at a time where orders wait for each other in a circle: after
-    /// some rounds the windows stay as wide as they are.
+    /// When orders form a cycle, rules may push each other by the shortest pass at a time: after some rounds the
+    /// windows are left as wide as they are.
     [[nodiscard]] constexpr bool narrow(window_state& state) {
         state_ = &state;
-        // A sum of n times is off by n units of the last place at most.
+        // A sum of n times is off by at most n units in the last place.
         slack_ = 0x1p-50 * static_cast<double>(64 + state.start.size()) * state.cutoff_us;
         for (std::size_t round = 0; round != 256 + state.start.size(); ++round) {
             changed_ = false;
@@ -41,7 +41,7 @@ public:
         return true;
     }
 
-    /// Settles that instance k of `a` runs before instance l of `b`; false when the opposite is settled.
+    /// Settles that instance k of `a` runs before instance l of `b`; false when the opposite is already settled.
     [[nodiscard]] constexpr bool settle(window_state& state, int a, int k, int b, int l) {
         state_ = &state;
         return put_before(a, k, b, l);
@@ -112,8 +112,8 @@ private:
         return true;
     }
 
-    /// Instance k of `a` cannot run before instance l of `b` when both do not fit between its start and the other's
-    /// due.
+    /// Instance k of `a` cannot run before instance l of `b` when both do not fit between the first one's start and the
+    /// second one's due.
     constexpr bool settle_pairs() {
         const int m = facts_->index.microbatches;
         for (const auto& ops : facts_->index.on_device) {
@@ -154,8 +154,8 @@ private:
         return true;
     }
 
-    /// At the start of instance l of `b`: begun surely minus ended at most. Where one more begun or one fewer ended
-    /// would break the limit, the order follows.
+    /// Memory at the start of instance l of `b`: surely begun minus at most ended. Settles an order where one more
+    /// begun or one fewer ended would exceed the limit.
     constexpr bool settle_memory() {
         const int m = facts_->index.microbatches;
         for (std::size_t d = 0; d != facts_->holds.size(); ++d) {
@@ -207,7 +207,7 @@ private:
         return true;
     }
 
-    /// The instances that surely run before another one run one after the other: from each of their starts on.
+    /// Instances that surely run before another one run one after the other, from each of their starts on.
     constexpr bool line_up_settled() {
         const auto& index = facts_->index;
         const int m = index.microbatches;
@@ -241,14 +241,14 @@ private:
         int op{};
         int k{};
         std::size_t at{};
-        /// Early start and due in the direction that edge finding looks; duration.
+        /// Earliest start and due in the direction of edge finding; duration.
         double head{};
         double due{};
         double work{};
         double bound{};
     };
 
-    /// by_start_: latest start first; by_due_: earliest due first.
+    /// Fills by_start_, latest start first, and by_due_, earliest due first.
     constexpr void sort_instances(const std::vector<int>& ops) {
         by_start_.clear();
         for (const int op : ops) {
@@ -272,7 +272,7 @@ private:
             for (const auto& j : jobs_) {
                 if (j.bound > j.head && !raise(j.op, j.k, j.bound)) { return false; }
             }
-            // The same seen from the end.
+            // The same from the end.
             jobs_.assign(by_due_.rbegin(), by_due_.rend());
             for (auto& j : jobs_) {
                 const double head = state_->cutoff_us - j.due;
@@ -287,7 +287,7 @@ private:
         return true;
     }
 
-    /// Edge finding over jobs_, sorted by head: j.bound becomes the head that every set of jobs forces upon j.
+    /// Edge finding over jobs_, sorted by head: j.bound becomes the greatest head that any set of jobs forces on j.
     constexpr bool raise_starts() {
         constexpr double never = -std::numeric_limits<double>::infinity();
         dues_.clear();

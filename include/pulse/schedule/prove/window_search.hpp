@@ -21,15 +21,15 @@
 
 namespace pulse::detail {
 
-/// What became of a set of schedules that was searched.
+/// The result of searching a set of schedules.
 enum class window_outcome : std::uint8_t {
     refuted, ///< it has no schedule that meets the cutoff
     found,   ///< it has one
     open,    ///< a limit ended the search
 };
 
-/// The schedule of a state in which every order is settled, every pass as early as it can. Throws input_error when the
-/// orders wait for each other in a circle.
+/// The schedule of a state in which every order is settled, with every pass as early as possible. Throws input_error
+/// when the orders deadlock.
 [[nodiscard]] constexpr schedule settled_schedule(const schedule_problem& problem, const window_problem& facts,
                                                   const window_state& state) {
     device_orders orders{};
@@ -53,14 +53,14 @@ enum class window_outcome : std::uint8_t {
 /// room left (Smith and Cheng, 1993), both ways, and narrows the windows after each.
 class window_search {
 public:
-    /// Takes a narrowed state with few open pairs out of the search; `open` gives it back.
+    /// Solves a narrowed state with few open pairs outside the search; `open` hands it back.
     using part_solver = std::function<window_outcome(const window_state&, std::size_t open_pairs, schedule& found)>;
 
     window_search(const schedule_problem& problem, const window_problem& facts, part_solver solve_part = {}) :
         problem_{&problem}, facts_{&facts}, propagator_{facts}, solve_part_{std::move(solve_part)} {}
 
-    /// Searches `state` with at most `most_nodes` branches, at least one; a schedule that meets the state's cutoff goes
-    /// to `found`.
+    /// Searches `state` with at most `most_nodes` branches, at least one; puts a schedule that meets the state's cutoff
+    /// into `found`.
     window_outcome run(window_state state, std::int64_t most_nodes, search_budget& budget, schedule& found) {
         std::int64_t left = most_nodes;
         out_of_nodes_ = false;
@@ -88,7 +88,7 @@ public:
                 if (outcome == window_outcome::found) { return outcome; }
                 if (outcome == window_outcome::refuted) { continue; }
             }
-            // The order with more room is tried first.
+            // Try the order with more room first.
             window_state other = now;
             const bool forward = propagator_.settle(now, pair.a, pair.k, pair.b, pair.l);
             const bool backward = propagator_.settle(other, pair.b, pair.l, pair.a, pair.k);
@@ -103,11 +103,11 @@ public:
         return window_outcome::refuted;
     }
 
-    /// Whether the last run would have gone on with more nodes of its own.
+    /// Whether the last run ended only because it ran out of its own nodes.
     [[nodiscard]] bool out_of_nodes() const noexcept { return out_of_nodes_; }
 
 private:
-    /// Whether the only orders that `state` leaves are a schedule that meets its cutoff.
+    /// Whether the settled orders of `state` form a schedule that meets its cutoff.
     [[nodiscard]] bool meets_cutoff(const window_state& state, schedule& found) const {
         schedule timed{};
         try {
@@ -120,7 +120,7 @@ private:
         return true;
     }
 
-    /// Beyond this the states that wait for their turn would not fit into memory any more.
+    /// With more, the states that wait for their turn would not fit into memory.
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
     struct choice {
@@ -149,7 +149,7 @@ private:
                             const double two = state.due[facts.at(a, k)] - state.start[facts.at(b, l)] - both;
                             const double less = std::max(0.0, std::min(one, two));
                             const double more = std::max(0.0, std::max(one, two));
-                            // less / sqrt(less / more), and the tighter of two equal ones
+                            // less / sqrt(less / more); the second term prefers the tighter of two equal pairs
                             const double score = std::sqrt(less * more) + 1e-3 * more;
                             ++out.open;
                             if (score < least) {

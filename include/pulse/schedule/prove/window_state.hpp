@@ -12,9 +12,9 @@
 
 namespace pulse::detail {
 
-/// What the windows of a problem are computed from; made once, shared by every window_state.
+/// The data from which the windows of a problem are computed; made once, shared by every window_state.
 struct window_problem {
-    /// A memory_hold by operation numbers.
+    /// A memory_hold with operation numbers.
     struct hold {
         int begin{};
         int end{};
@@ -23,15 +23,15 @@ struct window_problem {
     };
 
     indexed_problem index{};
-    /// Place of every operation among those of its device, and where the device's orders begin in `window_state`.
+    /// Position of every operation among those of its device; per device, where its orders begin in `window_state`.
     std::vector<std::size_t> place{};
     std::vector<std::size_t> first_order{};
     std::size_t orders{};
-    /// Per device; no entries where memory is not limited.
+    /// Per device; empty where memory is unlimited.
     std::vector<std::vector<hold>> holds{};
     std::vector<std::int64_t> limit{};
 
-    /// Instance `k` of operation `op`, as every array over instances is indexed.
+    /// Index of instance `k` of operation `op` in every array over instances.
     [[nodiscard]] constexpr std::size_t at(int op, int k) const noexcept {
         return static_cast<std::size_t>(op) * static_cast<std::size_t>(index.microbatches) +
                static_cast<std::size_t>(k);
@@ -40,7 +40,7 @@ struct window_problem {
     [[nodiscard]] constexpr const std::vector<int>& neighbours(int op) const {
         return index.on_device[static_cast<std::size_t>(index.device[static_cast<std::size_t>(op)])];
     }
-    /// Where `window_state::ahead` keeps how many `a` run before instance `l` of `b`.
+    /// Index into `window_state::ahead` for how many instances of `a` run before instance `l` of `b`.
     [[nodiscard]] constexpr std::size_t order_at(int a, int b, int l) const {
         const auto device = static_cast<std::size_t>(index.device[static_cast<std::size_t>(a)]);
         const std::size_t count = index.on_device[device].size();
@@ -49,7 +49,7 @@ struct window_problem {
     }
 };
 
-/// The facts of `problem`. Throws input_error for an ill-formed problem.
+/// Builds the window_problem of `problem`. Throws input_error for an ill-formed problem.
 [[nodiscard]] constexpr window_problem window_problem_of(const schedule_problem& problem) {
     window_problem out{};
     out.index = index_problem(problem);
@@ -69,11 +69,11 @@ struct window_problem {
     return out;
 }
 
-/// What every schedule with a makespan of at most `cutoff_us` has in common: when each instance may run, and which of
-/// two instances of a device comes first where that is settled.
+/// What all schedules with a makespan of at most `cutoff_us` have in common: when each instance may run, and which of
+/// two instances of a device runs first where that is settled.
 ///
 /// Instances of one operation run in order, so the instances of `a` that surely run before instance l of `b` are the
-/// first ones: one number says which, and it grows with l.
+/// first ones of `a`: one number, which grows with l, says how many.
 struct window_state {
     double cutoff_us{};
     /// Earliest start and latest end of every instance, microseconds.
@@ -85,18 +85,18 @@ struct window_state {
     [[nodiscard]] constexpr int surely_before(const window_problem& facts, int a, int b, int l) const {
         return ahead[facts.order_at(a, b, l)];
     }
-    /// How many instances of `a` run before instance l of `b` at most; `a` and `b` differ.
+    /// The most instances of `a` that may run before instance l of `b`; `a` and `b` differ.
     [[nodiscard]] constexpr int perhaps_before(const window_problem& facts, int a, int b, int l) const {
         const int* const begin = ahead.data() + facts.order_at(b, a, 0);
         return static_cast<int>(std::upper_bound(begin, begin + facts.index.microbatches, l) - begin);
     }
-    /// Whether instance k of `a` and instance l of `b`, another operation of the same device, may come in either order.
+    /// Whether instance k of `a` and instance l of `b`, another operation of the same device, may run in either order.
     [[nodiscard]] constexpr bool open(const window_problem& facts, int a, int k, int b, int l) const {
         return surely_before(facts, a, b, l) <= k && surely_before(facts, b, a, k) <= l;
     }
 };
 
-/// The state that `bound` and the dependencies alone give under a cutoff.
+/// The state that follows from `bound` and the dependencies alone under a cutoff.
 [[nodiscard]] constexpr window_state window_state_of(const window_problem& facts, const schedule_bound& bound,
                                                      double cutoff_us) {
     window_state out{cutoff_us, bound.head, bound.tail, {}};

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Everything of pulse that needs CUDA.
+/// Everything in pulse that needs CUDA.
 
 // IWYU pragma: begin_exports
 #include <pulse/cuda/attention.cuh>

@@ -16,24 +16,24 @@
 
 namespace pulse::cuda {
 
-/// Into how many parts the queries are cut where gradients of keys and values are summed: the blocks of few keys do not
-/// fill a device, those of several parts do. It depends on the shape and the tiles alone, so that devices with the same
-/// tiles sum in the same order.
+/// Number of parts that the queries are split into where gradients of keys and values are summed: with few keys, one
+/// block per tile of keys does not fill a device, but several parts do. It depends on the shape and the tiles alone, so
+/// that devices with the same tiles sum in the same order.
 template <class T>
 [[nodiscard]] int attention_parts(const attention_shape& s, int batch, const attention_launches<T>& by) {
     constexpr std::int64_t enough_blocks = cuda_attention_blocks;
-    constexpr std::int64_t least_tiles = 4; // of queries in a part, to be worth its sums
+    constexpr std::int64_t least_tiles = 4; // of queries per part; fewer do not pay for the extra sums
     const std::int64_t blocks = std::int64_t{batch} * s.heads * ((s.keys() + by.key_rows - 1) / by.key_rows);
     const std::int64_t tiles = (s.tokens + by.query_columns - 1) / by.query_columns;
     return static_cast<int>(std::max(std::int64_t{1}, std::min(enough_blocks / blocks, tiles / least_tiles)));
 }
 
-/// What scores are multiplied by.
+/// The factor of the scores, 1 / sqrt(head_size).
 [[nodiscard]] inline float attention_scale(const attention_shape& s) {
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_size)));
 }
 
-/// The kernels that an engine of pulse's own has for heads of a size, with tiles for `Shared` bytes of shared memory.
+/// The kernels of one of pulse's own engines for a head size, with tiles for `Shared` bytes of shared memory.
 template <class P, std::size_t Shared>
 [[nodiscard]] attention_launches<typename P::scalar> attention_launches_within(attention_engine engine, int head_size) {
     if constexpr (has_tensor_core<P>) {
@@ -42,8 +42,8 @@ template <class P, std::size_t Shared>
     return fma_attention_for<typename P::scalar, Shared>(head_size);
 }
 
-/// The kernels that an engine of pulse's own has for a shape, where a block may have shared_bytes of shared memory: as
-/// many as the current device lets it have.
+/// The kernels of one of pulse's own engines for a shape, with shared_bytes of shared memory per block: by default, the
+/// most that the current device allows.
 template <class P>
 [[nodiscard]] attention_launches<typename P::scalar> attention_launches_of(
     attention_engine engine, const attention_shape& s, std::size_t shared_bytes = most_dynamic_shared_bytes()) {
@@ -58,7 +58,7 @@ void attention_by(const attention_launches<T>& by, const queue& on, const attent
     by.forward(on, batch, {q, k, v, o, lse, s.tokens, s.keys(), s.heads, s.head_size, attention_scale(s)});
 }
 
-/// Floats of scratch that delta takes, `rows` of them and some more: what lies behind is written in pairs.
+/// Floats of scratch for delta: `rows`, rounded up to a multiple of 4, because the sums after it are written in pairs.
 [[nodiscard]] constexpr std::int64_t attention_delta_floats(std::int64_t rows) noexcept { return (rows + 3) / 4 * 4; }
 
 /// Bytes of scratch that attention_backward_by needs.
@@ -95,12 +95,12 @@ void attention_backward_by(const attention_launches<T>& by, const queue& on, con
     }
 }
 
-/// Attention as reference::backend means it, by pulse's own kernels: q and o [batch][tokens][width], k and v
+/// Attention as reference::backend defines it, by pulse's own kernels: q and o [batch][tokens][width], k and v
 /// [batch][keys][width], lse [batch][heads][tokens] in float, natural logarithms. Scores stay on the chip (Dao 2023);
-/// products are summed in float, and so are the weights, which are rounded to the scalar before they meet v.
+/// products and weights are summed in float, and weights are rounded to the scalar before the product with v.
 ///
-/// Moves at least e batch width (2 tokens + 2 keys) + 4 batch heads tokens bytes for e bytes per scalar, and takes
-/// 4 batch heads tokens keys head_size floating-point operations. Throws input_error as require_attention.
+/// Moves at least e batch width (2 tokens + 2 keys) + 4 batch heads tokens bytes for e bytes per scalar, and takes 4
+/// batch heads tokens keys head_size floating-point operations. Throws input_error as require_attention does.
 template <class P>
 void attention(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
                const typename P::scalar* k, const typename P::scalar* v, typename P::scalar* o, float* lse) {
@@ -117,12 +117,12 @@ template <class P>
                     attention_backward_scratch_bytes_by(attention_launches_of<P>(attention_engine::fma, s), s, batch));
 }
 
-/// Writes the gradients of what attention read, from what it read and wrote and from dout, the gradient of o.
+/// Writes the gradients of attention's inputs, from its inputs and outputs and from dout, the gradient of o.
 ///
-/// Weights are computed again, once for dk and dv and once for dq (for heads over 160, dk and dv are two launches), so
-/// that each sum has one owner and one order. Moves at least e batch width (4 tokens + 4 keys) + 4 batch heads tokens
-/// bytes and takes 14 batch heads tokens keys head_size floating-point operations, of which 4 are for computing twice.
-/// Throws input_error as require_attention.
+/// Weights are recomputed, once for dk and dv and once for dq (for heads over 160, dk and dv are two launches), so that
+/// each sum has one owner and one order. Moves at least e batch width (4 tokens + 4 keys) + 4 batch heads tokens bytes
+/// and takes 14 batch heads tokens keys head_size floating-point operations, of which 4 are work done twice. Throws
+/// input_error as require_attention does.
 template <class P>
 void attention_backward(const queue& on, const attention_shape& s, int batch, const typename P::scalar* q,
                         const typename P::scalar* k, const typename P::scalar* v, const typename P::scalar* o,

@@ -13,12 +13,12 @@ struct fp32; // of cuda/precision.cuh
 
 /// What computes an attention.
 enum class attention_engine : std::uint8_t {
-    fma,          ///< pulse's kernels on float arithmetic: fp32, and whatever the others do not take
+    fma,          ///< pulse's kernels on float arithmetic: fp32, and whatever the others do not support
     tensor_cores, ///< pulse's kernels on tensor cores
     cudnn,        ///< cuDNN's scaled dot-product attention
 };
 
-/// What a person calls it.
+/// Human-readable name of an engine.
 [[nodiscard]] constexpr const char* name_of(attention_engine engine) {
     switch (engine) {
     case attention_engine::fma: return "pulse, float arithmetic";
@@ -28,7 +28,7 @@ enum class attention_engine : std::uint8_t {
     return "?";
 }
 
-/// Whether products under policy P are taken on tensor cores.
+/// Whether products under policy P run on tensor cores.
 template <class P>
 inline constexpr bool has_tensor_core = !std::is_same_v<P, fp32>;
 
@@ -36,10 +36,10 @@ inline constexpr bool has_tensor_core = !std::is_same_v<P, fp32>;
 template <class P>
 inline constexpr int most_tensor_core_head_size = sizeof(typename P::scalar) == 2 ? 256 : 160;
 
-/// The greatest head size of pulse's kernels on float arithmetic, which take any that is not greater.
+/// The greatest head size of pulse's kernels on float arithmetic, which support every smaller one too.
 inline constexpr int most_fma_head_size = 256;
 
-/// Throws input_error on a shape that no kernel of pulse takes: sizes below 1, head_size over most_fma_head_size, or
+/// Throws input_error on a shape that no kernel of pulse supports: sizes below 1, head_size over most_fma_head_size, or
 /// more than 65535 heads or samples.
 inline void require_attention(const attention_shape& s, int batch) {
     const auto require = [](bool holds, const std::string& what) {
@@ -53,8 +53,8 @@ inline void require_attention(const attention_shape& s, int batch) {
             "head_size is " + std::to_string(s.head_size) + ", not from 1 to " + std::to_string(most_fma_head_size));
 }
 
-/// Which of pulse's own kernels compute attention of this shape under policy P, for operands that begin at multiples of
-/// 16 bytes; those that do not are left to attention_engine::fma. Throws as require_attention.
+/// Which of pulse's own kernels compute attention of this shape under policy P, for operands aligned to 16 bytes;
+/// others use attention_engine::fma. Throws as require_attention does.
 template <class P>
 [[nodiscard]] attention_engine own_attention_engine(const attention_shape& s, int batch) {
     require_attention(s, batch);

@@ -32,21 +32,21 @@
 
 namespace pulse::cuda {
 
-/// Which passes of attention are cuDNN's where it has an engine for them and nothing is known against it
-/// (cudnn::attention_fault); all others are pulse's own. cuDNN takes 16-bit scalars only. Where engines are timed, the
-/// quicker of cuDNN's and pulse's is taken, of equal ones that which these options name.
+/// Which passes of attention use cuDNN where it has an engine without known faults (cudnn::attention_fault); all others
+/// use pulse's own kernels. cuDNN supports 16-bit scalars only. Where engines are timed, the faster of cuDNN's and
+/// pulse's is used; a tie goes to the one that these options name.
 struct attention_options {
     bool cudnn_forward{true};
-    /// cuDNN adds the gradients of queries in an order that varies, so that results may differ from run to run in their
-    /// last bits: pulse's kernels are the default, and cuDNN's engine is timed only where engine_options want no
+    /// cuDNN sums the gradients of queries in a varying order, so results may differ between runs in their last bits.
+    /// So pulse's kernels are the default, and cuDNN's engine is timed only where engine_options do not ask for
     /// determinism.
     bool cudnn_backward{false};
 };
 
 /// Attention by cuDNN or by pulse's own kernels under precision policy P: attention and attention_backward of
 /// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and an engine is made,
-/// when a shape first needs it; the heuristics' first one alone is taken or timed, as cuDNN compiles each for a second
-/// or more. One line on stderr says so when an engine could not be made.
+/// when a shape first needs it. Only the heuristics' first engine is used or timed, because cuDNN takes a second or
+/// more to compile each. One line on stderr says so when an engine could not be made.
 template <class P>
 class attentions {
 public:
@@ -61,8 +61,8 @@ public:
         untimed_.choices = nullptr;
     }
 
-    /// What computes a pass over aligned operands. Throws input_error on shapes that have no engine
-    /// (require_attention), and where an engine has to be made while the stream is captured.
+    /// The engine for a pass over aligned operands. Throws input_error on shapes that no engine supports
+    /// (require_attention), and if an engine would have to be made while the stream is captured.
     [[nodiscard]] attention_engine engine_of(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
         require_attention(s, batch);
         return find(stream, which, s, batch).engine ? attention_engine::cudnn : own_attention_engine<P>(s, batch);
@@ -88,8 +88,8 @@ public:
         backward_by(engine, on, scratch, s, batch, q, k, v, o, lse, dout, dq, dk, dv);
     }
 
-    /// A line for each pass, shape and batch that was met so far: what computes it, and why cuDNN, which was asked for,
-    /// does not.
+    /// One line per pass, shape and batch seen so far: what computes it, and the reason if cuDNN was requested but does
+    /// not.
     [[nodiscard]] std::string report() const {
         std::string text;
         for (const auto& [met, found] : plans_) {
@@ -106,14 +106,14 @@ private:
     /// pass, tokens, keys, heads, head_size, batch
     using key = std::tuple<pass, int, int, int, int, int>;
     struct prepared {
-        cudnn::ready_engine engine{}; ///< none where pulse's own kernels compute
-        std::string fault{};          ///< why there is none, where cuDNN was asked for
+        cudnn::ready_engine engine{}; ///< none if pulse's own kernels are used
+        std::string fault{};          ///< why there is none although cuDNN was requested
         engine_choice* counted{};
     };
-    /// Of a kept choice.
+    /// How a kept choice names pulse's own kernel.
     static constexpr const char* own_kernel = "pulse";
 
-    /// By pulse's own kernels where the engine is null.
+    /// Uses pulse's own kernels if the engine is null.
     void forward_by(const cudnn::ready_engine* engine, const queue& on, scratch_arena& scratch,
                     const attention_shape& s, int batch, const scalar* q, const scalar* k, const scalar* v, scalar* o,
                     float* lse) {
@@ -163,7 +163,7 @@ private:
         dnn_->use(stream);
         engine.run(dnn_->get(), bindings, workspace);
     }
-    /// cuDNN's engine, or null where pulse's own kernels compute.
+    /// cuDNN's engine, or null if pulse's own kernels are used.
     [[nodiscard]] const cudnn::ready_engine* use(cudaStream_t stream, pass which, const attention_shape& s, int batch) {
         const prepared& p = find(stream, which, s, batch);
         engine_options_.count(p.counted);
@@ -194,7 +194,7 @@ private:
         }
         return {};
     }
-    /// What was chosen before, else the quicker where engines are timed, else cuDNN's where it is `usual`.
+    /// The kept choice if there is one, else the faster engine where engines are timed, else cuDNN's if it is `usual`.
     [[nodiscard]] prepared choose(cudaStream_t stream, const cudnn::attention_graph& graph, bool usual) {
         const std::string made_for = cudnn::choices_hold_for(device_, engine_options_);
         const std::string name = text_of(graph.pass, graph.shape, graph.batch);
@@ -213,7 +213,7 @@ private:
         if (!engine_options_.times()) { return made; }
         engine_choice chosen;
         chosen.name = name;
-        if (compares) { chosen.seconds = trial.seconds(); } // that cuDNN has none took time, too
+        if (compares) { chosen.seconds = trial.seconds(); } // finding that cuDNN has none took time, too
         if (compares && made.engine && !is_quicker(stream, graph, made.engine, usual, trial, chosen)) {
             made.engine = {};
         }
@@ -221,7 +221,7 @@ private:
         made.counted = engine_options_.keep(made_for, what, std::move(chosen));
         return made;
     }
-    /// Whether cuDNN's engine is quicker than pulse's kernels, or as quick and usual, on memory of their own.
+    /// Whether cuDNN's engine is faster than pulse's kernels, or as fast and `usual`; timed on separate memory.
     [[nodiscard]] bool is_quicker(cudaStream_t stream, const cudnn::attention_graph& graph,
                                   const cudnn::ready_engine& engine, bool usual, const engine_trial& trial,
                                   engine_choice& timed) {
@@ -289,7 +289,7 @@ private:
 
     attention_options options_;
     engine_options engine_options_;
-    engine_options untimed_; ///< for cuDNN's first
+    engine_options untimed_; ///< for taking cuDNN's first proposal
     std::optional<cudnn::library> dnn_{};
     std::string device_{};
     std::map<key, prepared> plans_{};

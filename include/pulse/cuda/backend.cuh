@@ -51,7 +51,7 @@ namespace pulse::cuda {
 template <class Precision>
 class device_updates;
 
-/// The stream of a rank. Throws input_error for a transport of host memory.
+/// The stream of a rank. Throws input_error for a host-memory transport.
 [[nodiscard]] inline cudaStream_t stream_of(const any_transport& rank) {
     if (rank.streams().work == nullptr) {
         throw input_error{"pulse: a transport of host memory has no tensors of a device"};
@@ -61,14 +61,14 @@ class device_updates;
 
 /// The operations of pulse::text_backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
-/// Products by cuBLASLt, convolutions by cuDNN, attention as attention_options say, the rest by kernels of pulse.
-/// Every operation puts its work into one stream and returns; pointers are to memory of the device. A shape that is met
-/// for the first time chooses engines and may grow the scratch, which waits for the stream; after that no operation
-/// allocates or waits, and programs may be captured in CUDA graphs. While the stream is captured, what would have to
+/// Products use cuBLASLt, convolutions cuDNN, attention what attention_options select, and the rest kernels of pulse.
+/// Every operation enqueues its work on one stream and returns; pointers are to device memory. The first call with a
+/// shape chooses engines and may grow the scratch, which waits for the stream; after that no operation allocates or
+/// waits, and programs may be captured in CUDA graphs. While the stream is captured, an operation that would have to
 /// allocate throws not_capturable instead.
 ///
-/// One object serves one thread at a time, on the device that was the thread's when it was made; objects share nothing
-/// that changes.
+/// An object may be used by one thread at a time, on the device that was current when it was made; objects share no
+/// mutable state.
 template <class Precision = bf16>
 class backend {
 public:
@@ -77,29 +77,29 @@ public:
     using accumulator = typename Precision::accumulator;
     using space = device_space;
     using T = scalar;
-    /// Of an optimizer that works with updates().
+    /// Bytes of the tables of an optimizer that works with updates().
     static constexpr update_tables tables = cuda_tables;
-    /// With options that are not told otherwise.
+    /// Upper bound of the scratch with default options.
     static constexpr backend_scratch most_scratch = cuda_scratch;
 
-    /// With a stream of its own. Throws input_error on bad options.
+    /// Makes a stream of its own. Throws input_error on bad options.
     explicit backend(const engine_options& options = {}, const attention_options& attention = {}) :
         backend{std::make_optional<cuda::stream>(), nullptr, options, attention} {}
-    /// In a stream that is given, which must live as long as this. It must be made with cudaStreamNonBlocking where
-    /// steps are captured: while another is, no thread may use the default stream, as uploads do.
+    /// Uses a given stream, which must outlive this object. If steps are captured, make it with cudaStreamNonBlocking:
+    /// while a blocking stream is captured, no thread may use the default stream, as uploads do.
     explicit backend(cudaStream_t stream, const engine_options& options = {}, const attention_options& attention = {}) :
         backend{std::nullopt, stream, options, attention} {}
 
-    /// For a rank, in its stream. Throws input_error for a transport of host memory.
+    /// A backend for a rank, on the rank's stream. Throws input_error for a host-memory transport.
     [[nodiscard]] static backend on(const any_transport& rank) { return backend{stream_of(rank)}; }
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_.stream; }
-    /// What an optimizer of parameters of this backend works with; of <pulse/cuda/device_updates.cuh>.
+    /// The memory operations of an optimizer of this backend's parameters; needs <pulse/cuda/device_updates.cuh>.
     [[nodiscard]] auto updates() const { return device_updates<Precision>{on_.stream}; }
-    /// The calling thread waits until all work is done.
+    /// Blocks the calling thread until all work is done.
     void synchronize() const { check(cudaStreamSynchronize(on_.stream), "cudaStreamSynchronize"); }
 
-    /// A residual, here and below: what is added to in place of the result itself.
+    /// Here and below, a residual that is not null is added to instead of the result's old value.
     void conv2d(const conv2d_shape& s, int batch, const T* x, const T* weight, const T* bias, T* y, into how,
                 const T* residual = nullptr) {
         pulse::detail::check_convolution("conv2d", s, batch);
@@ -126,7 +126,7 @@ public:
         convolve(s.part(s.in_channels - second), {0, s.in_channels}, batch, xa, weight, bias, y, how);
         if (second != 0) { convolve(s.part(second), rest(s, second), batch, xb, weight, nullptr, y, into::add); }
     }
-    /// `how` holds for both gradients.
+    /// `how` applies to both gradients.
     void conv2d_pair_backward_input(const conv2d_shape& s, int second, int batch, const T* dy, const T* weight, T* dxa,
                                     T* dxb, into how) {
         pulse::detail::check_pair("conv2d_pair_backward_input", s, second, batch);
@@ -304,11 +304,11 @@ public:
     void quick_gelu(std::int64_t n, const T* x, T* y) { cuda::quick_gelu(on_, n, x, y); }
     void gate(std::int64_t n, const T* x, T* y) { cuda::gate(on_, n, x, y); }
 
-    /// Nothing that is made of weights is kept.
+    /// Does nothing: the backend caches nothing derived from weights.
     void weights_changed() noexcept {}
     /// Bytes of the shared scratch.
     [[nodiscard]] std::int64_t scratch_bytes() const noexcept { return scratch_.bytes() + wide_attention_.bytes(); }
-    /// What computes attention: a line for each pass and shape that was met.
+    /// What computes attention: one line per pass and shape seen so far.
     [[nodiscard]] std::string attention_report() const { return attentions_.report() + wide_attention_.report(); }
 
 private:

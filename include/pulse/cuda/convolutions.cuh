@@ -36,13 +36,12 @@ struct channel_block {
 
 /// Convolutions of channels-last images by cuDNN, in scalar type T with sums and weight gradients in float.
 ///
-/// An engine is chosen once for each shape and batch, as `engine_options` says, and for pointers aligned to 16 bytes;
-/// tensors that are not, images of gradients whose padding is uneven (evenly_padded), and blocks of some of a weight's
-/// channels are copied through scratch. Weights and their gradients are in weight_order::channels_last, which is
-/// cuDNN's. A weight gradient is computed in T and added in float, which moves 2 e + 8 bytes per weight and call, 2 e
-/// + 4 where it is written; engines add in place where T is float, to zeros where it is to be written. cuDNN's engines
-/// for 16-bit images that write weight gradients in float are all compiled at run time, and several of 9.19's were
-/// wrong on an H200.
+/// An engine is chosen once per shape and batch, as `engine_options` says, for pointers aligned to 16 bytes. Unaligned
+/// tensors, images in gradients with uneven padding (evenly_padded) and blocks of a weight's channels are copied
+/// through scratch. Weights and their gradients are in weight_order::channels_last, which is cuDNN's. A weight gradient
+/// is computed in T and added in float, which moves 2 e + 8 bytes per weight and call, or 2 e + 4 when overwriting;
+/// where T is float, engines add in place, to zeros when overwriting. All of cuDNN's engines that write float weight
+/// gradients of 16-bit images are compiled at run time, and several of 9.19's were wrong on an H200.
 template <class T>
 class convolutions {
 public:
@@ -53,8 +52,8 @@ public:
         dnn_.use(stream);
     }
 
-    /// y = (or +=) the convolution of x, plus the bias if there is one, plus t[b][c] where there is a t. y = residual
-    /// + it where that is not null and `how` is add. `s.in_channels` counts the block's channels.
+    /// y = (or +=) the convolution of x, plus the bias and t[b][c] where these are not null; y = residual + all that
+    /// where `residual` is not null and `how` is add. `s.in_channels` counts the block's channels.
     void forward(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block, int batch,
                  const T* x, const T* weight, const T* bias, T* y, into how, const T* residual = nullptr,
                  const T* t = nullptr) {
@@ -85,7 +84,7 @@ public:
         const std::array<cudnn::ready_engine::binding, 5> bindings{
             {{id::x, in_at}, {id::weight, weight_at}, {id::y, out_at}, {id::bias, bias_at}, {id::target, target}}};
         start(p, std::span{bindings}.first(bound(p.form)), room);
-        // Of as many samples at once as a kernel's indices reach.
+        // As many samples at once as a kernel's indices can address.
         const std::int64_t each = std::clamp<std::int64_t>((std::int64_t{1} << 30) / s.out_elements(), 1, batch);
         for (std::int64_t at = 0; at < batch; at += each) {
             const auto samples = static_cast<int>(std::min<std::int64_t>(each, batch - at));
@@ -140,7 +139,7 @@ public:
         const void* const result = adds ? static_cast<void*>(dweight.to) : gradient;
         const std::array<cudnn::ready_engine::binding, 3> bindings{
             {{id::x, in_at}, {id::y, out_at}, {id::weight, result}}};
-        // An engine that writes would be another one, with other bits.
+        // An engine that overwrites would be a different one, with different bits.
         if (adds && !dweight.adds()) {
             fill_bytes_async(dweight.to, 0, static_cast<std::size_t>(to.elements()), on.stream);
         }
@@ -148,7 +147,7 @@ public:
         if (!adds) { add_gradient(on, to.rows, to.row, gradient, dweight + block.first, to.step); }
     }
 
-    /// Shapes that an engine was chosen for.
+    /// Number of shapes with a chosen engine.
     [[nodiscard]] std::size_t count() const noexcept { return plans_.size(); }
 
 private:
@@ -162,21 +161,21 @@ private:
             return pieces.take<std::byte>(engine.workspace_bytes());
         }
     };
-    /// Images that are used where they lie, or in scratch where they are not aligned or get zeros around them.
+    /// Images used in place, or copied to scratch if they are unaligned or need zeros around them.
     struct moved_image {
         const T* data;
         int batch;
         int height;
         int width;
         int channels;
-        int before{}; ///< rows of zeros above and columns left of it, in scratch
-        int zeros{};  ///< rows and columns of zeros in all
+        int before{}; ///< rows of zeros above and columns to the left, in scratch
+        int zeros{};  ///< rows and columns of zeros in total
 
         [[nodiscard]] bool moves() const noexcept { return zeros != 0 || !is_pack_aligned(data); }
         [[nodiscard]] std::int64_t row() const noexcept { return std::int64_t{width} * channels; }
         [[nodiscard]] std::int64_t wide_row() const noexcept { return std::int64_t{width + zeros} * channels; }
         [[nodiscard]] std::int64_t wide_elements() const noexcept { return (height + zeros) * wide_row(); }
-        /// Of an image's first scalar in scratch.
+        /// Offset of an image's first scalar in scratch.
         [[nodiscard]] std::int64_t inset(int image) const noexcept {
             return image * wide_elements() + before * wide_row() + std::int64_t{before} * channels;
         }
@@ -198,7 +197,7 @@ private:
             }
         }
     };
-    /// A batch without zeros is one high image.
+    /// A batch that needs no zeros is treated as one tall image.
     [[nodiscard]] static moved_image image_of(const T* x, int batch, int height, int width, int channels,
                                               int before = 0, int zeros = 0) noexcept {
         if (zeros == 0) { return {x, 1, batch * height, width, channels}; }
@@ -212,12 +211,12 @@ private:
         return image_of(x, batch, s.in_height, s.in_width, s.in_channels, s.pad_before - even.pad_before,
                         even.in_height - s.in_height);
     }
-    /// A weight or a bias that is used where it lies, or in scratch where it is not aligned or part of a wider one.
+    /// A weight or a bias used in place, or copied to scratch if it is unaligned or part of a wider one.
     template <class Each>
     struct moved_rows {
         const Each* data;
         std::int64_t rows;
-        std::int64_t row; ///< elements of one
+        std::int64_t row; ///< elements per row
         std::int64_t step;
 
         [[nodiscard]] std::int64_t elements() const noexcept { return rows * row; }
@@ -231,7 +230,7 @@ private:
             copy_rows_async(const_cast<Each*>(to), row, data, step, row, static_cast<int>(rows), stream);
         }
     };
-    /// One row where the block is the whole weight.
+    /// A single row if the block is the whole weight.
     template <class Each>
     [[nodiscard]] static moved_rows<Each> weight_of(const Each* weight, const conv2d_shape& s,
                                                     const channel_block& block) noexcept {
@@ -241,7 +240,7 @@ private:
     [[nodiscard]] static bool adds_bias(cudnn::convolution_form form) noexcept {
         return form != cudnn::convolution_form::plain && form != cudnn::convolution_form::scaled_add;
     }
-    /// How many of x, weight, y, bias, target a form binds.
+    /// How many of x, weight, y, bias and target, in this order, a form binds.
     [[nodiscard]] static std::size_t bound(cudnn::convolution_form form) noexcept {
         return form == cudnn::convolution_form::bias ? 4 : adds_bias(form) ? 5 : 3;
     }
@@ -258,7 +257,7 @@ private:
         options_.count(p.counted);
         p.engine.run(dnn_.get(), bindings, workspace);
     }
-    /// Chooses where the request is met for the first time. Throws pulse::error where cuDNN has no engine for it.
+    /// Chooses an engine the first time a request is seen. Throws pulse::error if cuDNN has none for it.
     const prepared& find(cudaStream_t stream, const cudnn::convolution_request& r) {
         const key wanted = key_of(r);
         if (const auto found = plans_.find(wanted); found != plans_.end()) { return found->second; }

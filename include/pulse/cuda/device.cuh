@@ -13,27 +13,27 @@
 
 namespace pulse::cuda {
 
-/// What pulse needs to know of a device.
+/// What pulse needs to know about a device.
 struct device_properties {
     std::string name;
-    std::string bus_id; ///< of PCI: no other GPU of the machine has it
+    std::string bus_id; ///< PCI address, unique within the machine
     int multiprocessors{};
     int compute_major{}; ///< compute capability: 9.0 is 9 and 0
     int compute_minor{};
     /// Compute capability as in sm_90.
     [[nodiscard]] int sm() const noexcept { return compute_major * 10 + compute_minor; }
     std::size_t memory_bytes{};
-    std::size_t shared_bytes_per_block{};       ///< that every kernel may have
-    std::size_t shared_bytes_per_block_optin{}; ///< that a kernel may have when it asks for it
+    std::size_t shared_bytes_per_block{};       ///< available to every kernel
+    std::size_t shared_bytes_per_block_optin{}; ///< available to a kernel that opts in
     std::size_t l2_bytes{};
 };
 
-/// Asks the driver for 32 queues to a device instead of 8, unless CUDA_DEVICE_MAX_CONNECTIONS says a number: a rank has
-/// up to six streams, and those that share a queue wait for each other. To be called before anything else of CUDA,
-/// which reads it once.
+/// Asks the driver for 32 queues per device instead of 8, unless CUDA_DEVICE_MAX_CONNECTIONS is set: a rank has up to
+/// six streams, and streams that share a queue wait for each other. Call it before any other CUDA function: CUDA reads
+/// the variable once.
 inline void widen_queues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 
-/// Devices that this process may use; 0 where there is no driver or no device.
+/// Number of devices that this process may use; 0 without a driver or a device.
 [[nodiscard]] inline int device_count() {
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);
@@ -75,14 +75,15 @@ inline void require_device(int device) {
     return result;
 }
 
-/// The device of the calling thread.
+/// The calling thread's current device.
 [[nodiscard]] inline int current_device() {
     int device = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
     return device;
 }
 
-/// Makes a device the calling thread's for as long as this lives. Throws input_error where there is no such device.
+/// Makes a device current on the calling thread while this object lives. Throws input_error where there is no such
+/// device.
 class device_scope {
 public:
     explicit device_scope(int device) {
@@ -98,7 +99,7 @@ private:
     int before_{};
 };
 
-/// Makes a device the calling thread's from now on. Throws input_error where there is no such device.
+/// Makes a device current on the calling thread. Throws input_error where there is no such device.
 inline void select_device(int device) {
     require_device(device);
     check(cudaSetDevice(device), "cudaSetDevice");

@@ -18,20 +18,20 @@ namespace pulse::cuda {
 
 using threads::side;
 
-/// How ranks that are threads have devices.
+/// Devices of ranks that are threads.
 struct device_links {
-    std::vector<int> devices{}; ///< of the ranks
+    std::vector<int> devices{}; ///< by rank
     bool exchange{};            ///< see thread_options
 };
 
 /// Moves the messages of a channel between devices.
 ///
-/// A transfer starts on a stream of its own, behind what either side had put into its stream when it posted: the
-/// sender's tensor is made then, and the receiver's room is free. What a side puts into its stream after its wait runs
-/// behind the transfer. The host waits only until the other side has posted.
+/// A transfer runs on a stream of its own, after the work that each side had enqueued when it posted: by then the
+/// sender's tensor is made and the receiver's buffer is free. Work that a side enqueues after its wait runs after the
+/// transfer. The host waits only until the other side has posted.
 class device_copies {
 public:
-    /// The stream that makes or reads the tensors of a side.
+    /// The stream that writes or reads a side's tensors.
     using place = cudaStream_t;
     using mark = event;
 
@@ -62,12 +62,11 @@ public:
         }
     }
     void end(event& over, std::int64_t) { over.record(copies_.get()); }
-    /// The host need not wait for it.
+    /// A time in the past: the host need not wait for a transfer.
     [[nodiscard]] static std::chrono::steady_clock::time_point over(side, const event&) { return {}; }
     static void join(const event& over, cudaStream_t where) { over.block(where); }
     void settle() noexcept {
-        // What the transfers wait for is in the ranks' streams already, so this ends. An error of theirs has no other
-        // place.
+        // What the transfers wait for is already enqueued, so this returns. Their errors cannot be reported here.
         static_cast<void>(cudaStreamSynchronize(copies_.get()));
         static_cast<void>(cudaGetLastError());
     }

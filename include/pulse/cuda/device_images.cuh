@@ -11,14 +11,12 @@
 
 namespace pulse::cuda {
 
-/// The images of a data set on the calling thread's device, as bytes; tasks of several ranks of a device may share
-/// them.
+/// A data set's images as bytes on the calling thread's device; tasks of several ranks of a device may share them.
 ///
-/// Which image stands where in the training order, and what is mirrored, stays with the data set, which must outlive
-/// this.
+/// The data set, which must outlive this, keeps the training order and the choice of mirrored images.
 class device_images {
 public:
-    /// Copies all images. Throws input_error when an image has more elements than a kernel counts.
+    /// Copies all images. Throws input_error when an image has more elements than a kernel can index.
     explicit device_images(const train::image_dataset& data) : data_{data}, pixels_{data.pixels().size()} {
         if (data.elements() > static_cast<std::size_t>(std::numeric_limits<int>::max() / 2)) {
             throw input_error{"device_images: an image has more than 2^30 elements"};

@@ -12,34 +12,34 @@
 
 namespace pulse::cuda {
 
-/// Latents of the samples of one step on the calling thread's device, as a data set that has no others: what the host
-/// makes before a step goes there in one copy. They have `elements` at most.
+/// The latents of one step's samples on the calling thread's device, in the form of a data set: the host prepares them
+/// before the step and uploads them in one copy. A sample has at most `elements`.
 class device_latents {
 public:
     device_latents(std::size_t samples, std::size_t elements, int channels) :
         samples_{samples}, elements_{elements}, layout_{1, static_cast<int>(elements) / channels, channels, 0},
         host_{samples * elements}, device_{samples * elements} {}
 
-    /// The next samples are those from this global position on. Waits until the step before has copied its own.
+    /// Starts the samples from this global position on. Waits until the previous step's upload is done.
     void begin(std::uint64_t position) {
         uploaded_.synchronize();
         first_ = position;
     }
-    /// Samples have so many from now on; behind begin().
+    /// Sets the elements per sample; call it after begin().
     void resize(std::size_t elements) noexcept {
         elements_ = elements;
         layout_.width = static_cast<int>(elements) / layout_.channels;
     }
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
-    /// Where a sample's latents belong, on the host.
+    /// The host buffer of a sample's latents.
     [[nodiscard]] std::span<float> of(std::size_t sample) { return {host_.data() + sample * elements_, elements_}; }
-    /// Copies them, in stream order.
+    /// Copies the latents to the device, in stream order.
     void upload(cudaStream_t on) {
         copy_async<float>(device_.data(), host_.data(), samples_ * elements_, on);
         uploaded_.record(on);
     }
 
-    // What diffusion_task reads.
+    // The interface that diffusion_task reads.
     [[nodiscard]] const device_latents& data() const noexcept { return *this; }
     [[nodiscard]] std::size_t elements() const noexcept { return elements_; }
     [[nodiscard]] std::uint32_t index_at(std::uint64_t position) const noexcept {

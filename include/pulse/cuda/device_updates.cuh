@@ -28,10 +28,10 @@
 
 namespace pulse::cuda {
 
-/// What a rank_optimizer does with memory, on a device: the counterpart of train::host_updates.
+/// The memory operations of a rank_optimizer on a device: the counterpart of train::host_updates.
 ///
-/// Where scalars are no floats, master weights are kept beside them. All work goes into one stream, which must be the
-/// backend's; read() waits for it, the rest is left there.
+/// If the scalar is not float, master weights are kept as well. All work is enqueued on one stream, which must be the
+/// backend's; of a step's operations, only read() waits for it.
 template <class Precision = bf16>
 class device_updates {
 public:
@@ -63,7 +63,7 @@ public:
         chunk_squares<float>(on_, gradients, first_of_share_[first + count] - from, chunks_.data() + from,
                              chunk_squares_.data() + from);
     }
-    /// The one wait of a step.
+    /// The only operation of a step that waits.
     void read(std::span<const double> losses, std::span<double> squares, std::span<double> losses_here) {
         sum_chunks(on_, chunk_squares_.data(), static_cast<int>(squares.size()), first_chunk_.data(), squares_.data());
         copy(static_cast<const double*>(squares_.data()), host_sums_.data(), squares.size());
@@ -98,7 +98,7 @@ public:
             copy(from, to, n);
         }
     }
-    /// Behind what is in the stream; what is put there later is behind it.
+    /// Runs after the work already in the stream; work enqueued later runs after it.
     void exchange(weight_exchange& weights, const any_transport& transport) const {
         reduction_order order{*this, transport};
         order.follow();
@@ -121,7 +121,7 @@ private:
     }
 
     queue on_;
-    std::vector<std::int32_t> first_of_share_{}; ///< of the chunks
+    std::vector<std::int32_t> first_of_share_{}; ///< index of each share's first chunk
     device_memory<value_chunk> chunks_{};
     device_memory<std::int32_t> first_chunk_{};
     device_memory<double> squares_{};
@@ -130,7 +130,7 @@ private:
     pinned_memory<double> host_sums_{};
 };
 
-/// The optimizer of what a rank owns, on its device; made from the backend's stream.
+/// The optimizer of the parameters that a rank owns, on its device; constructed from the backend's stream.
 template <class Precision = bf16>
 using rank_optimizer = train::rank_optimizer<device_updates<Precision>>;
 

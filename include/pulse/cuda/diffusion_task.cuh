@@ -25,20 +25,19 @@
 
 namespace pulse::cuda {
 
-/// The data and the loss of a pipelined training step of a diffusion model, on a device: the counterpart of
-/// train::diffusion_task.
+/// Data and loss of a diffusion model's pipelined training step, on a device: the counterpart of train::diffusion_task.
 ///
-/// The same samples, times and noise by seed and global position; noise is made where it is used and never stored.
-/// Images are device_images, which stay on the device, so that what a step uploads is some 50 bytes a sample, and its
-/// text, facts, hint and mask; or device_latents. Nothing here waits for the device but begin(), for the upload of the
-/// step before.
+/// A seed and a global position give the same samples, times and noise as there; noise is generated where it is used
+/// and never stored. Images are device_images, which stay on the device, so that a step uploads only some 50 bytes per
+/// sample and its text, facts, hint and mask; or device_latents. Only begin() waits for the device, for the previous
+/// step's upload.
 template <class Precision = bf16, class Images = device_images>
 class diffusion_task {
 public:
     using scalar = typename Precision::scalar;
 
-    /// All work goes into `stream`, which must be the backend's. The images must outlive it. Throws input_error naming
-    /// the option that is out of range, or when the images are not of the model's size.
+    /// All work is enqueued on `stream`, which must be the backend's. The images must outlive the task. Throws
+    /// input_error naming the option that is out of range, or if the images do not have the model's size.
     diffusion_task(const Images& images, const train::noise_process& noise, const train::diffusion_options& options,
                    cudaStream_t stream, train::condition_source conditions = {}, train::mask_source masks = {}) :
         images_{images},
@@ -64,18 +63,18 @@ public:
     diffusion_task(const Images&&, const train::noise_process&, const train::diffusion_options&, cudaStream_t,
                    train::condition_source = {}, train::mask_source = {}) = delete;
 
-    /// Samples that one step consumes, of all replicas.
+    /// Number of samples that one step consumes over all replicas.
     [[nodiscard]] std::size_t samples_of_step() const noexcept {
         return samples_of_replica() * static_cast<std::size_t>(options_.replicas);
     }
-    /// Of those: the samples of this replica, in the order of its microbatches.
+    /// This replica's number of those, which are consecutive and in the order of its microbatches.
     [[nodiscard]] std::size_t samples_of_replica() const noexcept {
         return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
 
     /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`,
-    /// its loss is not. Puts the step's table into the stream. Throws input_error where images of the data's size
-    /// cannot be enlarged as the model reads them.
+    /// its loss is not. Enqueues the upload of the step's table. Throws input_error if images of the data's size cannot
+    /// be enlarged to what the model reads.
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         train::detail::require_enlargeable(options_, images_.data().elements(), images_.layout().channels);
         uploaded_.synchronize();
@@ -123,13 +122,13 @@ public:
         uploaded_.record(stream_);
     }
 
-    /// What the steps that begin from now on are evaluated for. Throws input_error where there is no such timestep.
+    /// Sets what later steps are evaluated for. Throws input_error if there is no such timestep.
     void evaluate_at(const train::evaluation& what) {
         options_.evaluated = what;
         train::detail::require_in_range(options_, process_, images_.data().elements(), images_.layout().channels);
     }
 
-    /// On the device; the same address in every step.
+    /// A device address, the same in every step.
     template <class Work>
     [[nodiscard]] const float* timesteps(const Work& at) const noexcept {
         return times_.data() + first_of(at.microbatch);
@@ -143,9 +142,9 @@ public:
         return facts_.data() + conditions_.facts_at(at.microbatch);
     }
 
-    /// x_t of every sample of the microbatch, channels last, and behind them their hints; `x` has room for
-    /// microbatch_size images, or for twice as many channels where the model is self-conditioned or reads enlarged
-    /// images, and hints.
+    /// Writes x_t of every sample of the microbatch, channels last, followed by the samples' hints. `x` has room for
+    /// microbatch_size images, with twice the channels if the model is self-conditioned or reads enlarged images, and
+    /// hints.
     template <class Work>
     void input(const Work& at, std::span<scalar> x) {
         if (options_.self_conditioned) { return input(at, x, {}); }
@@ -160,7 +159,7 @@ public:
                          table_.data() + first_of(at.microbatch), offsets_of(at.microbatch), key_, x.data());
     }
 
-    /// The same with what the model has answered in a preview; empty: there was none.
+    /// The same with the model's output in a preview; empty if there was none.
     template <class Work>
     void input(const Work& at, std::span<scalar> x, std::span<const scalar> prediction) {
         train::detail::require_self_conditioned(options_);
@@ -171,9 +170,9 @@ public:
                                         prediction.empty() ? nullptr : prediction.data(), x.data());
     }
 
-    /// *at.loss becomes the microbatch's share of the step's mean squared error; writes its gradient; `prediction` and
-    /// `gradient` are microbatch_size images of the model's channels, channels last. Whether the loss is finite, the
-    /// optimizer sees. Throws input_error where these are fewer channels than those of the images.
+    /// Sets *at.loss to the microbatch's share of the step's mean squared error and writes its gradient. `prediction`
+    /// and `gradient` are microbatch_size images with the model's channels, channels last. The optimizer checks whether
+    /// the loss is finite. Throws input_error if the model has fewer channels than the images.
     template <class Work>
     void loss(const Work& at, std::span<const scalar> prediction, std::span<scalar> gradient) {
         const image_layout& layout = images_.layout();
@@ -197,12 +196,12 @@ private:
     [[nodiscard]] std::size_t first_of(int microbatch) const noexcept {
         return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(options_.microbatch_size);
     }
-    /// Of an image.
+    /// Pixels of an image.
     [[nodiscard]] std::size_t pixels() const noexcept {
         return static_cast<std::size_t>(images_.layout().elements() / images_.layout().channels);
     }
-    /// Channels of the model's answer, of which a microbatch has so many elements. Throws input_error where these are
-    /// fewer than those of the images.
+    /// Channels of the model's output, of which a microbatch has `elements` elements. Throws input_error if the images
+    /// have more.
     [[nodiscard]] int answered_by(std::size_t elements) const {
         const std::size_t answered = elements / (static_cast<std::size_t>(options_.microbatch_size) * pixels());
         train::detail::require_answer(answered, static_cast<std::size_t>(images_.layout().channels));
@@ -226,7 +225,7 @@ private:
     device_memory<float> times_;
     pinned_memory<diffusion_sample> host_table_;
     pinned_memory<float> host_times_;
-    device_memory<float> offsets_{}; ///< of each sample's channels; empty: none
+    device_memory<float> offsets_{}; ///< [sample][channel]; empty: none
     pinned_memory<float> host_offsets_{};
     train::condition_values conditions_;
     device_memory<scalar> text_;
@@ -236,7 +235,7 @@ private:
     pinned_memory<float> host_facts_;
     pinned_memory<scalar> host_hints_;
     train::mask_source read_mask_;
-    device_memory<float> masks_{}; ///< of each sample's pixels; empty: none
+    device_memory<float> masks_{}; ///< [sample][pixel]; empty: none
     pinned_memory<float> host_masks_{};
     event uploaded_{};
     device_memory<std::byte> scratch_{};

@@ -12,46 +12,45 @@
 
 namespace pulse::cuda {
 
-/// An engine of cuDNN, an algorithm of cuBLASLt or a kernel of pulse that was chosen for one graph, product or
-/// attention, and by what times.
+/// The cuDNN engine, cuBLASLt algorithm or pulse kernel chosen for one graph, product or attention, with its times.
 struct engine_choice {
-    std::string name{};   ///< of what is computed, for a report
-    std::string engine{}; ///< as the library writes it; "pulse": pulse's own kernel
-    double seconds{};     ///< that timing took; 0: what is first was taken untimed
-    double first_us{};    ///< of a run of the heuristics' first, or of what computes attention where nothing is timed
-    double us{};          ///< of a run of the engine
-    double uses{};        ///< of a step
+    std::string name{};   ///< what is computed, for a report
+    std::string engine{}; ///< in the library's own notation; "pulse": pulse's own kernel
+    double seconds{};     ///< spent on timing; 0: the first proposal was used untimed
+    double first_us{};    ///< per run of the heuristics' first; for attention, of what is used without timing
+    double us{};          ///< per run of the engine
+    double uses{};        ///< per step
 
     void note_times(double run_s, double first_run_s, double all_s) noexcept {
         us = 1e6 * run_s;
         first_us = 1e6 * first_run_s;
         seconds = all_s;
     }
-    /// Of a step, against the heuristics' first.
+    /// Microseconds saved per step compared with the heuristics' first.
     [[nodiscard]] double saved_us() const noexcept { return uses * (first_us - us); }
 };
 
-/// Choices by graph or product, for each library version and kind of device.
+/// Choices by graph or product, grouped by library version and kind of device.
 using engine_choice_groups = std::map<std::string, std::map<std::string, engine_choice>>;
 
-/// Choices of engines that are shared: what one backend has timed, within a budget, others take, so that equal shapes
-/// get equal engines and results equal bits, on all ranks of one kind of device and, where they are kept, in all runs.
+/// Shared choices of engines: what one backend has timed within a budget, others use. Equal shapes then get equal
+/// engines, and results equal bits, on all ranks with one kind of device and, if the choices are kept, in all runs.
 ///
-/// Timing is apart from training: one rank of each kind of device meets every shape of a step with engine_options that
-/// time (time_engines), then all ranks are given what it chose and time nothing; a shape that is not there has the
+/// Timing is separate from training: one rank per kind of device runs every shape of a step with engine_options that
+/// time (time_engines), then all ranks receive its choices and time nothing; a shape without a choice uses the
 /// heuristics' first engine on every rank. So no rank times while others wait for its messages, and no choice depends
-/// on who was first.
+/// on which rank was first.
 ///
-/// Of a backend that times, one thread uses it at a time; else it does not change, and any may.
+/// While a backend times, only one thread at a time may use it; otherwise it does not change, and any thread may.
 class engine_choices {
 public:
-    /// Seconds of timing in all, beyond which the heuristics' first engines are taken; the choice under way when they
-    /// are over is among what was timed by then. `known` was read from `source`.
+    /// `budget_s`: total seconds of timing, after which the heuristics' first engines are used; a choice under way at
+    /// that moment is made among what was timed by then. `known` was read from `source`.
     explicit engine_choices(double budget_s, engine_choice_groups known = {}, std::string source = {}) :
         budget_s_{budget_s}, all_{std::move(known)}, source_{std::move(source)} {}
 
-    /// Null where nothing was chosen. The first time that a library has choices, but of other versions or devices
-    /// alone, stderr says so.
+    /// Null if nothing was chosen. The first time that a library has choices only for other versions or devices, stderr
+    /// says so.
     [[nodiscard]] engine_choice* find(const std::string& made_for, const std::string& what) {
         const auto group = all_.find(made_for);
         if (group == all_.end()) {
@@ -61,14 +60,14 @@ public:
         const auto found = group->second.find(what);
         return found == group->second.end() ? nullptr : &found->second;
     }
-    /// Stays where it is.
+    /// The returned reference stays valid.
     engine_choice& keep(const std::string& made_for, const std::string& what, engine_choice made) {
         spent_s_ += made.seconds;
         return all_[made_for][what] = std::move(made);
     }
     [[nodiscard]] double left_s() const noexcept { return budget_s_ - spent_s_; }
 
-    /// What each use of an engine adds to the uses of a step from now on; 1 unless told otherwise.
+    /// Sets how many uses per step each later use of an engine counts as; 1 by default.
     void count_each_as(double uses) noexcept { each_ = uses; }
     void count(engine_choice* used) const noexcept {
         if (used != nullptr) { used->uses += each_; }
@@ -76,8 +75,8 @@ public:
 
     [[nodiscard]] const engine_choice_groups& all() const noexcept { return all_; }
 
-    /// Of the shapes that were used: what was timed, what that took and saves, and the five engines that save most, a
-    /// line each; empty where nothing was timed.
+    /// For the shapes that were used: how many were timed, what that cost and saves, and one line for each of the five
+    /// engines that save most; empty if nothing was timed.
     [[nodiscard]] std::string report() const {
         std::vector<const engine_choice*> timed;
         std::size_t shapes = 0;
@@ -128,15 +127,14 @@ private:
     std::atomic<bool> said_{};
 };
 
-/// What the engine_options that are made from now on take their engines from, unless told otherwise; null: nothing. Set
-/// it while no thread makes a backend.
+/// The default of engine_options::choices for options made from now on; null: none. Set it while no thread makes a
+/// backend.
 [[nodiscard]] inline std::shared_ptr<engine_choices>& process_engine_choices() {
     static std::shared_ptr<engine_choices> all;
     return all;
 }
 
-/// Whether engines of the engine_options that are made from now on are deterministic, unless told otherwise. Set it
-/// while no thread makes a backend.
+/// The default of engine_options::deterministic for options made from now on. Set it while no thread makes a backend.
 [[nodiscard]] inline bool& process_deterministic() noexcept {
     static bool deterministic = true;
     return deterministic;

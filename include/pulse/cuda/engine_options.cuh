@@ -19,32 +19,32 @@
 
 namespace pulse::cuda {
 
-/// Of each shape, where engines are timed within a budget.
+/// Proposals timed per shape when engines are timed within a budget.
 inline constexpr int timed_candidates = 6;
 
-/// An engine that was chosen before, as its library writes it.
+/// An engine chosen earlier, in its library's own notation.
 struct kept_engine {
     std::string text{};
-    engine_choice* counted{}; ///< whose uses are counted; null: none
+    engine_choice* counted{}; ///< what counts its uses; null: nothing
 };
 
 /// How engines of cuDNN and algorithms of cuBLASLt are chosen.
 struct engine_options {
-    /// Where choices are kept between runs; $PULSE_ENGINE_CACHE unless told otherwise.
+    /// Where choices are kept between runs; by default $PULSE_ENGINE_CACHE.
     engine_store store = engine_store::from_environment();
-    /// How many proposals are timed, 4 to 8 is a good number; up to 1, the first proposal is taken untimed. A choice by
-    /// timing may differ from run to run, and results with it in their last bits, unless it is kept.
+    /// Number of proposals to time, 4 to 8 is sensible; with 0 or 1, the first proposal is used untimed. Unless it is
+    /// kept, a timed choice may differ between runs, and results with it in their last bits.
     int candidates{};
-    /// Choices that are shared, which come before those of `store`. With candidates they are added to, within their
+    /// Shared choices, which take precedence over `store`. When timing, new choices are added to them within their
     /// budget, and `store` is not used.
     std::shared_ptr<engine_choices> choices = process_engine_choices();
-    /// Whether no engine is taken whose results may differ from run to run in their last bits: some of convolutions'
-    /// weight gradients, and those of attention's backward pass.
+    /// Excludes engines whose results may differ between runs in their last bits: some for weight gradients of
+    /// convolutions, and cuDNN's for attention's backward pass.
     bool deterministic = process_deterministic();
-    /// Device memory that an engine may use.
+    /// Bytes of device memory that an engine may use.
     std::int64_t workspace_limit{cuda_scratch.library_bytes};
 
-    /// Throws input_error naming the option.
+    /// Throws input_error naming the bad option.
     void require_valid() const {
         if (candidates < 0 || candidates > 16) {
             throw input_error("engine_options: candidates is " + std::to_string(candidates) + ", not from 0 to 16");
@@ -52,7 +52,7 @@ struct engine_options {
         if (workspace_limit < 0) { throw input_error("engine_options: workspace_limit is less than 0"); }
     }
     [[nodiscard]] bool times() const noexcept { return candidates > 1; }
-    /// How many proposals the next choice is among.
+    /// Number of proposals that the next choice considers.
     [[nodiscard]] int next_candidates() const noexcept {
         return times() && (choices == nullptr || choices->left_s() > 0) ? candidates : 1;
     }
@@ -67,7 +67,7 @@ struct engine_options {
         if (auto text = store.find(key(made_for, what))) { return kept_engine{std::move(*text)}; }
         return std::nullopt;
     }
-    /// What is counted from now on.
+    /// Keeps a choice. Returns what counts its uses from now on, or null.
     engine_choice* keep(const std::string& made_for, const std::string& what, engine_choice made) const {
         if (choices != nullptr && times()) { return &choices->keep(made_for, what, std::move(made)); }
         store.keep(key(made_for, what), made.engine);
@@ -83,14 +83,14 @@ private:
     }
 };
 
-/// What a kept choice depends on besides graph and library: the kind of device.
+/// The kind of device, which a kept choice depends on besides graph and library.
 [[nodiscard]] inline std::string device_key() {
     const device_properties found = properties_of(current_device());
     return "sm_" + std::to_string(found.sm()) + " " + std::to_string(found.multiprocessors) + " multiprocessors, " +
            found.name;
 }
 
-/// Seconds that one run takes by events, the least of three after one that does not count. Waits for the stream.
+/// Seconds of one run, measured by events: the least of three after one warm-up. Waits for the stream.
 template <class Run>
 [[nodiscard]] double seconds_of(cudaStream_t stream, const Run& run) {
     event begin{timing::on};
@@ -108,7 +108,7 @@ template <class Run>
     return least;
 }
 
-/// One choice under way, within the budget of the options.
+/// The clock of one choice, against the budget left in the options.
 class engine_trial {
 public:
     explicit engine_trial(const engine_options& options) :
@@ -124,15 +124,15 @@ private:
     double left_s_;
 };
 
-/// What running candidates has shown.
+/// The result of timing candidates.
 struct fastest_candidate {
-    std::size_t index{}; ///< the number of candidates where none runs
+    std::size_t index{}; ///< the number of candidates if none runs
     double seconds{};
     double first_seconds{}; ///< of the first that runs
 };
 
-/// The candidate that runs fastest, the first of those that are equally fast; run(i) puts candidate i into the stream,
-/// and may throw pulse::error, which leaves it out. Behind one that runs, is_over() ends the search.
+/// Finds the fastest candidate, the first one in a tie. run(i) enqueues candidate i, and may throw pulse::error, which
+/// excludes it. Once one has run, is_over() ends the search.
 template <class Run, class IsOver = bool (*)()>
 [[nodiscard]] fastest_candidate fastest(
     cudaStream_t stream, std::size_t count, const Run& run, const IsOver& is_over = [] { return false; }) {

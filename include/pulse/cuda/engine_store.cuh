@@ -17,17 +17,17 @@ namespace pulse::cuda {
 
 /// Engines of cuDNN and algorithms of cuBLASLt, kept in a directory between runs of a program.
 ///
-/// One file per key; a key says everything that the text depends on: graph, shapes, types, alignment, device and
-/// library version. A file is written beside its place and then renamed, so that readers, in other processes too, see
-/// all of it or nothing. A file that is damaged, or of another key, is ignored with one line on stderr; so is a
-/// directory that cannot be written. Keeping engines is a convenience: it never fails a program.
+/// There is one file per key; a key names everything that the text depends on: graph, shapes, types, alignment, device
+/// and library version. A file is written under a temporary name and then renamed, so that readers, also in other
+/// processes, see all of it or nothing. A file that is damaged, or has another key, is ignored with one line on stderr;
+/// so is a directory that cannot be written. Keeping engines is optional: it never makes a program fail.
 class engine_store {
 public:
     /// Keeps nothing.
     engine_store() = default;
-    /// An empty name keeps nothing; a directory that is not there is made when the first engine is kept.
+    /// An empty name keeps nothing; a missing directory is created when the first engine is kept.
     explicit engine_store(std::string directory) : directory_{std::move(directory)} {}
-    /// The directory that $PULSE_ENGINE_CACHE names, if it is set.
+    /// A store in the directory that $PULSE_ENGINE_CACHE names; keeps nothing if it is not set.
     [[nodiscard]] static engine_store from_environment() {
         const char* const named = std::getenv("PULSE_ENGINE_CACHE");
         return engine_store{named != nullptr ? named : ""};
@@ -44,7 +44,7 @@ public:
         all << file.rdbuf();
         const std::string content = all.str();
         const std::string head = head_of(key);
-        const std::size_t tail = 17; // a newline and the hash of what stands before it
+        const std::size_t tail = 17; // a newline and the hash of the text before it
         if (content.size() < head.size() + tail || content.compare(0, head.size(), head) != 0 ||
             content.compare(content.size() - tail, tail, "\n" + hash_of(content.substr(0, content.size() - tail))) !=
                 0) {
@@ -54,7 +54,7 @@ public:
         return content.substr(head.size(), content.size() - head.size() - tail);
     }
 
-    /// Keeps a text for a key, in place of what was kept before.
+    /// Keeps a text for a key, replacing any earlier one.
     void keep(std::string_view key, std::string_view text) const {
         if (directory_.empty()) { return; }
         std::error_code failure;

@@ -11,8 +11,8 @@
 
 namespace pulse::cuda {
 
-/// A call of the CUDA runtime failed; the text names the call, the error and the place. Wrong arguments of pulse's own
-/// functions are input_error instead.
+/// A CUDA runtime call failed; the text names the call, the error and the source location. Wrong arguments to pulse's
+/// own functions throw input_error instead.
 struct cuda_error : pulse::error {
     cuda_error(cudaError_t status, const std::string& failed_call, std::source_location at) :
         cuda_error(status, failed_call, "", at) {}
@@ -27,9 +27,9 @@ struct cuda_error : pulse::error {
     std::source_location where;
 };
 
-/// Memory of a device, or pinned memory of the host, does not suffice.
+/// Device memory or pinned host memory is exhausted.
 struct out_of_memory : cuda_error {
-    /// `bytes` were asked for; of the device's memory `free` of `total` bytes were free.
+    /// `bytes` were requested; `free` of the device's `total` bytes were free.
     out_of_memory(const std::string& failed_call, std::size_t bytes, std::size_t free, std::size_t total,
                   std::source_location at) :
         cuda_error(cudaErrorMemoryAllocation, failed_call,
@@ -42,8 +42,8 @@ struct out_of_memory : cuda_error {
     std::size_t free_bytes;
 };
 
-/// Throws cuda_error unless `status` is success; `call` is what was called. An error that would be reported again by
-/// the next call is cleared; one that broke the context stays, as nothing but a new process helps.
+/// Throws cuda_error unless `status` is success; `call` is what was called. Clears an error that the next call would
+/// report again; one that broke the context stays, because only a new process recovers from it.
 inline void check(cudaError_t status, const char* call, std::source_location where = std::source_location::current()) {
     if (status == cudaSuccess) { return; }
     static_cast<void>(cudaGetLastError());

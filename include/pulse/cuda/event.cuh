@@ -7,26 +7,26 @@
 
 namespace pulse::cuda {
 
-/// Whether an event keeps the time at which it was reached; one that does not costs less.
+/// Whether an event records the time at which it was reached; one that does not costs less.
 enum class timing : bool { off, on };
 
-/// A point in the work of a stream: others wait for it, and two of them measure the time between.
+/// A point in a stream's work that others can wait for; two of them measure the time between them.
 class event {
 public:
-    /// Of the calling thread's device.
+    /// On the calling thread's device.
     explicit event(timing keeps = timing::off) {
         check(
             cudaEventCreateWithFlags(handle_.place(), keeps == timing::on ? cudaEventDefault : cudaEventDisableTiming),
             "cudaEventCreateWithFlags");
     }
 
-    /// The point is after all work that is in the stream now.
+    /// Sets the point after all work now in the stream.
     void record(cudaStream_t on) { check(cudaEventRecord(get(), on), "cudaEventRecord"); }
 
-    /// Work put into the stream from now on starts after this point; the calling thread does not wait.
+    /// Makes work enqueued on `later` from now on wait for this point; the calling thread does not wait.
     void block(cudaStream_t later) const { check(cudaStreamWaitEvent(later, get(), 0), "cudaStreamWaitEvent"); }
 
-    /// The calling thread waits until the point is reached.
+    /// Blocks the calling thread until the point is reached.
     void synchronize() const { check(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
 
     /// Whether the point is reached; does not wait.

@@ -8,11 +8,11 @@
 
 namespace pulse::cuda {
 
-/// The choices of a text of format `pulse-engines/1`. Throws input_error, which names `source` and the field that is
-/// missing, unknown, doubled or of a wrong type.
+/// Parses choices in format `pulse-engines/1`. Throws input_error, which names `source` and the field that is missing,
+/// unknown, duplicated or of the wrong type.
 [[nodiscard]] PULSE_INLINE engine_choice_groups parse_engines(std::string_view text, std::string_view source);
 
-/// The choices as `pulse-engines/1`, which parse_engines gives back.
+/// Prints choices in format `pulse-engines/1`, which parse_engines reads back.
 [[nodiscard]] PULSE_INLINE std::string print_engines(const engine_choice_groups& all);
 
 } // namespace pulse::cuda

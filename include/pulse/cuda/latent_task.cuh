@@ -18,14 +18,14 @@
 
 namespace pulse::train {
 
-/// On the rank's device.
+/// The latent task on the rank's device.
 template <class Precision>
 class latent_task<cuda::backend<Precision>> : public cuda::diffusion_task<Precision, cuda::device_latents> {
     using base = cuda::diffusion_task<Precision, cuda::device_latents>;
 
 public:
     using latents = cuda::device_latents;
-    /// In halves, the autoencoder of SDXL gives infinities.
+    /// In half precision, the autoencoder of SDXL overflows.
     using frozen_backend =
         cuda::backend<std::conditional_t<std::is_same_v<Precision, cuda::fp16>, cuda::tf32, Precision>>;
 

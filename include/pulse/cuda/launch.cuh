@@ -12,15 +12,15 @@
 
 namespace pulse::cuda {
 
-/// Dynamic shared memory of a block, as many bytes as the launch asked for, aligned to 128 bytes.
+/// A block's dynamic shared memory, of the size given at launch, aligned to 128 bytes.
 template <class T>
 __device__ T* shared_memory() {
     extern __shared__ __align__(128) unsigned char pulse_shared_memory[];
     return reinterpret_cast<T*>(pulse_shared_memory);
 }
 
-/// Puts one run of the kernel into the stream; throws cuda_error that names kernel and sizes if it cannot start, and
-/// input_error as require_grid. `shared_bytes` of dynamic shared memory go to every block, see shared_memory.
+/// Launches the kernel on the stream, with `shared_bytes` of dynamic shared memory per block (shared_memory). Throws
+/// cuda_error naming kernel and sizes if it cannot start, and input_error as require_grid does.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {

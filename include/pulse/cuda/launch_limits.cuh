@@ -14,13 +14,13 @@
 
 namespace pulse::cuda {
 
-/// Dynamic shared memory that every kernel may have; more must be allowed kernel by kernel.
+/// Dynamic shared memory available to every kernel; more must be allowed per kernel.
 inline constexpr std::size_t plain_shared_bytes = 48 * 1024;
 
-/// Blocks of a grid in y, and in z.
+/// Most blocks of a grid in y, and in z.
 inline constexpr unsigned most_grid_rows = 65535;
 
-/// Dynamic shared memory that a kernel may be allowed on the current device.
+/// Most dynamic shared memory that a kernel may be allowed on the current device.
 [[nodiscard]] inline std::size_t most_dynamic_shared_bytes() {
     int device = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
@@ -29,8 +29,8 @@ inline constexpr unsigned most_grid_rows = 65535;
     return static_cast<std::size_t>(bytes);
 }
 
-/// Allows `kernel` that much dynamic shared memory on the current device, once; throws cuda_error where the device has
-/// less.
+/// Allows `kernel` to use `bytes` of dynamic shared memory on the current device, unless it already may; throws
+/// cuda_error if the device has less.
 inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::source_location where) {
     if (bytes <= plain_shared_bytes) { return; }
     static std::mutex guard;
@@ -45,7 +45,7 @@ inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::sourc
     most = bytes;
 }
 
-/// Throws input_error for a grid that no device takes: y and z count samples and heads.
+/// Throws input_error for a grid too large for any device in y or z, which count samples and heads.
 inline void require_grid(dim3 grid) {
     if (grid.y <= most_grid_rows && grid.z <= most_grid_rows) { return; }
     throw input_error("pulse: an operation takes at most " + std::to_string(most_grid_rows) +

@@ -14,16 +14,16 @@
 
 namespace pulse::cuda {
 
-/// Runs one pass of one layer on a device and says how long the device took, in microseconds by events: the runner of
-/// measure_costs on a device.
+/// Runs one pass of one layer on a device and returns the time that the device took, in microseconds by events: the
+/// runner for measure_costs on a device.
 ///
-/// As in a step, a pass is started as it is the first time and is one captured graph from the second on, so that its
-/// time has none of the host's: warm up for at least two sweeps. Where the device waits for the launch of the graph,
-/// that is part of the time; for a pass of a few microseconds it is most of it.
+/// As in a step, a pass runs uncaptured the first time and as one captured graph from the second on, so that its time
+/// excludes the host's: warm up for at least two sweeps. If the device has to wait for the graph's launch, that wait is
+/// part of the time; for a pass of a few microseconds it is most of it.
 template <class Model, class B>
 class layer_timer {
 public:
-    /// For microbatches of `batch` samples, at an extent of the model's input; none: that of its type.
+    /// For microbatches of `batch` samples, at an extent of the model's input; by default that of its type.
     layer_timer(B& math, int batch, const extent& to = {}) :
         stream_{math.stream()}, bench_{math, batch, to}, passes_{math, names()}, before_{timing::on}, after_{
                                                                                                           timing::on} {}

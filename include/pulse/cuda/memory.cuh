@@ -14,11 +14,11 @@
 
 namespace pulse::cuda {
 
-/// Where memory is: on the calling thread's device, or on the host, locked in place so that copies need no staging.
+/// Where memory is: on the calling thread's device, or on the host, page-locked so that copies need no staging.
 enum class memory_place : bool { device, pinned_host };
 
-/// Bytes from the runtime, aligned to 256; null for 0 bytes. @throws out_of_memory with what was asked and what is
-/// free.
+/// Allocates bytes from the runtime, aligned to 256; null for 0 bytes. @throws out_of_memory with the bytes requested
+/// and free.
 [[nodiscard]] inline std::byte* allocate(memory_place where, std::size_t bytes,
                                          std::source_location at = std::source_location::current()) {
     if (bytes == 0) { return nullptr; }
@@ -37,9 +37,9 @@ enum class memory_place : bool { device, pinned_host };
     return static_cast<std::byte*>(memory);
 }
 
-/// n values of T in one place, not initialised; freed with the owner. T is copied as bytes.
+/// Owns n uninitialised values of T in one place. T must be trivially copyable.
 ///
-/// Allocation and release wait for the device: make buffers before the first step, not in one.
+/// Allocation and release wait for the device: make buffers before the first step, not during one.
 template <class T, memory_place Where>
 class owned_memory {
     static_assert(std::is_trivially_copyable_v<T>, "pulse::cuda: memory of a device holds plain values");
@@ -74,16 +74,16 @@ private:
     std::size_t size_{};
 };
 
-/// On a device: kernels read and write it, the host does not.
+/// Device memory: kernels read and write it, the host does not.
 template <class T = std::byte>
 using device_memory = owned_memory<T, memory_place::device>;
 
-/// On the host, locked in place: copies to and from it run beside other work.
+/// Page-locked host memory: copies to and from it overlap other work.
 template <class T = std::byte>
 using pinned_memory = owned_memory<T, memory_place::pinned_host>;
 
-/// n values from one place to another, in stream order; neither may be freed or reused before. A host side should be
-/// pinned: else the calling thread waits.
+/// Copies n values, in stream order; neither buffer may be freed or reused before the copy is done. Host memory should
+/// be pinned, otherwise the calling thread waits.
 template <class T>
 void copy_async(T* to, const T* from, std::size_t n, cudaStream_t on,
                 std::source_location at = std::source_location::current()) {
@@ -92,7 +92,7 @@ void copy_async(T* to, const T* from, std::size_t n, cudaStream_t on,
     check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDefault, on), "cudaMemcpyAsync", at);
 }
 
-/// `rows` rows of n values each, which begin `to_step` and `from_step` values after one another; as copy_async.
+/// Copies `rows` rows of n values each, with strides of `to_step` and `from_step` values; otherwise as copy_async.
 template <class T>
 void copy_rows_async(T* to, std::int64_t to_step, const T* from, std::int64_t from_step, std::int64_t n, int rows,
                      cudaStream_t on, std::source_location at = std::source_location::current()) {
@@ -103,7 +103,7 @@ void copy_rows_async(T* to, std::int64_t to_step, const T* from, std::int64_t fr
           "cudaMemcpy2DAsync", at);
 }
 
-/// Every byte of n values becomes `byte`, in stream order.
+/// Sets every byte of n values to `byte`, in stream order.
 template <class T>
 void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,
                       std::source_location at = std::source_location::current()) {
@@ -112,33 +112,33 @@ void fill_bytes_async(T* to, int byte, std::size_t n, cudaStream_t on,
     check(cudaMemsetAsync(to, byte, n * sizeof(T), on), "cudaMemsetAsync", at);
 }
 
-/// n values from host memory to the device; there on return, for every stream. What reads or writes the target must be
-/// done.
+/// Copies n values from host memory to the device; done on return, for every stream. Earlier reads and writes of the
+/// target must be done.
 ///
-/// Captures in other threads go on, if their streams were made with cudaStreamNonBlocking as pulse's are: only "when a
-/// blocking stream is capturing, the legacy stream is in an unusable state" (cudaStreamIsCapturing in
+/// Captures in other threads continue if their streams were made with cudaStreamNonBlocking as pulse's are: only "when
+/// a blocking stream is capturing, the legacy stream is in an unusable state" (cudaStreamIsCapturing in
 /// cuda_runtime_api.h).
 template <class T>
 void upload(const T* from, T* to, std::size_t n, std::source_location at = std::source_location::current()) {
     copy_async(to, from, n, nullptr, at);
-    // Where the host side is not pinned the call returns earlier than the values arrive, and streams of ours are not
-    // ordered with the default one.
+    // With unpinned host memory the call returns before the values arrive, and pulse's streams are not ordered with the
+    // default one.
     check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize", at);
 }
 
-/// n values from the device to host memory, done on return. What writes them must be done.
+/// Copies n values from the device to host memory; done on return. Earlier writes of them must be done.
 template <class T>
 void download(const T* from, T* to, std::size_t n, std::source_location at = std::source_location::current()) {
     copy_async(to, from, n, nullptr, at);
     check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize", at);
 }
 
-/// What every buffer of an arena begins at a multiple of.
+/// Alignment in bytes of every buffer of an arena.
 inline constexpr std::size_t arena_alignment = 256;
 
-/// One allocation that is handed out from front to back, all of it before the first step; freed at once.
+/// One allocation that hands out buffers from front to back, all before the first step, and is freed as a whole.
 ///
-/// Buffers begin at multiples of arena_alignment. How much is needed is known before: sum aligned_size of each.
+/// Buffers begin at multiples of arena_alignment. The size needed is the sum of their aligned_size.
 class arena {
 public:
     arena() = default;

@@ -18,13 +18,13 @@
 
 namespace pulse::cuda {
 
-/// What of a device_space needs no kernel, so that a host compiler reads it too.
+/// The part of device_space that needs no kernels, so that a host compiler can compile it.
 ///
-/// Memory is of the calling thread's device.
+/// Memory is on the calling thread's device.
 struct memory_space {
     static constexpr weight_order weights = weight_order::channels_last;
 
-    /// Values that begin as 0; `Each` is copied as bytes.
+    /// Zero-initialised values; `Each` is copied as bytes.
     template <class Each>
     class array {
     public:
@@ -32,7 +32,7 @@ struct memory_space {
         explicit array(std::size_t n) : memory_{n} {
             if (n == 0) { return; }
             check(cudaMemset(memory_.data(), 0, memory_.bytes()), "cudaMemset");
-            // Streams of ours are not ordered with the default one; so their captures in other threads go on.
+            // Streams of pulse are not ordered with the default one, so that their captures in other threads continue.
             check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
         }
         [[nodiscard]] Each* data() const noexcept { return memory_.data(); }
@@ -42,7 +42,7 @@ struct memory_space {
         device_memory<Each> memory_;
     };
 
-    /// Memory for a step, not initialised, that begins at a multiple of 256.
+    /// Uninitialised memory for a step, aligned to 256 bytes.
     class bytes {
     public:
         explicit bytes(std::size_t size) : memory_{size} {}
@@ -59,8 +59,8 @@ struct memory_space {
     static void copy(const B& math, const std::byte* from, std::byte* to, std::int64_t bytes) {
         copy_async(to, from, static_cast<std::size_t>(bytes), math.stream());
     }
-    /// Copies from host memory to the device, and back; done on return. What a stream has still to do to either side
-    /// must be done before (stream::synchronize).
+    /// Copies from host memory to the device, and back; done on return. Stream work on either side must be finished
+    /// first (stream::synchronize).
     template <class T>
     static void upload(std::span<const T> from, T* to) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -75,20 +75,19 @@ struct memory_space {
     }
 };
 
-/// The order between a backend's stream and the transport's reduction_stream(), in which gradients of replicas are
-/// added.
+/// Orders a backend's stream with the transport's reduction_stream(), on which gradients of replicas are added.
 class reduction_order {
 public:
-    /// Throws input_error for a transport of host memory.
+    /// Throws input_error for a host-memory transport.
     template <class B>
     reduction_order(B& math, const any_transport& transport) : main_{math.stream()}, on_{reductions_of(transport)} {}
 
-    /// What follows is behind all that is in the backend's stream.
+    /// Makes later additions wait for all work now in the backend's stream.
     void follow() {
         reached_.record(main_);
         reached_.block(on_);
     }
-    /// What is put into the backend's stream from now on is behind all that was added.
+    /// Makes work enqueued on the backend's stream from now on wait for all additions so far.
     void lead() {
         reached_.record(on_);
         reached_.block(main_);
@@ -96,7 +95,7 @@ public:
     [[nodiscard]] stream_clock::mark now(stream_clock& clock) const { return clock.now(on_); }
 
 protected:
-    /// Where the additions go.
+    /// The stream of the additions.
     [[nodiscard]] cudaStream_t stream() const noexcept { return on_; }
 
 private:

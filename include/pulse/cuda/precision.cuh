@@ -20,7 +20,7 @@ __host__ __device__ inline float to_float(float value) { return value; }
 __host__ __device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 __host__ __device__ inline float to_float(__half value) { return __half2float(value); }
 
-/// The scalar nearest to the value, ties to even; beyond the largest it is infinite, NaN stays NaN.
+/// The scalar nearest to the value, ties to even; overflow gives infinity, NaN stays NaN.
 template <class T>
 __host__ __device__ inline T from_float(float value) {
     static_assert(is_scalar_v<T>, "pulse::cuda: a scalar is __nv_bfloat16, __half or float");
@@ -33,7 +33,7 @@ __host__ __device__ inline T from_float(float value) {
     }
 }
 
-/// Two floats as neighbours of a type, rounded to the nearest.
+/// Two floats as a pair of neighbouring scalars, rounded to the nearest.
 __device__ inline __nv_bfloat162 round_pair(__nv_bfloat16, float a, float b) { return __floats2bfloat162_rn(a, b); }
 __device__ inline __half2 round_pair(__half, float a, float b) { return __floats2half2_rn(a, b); }
 
@@ -52,16 +52,16 @@ struct alignas(16) pack {
     __host__ __device__ void set(int i, float value) { values[i] = from_float<T>(value); }
 };
 
-/// Scalars in one 16-byte access.
+/// Scalars per 16-byte access.
 template <class T>
 inline constexpr int pack_size = pack<T>::size;
 
-/// Whether an address is one that packs may be read from and written to.
+/// Whether packs may be read from and written to an address.
 [[nodiscard]] __host__ __device__ inline bool is_pack_aligned(const void* address) {
     return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
-/// Whether n scalars from each address are whole packs; null addresses pass.
+/// Whether n scalars are whole packs and every address is aligned for packs; null addresses pass.
 template <class T, class... Pointers>
 [[nodiscard]] __host__ __device__ bool is_packable(std::int64_t n, const Pointers*... addresses) {
     return n % pack_size<T> == 0 && (is_pack_aligned(addresses) && ...);
@@ -73,7 +73,7 @@ template <class T>
     return *reinterpret_cast<const pack<T>*>(from);
 }
 
-/// Reads one pack that is not needed again soon: it is the first to leave the cache.
+/// Reads one pack that is not needed again soon, so the cache evicts it first.
 template <class T>
 [[nodiscard]] __device__ inline pack<T> load_pack_streaming(const T* from) {
     const int4 bits = __ldcs(reinterpret_cast<const int4*>(from));
@@ -82,7 +82,7 @@ template <class T>
     return result;
 }
 
-/// Writes one pack to an aligned address of global memory, as one instruction: a structure may be written in parts.
+/// Writes one pack to an aligned address of global memory, as one instruction: an assignment may be split.
 template <class T>
 __device__ inline void store_pack(T* to, const pack<T>& value) {
     int4 bits;
@@ -99,7 +99,7 @@ __device__ inline void store_pack_shared(T* to, const pack<T>& value) {
     *reinterpret_cast<number*>(to) = number{bits.w} << 96 | number{bits.z} << 64 | number{bits.y} << 32 | bits.x;
 }
 
-/// Writes one pack that is not needed again soon: it is the first to leave the cache.
+/// Writes one pack that is not needed again soon, so the cache evicts it first.
 template <class T>
 __device__ inline void store_pack_streaming(T* to, const pack<T>& value) {
     int4 bits;

@@ -28,9 +28,9 @@ namespace pulse::cuda {
 
 /// Linear layers by cuBLASLt, in scalar type T with sums and parameter gradients in float.
 ///
-/// An algorithm is chosen once for each shape and alignment, as `engine_options` says. Pointers of any alignment are
-/// taken: the greatest power of two that divides them, up to 16 bytes, is part of what an algorithm is chosen for. The
-/// distance between rows of a weight may exceed its features, so that a block of its columns is a weight too.
+/// An algorithm is chosen once per shape and alignment, as `engine_options` says. Pointers may have any alignment: the
+/// greatest power of two that divides them, up to 16 bytes, is part of what an algorithm is chosen for. The row stride
+/// of a weight may exceed its features, so that a block of its columns is a weight too.
 template <class T>
 class products {
 public:
@@ -40,14 +40,14 @@ public:
         options_.require_valid();
     }
 
-    /// y = x weight^T + bias, or y += it, or y = residual + it, where that is not null and `how` is add. 1x1
-    /// convolutions of stride 1 are this over all pixels. The bias comes with the product where cuBLASLt can, else from
-    /// a kernel that reads and writes y once more.
+    /// y = x weight^T + bias, or y += that, or y = residual + that if `residual` is not null and `how` is add. 1x1
+    /// convolutions of stride 1 are this over all pixels. The bias is fused into the product where cuBLASLt can do so;
+    /// otherwise a kernel reads and writes y once more.
     void forward(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                  std::int64_t rows, const T* x, const T* weight, const T* bias, T* y, into how,
                  const T* residual = nullptr) {
         cublas::product p = forward_of(s, weight_stride, rows, x, weight, y, how);
-        // The algorithm, and so the bits, must not depend on where a residual lies.
+        // The algorithm, and so the bits, must not depend on a residual's alignment.
         if (residual != nullptr && cublas::alignment_of(residual) < p.alignment_d) {
             copy_async(y, residual, static_cast<std::size_t>(rows * s.out_features), on.stream);
             residual = nullptr;
@@ -67,7 +67,7 @@ public:
         start(chosen, weight, x, y, moves ? moved : bias, workspace, on.stream, true, residual);
     }
 
-    /// dx = dy weight, or dx += it.
+    /// dx = (or +=) dy weight.
     void backward_input(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                         std::int64_t rows, const T* dy, const T* weight, T* dx, into how) {
         cublas::product p = begin(s.in_features, rows, s.out_features, how);
@@ -78,9 +78,9 @@ public:
         run(on, scratch, p, weight, dy, dx, nullptr);
     }
 
-    /// dweight = or += dy^T x and dbias = or += the sums of dy, in float: by one algorithm, which is chosen for what
-    /// adds, so that both have the same bits. The sums come with the product where cuBLASLt can, else from a kernel
-    /// that reads dy once more.
+    /// dweight = (or +=) dy^T x and dbias = (or +=) the sums of dy, in float. One algorithm, chosen for adding, also
+    /// serves overwriting, so that both give the same bits. The sums are fused into the product where cuBLASLt can do
+    /// so; otherwise a kernel reads dy once more.
     void backward_weight(const queue& on, scratch_arena& scratch, const linear_shape& s, std::int64_t weight_stride,
                          std::int64_t rows, const T* x, const T* dy, gradient_place<float> dweight,
                          gradient_place<float> dbias) {
@@ -102,8 +102,8 @@ public:
         add_bias_gradient(with, rows, s.out_features, dy, dbias);
     }
 
-    /// y[i] = x weight[i]^T for all of a batch, or y[i] += it: one product where cuBLASLt can and distances are
-    /// multiples of 16 bytes, else one for each.
+    /// y[i] = (or +=) x weight[i]^T for all i of a batch: one product if cuBLASLt can do so and strides are multiples
+    /// of 16 bytes, otherwise one each.
     void forward(const queue& on, scratch_arena& scratch, const linear_batch_shape& s, std::int64_t rows, const T* x,
                  const T* weight, T* y, into how) {
         cublas::product p = forward_of(s.each, s.each.in_features, rows, x, weight, y, how);
@@ -118,7 +118,7 @@ public:
                     y + i * s.result_stride, how);
         }
     }
-    /// dweight[i] = or += dy[i]^T x for all of a batch, likewise.
+    /// dweight[i] = (or +=) dy[i]^T x for all i of a batch, likewise.
     void backward_weight(const queue& on, scratch_arena& scratch, const linear_batch_shape& s, std::int64_t rows,
                          const T* x, const T* dy, gradient_place<float> dweight) {
         cublas::product p = backward_weight_of(s.each, s.each.in_features, rows, x, dy, dweight.to);
@@ -134,8 +134,8 @@ public:
         }
     }
 
-    /// to[row][key] = the product of q[row] and k[key], in float: what one head of an attention begins with. Rows
-    /// and keys are `size` numbers, `stride` apart.
+    /// to[row][key] = the dot product of q[row] and k[key], in float: the scores of one attention head. Rows and keys
+    /// have `size` elements and are `stride` apart.
     void scores(const queue& on, scratch_arena& scratch, std::int64_t rows, std::int64_t keys, int size,
                 std::int64_t stride, const T* q, const T* k, float* to) {
         cublas::product p = begin(keys, rows, size, into::write);
@@ -147,7 +147,7 @@ public:
         align(p, k, q, to);
         run(on, scratch, p, k, q, to, nullptr);
     }
-    /// o[row] = the sum over the keys of weights[row][key] v[key]: what it ends with.
+    /// o[row] = the sum over the keys of weights[row][key] v[key]: the output of one attention head.
     void mixed(const queue& on, scratch_arena& scratch, std::int64_t rows, std::int64_t keys, int size,
                std::int64_t stride, const T* weights, const T* v, T* o) {
         cublas::product p = begin(size, rows, keys, into::write);
@@ -158,13 +158,13 @@ public:
         run(on, scratch, p, v, weights, o, nullptr);
     }
 
-    /// Shapes that an algorithm was chosen for.
+    /// Number of products seen so far.
     [[nodiscard]] std::size_t count() const noexcept { return entries_.size(); }
 
 private:
     struct entry {
         std::unique_ptr<cublas::prepared_product> prepared{};
-        std::optional<cublas::algorithm> how{}; ///< nothing where cuBLASLt has none
+        std::optional<cublas::algorithm> how{}; ///< empty if cuBLASLt has none
         engine_choice* counted{};
     };
     struct before {
@@ -208,7 +208,7 @@ private:
         align(p, x, dy, dweight);
         return p;
     }
-    /// So far apart, all of a batch are aligned as the first one is.
+    /// Whether, at this stride, every matrix of a batch is aligned like the first.
     template <class Each>
     [[nodiscard]] static bool is_whole(std::int64_t elements) {
         return elements * static_cast<std::int64_t>(sizeof(Each)) % 16 == 0;
@@ -221,14 +221,14 @@ private:
         p.alignment_b = cublas::alignment_of(b);
         p.alignment_d = cublas::alignment_of(d);
     }
-    /// n values, and the workspace of the algorithm.
+    /// Scratch for n values and for the algorithm's workspace.
     template <class Each>
     [[nodiscard]] static auto lay_beside(scratch_arena& scratch, int n, const entry& chosen) {
         return lay_pieces(scratch, [&](scratch_pieces& pieces) {
             return std::pair{pieces.take<Each>(n), pieces.take<std::byte>(chosen.how->workspace_bytes)};
         });
     }
-    /// A product that adds writes instead where `how` says so; it adds to `residual` where that is not null.
+    /// Runs a product. One that adds overwrites instead if `how` says so, and adds to `residual` if that is not null.
     void run(const queue& on, scratch_arena& scratch, const cublas::product& p, const void* a, const void* b, void* d,
              const void* beside, into how = into::add, const void* residual = nullptr) {
         const entry& chosen = find(on.stream, p);
@@ -241,8 +241,8 @@ private:
         chosen.prepared->run(lt_, *chosen.how, a, b, d, beside, workspace, stream, adds, residual);
     }
 
-    /// Chooses where the product is met for the first time. Throws pulse::error where cuBLASLt has no algorithm, but
-    /// for products with something beside and batches, which can do without.
+    /// Chooses an algorithm the first time a product is seen. Throws pulse::error if cuBLASLt has none, except for
+    /// products with an epilogue and batches, which have a fallback.
     const entry& find(cudaStream_t stream, const cublas::product& p) {
         if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
         require_not_captured(stream, "an algorithm has to be chosen");
@@ -271,7 +271,7 @@ private:
         return entries_.emplace(p, std::move(made)).first->second;
     }
 
-    /// The fastest of some algorithms, timed on memory of their own.
+    /// Index of the fastest algorithm, timed on separate memory.
     [[nodiscard]] std::size_t time(cudaStream_t stream, const cublas::prepared_product& prepared,
                                    const std::vector<cublas::algorithm>& all, const engine_trial& trial,
                                    engine_choice& found) const {

@@ -6,11 +6,11 @@
 
 namespace pulse::cuda {
 
-/// Where an operation runs: it puts its kernels into `stream` and returns; it allocates nothing and waits for nothing.
+/// Where an operation runs: it enqueues its kernels on `stream` and returns, without allocating or waiting.
 struct queue {
     cudaStream_t stream{};
     int multiprocessors{}; ///< of the device, for grids that fill it once
-    std::byte* scratch{};  ///< as many bytes as the operation's `..._scratch_bytes` says, aligned to 256; else null
+    std::byte* scratch{};  ///< of the operation's `..._scratch_bytes` bytes, aligned to 256; null if it needs none
 };
 
 } // namespace pulse::cuda

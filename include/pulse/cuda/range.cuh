@@ -9,7 +9,7 @@
 
 namespace pulse::cuda {
 
-/// A named range on the timeline of a profiler (NVTX), as long as this lives; nothing where nvtx3 was not found.
+/// A named range on a profiler's timeline (NVTX) while this object lives; does nothing if nvtx3 was not found.
 class range {
 public:
     explicit range([[maybe_unused]] const char* name) {

@@ -11,11 +11,11 @@
 
 namespace pulse::ranks {
 
-/// Ranks that are threads of this process, each with streams on a device. Where there are more ranks than devices,
-/// those that follow each other share one.
+/// Runs ranks as threads of this process, each with streams on a device. If there are more ranks than devices,
+/// consecutive ranks share one.
 class threads_on {
 public:
-    /// Throws input_error when no device is named.
+    /// Throws input_error if `devices` is empty.
     explicit threads_on(std::vector<int> devices) : devices_{std::move(devices)} {
         if (devices_.empty()) { throw input_error{"pulse: ranks::threads_on: no device is named"}; }
     }

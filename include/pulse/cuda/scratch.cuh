@@ -13,17 +13,17 @@
 
 namespace pulse::cuda {
 
-/// The capture that a stream is in, or 0. No two captures of a process have one number; a capture that was invalidated
-/// has the greatest.
+/// The id of the capture that a stream is in, or 0. Ids are unique in a process, but every invalidated capture has the
+/// greatest value.
 [[nodiscard]] inline unsigned long long capture_of(cudaStream_t stream) {
     cudaStreamCaptureStatus status{};
     unsigned long long id = 0;
     check(cudaStreamGetCaptureInfo(stream, &status, &id), "cudaStreamGetCaptureInfo");
-    if (status == cudaStreamCaptureStatusInvalidated) { return ~0ULL; } // CUDA says none
+    if (status == cudaStreamCaptureStatusInvalidated) { return ~0ULL; } // CUDA gives no id
     return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 
-/// Work met something for the first time while its stream was captured: it has to run once as it is.
+/// Work needed first-time preparation while its stream was captured: it has to run once uncaptured.
 struct not_capturable : input_error {
     using input_error::input_error;
 };
@@ -34,14 +34,14 @@ inline void require_not_captured(cudaStream_t stream, const std::string& what) {
     throw not_capturable(what + " while the stream is captured: run the program once before it is captured");
 }
 
-/// Device memory that the operations of one stream share, one after the other; it grows when an operation first needs
-/// more, which waits for the stream, and never while the stream is captured.
+/// Device memory that the operations of one stream share in turn. It grows when an operation first needs more, which
+/// waits for the stream, and never while the stream is captured.
 class scratch_arena {
 public:
     explicit scratch_arena(cudaStream_t stream) noexcept : stream_{stream} {}
 
-    /// At least `bytes` bytes, aligned to 256; what an earlier call gave may have moved. Throws not_capturable where it
-    /// would have to grow while the stream is captured.
+    /// At least `bytes` bytes, aligned to 256; may invalidate earlier results. Throws not_capturable if it would have
+    /// to grow while the stream is captured.
     std::byte* reserve(std::size_t bytes) {
         if (bytes > memory_.size()) {
             require_not_captured(stream_,
@@ -59,7 +59,7 @@ private:
     device_memory<std::byte> memory_{};
 };
 
-/// Sizes of consecutive pieces of scratch first, the pieces themselves once their sum is reserved.
+/// Splits scratch into consecutive pieces: first counts their sizes, then hands them out once the sum is reserved.
 class scratch_pieces {
 public:
     scratch_pieces() = default;
@@ -79,7 +79,7 @@ private:
     std::size_t used_{};
 };
 
-/// What lay(scratch_pieces) takes of an arena; it is called twice, and its first result is not used.
+/// The pieces that lay(scratch_pieces) takes from an arena; it is called twice, the first time only for their sizes.
 template <class Lay>
 [[nodiscard]] auto lay_pieces(scratch_arena& arena, const Lay& lay) {
     scratch_pieces sizes;

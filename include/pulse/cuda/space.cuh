@@ -9,11 +9,11 @@
 
 namespace pulse::cuda {
 
-/// Memory and execution on a device: pulse::space_of of a backend that runs on one, as `using space = device_space`.
+/// Memory and execution on a device: the pulse::space_of of a backend that declares `using space = device_space`.
 ///
-/// Memory is of the calling thread's device. The backend has stream(), which its operations use.
+/// Memory is on the calling thread's device. The backend has a stream(), which its operations use.
 struct device_space : memory_space {
-    /// Adds gradients of replicas in the transport's reduction_stream(), beside the backend's stream.
+    /// Adds gradients of replicas on the transport's reduction_stream(), concurrently with the backend's stream.
     template <class Each>
     class adder : public reduction_order {
     public:

@@ -23,24 +23,24 @@
 
 namespace pulse::cuda {
 
-/// There is no graph of some work: its capture was refused or ended, as a library made a call that a graph cannot hold,
-/// left a branch open or waited for work from outside, or another thread waited for the whole device; or the graph
-/// could not be made.
+/// Work could not be captured in a graph: its capture was refused or ended, because a library made a call that a graph
+/// cannot contain, left a branch unjoined or waited for outside work, or because another thread waited for the whole
+/// device; or the graph could not be instantiated.
 struct capture_ended : error {
     using error::error;
 };
 
-/// Whether a call failed only because something is captured: nothing is wrong with the device or with the work itself.
+/// Whether a call failed only because of a capture, while nothing is wrong with the device or the work itself.
 [[nodiscard]] constexpr bool is_of_capture(cudaError_t status) noexcept {
     return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
 }
 
-/// Work that a stream was given while it was captured, to be started again as one thing.
+/// The work of a captured stream, to be launched again as one graph.
 class captured_work {
 public:
     captured_work() = default;
-    /// Captures what `work()` puts into the stream; nothing of it runs. What `work` throws passes through, and the
-    /// stream is as before. Throws capture_ended, whatever `work` has thrown then.
+    /// Captures what `work()` enqueues, without running it. Exceptions of `work` pass through and leave the stream as
+    /// it was; but if the capture was refused or ended, throws capture_ended instead.
     template <class Work>
     captured_work(cudaStream_t stream, Work&& work) {
         const std::shared_lock nobody_waits_for_the_device{capture_guard()};
@@ -50,7 +50,7 @@ public:
             work();
         } catch (const std::exception& e) {
             const auto* const call = dynamic_cast<const cuda_error*>(&e);
-            // asked before it ends: what is thrown between a fork and its join leaves a branch open, too
+            // asked before ending it: an exception between a fork and its join leaves a branch open, too
             const bool ended_before = status_of(stream) == cudaStreamCaptureStatusInvalidated;
             leave(stream);
             if (ended_before || (call != nullptr && is_of_capture(call->code))) { throw capture_ended{e.what()}; }
@@ -60,7 +60,7 @@ public:
             throw;
         }
         const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-        // what is still captured, as by others, would take in what is started call by call
+        // a stream that is still captured, as by others, would record what is then started call by call
         if (status_of(stream) != cudaStreamCaptureStatusNone) { check(ended, "cudaStreamEndCapture"); }
         require(ended, "cudaStreamEndCapture");
         const cudaError_t made = cudaGraphInstantiate(handle_.place(), graph, 0);
@@ -75,7 +75,7 @@ public:
     void start(cudaStream_t stream) const { check(cudaGraphLaunch(handle_.get(), stream), "cudaGraphLaunch"); }
 
 private:
-    /// Throws capture_ended where `call` fails because of what is captured, cuda_error where it fails otherwise.
+    /// Throws capture_ended if `call` failed because of a capture, cuda_error if it failed otherwise.
     static void require(cudaError_t status, const char* call) {
         if (!is_of_capture(status)) { return check(status, call); }
         static_cast<void>(cudaGetLastError());
@@ -87,7 +87,7 @@ private:
         static_cast<void>(cudaGetLastError());
         return cudaStreamCaptureStatusNone;
     }
-    /// Ends a capture whose work is of no use, however it ends.
+    /// Ends a capture and discards its graph, whether or not it succeeded.
     static void leave(cudaStream_t stream) noexcept {
         cudaGraph_t graph = nullptr;
         static_cast<void>(cudaStreamEndCapture(stream, &graph));
@@ -98,21 +98,21 @@ private:
     owner<cudaGraphExec_t, cudaGraphExecDestroy> handle_{};
 };
 
-/// Runs what the instructions of a rank's program compute: each is started as it is the first time, captured in a CUDA
-/// graph the second time and replayed from then on, as long as its tensors and the backend's scratch stay where they
-/// were; where one moved, it is started as it is and captured anew the next time.
+/// Runs the computations of a rank's program. Each instruction runs uncaptured the first time, is captured in a CUDA
+/// graph the second time and replayed from then on, as long as its tensors and the backend's scratch stay in place; if
+/// one has moved, it runs uncaptured and is captured again the next time.
 ///
-/// The first time sizes the scratch and chooses algorithms, which cannot be done while a stream is captured; work that
-/// throws not_capturable all the same (its backend was used for something else in between) is started as it is and
-/// captured the next time. An instruction whose capture is refused or ended, in whatever way, is started as it is from
-/// then on; the first of them is named on stderr, with the reason. Every instruction is a range on the
-/// timeline of a profiler, named by pass, stage and microbatch.
+/// The first run sizes the scratch and chooses algorithms, which cannot be done while a stream is captured. Work that
+/// still throws not_capturable (its backend was used for something else in between) runs uncaptured and is captured the
+/// next time. An instruction whose capture is refused or ended, for any reason, runs uncaptured from then on; the first
+/// of them is named on stderr, with the reason. Every instruction is a range on a profiler's timeline, named by pass,
+/// stage and microbatch.
 class step_graphs {
 public:
     /// For the instructions of a program; `math` has stream() and scratch_bytes().
     template <class B>
     step_graphs(B& math, const program& of_rank) : step_graphs{math, names_of(of_rank)} {}
-    /// For one piece of work of each name.
+    /// For one piece of work per name.
     template <class B>
     step_graphs(B& math, std::vector<std::string> names) :
         stream_{math.stream()}, math_{&math}, scratch_bytes_{[](const void* of) -> std::int64_t {
@@ -145,10 +145,10 @@ public:
         work();
     }
 
-    /// How often an instruction was captured, and how often what was captured was started again.
+    /// Number of captures of instructions, and of replays of a capture.
     [[nodiscard]] std::int64_t captured() const noexcept { return captured_; }
     [[nodiscard]] std::int64_t replayed() const noexcept { return replayed_; }
-    /// Instructions that are not captured any more, as their capture was ended.
+    /// Number of instructions that run uncaptured because their capture was refused or ended.
     [[nodiscard]] std::int64_t given_up() const noexcept { return given_up_; }
 
 private:
@@ -161,7 +161,7 @@ private:
 
     struct entry;
 
-    /// Whether it could be captured.
+    /// Returns whether the work could be captured.
     template <class Work>
     bool capture(entry& mine, Work& work) {
         try {

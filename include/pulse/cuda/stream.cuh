@@ -8,24 +8,24 @@
 
 namespace pulse::cuda {
 
-/// A queue of work on one device: what is put in runs in order, beside the work of other streams. What is still in it
-/// when this ends is done first, without anybody waiting for it.
+/// A queue of work on one device, which runs in order and concurrently with other streams. The destructor does not
+/// wait; work still in the queue is completed.
 class stream {
 public:
-    /// Of the calling thread's device; never ordered with the default stream. The lower the priority's number, the
-    /// sooner its kernels start where several wait.
+    /// On the calling thread's device; never ordered with the default stream. Among waiting kernels, those of the
+    /// stream with the lowest priority number start first.
     explicit stream(int priority = 0) {
         check(cudaStreamCreateWithPriority(handle_.place(), cudaStreamNonBlocking, priority),
               "cudaStreamCreateWithPriority");
     }
 
-    /// The calling thread waits until all work is done. Errors of that work come out here.
+    /// Blocks the calling thread until all work is done. Reports errors of that work.
     void synchronize() const { check(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
 
-    /// Work put in from now on starts after the event's point.
+    /// Makes work enqueued from now on wait for the event.
     void wait(const event& point) const { point.block(get()); }
 
-    /// Work put in from now on starts after all that is in the other stream now.
+    /// Makes work enqueued from now on wait for all work now in the other stream.
     void wait(const stream& other) const {
         event point;
         point.record(other.get());

@@ -13,13 +13,13 @@
 
 namespace pulse::cuda {
 
-/// When a stream reached a point, by events: the clock of a trace on a device. All events are made beforehand.
+/// Tells when a stream reached a point, by events: the clock of a trace on a device. All events are made in advance.
 class stream_clock {
 public:
-    /// The number of an event.
+    /// Index of an event.
     using mark = std::uint32_t;
 
-    /// For `marks` points of math.stream(); waits for what is in it, so that the two clocks meet.
+    /// For `marks` points of math.stream(); waits for its work, to align the device's clock with the host's.
     template <class B>
     stream_clock(B& math, std::size_t marks) : stream_{math.stream()}, origin_{timing::on} {
         events_.reserve(marks);
@@ -31,9 +31,9 @@ public:
                 .count();
     }
 
-    /// A point behind all that is in the stream now. Throws error when there is no event left.
+    /// Marks the point after all work now in the stream. Throws error if no event is left.
     [[nodiscard]] mark now() { return now(stream_); }
-    /// The same of another stream of the device.
+    /// The same for another stream of the device.
     [[nodiscard]] mark now(cudaStream_t on) {
         if (next_ == events_.size()) { throw error{"pulse: a stream_clock was made for fewer points"}; }
         events_[next_].record(on);
@@ -41,7 +41,7 @@ public:
     }
 
     /// When the point was reached, in nanoseconds of the host's steady clock; waits for it. Exact to about a
-    /// microsecond between points of one clock, and to what the host needs to see an event between clocks.
+    /// microsecond between points of one clock; between clocks, to the time that the host takes to see an event.
     [[nodiscard]] std::int64_t nanoseconds(mark m) const {
         events_[m].synchronize();
         return origin_ns_ + std::llround(1e9 * seconds_between(origin_, events_[m]));

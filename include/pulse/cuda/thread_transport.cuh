@@ -22,22 +22,22 @@ namespace pulse::cuda {
 
 /// How thread ranks on devices pass messages.
 struct thread_options {
-    /// Between ranks of one device, a buffer that its sender needs no more changes hands instead of being copied.
-    /// Tensors then move from step to step, and work that was captured in a graph is not replayed.
+    /// Between ranks of one device, a buffer that its sender no longer needs is handed over instead of copied. Tensors
+    /// then move from step to step, so that work captured in a graph is not replayed.
     bool exchange{};
 };
 
-/// Ranks that are threads of one process, each with a device, and what they share.
+/// The shared state of ranks that are threads of one process, each with a device.
 class thread_group : public threads::group<device_copies> {
 public:
-    /// `devices[r]` is the device of rank r; several ranks may have one. Throws input_error when there is no rank or no
-    /// such device.
+    /// `devices[r]` is the device of rank r; several ranks may share one. Throws input_error when there is no rank or
+    /// no such device.
     explicit thread_group(std::vector<int> devices, thread_options options = {}) :
         group{static_cast<int>(devices.size()), linked(devices, options)}, devices_{std::move(devices)} {}
     thread_group(const thread_group&) = delete;
     thread_group& operator=(const thread_group&) = delete;
     ~thread_group() {
-        // Nothing may be thrown here, also where a kernel has failed and every call returns its error.
+        // Must not throw, even after a kernel has failed and every call returns its error.
         int before = 0;
         const bool known = cudaGetDevice(&before) == cudaSuccess;
         for (const auto& [device, memory] : memory_) {
@@ -48,9 +48,9 @@ public:
     }
 
     [[nodiscard]] int device_of(int rank) const noexcept { return devices_[static_cast<std::size_t>(rank)]; }
-    /// On the thread of the rank, whose device becomes the rank's.
+    /// To be called on the rank's thread: makes the rank's device current.
     void enter(int rank) const { select_device(device_of(rank)); }
-    /// Memory of the rank's device that lives as long as the group.
+    /// Allocates memory on the rank's device, which lives as long as the group.
     [[nodiscard]] std::byte* allocate(int rank, std::size_t bytes) {
         const device_scope here{device_of(rank)};
         const std::lock_guard lock{memory_mutex_};
@@ -66,7 +66,7 @@ private:
         }
         return {devices, options.exchange};
     }
-    /// Lets the device `from` reach the memory of `to`, where it can; else copies go through the host.
+    /// Lets device `from` access the memory of `to` if it can; otherwise copies go through the host.
     static void open_link(int from, int to) {
         require_device(to);
         if (from == to) { return; }
@@ -87,7 +87,7 @@ private:
     std::vector<std::pair<int, std::byte*>> memory_{};
 };
 
-/// The streams of a rank. Messages between replicas are ordered with the second.
+/// The streams of a rank. Messages between replicas are ordered with the second, all others with the first.
 struct rank_streams {
     cuda::stream computing{};
     cuda::stream reducing{};
@@ -99,15 +99,15 @@ struct rank_streams {
 
 /// One rank's end of a thread_group, with the stream in which the rank computes.
 ///
-/// A backend of the rank must use stream(): transfers are ordered with it by events, and neither side's host waits for
-/// a transfer, but only until the other side has posted it.
+/// A backend of the rank must use stream(): transfers are ordered with it by events, and a side's host waits only until
+/// the other side has posted, not for the transfer.
 class thread_transport : public threads::thread_end<thread_group, rank_streams> {
 public:
     using thread_end::thread_end;
 
     [[nodiscard]] cudaStream_t stream() const noexcept { return places().computing.get(); }
-    /// Where gradients of replicas are exchanged and added: messages between replicas are ordered with this stream, all
-    /// others with stream().
+    /// The stream on which gradients of replicas are exchanged and added: messages between replicas are ordered with
+    /// this stream, all others with stream().
     [[nodiscard]] cudaStream_t reduction_stream() const noexcept { return places().reducing.get(); }
 };
 

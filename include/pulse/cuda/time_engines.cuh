@@ -17,10 +17,10 @@
 
 namespace pulse::cuda {
 
-/// Adds to `choices` engines for every product, convolution and attention of a model's layers, each timed on its shape
-/// at microbatches of `batch` samples and an extent (none: that of the model's type) as long as the budget lasts, then
-/// the heuristics' first. `uses`: microbatches of a step, of a mean one where steps differ. Throws as layer_bench and
-/// the backend do.
+/// Adds to `choices` an engine for every product, convolution and attention of a model's layers, at microbatches of
+/// `batch` samples and an extent (none: that of the model's type): timed as long as the budget lasts, then the
+/// heuristics' first. `uses`: microbatches per step, the mean if steps differ. Throws as layer_bench and the backend
+/// do.
 template <class Model, class Precision>
 void time_engines(cudaStream_t stream, std::shared_ptr<engine_choices> choices, int batch, const extent& to,
                   double uses) {

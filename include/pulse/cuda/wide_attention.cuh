@@ -22,16 +22,16 @@
 
 namespace pulse::cuda {
 
-/// Attention of heads that are wider than kernels hold on a chip (the autoencoder of Stable Diffusion has one of 512):
-/// by products, block of queries by block of queries, with the scores of a block in memory. Forward only.
+/// Attention for heads too wide for on-chip kernels (the autoencoder of Stable Diffusion has one of 512): by products,
+/// one block of queries at a time, with the block's scores in device memory. Forward only.
 template <class T>
 class wide_attention {
 public:
-    /// A block has `most_scores` at most, unless one query has more: 64 MiB of them, and as many weights.
+    /// A block has at most `most_scores` scores, by default 64 MiB, and as many weights, unless one query has more.
     explicit wide_attention(cudaStream_t stream, std::int64_t most_scores = cuda_attention_scores) noexcept :
         kept_{stream}, most_scores_{most_scores} {}
 
-    /// o and lse of attention, for heads of any size. Scores are floats, weights are rounded to the scalar.
+    /// Writes o and lse of attention, for heads of any size. Scores are floats, weights are rounded to the scalar.
     void forward(const queue& on, scratch_arena& scratch, products<T>& by, const attention_shape& s, int batch,
                  const T* q, const T* k, const T* v, T* o, float* lse) {
         if (s.tokens < 1 || s.context_tokens < 0 || s.heads < 1 || batch < 1) {
@@ -60,7 +60,7 @@ public:
     }
 
     [[nodiscard]] std::int64_t bytes() const noexcept { return kept_.bytes(); }
-    /// A line for each shape that was met.
+    /// One line per shape seen so far.
     [[nodiscard]] std::string report() const {
         std::string text;
         for (const auto& [tokens, keys, heads, head_size] : met_) {

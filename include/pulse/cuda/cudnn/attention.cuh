@@ -16,30 +16,30 @@ namespace pulse::cuda::cudnn {
 /// A pass of attention.
 enum class attention_pass : std::uint8_t { forward, backward };
 
-/// Attention's graph in numbers. Tensors lie as attention_shape says; lse is float [batch][heads][tokens], in natural
-/// logarithms. Forward binds q, k, v, o, lse and scale; backward binds all.
+/// The parameters of an attention graph. Tensors are laid out as attention_shape says; lse is float
+/// [batch][heads][tokens], in natural logarithms. Forward binds q, k, v, o, lse and scale; backward binds all.
 struct attention_graph {
     /// Which tensor a pointer is bound to. `scale` and `one`, which is 1, are floats on the host. `delta` is scratch
-    /// like lse, and `dq_sums` float [batch][heads][tokens][head_size], zero before the run: blocks add to it in the
-    /// order in which they come, so that dq may differ from run to run in its last bits.
+    /// shaped like lse, and `dq_sums` float [batch][heads][tokens][head_size], zero before the run: blocks add to it in
+    /// the order in which they arrive, so that dq may differ between runs in its last bits.
     enum id : std::int64_t { q = 1, k, v, o, lse, scale, dout, dq, dk, dv, delta, dq_sums, one };
 
     attention_shape shape{};
     int batch{};
     attention_pass pass{};
-    cudnnDataType_t type{}; ///< of all but the numbers per query, bfloat16 or half precision
+    cudnnDataType_t type{}; ///< of all tensors but those in float: bfloat16 or half precision
 
     [[nodiscard]] bool operator==(const attention_graph&) const = default;
 };
 
-/// Makes tensors and operations of an attention's graph, in cuDNN's order: batch, heads, tokens, head_size.
+/// Makes the tensors and operations of an attention graph, with dims in cuDNN's order: batch, heads, tokens, head_size.
 class attention_builder {
 public:
     explicit attention_builder(const attention_graph& g) : g_{g} {}
 
     [[nodiscard]] const std::vector<descriptor>& operations() const noexcept { return operations_; }
 
-    /// `count` tokens, or with tokens and numbers of a head exchanged.
+    /// A tensor of `count` tokens; `exchanged` swaps the dims of tokens and head_size.
     [[nodiscard]] descriptor heads(std::int64_t id, std::int64_t count, bool exchanged = false) const {
         return make(heads_tensor(id, count, exchanged));
     }
@@ -64,7 +64,7 @@ public:
         return make(
             {.id = id, .type = CUDNN_DATA_FLOAT, .dims = {1, 1, 1, 1}, .strides = {1, 1, 1, 1}, .by_value = true});
     }
-    /// What never leaves the chip.
+    /// A virtual tensor: it never leaves the chip.
     [[nodiscard]] descriptor between(std::int64_t columns, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
         tensor made = packed(next_++, type, g_.shape.tokens, columns);
         made.is_virtual = true;
@@ -81,7 +81,7 @@ public:
             .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, math);
         return add_operation(made, "matrix product operation", c);
     }
-    /// y = mode(x) or mode(x, b), number by number.
+    /// y = mode(x) or mode(x, b), element by element.
     descriptor pointwise(cudnnPointwiseMode_t mode, const descriptor& x, const descriptor& b, const descriptor& y) {
         operations_.push_back(cudnn::pointwise(mode, x, b, y));
         return y;
@@ -97,7 +97,7 @@ public:
             .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, math);
         return add_operation(made, "sum operation", y);
     }
-    /// Scores [tokens][keys] as factors [keys][tokens].
+    /// Scores [tokens][keys], transposed to [keys][tokens].
     descriptor exchange_scores(const descriptor& x) {
         tensor made = packed(next_++, g_.type, g_.shape.tokens, g_.shape.keys());
         made.is_virtual = true;
@@ -105,7 +105,7 @@ public:
         std::swap(made.strides[2], made.strides[3]);
         return reshape(x, make(made));
     }
-    /// Keys that are given exchanged, as they lie.
+    /// Exchanged keys, back in the order in which they are stored.
     descriptor exchange_keys(const descriptor& x) {
         tensor made = heads_tensor(next_++, g_.shape.keys(), false);
         made.is_virtual = true;
@@ -132,11 +132,11 @@ private:
 
     const attention_graph& g_;
     std::vector<descriptor> operations_{};
-    std::int64_t next_{100}; ///< of tensors that are not bound
+    std::int64_t next_{100}; ///< id of the next tensor that is not bound
 };
 
-/// Makes the operation graph; throws cudnn_error where cuDNN does not know such a graph. The forward pass is cuDNN's
-/// one operation, the backward pass the composition that its engines match: it recomputes the weights from lse.
+/// Makes the operation graph; throws cudnn_error if cuDNN does not support it. The forward pass is cuDNN's single
+/// operation; the backward pass is the composition that its engines match, and recomputes the weights from lse.
 [[nodiscard]] inline descriptor make_graph(const attention_graph& g, cudnnHandle_t handle) {
     using id = attention_graph;
     const attention_shape& s = g.shape;

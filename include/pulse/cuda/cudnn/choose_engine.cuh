@@ -20,7 +20,7 @@
 
 namespace pulse::cuda::cudnn {
 
-/// Memory that a graph runs on while its engines are timed: bytes for each tensor that is bound.
+/// The memory of one bound tensor while a graph's engines are timed.
 struct trial_tensor {
     std::int64_t id{};
     std::int64_t bytes{};
@@ -29,27 +29,27 @@ struct trial_tensor {
 /// An engine for a graph, or why there is none.
 struct choice {
     cudnn::ready_engine made{};
-    std::string refusal{}; ///< what was said of the first engine that was passed over; empty where none was
+    std::string refusal{}; ///< why the first rejected engine was rejected; empty if none was
     engine_choice* counted{};
 };
 
-/// Why a choice has no engine, in words of which cuDNN is the subject.
+/// Why a choice has no engine, as a phrase about cuDNN.
 [[nodiscard]] inline std::string why_none(const library& dnn, const choice& of) {
     if (!of.refusal.empty()) { return "its first engine was refused: " + of.refusal; }
     if (!compiles_at_run_time({dnn.get(), {}})) { return std::string{"it proposes no engine; "} + compiler_hint; }
     return "it proposes no engine";
 }
 
-/// What choices of cuDNN's engines hold for: its version, a kind of device as device_key() writes it, and a limit.
+/// What choices of cuDNN's engines depend on: its version, the kind of device (device_key()) and the workspace limit.
 [[nodiscard]] inline std::string choices_hold_for(const std::string& device, const engine_options& options) {
     return "cuDNN " + std::to_string(cudnnGetVersion()) + ", " + device + ", workspace " +
            std::to_string(options.workspace_limit);
 }
 
-/// The engine for a graph on a handle's device, or none where cuDNN has none for it: the one that was kept, else the
-/// first that can be made within the workspace limit, else, if options say so, the one that ran fastest of the first
-/// few: the heuristics' first, then engines that need no compiler before others. Engines that cannot be made ready are
-/// passed over. `name` is for a report.
+/// Chooses the engine for a graph on a handle's device, or none if cuDNN has none: the kept one, else the first that
+/// can be made within the workspace limit, or, if options ask for timing, the fastest of the first few such: the
+/// heuristics' first, then engines that need no compiler before others. Engines that cannot be made ready are skipped.
+/// `name` is for a report.
 [[nodiscard]] inline choice choose_engine(const library& dnn, cudaStream_t stream, const descriptor& graph,
                                           const engine_rules& rules, const engine_options& options,
                                           const std::string& device, const std::vector<trial_tensor>& tensors,
@@ -92,7 +92,7 @@ struct choice {
     engine_choice chosen;
     chosen.name = name;
     std::size_t best = 0;
-    if (wanted > 1) { chosen.seconds = trial.seconds(); } // that others were refused took time, too
+    if (wanted > 1) { chosen.seconds = trial.seconds(); } // rejecting others took time, too
     if (ready.size() > 1) {
         std::int64_t workspace = 0;
         for (const ready_engine& e : ready) { workspace = std::max(workspace, e.workspace_bytes()); }

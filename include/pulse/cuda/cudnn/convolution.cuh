@@ -15,18 +15,19 @@ namespace pulse::cuda::cudnn {
 /// What a convolution's graph computes.
 enum class convolution_pass : std::uint8_t { forward, backward_input, backward_weight };
 
-/// How a graph does what lies beside the convolution itself.
+/// What a graph does besides the convolution itself.
 enum class convolution_form : std::uint8_t {
-    plain,      ///< the convolution alone, written
-    scaled_add, ///< the convolution added to what is there, by beta
-    bias,       ///< with the bias added, written
-    bias_add,   ///< with the bias added, added to what is there
-    bias_sample ///< with the bias and a vector of each sample's own added, written
+    plain,      ///< writes the convolution alone
+    scaled_add, ///< adds the convolution to the result, by beta
+    bias,       ///< writes the convolution plus the bias
+    bias_add,   ///< adds the convolution plus the bias to the target
+    bias_sample ///< writes the convolution plus the bias and a vector per sample
 };
 
-/// A convolution's graph in numbers. Images are [batch][height][width][channels], weights [out][ky][kx][in], packed.
+/// The parameters of a convolution graph. Images are [batch][height][width][channels], weights [out][ky][kx][in],
+/// packed.
 struct convolution_graph {
-    /// Which tensor a pointer is bound to; `x` is the image on the input's side, `y` the one on the output's.
+    /// Which tensor a pointer is bound to; `x` is the image on the input side, `y` the one on the output side.
     enum id : std::int64_t { x = 1, weight, y, bias, target };
 
     conv2d_shape shape{};
@@ -56,11 +57,11 @@ struct convolution_graph {
     return made.finalize("convolution window");
 }
 
-/// Makes the operation graph; throws cudnn_error where cuDNN does not know such a graph.
+/// Makes the operation graph; throws cudnn_error if cuDNN does not support it.
 ///
-/// The pointers to bind are x, weight and y, with `bias` in the forms that have one. What is added to is bound to
-/// `target` in form bias_add, and may be the result itself: each element is read where it is written. In form
-/// bias_sample the vectors [batch][channels] are.
+/// The pointers to bind are x, weight and y, with `bias` in the forms that have one. In form bias_add, `target` is the
+/// tensor that is added to, which may be the result itself: each element is read where it is written. In form
+/// bias_sample, `target` is the vectors [batch][channels].
 [[nodiscard]] inline descriptor make_graph(const convolution_graph& g, cudnnHandle_t handle) {
     using id = convolution_graph::id;
     using form = convolution_form;
@@ -72,7 +73,7 @@ struct convolution_graph {
     x.alignment = w.alignment = y.alignment = g.alignment;
     tensor& result = g.pass == convolution_pass::forward ? y : g.pass == convolution_pass::backward_input ? x : w;
 
-    // Between the operations of one kernel values stay in float and are never stored.
+    // Values between the operations of one kernel stay in float and are never stored.
     tensor between = result;
     between.id = 100;
     between.type = CUDNN_DATA_FLOAT;

@@ -16,15 +16,15 @@ struct convolution_request {
     int batch{};
     convolution_pass pass{};
     cudnnDataType_t type{}; ///< of images, weights and their gradients
-    bool adds{};            ///< to what is there; else the result is written
-    bool has_bias{};        ///< forward only; the gradient of a bias is not cuDNN's work
-    bool has_vectors{};     ///< one per sample, beside a bias
+    bool adds{};            ///< to the result; otherwise overwrites it
+    bool has_bias{};        ///< forward only; cuDNN does not compute gradients of biases
+    bool has_vectors{};     ///< one per sample, in addition to a bias
 
     [[nodiscard]] bool operator==(const convolution_request&) const = default;
 };
 
-/// The shape whose gradients cuDNN is asked for: with even padding, to which rows and columns of zeros are added where
-/// it is uneven. Several of cuDNN 9.19's engines compute wrong gradients of uneven padding (seen on an H200).
+/// The shape whose gradients cuDNN is asked for: uneven padding is made even, with rows and columns of zeros added to
+/// the image instead. Several of cuDNN 9.19's engines compute wrong gradients for uneven padding (seen on an H200).
 [[nodiscard]] constexpr conv2d_shape evenly_padded(conv2d_shape s) noexcept {
     const int even = s.pad_before < s.pad_after ? s.pad_before : s.pad_after;
     const int zeros = s.pad_before + s.pad_after - 2 * even;
@@ -34,9 +34,9 @@ struct convolution_request {
     return s;
 }
 
-/// The forms that serve a request, the one to prefer first; a form without the bias or the vectors that are asked for
-/// leaves them to kernels, as a plain one does the sum of a weight gradient that is to be added, and one that adds
-/// where writing is asked for wants zeros to add to.
+/// The forms that serve a request, the preferred one first. A form without the requested bias or vectors leaves them to
+/// kernels, and a plain form leaves adding a weight gradient to one. A form that adds where overwriting is requested
+/// needs a result of zeros.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;
     if (r.pass == convolution_pass::forward && r.has_bias) {

@@ -18,7 +18,7 @@
 
 namespace pulse::cuda::cudnn {
 
-/// A call of cuDNN failed; the text names the call, the status and what cuDNN says about it.
+/// A cuDNN call failed; the text names the call, the status and cuDNN's own message.
 struct cudnn_error : pulse::error {
     cudnn_error(cudnnStatus_t status, const std::string& failed_call, const std::string& more) :
         pulse::error{"cuDNN: " + failed_call + ": " + cudnnGetErrorString(status) + (more.empty() ? "" : ": ") + more},
@@ -36,7 +36,7 @@ inline void check(cudnnStatus_t status, std::string_view call) {
     throw cudnn_error{status, std::string{call}, message};
 }
 
-/// The tag that cuDNN's attributes of type T have.
+/// cuDNN's tag for attributes of type T.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
     if constexpr (std::is_same_v<T, std::int64_t>) {
@@ -86,7 +86,7 @@ public:
 
     [[nodiscard]] cudnnBackendDescriptor_t get() const noexcept { return state_ ? state_->raw : nullptr; }
 
-    /// Everything that was set, descriptors included, in the order of setting; two graphs of one text are one graph.
+    /// Everything that was set, descriptors included, in the order of setting; graphs with equal texts are equal.
     /// Pointers and handles are left out.
     [[nodiscard]] const std::string& text() const noexcept { return state_->text; }
 

@@ -15,13 +15,13 @@
 
 namespace pulse::cuda::cudnn {
 
-/// cudnnDestroy while no stream is captured: it waits for the device.
+/// Calls cudnnDestroy while no stream is captured, because it waits for the device.
 inline cudnnStatus_t close_library(cudnnHandle_t handle) {
     const std::unique_lock no_capture{capture_guard()};
     return cudnnDestroy(handle);
 }
 
-/// Owner of a handle: cuDNN on the current device, its work in one stream.
+/// Owns a handle: cuDNN on the current device, with its work on one stream.
 class library {
 public:
     library() {
@@ -36,7 +36,7 @@ private:
     owner<cudnnHandle_t, close_library> handle_{};
 };
 
-/// What engines are made for: a device by its handle, or by its properties alone, which needs no device.
+/// The device that engines are made for, given by its handle, or by its properties alone, which needs no device.
 struct target {
     cudnnHandle_t handle{};
     descriptor properties{};
@@ -51,11 +51,11 @@ struct target {
 
 /// Which engines may compute a result.
 struct engine_rules {
-    bool tensor_float{true};            ///< factors in float may be rounded to TF32, and sums be transformed ones
+    bool tensor_float{true};            ///< float factors may be rounded to TF32, and sums transformed (FFT, Winograd)
     bool allow_run_time_compiled{true}; ///< engines that are compiled when they are made ready: about a second each
-    bool deterministic{true};           ///< none whose results may differ from run to run in their last bits
+    bool deterministic{true};           ///< none whose results may differ between runs in their last bits
 
-    /// What a kept choice depends on.
+    /// The rules that a kept choice depends on.
     [[nodiscard]] std::string text() const {
         return std::string{deterministic ? "" : "any order, "} + (tensor_float ? "TF32, " : "plain sums, ");
     }
@@ -67,9 +67,9 @@ struct engine_config {
     bool run_time_compiled{};
 };
 
-/// Whether the rules leave an engine out. Engines that add partial sums in less than float always are. Where floats
-/// may not be rounded, so are Winograd's and Fourier's, which do not sum the products themselves and lose bits of their
-/// own.
+/// Whether the rules exclude an engine. Those that add partial sums in less than float are always excluded. Where
+/// floats may not be rounded, so are Winograd's and Fourier's, which do not sum the products themselves and lose bits
+/// of their own.
 [[nodiscard]] inline bool is_excluded(const descriptor& engine, const engine_rules& rules) {
     const auto notes = engine.get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
     return std::any_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
@@ -88,7 +88,7 @@ struct engine_config {
     });
 }
 
-/// What one heuristic proposes for a graph, best first; empty where it supports none.
+/// The engines that one heuristic proposes for a graph, best first; empty if it supports none.
 [[nodiscard]] inline std::vector<engine_config> proposals(const descriptor& graph, const target& device,
                                                           cudnnBackendHeurMode_t mode, const engine_rules& rules) {
     descriptor heuristic{CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR};
@@ -117,7 +117,7 @@ struct engine_config {
     return kept;
 }
 
-/// The engines for a graph: what mode A proposes, then the fallback, best first. Empty where cuDNN has none.
+/// The engines for a graph: the proposals of mode A, then those of the fallback, best first. Empty if cuDNN has none.
 [[nodiscard]] inline std::vector<engine_config> engines_for(const descriptor& graph, const target& device,
                                                             const engine_rules& rules) {
     std::vector<engine_config> all = proposals(graph, device, CUDNN_HEUR_MODE_A, rules);

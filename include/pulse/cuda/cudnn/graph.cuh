@@ -13,7 +13,7 @@
 
 namespace pulse::cuda::cudnn {
 
-/// cuDNN's name of a scalar type.
+/// cuDNN's constant for a scalar type.
 template <class T>
 [[nodiscard]] constexpr cudnnDataType_t data_type() {
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -32,7 +32,7 @@ struct tensor {
     cudnnDataType_t type{};
     std::vector<std::int64_t> dims{};
     std::vector<std::int64_t> strides{};
-    std::int64_t alignment{16}; ///< bytes; what is bound must have it
+    std::int64_t alignment{16}; ///< bytes; required of the bound pointer
     bool is_virtual{};          ///< never leaves the kernel: nothing is bound to it
     bool by_value{};            ///< a scalar on the host
 };
@@ -59,7 +59,7 @@ struct tensor {
             .strides = {height * width * channels, 1, width * channels, channels}};
 }
 
-/// y = mode(x) or mode(x, b), number by number in float; b is broadcast where its dims are 1.
+/// y = mode(x) or mode(x, b), element by element in float; b is broadcast where its dims are 1.
 [[nodiscard]] inline descriptor pointwise(cudnnPointwiseMode_t mode, const descriptor& x, const descriptor& b,
                                           const descriptor& y) {
     descriptor math{CUDNN_BACKEND_POINTWISE_DESCRIPTOR};
@@ -72,7 +72,7 @@ struct tensor {
     return made.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y).finalize("pointwise operation");
 }
 
-/// Finalized operations as one graph; `handle` is null where the graph is planned from device properties alone.
+/// Finalized operations as one graph; `handle` is null if the graph is planned from device properties alone.
 [[nodiscard]] inline descriptor operation_graph(const std::vector<descriptor>& operations, cudnnHandle_t handle) {
     descriptor made{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
     if (handle != nullptr) { made.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle); }

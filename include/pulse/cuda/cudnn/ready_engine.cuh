@@ -13,18 +13,18 @@
 
 namespace pulse::cuda::cudnn {
 
-/// A graph made ready for one device by one engine; may run any number of times, also inside CUDA graphs.
+/// A graph made ready for one device with one engine; runs any number of times, also inside CUDA graphs.
 class ready_engine {
 public:
     ready_engine() = default;
 
-    /// Throws cudnn_error where the engine cannot be made ready.
+    /// Throws cudnn_error if the engine cannot be made ready.
     ready_engine(const target& device, const engine_config& engine) {
         begin(device);
         engine_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine.config);
         finish();
     }
-    /// The engine whose JSON another run left; throws cudnn_error where this cuDNN does not take it.
+    /// Restores the engine from JSON that another run left; throws cudnn_error if this cuDNN rejects it.
     ready_engine(const target& device, const std::string& json) {
         begin(device);
         engine_.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json);
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return engine_.get() != nullptr; }
     /// Bytes of device memory that a run needs besides its tensors, aligned to 256.
     [[nodiscard]] std::int64_t workspace_bytes() const noexcept { return workspace_; }
-    /// The engine as cuDNN writes it; of use to the same cuDNN version on the same kind of device only.
+    /// The engine as cuDNN's JSON, valid only for the same cuDNN version on the same kind of device.
     [[nodiscard]] std::string json() const {
         const std::vector<char> text = engine_.get_all<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
         std::string made{text.begin(), text.end()};
@@ -47,7 +47,7 @@ public:
         std::int64_t id;
         const void* data;
     };
-    /// Puts the engine into the handle's stream; every tensor that is not virtual needs its pointer.
+    /// Enqueues the engine on the handle's stream; every tensor that is not virtual needs its pointer.
     void run(cudnnHandle_t handle, std::span<const binding> bindings, void* workspace) const {
         std::vector<std::int64_t> ids;
         std::vector<void*> pointers;

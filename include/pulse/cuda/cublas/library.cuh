@@ -16,7 +16,7 @@
 
 namespace pulse::cuda::cublas {
 
-/// A call of cuBLASLt failed; the text names the call and the status.
+/// A cuBLASLt call failed; the text names the call and the status.
 struct cublas_error : pulse::error {
     cublas_error(cublasStatus_t status, const std::string& failed_call) :
         pulse::error{"cuBLASLt: " + failed_call + ": " + cublasLtGetStatusName(status) + ", " +
@@ -32,7 +32,7 @@ inline void check(cublasStatus_t status, std::string_view call) {
     if (status != CUBLAS_STATUS_SUCCESS) { throw cublas_error{status, std::string{call}}; }
 }
 
-/// cublasLtDestroy while no stream is captured: it may wait for the device.
+/// Calls cublasLtDestroy while no stream is captured, because it may wait for the device.
 inline cublasStatus_t close_library(cublasLtHandle_t handle) {
     const std::unique_lock no_capture{capture_guard()};
     return cublasLtDestroy(handle);
@@ -43,7 +43,7 @@ using product_description = owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestro
 using layout = owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using preference = owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// cuBLASLt on the current device.
+/// Opens cuBLASLt on the current device.
 [[nodiscard]] inline library open_library() {
     library made;
     check(cublasLtCreate(made.place()), "cublasLtCreate");
@@ -60,7 +60,7 @@ void set(const preference& of, cublasLtMatmulPreferenceAttributes_t name, const 
           "cublasLtMatmulPreferenceSetAttribute");
 }
 
-/// A matrix stored by columns, `stride` elements from one to the next.
+/// A column-major matrix, with `stride` elements from one column to the next.
 [[nodiscard]] inline layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
                                         std::int64_t stride) {
     layout made;
@@ -70,7 +70,7 @@ void set(const preference& of, cublasLtMatmulPreferenceAttributes_t name, const 
     return made;
 }
 
-/// The layout is of so many matrices, `stride` elements from one to the next; 0: they are the same one.
+/// Makes the layout a batch of `count` matrices, `stride` elements from one to the next; 0: all are the same one.
 inline void set_batch(const layout& of, int count, std::int64_t stride) {
     const auto matrices = static_cast<std::int32_t>(count);
     check(cublasLtMatrixLayoutSetAttribute(of.get(), CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &matrices, sizeof matrices),
@@ -80,7 +80,7 @@ inline void set_batch(const layout& of, int count, std::int64_t stride) {
         "cublasLtMatrixLayoutSetAttribute");
 }
 
-/// cuBLASLt's name of a scalar type.
+/// cuBLASLt's constant for a scalar type.
 template <class T>
 [[nodiscard]] constexpr cudaDataType_t data_type() {
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {

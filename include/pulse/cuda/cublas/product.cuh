@@ -15,18 +15,18 @@
 
 namespace pulse::cuda::cublas {
 
-/// What a product does beside the product.
+/// What a product computes besides the product itself.
 enum class extra : std::uint8_t {
     none,
     bias,         ///< adds a value per row of d
-    bias_gradient ///< writes the sums of op(b) over what is summed, a value per column of d, in the type of d
+    bias_gradient ///< writes the sums of op(b) over the depth, one value per column of d, in the type of d
 };
 
-/// d = op(a) op(b), or d += it, on matrices stored by columns; sums are taken in float.
+/// d = (or +=) op(a) op(b) on column-major matrices; sums are taken in float.
 struct product {
     std::int64_t rows{};    ///< of d
     std::int64_t columns{}; ///< of d
-    std::int64_t depth{};   ///< what is summed over
+    std::int64_t depth{};   ///< the length of the sums
     bool transpose_a{};
     bool transpose_b{};
     std::int64_t stride_a{}; ///< elements from one column of the stored matrix to the next
@@ -37,7 +37,7 @@ struct product {
     bool adds{};
     extra beside{};
     bool tensor_float{}; ///< floats may be rounded to TF32
-    // A batch of such products: elements from a matrix to the next one's, 0 where all have the same one.
+    // A batch of such products: elements from one matrix to the next, 0 if all products share it.
     int batch{1};
     std::int64_t batch_a{};
     std::int64_t batch_b{};
@@ -49,7 +49,7 @@ struct product {
 
     [[nodiscard]] bool operator==(const product&) const = default;
 
-    /// All of it in numbers: two products of one text are one product.
+    /// All fields as numbers: products with equal texts are equal.
     [[nodiscard]] std::string text() const {
         std::string made = "product";
         for (const std::int64_t n : {rows, columns, depth, std::int64_t{transpose_a}, std::int64_t{transpose_b},
@@ -66,7 +66,7 @@ struct product {
         }
         return made;
     }
-    /// What of it tells a person which it is.
+    /// A description for people.
     [[nodiscard]] std::string name() const {
         return (batch != 1 ? std::to_string(batch) + " products of " : "product of ") + std::to_string(rows) + "x" +
                std::to_string(columns) + " over " + std::to_string(depth) + (transpose_a ? ", a^T" : "") +
@@ -88,7 +88,7 @@ struct algorithm {
     cublasLtMatmulAlgo_t choice{};
     std::int64_t workspace_bytes{};
 
-    /// In hexadecimal digits; of use to the same version of cuBLASLt on the same kind of device only.
+    /// In hexadecimal digits; valid only for the same version of cuBLASLt on the same kind of device.
     [[nodiscard]] std::string text() const {
         std::array<unsigned char, sizeof choice> bytes{};
         std::memcpy(bytes.data(), &choice, sizeof choice);
@@ -120,7 +120,7 @@ public:
                                                : CUBLASLT_EPILOGUE_DEFAULT);
         if (p.beside != extra::none) {
             set(description_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.beside == extra::bias ? p.type : p.type_d);
-            // What proposes algorithms takes the vector's alignment from this address, and does not read there.
+            // The heuristic takes the vector's alignment from this address, and does not read from it.
             set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{16}));
         }
         a_ = make_layout(p.type, p.transpose_a ? p.depth : p.rows, p.transpose_a ? p.rows : p.depth, p.stride_a);
@@ -133,8 +133,8 @@ public:
         }
     }
 
-    /// What cuBLASLt's heuristic proposes within a workspace, best first, at most `most` and 16; empty where it
-    /// supports none.
+    /// The algorithms that cuBLASLt's heuristic proposes within a workspace limit, best first, at most `most` and at
+    /// most 16; empty if it supports none.
     ///
     /// Partial sums may be added in float only, in a fixed order.
     [[nodiscard]] std::vector<algorithm> proposals(const library& lt, std::int64_t workspace_limit, int most) const {
@@ -153,7 +153,8 @@ public:
             cublasLtMatmulAlgoGetHeuristic(lt.get(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                            wanted.get(), std::clamp(most, 1, most_proposals), results.data(), &found);
         if (status == CUBLAS_STATUS_NOT_SUPPORTED) { return {}; }
-        // The manual does not say with which of the two an epilogue or a batch is refused; there is a way without it.
+        // The manual does not say which of the two statuses refuses an epilogue or a batch; there is a way without
+        // either.
         const bool has_another_way = product_.beside != extra::none || product_.batch != 1;
         if (status == CUBLAS_STATUS_INVALID_VALUE && has_another_way) { return {}; }
         check(status, "cublasLtMatmulAlgoGetHeuristic");
@@ -166,7 +167,7 @@ public:
         return kept;
     }
 
-    /// The algorithm of a text that `algorithm::text` made, or nothing where it is none that this device runs.
+    /// Restores an algorithm from the result of algorithm::text(); nothing if this device does not run it.
     [[nodiscard]] std::optional<algorithm> restore(const library& lt, const std::string& text) const {
         std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)> bytes{};
         if (text.size() != 2 * bytes.size()) { return std::nullopt; }
@@ -187,9 +188,9 @@ public:
         return made;
     }
 
-    /// Puts the product into a stream. `beside` is the bias, or where its gradient goes, aligned to 16 bytes. A product
-    /// that adds writes instead where `adds` is false, and does not read d; it adds to `before`, where that is not null
-    /// but lies as d does and is aligned alike.
+    /// Enqueues the product on a stream. `beside` is the bias, or receives its gradient, aligned to 16 bytes. A product
+    /// that adds overwrites d without reading it if `adds` is false, and adds to `before` if that is not null, which
+    /// must have the layout and alignment of d.
     void run(const library& lt, const algorithm& how, const void* a, const void* b, void* d, const void* beside,
              void* workspace, cudaStream_t stream, bool adds = true, const void* before = nullptr) const {
         if (product_.beside != extra::none) { set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside); }

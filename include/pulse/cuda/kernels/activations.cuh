@@ -4,7 +4,7 @@
 
 namespace pulse::cuda {
 
-/// 1 / (1 + exp(-x)); within 5 units in the last place of float, and 1.2 |x| more below zero, as __expf is.
+/// 1 / (1 + exp(-x)); within 5 units in the last place of float, and 1.2 |x| more below zero, as in __expf.
 [[nodiscard]] __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 /// d/dx of x * sigmoid(x).
@@ -13,7 +13,7 @@ namespace pulse::cuda {
     return s * fmaf(x, 1.0f - s, 1.0f);
 }
 
-/// The normal distribution Phi at x, and exp(-x^2 / 2), of which it is made.
+/// The normal distribution Phi at x, and exp(-x^2 / 2), from which it is computed.
 struct normal_distribution {
     float phi;
     float bell;
@@ -40,7 +40,7 @@ struct normal_distribution {
     return fmaf(x * 0.39894228f, at.bell, at.phi);
 }
 
-/// (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which is a sigmoid: what the tanh form of GELU has for Phi.
+/// (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which is a sigmoid: the tanh form's replacement for Phi in GELU.
 [[nodiscard]] __device__ inline float tanh_tail(float x) {
     return sigmoid(2.0f * 0.79788456f * x * fmaf(0.044715f * x, x, 1.0f));
 }

@@ -21,7 +21,7 @@ namespace pulse::cuda {
 
 inline constexpr int adafactor_threads = 256;
 
-/// Neighbouring columns that a block sums, each with a 32nd of the rows a thread: a row's part of them is 32 bytes.
+/// Neighbouring columns that a block sums, with a 32nd of the rows per thread: their part of a row is 32 bytes.
 inline constexpr int adafactor_columns = 8;
 
 /// A tensor as a matrix; a vector has 0 rows.
@@ -36,8 +36,8 @@ __device__ inline void follow_mean(const train::adafactor_factors& f, float& mea
     mean = fmaf(f.decay, mean, f.one_minus_decay * (square + f.epsilon));
 }
 
-/// Means of the squares of a matrix, with gradients of type A: a block for each row, then one for every
-/// adafactor_columns columns.
+/// Means of the squares of a matrix, with gradients of type A: one block per row, then one per adafactor_columns
+/// columns.
 template <class A>
 __global__ void __launch_bounds__(adafactor_threads)
     adafactor_means_kernel(train::adafactor_factors f, factored_shape s, const A* gradients, float* means) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(adafactor_threads)
     }
 }
 
-/// block_sum for every thread, behind which both may be called again at once.
+/// block_sum with the result in every thread; both may be called again right after it.
 template <class T>
 __device__ T block_sum_for_all(T value) {
     __shared__ T sum;
@@ -82,7 +82,7 @@ __device__ T block_sum_for_all(T value) {
     return sum;
 }
 
-/// Root of the mean of the means of the rows, the same bits in every block; 1 of a vector.
+/// Root of the mean of the rows' means, the same bits in every block; 1 for a vector.
 __device__ inline float root_of_rows(const factored_shape& s, const float* means) {
     if (s.rows == 0) { return 1.0f; }
     double sum = 0;
@@ -96,11 +96,11 @@ __device__ inline float adafactor_update(const train::adafactor_factors& f, cons
     const float slope = f.gradient_scale * gradient;
     if (s.rows == 0) { return slope / sqrtf(second[i]); }
     const divided at = divide(static_cast<std::uint32_t>(i), s.columns);
-    // Roots apart: the product of two means of little more than 0 would be 0.
+    // Separate roots: the product of two tiny means would underflow to 0.
     return slope * (root / sqrtf(second[at.quotient])) / sqrtf(second[s.rows + at.remainder]);
 }
 
-/// parts[block] = sum of the squares of the block's updates; of a vector, the second moments follow first.
+/// parts[block] = sum of the squares of the block's updates; for a vector, updates the second moments first.
 template <class A>
 __global__ void __launch_bounds__(adafactor_threads)
     adafactor_squares_kernel(train::adafactor_factors f, factored_shape s, const A* gradients, float* second,
@@ -138,11 +138,11 @@ __global__ void __launch_bounds__(adafactor_threads)
     }
 }
 
-/// One Adafactor step on a tensor of less than 2^31 elements, as train::adafactor_step, and what adamw_blocks does of
-/// averages and weights. Sums are in an order that the shape gives. `parts` has room for update_parts. Throws
-/// input_error for more elements.
+/// One Adafactor step on a tensor of less than 2^31 elements, as train::adafactor_step, with averages and weights as in
+/// adamw_blocks. The order of sums depends on the shape alone. `parts` has room for update_parts. Throws input_error
+/// for more elements.
 ///
-/// Reads the gradient of each weight four times and moves else what adamw_blocks does, but for moments.
+/// Reads the gradient of each weight four times; otherwise moves what adamw_blocks does, without its moments.
 template <class T>
 void adafactor(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays, double* parts) {
     if (arrays.size == 0) { return; }
@@ -158,7 +158,7 @@ void adafactor(const queue& on, const optimizer_update& now, const train::update
         launch(adafactor_means_kernel<float>, static_cast<unsigned>(blocks), adafactor_threads, 0, on.stream, factors,
                shape, arrays.gradients, arrays.second_moment);
     }
-    // As many as the size alone says, so that every device has the same bits.
+    // A number that depends on the size alone, so that every device gives the same bits.
     const std::int64_t spread = (size + 8 * adafactor_threads - 1) / (8 * adafactor_threads);
     const int count = spread < update_parts ? static_cast<int>(spread) : update_parts;
     launch(adafactor_squares_kernel<float>, static_cast<unsigned>(count), adafactor_threads, 0, on.stream, factors,

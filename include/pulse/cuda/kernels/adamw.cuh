@@ -13,8 +13,8 @@
 
 namespace pulse::cuda {
 
-/// One AdamW step of one weight, as train::adamw_step. Every sum is written as the fused operation it is, so that both
-/// kernels give the same bits.
+/// One AdamW step of one weight, as train::adamw_step. Every sum is written as an explicit fused operation, so that
+/// both kernels give the same bits.
 __device__ inline void adamw_value(const train::adamw_factors<float>& f, float gradient, float& weight, float& first,
                                    float& second) {
     const float slope = f.gradient_scale * gradient;
@@ -63,10 +63,10 @@ __device__ void adamw_four(const train::adamw_factors<float>& f, float follow, c
 
 inline constexpr int adamw_threads = 256;
 
-/// Blocks of adamw_kernel on a multiprocessor, which are there at once: for more of them its registers spill on sm_100.
+/// Resident blocks of adamw_kernel per multiprocessor: with more, its registers spill on sm_100.
 inline constexpr int adamw_resident_blocks = 4;
 
-/// Blocks of adamw_threads for as many threads as have work, at most `resident` for each multiprocessor.
+/// Blocks of adamw_threads for `threads` threads, at most `resident` per multiprocessor.
 [[nodiscard]] constexpr unsigned adamw_grid(std::int64_t threads, int resident, int multiprocessors) noexcept {
     const std::int64_t blocks = (threads + adamw_threads - 1) / adamw_threads;
     const std::int64_t most = std::int64_t{resident} * multiprocessors;
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(adamw_threads, adamw_resident_blocks)
     for (std::int64_t i = 4 * packs + thread; i < n; i += threads) { adamw_one(factors, follow, arrays, i); }
 }
 
-/// One AdamW step on weights that training keeps, with plain moments (Loshchilov and Hutter 2019, algorithm 2), with
-/// clipping by `now.gradient_scale`, the moving average and the compute copy. One launch for all tensors: what is of
-/// one rank lies in one array. The result of a weight does not depend on where it lies.
+/// One AdamW step on master weights, with plain moments (Loshchilov and Hutter 2019, algorithm 2), with clipping by
+/// `now.gradient_scale`, the moving average and the compute copy. One launch for all tensors, because a rank's values
+/// are in one array. A weight's result does not depend on its position.
 ///
-/// Has to move 28 bytes for each weight, 8 more with an average and sizeof(T) more with a compute copy.
+/// Must move 28 bytes per weight, 8 more with an average and sizeof(T) more with a compute copy.
 template <class T>
 void adamw(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }

@@ -24,14 +24,14 @@ __device__ inline int code_of(const float* values, float value) {
     return at == 0 && value > 0.0f ? 1 : at;
 }
 
-/// The bfloat16 below or above a float, in size, with probabilities that give the float in the mean; 16 random bits.
-/// What is not finite stays as it is, so that the next step finds it.
+/// Stochastic rounding of a float to bfloat16, down or up in magnitude and unbiased, with 16 random bits. Values that
+/// are not finite stay as they are, so that the next step finds them.
 __device__ inline float round_by_chance(float value, std::uint32_t bits) {
     if (!isfinite(value)) { return value; }
     return __uint_as_float((__float_as_uint(value) + bits) & 0xFFFF0000u);
 }
 
-/// The noise of a weight in a step: word number mod 8 of counter number / 8, 16 bits each.
+/// The 16 random bits of a weight in a step: half-word number mod 8 of counter number / 8.
 __device__ inline std::uint32_t rounding_bits(std::uint64_t number, const random_key& key) {
     const uint4 words = philox4x32(number / 8, key);
     const unsigned half = static_cast<unsigned>(number % 8);
@@ -39,14 +39,14 @@ __device__ inline std::uint32_t rounding_bits(std::uint64_t number, const random
     return half % 2 == 0 ? word & 0xFFFFu : word >> 16u;
 }
 
-/// Weight i with all that is kept of it.
+/// Weight i in the highest precision that is kept of it.
 template <class T>
 __device__ float kept_weight(const train::update_arrays<T>& a, std::int64_t i) {
     if (a.weights != nullptr) { return a.weights[i]; }
     return to_float(a.compute[i]) + (a.left_over != nullptr ? to_float(a.left_over[i]) : 0.0f);
 }
 
-/// Keeps the new weight i and its average.
+/// Stores the new weight i and its average.
 template <class T>
 __device__ void keep_weight(const train::update_arrays<T>& a, std::int64_t i, float weight, float follow,
                             const random_key& key) {
@@ -65,13 +65,13 @@ __device__ void keep_weight(const train::update_arrays<T>& a, std::int64_t i, fl
     }
 }
 
-/// The noise of a step.
+/// The key of a step's rounding noise.
 [[nodiscard]] inline random_key rounding_key(const optimizer_update& now) {
     return {now.seed,
             static_cast<std::uint64_t>(train::random_stream::rounding) | (static_cast<std::uint64_t>(now.step) << 16U)};
 }
 
-/// What farthest() needs, and the numbers that codes stand for.
+/// Shared memory of farthest(), and the numbers that codes stand for.
 struct moment_shared {
     float first_codes[moment_block];
     float second_codes[moment_block];
@@ -79,7 +79,7 @@ struct moment_shared {
     int at[moment_block];
 };
 
-/// Of what the threads of a block give, the value that is farthest from 0, the first of several.
+/// The value farthest from 0 among those of a block's threads; the first one in a tie.
 __device__ inline float farthest(float value, moment_shared& shared) {
     const int thread = static_cast<int>(threadIdx.x);
     __syncthreads();
@@ -99,10 +99,10 @@ __device__ inline float farthest(float value, moment_shared& shared) {
     return shared.values[shared.at[0]];
 }
 
-/// Blocks of adamw_blocks_kernel on a multiprocessor, which are there at once.
+/// Resident blocks of adamw_blocks_kernel per multiprocessor.
 inline constexpr int adamw_blocks_resident_blocks = 6;
 
-/// One moment_block after the other, a thread for each of its weights.
+/// A thread block processes one moment_block after the other, with one thread per weight.
 template <class T>
 __global__ void __launch_bounds__(moment_block, adamw_blocks_resident_blocks)
     adamw_blocks_kernel(train::adamw_factors<float> factors, float follow, train::update_arrays<T> arrays,
@@ -148,11 +148,10 @@ __global__ void __launch_bounds__(moment_block, adamw_blocks_resident_blocks)
     }
 }
 
-/// One AdamW step on weights whose moments are in codes or which keep something else than a master weight beside the
-/// value that passes read, as train::host_updates does it.
+/// One AdamW step on weights whose moments are coded or that have no master weights, as train::host_updates does it.
 ///
-/// Moves, of each weight, 4 bytes of gradient, 4 of codes or 16 of moments, 8 of an average, 8 of a master weight, and
-/// twice its value and what rounding left over.
+/// Moves, per weight, 4 bytes of gradient, 4 of codes or 16 of moments, 8 of an average, 8 of a master weight, and
+/// twice its value and rounding remainder.
 template <class T>
 void adamw_blocks(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays) {
     if (arrays.size == 0) { return; }

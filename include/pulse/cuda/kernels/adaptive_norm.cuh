@@ -9,7 +9,7 @@
 
 namespace pulse::cuda {
 
-/// The affine of a row that its sample modulates: (xhat gamma + beta) (1 + scale) + shift. Gamma, beta and scale may be
+/// The affine of a row, modulated by its sample: (xhat gamma + beta) (1 + scale) + shift. Gamma, beta and scale may be
 /// null.
 template <class T>
 struct modulated_affine {
@@ -63,8 +63,8 @@ struct modulated_affine {
     }
 };
 
-/// From the partial sums of the samples, [batch][splits][2][features] (dy * xhat, dy): dscale, dshift, and what is
-/// written or added to dgamma and dbeta. A thread has one feature of all samples.
+/// From the partial sums of the samples, [batch][splits][2][features] (dy * xhat, dy): dscale and dshift, and dgamma
+/// and dbeta, written or added to. One thread per feature, for all samples.
 template <class T>
 __global__ void __launch_bounds__(128)
     adaptive_norm_affine_kernel(int features, int batch, int splits, modulated_affine<T> affine, const float* partial,
@@ -107,8 +107,8 @@ inline void check_adaptive_norm(const adaptive_norm_shape& s, int batch) {
 /// of a row (AdaLN of Peebles and Xie 2022).
 ///
 /// x and y [batch][tokens][features], gamma and beta [features] or both null, scale (may be null) and shift [features]
-/// for each sample, s.stride apart, statistics [batch][tokens][2] (mean, 1/sqrt(var + epsilon)). Must move x and y
-/// once: 2 e n bytes.
+/// per sample, s.stride apart, statistics [batch][tokens][2] (mean, 1/sqrt(var + epsilon)). Must move 2 e n bytes: x
+/// and y once.
 template <class T>
 void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, const T* x, const T* gamma, const T* beta,
                    const T* scale, const T* shift, T* y, float* statistics) {
@@ -124,10 +124,11 @@ void adaptive_norm(const queue& on, const adaptive_norm_shape& s, int batch, con
     return sizeof(float) * static_cast<std::size_t>(batch * splits * 2 * s.features);
 }
 
-/// Gradients of adaptive_norm: dx is written or added to, or written with the residual added where that is not null,
-/// dgamma and dbeta are both written or both added to, dscale[b] = sum over t of dy (xhat gamma + beta) and dshift[b] =
-/// sum over t of dy are written, which lie as scale and shift do; those of null tensors are null. Must move x, dy and
-/// dx once: 3 e n bytes (4 e n with a sum); reads x and dy twice. Scratch: adaptive_norm_backward_scratch_bytes.
+/// Gradients of adaptive_norm: dx is written or added to, or written as the gradient plus the residual if that is not
+/// null; dgamma and dbeta are both written or both added to; dscale[b] = sum over t of dy (xhat gamma + beta) and
+/// dshift[b] = sum over t of dy are written, laid out like scale and shift. Gradients of null tensors are null. Must
+/// move x, dy and dx once: 3 e n bytes (4 e n with a sum); reads x and dy twice. Scratch:
+/// adaptive_norm_backward_scratch_bytes.
 template <class T>
 void adaptive_norm_backward(const queue& on, const adaptive_norm_shape& s, int batch, const T* x, const T* gamma,
                             const T* beta, const T* scale, const float* statistics, const T* dy, T* dx,

@@ -49,8 +49,8 @@ struct gradient_rows {
     }
 };
 
-/// `rows` times n gradients, which lie one behind the other, are written or added to rows of floats y_stride apart.
-/// Must move e + 4 bytes each, e + 8 where they are added.
+/// Writes or adds `rows` times n contiguous gradients to rows of floats y_stride apart. Must move e + 4 bytes per
+/// gradient, e + 8 when adding.
 template <class T>
 void add_gradient(const queue& on, std::int64_t rows, std::int64_t n, const T* x, gradient_place<float> y,
                   std::int64_t y_stride) {

@@ -13,7 +13,7 @@ namespace pulse::cuda {
 // With P = softmax(S), S = scale Q K^T and O = P V (Dao et al. 2022, appendix B.2): dV = P^T dO, dP = dO V^T,
 // dS = P (dP - delta) with delta = rowsum(dO O), dQ = scale dS K, dK = scale dS^T Q. P comes from the saved lse.
 
-/// Sums of dout * o over each head, [batch][heads][tokens]: eight lanes for each row. `rows` = batch * tokens * heads.
+/// Sums of dout * o over each head, [batch][heads][tokens]: eight lanes per row. `rows` = batch * tokens * heads.
 template <class T, int Threads>
 __global__ void __launch_bounds__(Threads)
     attention_delta(std::int64_t rows, int tokens, int heads, int head_size, const T* o, const T* dout, float* delta) {
@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(Threads)
     }
 }
 
-/// Gradients of keys and values: a block has the keys of its tile, a warp 16 RowTiles of them, and goes through its
-/// part of the queries by `Columns`. Scores are computed transposed, so that a warp keeps P^T and dS^T in its
-/// registers. Heads for which the registers do not hold both gradients take one launch for each.
+/// Gradients of keys and values: a block owns a tile of keys, a warp 16 RowTiles of them, and loops over its part of
+/// the queries, `Columns` at a time. Scores are computed transposed, so that a warp keeps P^T and dS^T in registers.
+/// Head sizes for which both gradients do not fit into registers take one launch per gradient.
 template <class G, int Warps, int RowTiles, int Columns, bool Keys, bool Values>
 __global__ void __launch_bounds__(Warps * 32)
     attention_backward_keys(attention_operands<typename G::scalar> a, attention_gradients<typename G::scalar> g) {
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Warps * 32)
         {a.rows(a.q, a.tokens, sample, head), a.rows(g.dout, a.tokens, sample, head)}, part.begin());
     const float* const lse = g.lse + a.numbers_at(sample, head);
     const float* const delta = g.delta + a.numbers_at(sample, head);
-    // Queries beyond the last have zeros in q, dout, lse and delta: their weight is 1 and they add 0.
+    // Queries past the end are zero in q, dout, lse and delta: their weight is 1 and they add 0.
     const auto begin_tile = [&](int from, int turn) {
         of_queries.begin(queries + turn * tile, 2 * tile);
         if (static_cast<int>(threadIdx.x) < Columns) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Warps * 32)
     [[maybe_unused]] float dv[RowTiles][G::columns][4]{};
     for (int first = part.begin(), turn = 0; first < end; first += Columns, turn ^= 1) {
         wait_for_copies();
-        __syncthreads(); // this tile is there, and nobody reads the one before it any more
+        __syncthreads(); // this tile has arrived, and all reads of the previous one are done
         if (first + Columns < end) { begin_tile(first + Columns, turn ^ 1); }
         const float* const of_tile = numbers + turn * 2 * Columns + lane % 4 * 2;
         float weights[RowTiles][Columns / 8][4]{}; // P^T
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(Warps * 32)
     }
 }
 
-/// Gradients of queries: a block has the queries of its tile, a warp 16 RowTiles of them, and goes through the keys.
+/// Gradients of queries: a block owns a tile of queries, a warp 16 RowTiles of them, and loops over the keys.
 template <class G, int Warps, int RowTiles, int Columns>
 __global__ void __launch_bounds__(Warps * 32)
     attention_backward_queries(attention_operands<typename G::scalar> a, attention_gradients<typename G::scalar> g) {
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(Warps * 32)
     scalar* there = keys + tile;
     for (int first = 0; first < a.keys; first += Columns, swap_tiles(here, there)) {
         wait_for_copies();
-        __syncthreads(); // this tile is there, and nobody reads the one before it any more
+        __syncthreads(); // this tile has arrived, and all reads of the previous one are done
         if (first + Columns < a.keys) { of_keys.begin(there, 2 * tile); }
         float weights[RowTiles][Columns / 8][4]{};
         multiply_rows<G, RowTiles, Columns>(weights, own_queries, here);

@@ -10,18 +10,18 @@
 
 namespace pulse::cuda {
 
-// Attention without tensor cores: every product is a fused multiply-add in float, and rows are read number by number,
-// so that any head size and any alignment will do. A block is 16x16 threads: thread (y, x) has rows y RowsEach.. of its
-// tile, of scores the columns x, x + 16, ..., and of a head the numbers x, x + 16, ....
+// Attention without tensor cores: every product is a fused multiply-add in float, and rows are read one scalar at a
+// time, so that any head size and alignment works. A block is 16x16 threads: thread (y, x) owns rows y RowsEach.. of
+// its tile, columns x, x + 16, ... of the scores and features x, x + 16, ... of a head.
 
-/// Sizes of tiles for heads of up to HeadSize numbers.
+/// Sizes of tiles for heads of up to HeadSize features.
 template <int HeadSize, int RowsEach, int ColumnsEach>
 struct fma_tile {
     static constexpr int rows_each = RowsEach;
     static constexpr int columns_each = ColumnsEach;
     static constexpr int rows = 16 * RowsEach;
     static constexpr int columns = 16 * ColumnsEach;
-    static constexpr int stride = HeadSize + 4;        ///< of rows of a head: eight at the same column differ in banks
+    static constexpr int stride = HeadSize + 4;        ///< of rows of a head: eight at one column hit different banks
     static constexpr int weights_stride = columns + 4; ///< of rows of scores
     static constexpr int numbers_each = HeadSize / 16; ///< of a head
 
@@ -30,8 +30,8 @@ struct fma_tile {
 
 inline constexpr int fma_threads = 256;
 
-/// Copies rows from token `first` on into a tile, as floats; zeros stand beyond the last token, and after head_size up
-/// to a multiple of 4.
+/// Copies rows from token `first` on into a tile, as floats; pads with zeros beyond the last token, and after head_size
+/// up to a multiple of 4.
 template <class G, int Rows, class T>
 __device__ void copy_rows_as_floats(float* tile, const head_rows<const T>& from, int first) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -45,7 +45,7 @@ __device__ void copy_rows_as_floats(float* tile, const head_rows<const T>& from,
     }
 }
 
-/// products[i][j] = row i of the thread in a, times row x + 16 j of b.
+/// products[i][j] = the thread's row i of a, times row x + 16 j of b.
 template <class G>
 __device__ void fma_rows(float (&products)[G::rows_each][G::columns_each], const float* a, const float* b,
                          int head_size) {
@@ -75,7 +75,7 @@ __device__ void fma_rows(float (&products)[G::rows_each][G::columns_each], const
     }
 }
 
-/// sums[i][n] += row i of the thread in `weights` (which only threads of the same warp wrote), times number x + 16 n of
+/// sums[i][n] += the thread's row i of `weights` (which only threads of the same warp wrote), times feature x + 16 n of
 /// the rows of b.
 template <class G>
 __device__ void fma_weights(float (&sums)[G::rows_each][G::numbers_each],
@@ -83,7 +83,7 @@ __device__ void fma_weights(float (&sums)[G::rows_each][G::numbers_each],
                             int head_size) {
     const int x = static_cast<int>(threadIdx.x) % 16;
     weights += static_cast<int>(threadIdx.x) / 16 * G::rows_each * G::weights_stride;
-    __syncwarp(); // what the rows held before has been read
+    __syncwarp(); // all reads of the rows' old values are done
 #pragma unroll
     for (int i = 0; i != G::rows_each; ++i) {
 #pragma unroll
@@ -110,7 +110,7 @@ __device__ void fma_weights(float (&sums)[G::rows_each][G::numbers_each],
     }
 }
 
-/// Writes sums times the row's factor to the thread's rows, of which the first of the tile is `first`.
+/// Writes sums times the row's factor to the thread's rows; the tile begins at row `first`.
 template <class G, class T>
 __device__ void store_numbers(const float (&sums)[G::rows_each][G::numbers_each], const float (&factors)[G::rows_each],
                               const head_rows<T>& to, int first) {
@@ -127,7 +127,7 @@ __device__ void store_numbers(const float (&sums)[G::rows_each][G::numbers_each]
     }
 }
 
-/// The forward pass; see attention_forward for the way of the softmax.
+/// The forward pass; see attention_forward for the softmax.
 template <class T, class G>
 __global__ void __launch_bounds__(fma_threads, 1) attention_fma_forward(attention_operands<T> a) {
     auto* const queries = shared_memory<float>();           // [rows][stride]
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(fma_threads, 1) attention_fma_forward(attentio
         total[i] = 0.0f;
     }
     for (int first = 0; first < a.keys; first += G::columns) {
-        __syncthreads(); // nobody reads the tile before this one any more
+        __syncthreads(); // all reads of the previous tile are done
         copy_rows_as_floats<G, G::columns>(keys, k, first);
         copy_rows_as_floats<G, G::columns>(values, v, first);
         __syncthreads();
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(fma_threads, 1)
     float dk[G::rows_each][G::numbers_each]{};
     float dv[G::rows_each][G::numbers_each]{};
     for (int first = part.begin(); first < part.end(); first += G::columns) {
-        __syncthreads(); // nobody reads the tile before this one any more
+        __syncthreads(); // all reads of the previous tile are done
         copy_rows_as_floats<G, G::columns>(queries, a.rows(a.q, a.tokens, sample, head), first);
         copy_rows_as_floats<G, G::columns>(dout, a.rows(g.dout, a.tokens, sample, head), first);
         __syncthreads();
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(fma_threads, 1)
     }
     float dq[G::rows_each][G::numbers_each]{};
     for (int first = 0; first < a.keys; first += G::columns) {
-        __syncthreads(); // nobody reads the tile before this one any more
+        __syncthreads(); // all reads of the previous tile are done
         copy_rows_as_floats<G, G::columns>(keys, a.rows(a.k, a.keys, sample, head), first);
         copy_rows_as_floats<G, G::columns>(values, a.rows(a.v, a.keys, sample, head), first);
         __syncthreads();

@@ -6,8 +6,8 @@
 
 namespace pulse::cuda {
 
-/// Softmax over tiles of keys as they come, in base 2 (Milakov and Gimelshein 2018; Dao 2023): scores become weights
-/// relative to the greatest score so far, and what was summed before is scaled down when a greater one comes.
+/// Online softmax over tiles of keys, in base 2 (Milakov and Gimelshein 2018; Dao 2023): weights are relative to the
+/// greatest score so far, and earlier sums are scaled down when a greater score is found.
 template <class G, int Warps, int RowTiles, int Columns>
 __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operands<typename G::scalar> a) {
     using scalar = typename G::scalar;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(Warps * 32) attention_forward(attention_operan
     scalar* there = keys + tile;
     for (int first = 0; first < a.keys; first += Columns, swap_tiles(here, there)) {
         wait_for_copies();
-        __syncthreads(); // this tile is there, and nobody reads the one before it any more
+        __syncthreads(); // this tile has arrived, and all reads of the previous one are done
         if (first + Columns < a.keys) { of_keys.begin(there, 2 * tile); }
         float scores[RowTiles][Columns / 8][4]{};
         multiply_rows<G, RowTiles, Columns>(scores, own, here);

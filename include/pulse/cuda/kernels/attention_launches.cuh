@@ -18,24 +18,24 @@
 
 namespace pulse::cuda {
 
-/// The kernels of one way to compute attention, behind functions of the host.
+/// The kernels of one attention engine, behind host functions.
 template <class T>
 struct attention_launches {
     void (*forward)(const queue& on, int batch, const attention_operands<T>& a);
     /// Besides attention_delta and attention_join_parts.
     void (*backward)(const queue& on, int batch, const attention_operands<T>& a, const attention_gradients<T>& g);
-    int key_rows;      ///< keys of a block of the backward pass
-    int query_columns; ///< queries of each of its tiles
+    int key_rows;      ///< keys per block of the backward pass
+    int query_columns; ///< queries per tile of the backward pass
 };
 
-/// Blocks of tiles of `rows` tokens, for each head and sample.
+/// The grid: `parts` blocks per tile of `rows` tokens, head and sample.
 template <class T>
 [[nodiscard]] dim3 attention_grid(int tokens, int rows, int parts, const attention_operands<T>& a, int batch) {
     return {static_cast<unsigned>((tokens + rows - 1) / rows * parts), static_cast<unsigned>(a.heads),
             static_cast<unsigned>(batch)};
 }
 
-/// Launches on tensor cores where a block may have `Shared` bytes of shared memory.
+/// Launches on tensor cores with up to `Shared` bytes of shared memory per block.
 template <class P, int HeadSize, std::size_t Shared = large_shared_bytes>
 struct tensor_core_attention {
     using tile = head_tile<P, HeadSize>;
@@ -60,7 +60,7 @@ struct tensor_core_attention {
 
     static void backward(const queue& on, int batch, const attention_operands<scalar>& a,
                          const attention_gradients<scalar>& g) {
-        if constexpr (HeadSize <= 160) { // registers hold the gradients of keys and values at once
+        if constexpr (HeadSize <= 160) { // the gradients of keys and values both fit into registers
             backward_keys<true, true>(on, batch, a, g);
         } else {
             backward_keys<true, false>(on, batch, a, g);
@@ -87,7 +87,7 @@ private:
     }
 };
 
-/// Launches without tensor cores where a block may have `Shared` bytes of shared memory.
+/// Launches without tensor cores with up to `Shared` bytes of shared memory per block.
 template <class T, int HeadSize, std::size_t Shared>
 struct fma_attention {
     using kernel = attention_kernel;
@@ -117,8 +117,8 @@ struct fma_attention {
     static constexpr attention_launches<T> all{&forward, &backward, backward_tile::rows, backward_tile::columns};
 };
 
-/// The launches for a head size of up to most_fma_head_size. 16-bit scalars come here only where the tensor cores
-/// cannot take them, and make do with the tiles of the greatest heads.
+/// The launches for a head size of up to most_fma_head_size. 16-bit scalars use these only where tensor cores cannot,
+/// and always with the tiles of the largest heads.
 template <class T, std::size_t Shared>
 [[nodiscard]] attention_launches<T> fma_attention_for([[maybe_unused]] int head_size) {
     if constexpr (sizeof(T) == 4) {
@@ -128,8 +128,8 @@ template <class T, std::size_t Shared>
     return fma_attention<T, most_fma_head_size, Shared>::all;
 }
 
-/// The launches for a multiple of 8 of up to most_tensor_core_head_size: those of the next size that has kernels of its
-/// own, where numbers beyond the head are zeros. 16-bit scalars have one for every head size of the zoo.
+/// The launches for a head size that is a multiple of 8, up to most_tensor_core_head_size: those of the next size that
+/// has its own kernels, with zeros beyond the head. 16-bit scalars have kernels for every head size in the model zoo.
 template <class P, std::size_t Shared>
 [[nodiscard]] attention_launches<typename P::scalar> tensor_core_attention_for(int head_size) {
     if constexpr (sizeof(typename P::scalar) == 2) {

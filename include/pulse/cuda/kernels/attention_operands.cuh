@@ -6,11 +6,11 @@
 
 namespace pulse::cuda {
 
-/// log2(e) and its inverse: softmax is taken in base 2.
+/// log2(e) and its inverse: softmax is computed in base 2.
 inline constexpr float log2_of_e = 1.44269504088896340736f;
 inline constexpr float log_of_2 = 0.69314718055994530942f;
 
-/// The rows of one head of one sample: token i begins at row(i) and has head_size numbers.
+/// The rows of one head of one sample: token i begins at row(i) and has head_size scalars.
 template <class T>
 struct head_rows {
     T* first{};
@@ -21,19 +21,19 @@ struct head_rows {
     [[nodiscard]] __device__ T* row(int i) const { return first + static_cast<std::int64_t>(i) * stride; }
 };
 
-/// What attention reads and writes; see cuda/attention.cuh for the shapes.
+/// The operands of attention; see cuda/attention.cuh for the shapes.
 template <class T>
 struct attention_operands {
     const T* q{};
     const T* k{};
     const T* v{};
     T* o{};       ///< written by the forward pass
-    float* lse{}; ///< likewise
+    float* lse{}; ///< written by the forward pass
     int tokens{};
     int keys{};
     int heads{};
     int head_size{};
-    float scale{}; ///< of the products of queries and keys
+    float scale{}; ///< the factor of the products of queries and keys
 
     /// Rows of a head in a tensor of `count` tokens per sample.
     template <class S>
@@ -41,13 +41,13 @@ struct attention_operands {
         const int width = heads * head_size;
         return {tensor + static_cast<std::int64_t>(sample) * count * width + head * head_size, width, count, head_size};
     }
-    /// Where a head begins among numbers of one per query, [batch][heads][tokens].
+    /// Offset of a head in an array of one number per query, [batch][heads][tokens].
     [[nodiscard]] __device__ std::int64_t numbers_at(int sample, int head) const {
         return (static_cast<std::int64_t>(sample) * heads + head) * tokens;
     }
 };
 
-/// What attention_backward reads and writes besides.
+/// The further operands of attention_backward.
 template <class T>
 struct attention_gradients {
     const T* dout{};
@@ -56,9 +56,9 @@ struct attention_gradients {
     T* dq{};
     T* dk{};
     T* dv{};
-    /// [parts][batch][keys][width] of dk, then the same of dv: sums over parts of the queries; null: there is one part.
+    /// [parts][batch][keys][width] of dk, then the same of dv: sums over parts of the queries; null for one part.
     float* partial{};
-    int parts{1}; ///< into which the queries are cut
+    int parts{1}; ///< that the queries are split into
 
     /// Rows of a head of part `part` of dk (0) or dv (1); the grid's z counts samples.
     [[nodiscard]] __device__ head_rows<float> partial_rows(const attention_operands<T>& a, int which, int part,
@@ -68,7 +68,7 @@ struct attention_gradients {
     }
 };
 
-/// One of the parts into which the queries are cut, by whole tiles.
+/// One of the parts that the queries are split into, at tile boundaries.
 struct query_part {
     int index{};
     int parts{};

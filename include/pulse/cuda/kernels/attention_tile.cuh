@@ -11,23 +11,23 @@
 
 namespace pulse::cuda {
 
-/// How rows of up to HeadSize numbers lie in shared memory. Rows are padded with zeros to whole steps of the tensor
-/// cores and then by 16 bytes, so that eight rows at the same column are in different banks.
+/// Layout in shared memory of rows of up to HeadSize scalars: padded with zeros to whole steps of the tensor cores and
+/// then by 16 bytes, so that eight rows at the same column hit different banks.
 template <class P, int HeadSize>
 struct head_tile {
     using core = tensor_core<P>;
     using scalar = typename core::scalar;
-    static constexpr int chunk = pack_size<scalar>; ///< numbers in 16 bytes
+    static constexpr int chunk = pack_size<scalar>; ///< scalars in 16 bytes
     static constexpr int steps = (HeadSize + core::step - 1) / core::step;
     static constexpr int stride = steps * core::step + chunk;
-    static constexpr int columns = HeadSize / 8; ///< of 8 numbers
+    static constexpr int columns = HeadSize / 8; ///< of 8 scalars
 
     static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
 };
 
-/// Copies rows from token `first` on of `Tensors` tensors of one shape into tiles, `Rows` of them at a time. A thread
-/// has the same 16 bytes of each of its rows, so that its places in a tile differ by what the compiler knows. Threads
-/// beyond the last whole row copy nothing.
+/// Copies rows of `Tensors` tensors of one shape into tiles, from token `first` on, `Rows` at a time. A thread copies
+/// the same 16-byte column of all its rows, so that its offsets in a tile are compile-time constants. Threads beyond
+/// the last whole row copy nothing.
 template <class G, int Rows, int Threads, int Tensors = 1>
 class row_copies {
 public:
@@ -39,8 +39,8 @@ public:
         for (int t = 0; t != Tensors; ++t) { at_[t] = heads[t].row(first + row()) + column(); }
     }
 
-    /// Begins to copy the next rows into tiles that are `apart` from one tensor to the next; zeros stand beyond the
-    /// last token and beyond head_size.
+    /// Begins to copy the next rows into tiles, `apart` scalars from one tensor's to the next; pads with zeros beyond
+    /// the last token and head_size.
     __device__ void begin(scalar* tile, int apart = 0) {
         if (rows_apart * chunks == Threads || thread() < rows_apart * chunks) {
             tile += row() * G::stride + column();
@@ -63,8 +63,8 @@ public:
     }
 
 private:
-    static constexpr int chunks = G::stride / G::chunk - 1; ///< of a row
-    static constexpr int rows_apart = Threads / chunks;     ///< between one copy of a thread and its next
+    static constexpr int chunks = G::stride / G::chunk - 1; ///< per row
+    static constexpr int rows_apart = Threads / chunks;     ///< between two copies of a thread
 
     static_assert(rows_apart > 0, "pulse::cuda: a block copies a whole row at once");
 
@@ -72,13 +72,13 @@ private:
     [[nodiscard]] static __device__ int row() { return thread() / chunks; }
     [[nodiscard]] static __device__ int column() { return thread() % chunks * G::chunk; }
 
-    const scalar* at_[Tensors]; ///< the thread's first 16 bytes of the next tiles; read only where they are a token's
+    const scalar* at_[Tensors]; ///< the thread's first 16 bytes of the next tiles; read only if they belong to a token
     int stride_;
-    int left_; ///< tokens from the thread's next row on; none where its column is beyond head_size
+    int left_; ///< tokens from the thread's next row on; none if its column is beyond head_size
 };
 
-/// The tile that was read is the next to be written. Two pointers that change places take fewer instructions than a
-/// number of which each address has a multiple.
+/// Swaps the tile just read with the next one to write. Swapping two pointers takes fewer instructions than multiplying
+/// a buffer index into each address.
 template <class T>
 __device__ void swap_tiles(T*& here, T*& there) {
     T* const was = here;
@@ -86,8 +86,8 @@ __device__ void swap_tiles(T*& here, T*& there) {
     there = was;
 }
 
-/// sums[r][j] += rows 16 r.. of a times rows 8 j.. of b, over the head: a product of the first with the transposed
-/// second. The rows are those of the calling warp.
+/// sums[r][j] += rows 16 r.. of a times rows 8 j.. of b, over the head: a times b transposed, for the rows of the
+/// calling warp.
 template <class G, int RowTiles, int Columns>
 __device__ void multiply_rows(float (&sums)[RowTiles][Columns / 8][4], const typename G::scalar* a,
                               const typename G::scalar* b) {
@@ -117,9 +117,10 @@ __device__ void multiply_rows(float (&sums)[RowTiles][Columns / 8][4], const typ
     }
 }
 
-/// sums[r][n] += factors[r] times columns 8 n.. of the rows of b. The factors are sums of multiply_rows, as they lie in
-/// registers: what a lane holds of two tiles of sums is what it must give of a tile of 16-bit factors. Of 32-bit
-/// factors it must give columns t and t + 4; it has 2t and 2t + 1, so the rows of b are taken in that order instead.
+/// sums[r][n] += factors[r] times columns 8 n.. of the rows of b. The factors are sums of multiply_rows in their
+/// register layout: a lane's part of two tiles of sums is exactly its part of a tile of 16-bit factors. For 32-bit
+/// factors a lane must supply columns t and t + 4 but holds 2t and 2t + 1, so the rows of b are read in that order
+/// instead.
 template <class G, int RowTiles, int Columns>
 __device__ void multiply_weights(float (&sums)[RowTiles][G::columns][4],
                                  const float (&factors)[RowTiles][Columns / 8][4], const typename G::scalar* b) {
@@ -175,7 +176,7 @@ __device__ void multiply_weights(float (&sums)[RowTiles][G::columns][4],
     }
 }
 
-/// Columns of a tile beyond the last key weigh nothing. `first` is the tile's first key.
+/// Gives the columns of a tile beyond the last key a weight of 0. `first` is the tile's first key.
 template <int RowTiles, int Columns>
 __device__ void mask_columns(float (&scores)[RowTiles][Columns / 8][4], int first, int keys) {
     const int column = first + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -190,8 +191,8 @@ __device__ void mask_columns(float (&scores)[RowTiles][Columns / 8][4], int firs
     }
 }
 
-/// Writes the calling warp's sums, times a factor for each row, to rows from `first` on, by way of `staging`, rows of
-/// shared memory that no other warp uses.
+/// Writes the calling warp's sums, times a factor per row, to rows from `first` on, through `staging`, rows of shared
+/// memory that no other warp uses.
 template <class G, int RowTiles>
 __device__ void store_rows(const float (&sums)[RowTiles][G::columns][4], const float (&factors)[RowTiles][2],
                            typename G::scalar* staging, const head_rows<typename G::scalar>& to, int first) {
@@ -216,7 +217,7 @@ __device__ void store_rows(const float (&sums)[RowTiles][G::columns][4], const f
     for (int i = lane; i < rows * chunks; i += 32) {
         const int row = i / chunks;
         const int column = (i - row * chunks) * G::chunk;
-        // The instruction of store_pack takes registers that spill on sm_120.
+        // store_pack's instruction needs more registers, which spill on sm_120.
         *reinterpret_cast<int4*>(to.row(first + row) + column) =
             *reinterpret_cast<const int4*>(staging + row * G::stride + column);
     }

@@ -5,37 +5,37 @@
 
 namespace pulse::cuda {
 
-/// Shared memory that a block may have on devices of the two kinds that tiles are made for: on sm_80, of which sm_90
-/// and sm_100 have more, and on sm_86, sm_89 and sm_120. Every device that pulse is built for has the lesser.
+/// Shared memory that a block may use on the two kinds of devices that have tiles: sm_80 (sm_90 and sm_100 have more),
+/// and sm_86, sm_89 and sm_120. Every device that pulse is built for has at least the smaller amount.
 inline constexpr std::size_t large_shared_bytes = 163 * 1024;
 inline constexpr std::size_t small_shared_bytes = 99 * 1024;
 
-/// The kernels of attention that have tiles.
+/// The attention kernels that work on tiles.
 enum class attention_kernel : std::uint8_t {
     forward,
     backward_keys,    ///< gradients of keys and values
     backward_queries, ///< gradients of queries
 };
 
-/// How a kernel on tensor cores is cut into tiles: each of its warps has 16 row_tiles rows and goes through the others
-/// by `columns`.
+/// The tiling of a kernel on tensor cores: each warp owns 16 row_tiles rows and loops over the other side `columns` at
+/// a time.
 struct attention_tiling {
     int row_tiles{};
     int columns{};
     int warps{4};
 
-    /// Rows of a block.
+    /// Rows per block.
     [[nodiscard]] constexpr int rows() const noexcept { return warps * row_tiles * 16; }
     [[nodiscard]] constexpr int threads() const noexcept { return warps * 32; }
     [[nodiscard]] constexpr bool operator==(const attention_tiling&) const noexcept = default;
 };
 
-/// Bytes of a row as head_tile lays it, of head_size numbers of `bytes` bytes.
+/// Bytes of a row in head_tile's layout, for head_size scalars of `bytes` bytes.
 [[nodiscard]] constexpr int attention_row_bytes(int head_size, int bytes) noexcept {
     return (head_size * bytes + 31) / 32 * 32 + 16;
 }
 
-/// Shared memory of a block on tensor cores, for heads of up to head_size numbers of `bytes` bytes.
+/// Shared memory of a block on tensor cores, for heads of up to head_size scalars of `bytes` bytes.
 [[nodiscard]] constexpr std::size_t attention_shared_bytes(attention_kernel which, int head_size, int bytes,
                                                            attention_tiling t) noexcept {
     const int rows = (which == attention_kernel::forward ? 1 : 2) * t.rows() + 4 * t.columns;
@@ -43,9 +43,9 @@ struct attention_tiling {
     return static_cast<std::size_t>(attention_row_bytes(head_size, bytes)) * rows + sizeof(float) * numbers;
 }
 
-/// Tiles on tensor cores where a block may have shared_bytes. More rows for each warp mean fewer reads of shared
-/// memory; registers set the limit, and where they allow it two blocks share a multiprocessor. Where those tiles do not
-/// fit, columns are as few as there may be, and so are warps as it takes.
+/// Tiles on tensor cores within shared_bytes per block. More rows per warp mean fewer reads of shared memory; registers
+/// set the limit, and where they allow it two blocks share a multiprocessor. If those tiles do not fit, a warp gets the
+/// smallest tile, and a block as many warps as fit.
 [[nodiscard]] constexpr attention_tiling attention_tiling_of(attention_kernel which, int head_size, int bytes,
                                                              std::size_t shared_bytes) noexcept {
     attention_tiling t{};
@@ -74,7 +74,7 @@ struct attention_tiling {
     return t;
 }
 
-/// How a kernel on float arithmetic is cut into tiles: each of 16x16 threads has so many rows and columns of scores.
+/// The tiling of a kernel on float arithmetic: rows and columns of scores for each of 16x16 threads.
 struct fma_tiling {
     int rows_each{};
     int columns_each{};
@@ -82,7 +82,7 @@ struct fma_tiling {
     [[nodiscard]] constexpr bool operator==(const fma_tiling&) const noexcept = default;
 };
 
-/// Shared memory of a block on float arithmetic, for heads of up to head_size numbers: rows are as fma_tile lays them.
+/// Shared memory of a block on float arithmetic, for heads of up to head_size features, in fma_tile's layout.
 [[nodiscard]] constexpr std::size_t fma_shared_bytes(attention_kernel which, int head_size, fma_tiling t) noexcept {
     const int rows = 16 * t.rows_each;
     const int columns = 16 * t.columns_each;
@@ -90,7 +90,7 @@ struct fma_tiling {
     return sizeof(float) * (static_cast<std::size_t>(numbers) + static_cast<std::size_t>(columns + 4) * rows);
 }
 
-/// Tiles on float arithmetic where a block may have shared_bytes: fewer rows where the usual do not fit, then fewer
+/// Tiles on float arithmetic within shared_bytes per block: fewer rows if the usual ones do not fit, then fewer
 /// columns.
 [[nodiscard]] constexpr fma_tiling fma_tiling_of(attention_kernel which, int head_size,
                                                  std::size_t shared_bytes) noexcept {

@@ -16,8 +16,8 @@ inline constexpr int weights_threads = 256;
     return value;
 }
 
-/// A row of scores becomes weights, softmax(scale scores), and the logarithm of its sum of exponentials. A block for
-/// each row, which is read three times.
+/// Turns a row of scores into weights, softmax(scale scores), and the logarithm of its sum of exponentials. One block
+/// per row, which is read three times.
 template <class T>
 __global__ void __launch_bounds__(weights_threads)
     attention_weights_kernel(int keys, float scale, const float* scores, T* weights, float* lse) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(weights_threads)
     const int thread = static_cast<int>(threadIdx.x);
     const auto of_block = [&](float value, auto of_warp, auto join) {
         value = of_warp(value);
-        __syncthreads(); // what was there is read
+        __syncthreads(); // all reads of the old values are done
         if (thread % 32 == 0) { of_warps[thread / 32] = value; }
         __syncthreads();
         float all = of_warps[0];

@@ -4,21 +4,20 @@
 
 namespace pulse::cuda {
 
-/// The sum over the lanes of a warp, the same bits in each; every lane takes part.
+/// The sum over the lanes of a warp, the same bits in each; every lane must call it.
 [[nodiscard]] __device__ inline float sum_of_warp(float value) {
 #pragma unroll
     for (int apart = 16; apart != 0; apart /= 2) { value += __shfl_xor_sync(0xffffffffu, value, apart); }
     return value;
 }
 
-/// A block as rows of threads, each thread in charge of N neighbouring columns; threads beyond `rows` only help.
+/// A block as rows of threads, where each thread owns N neighbouring columns; threads beyond `rows` only help.
 struct thread_rows {
-    int columns{}; ///< threads of a row
+    int columns{}; ///< threads per row
     int rows{};
 
-    /// totals[column] = sum over the rows of what each thread gives for it, in an order that depends on the shape
-    /// alone. `buffer` has rows * columns * N floats; all threads of the block take part, and may read `totals`
-    /// afterwards.
+    /// totals[column] = sum of the threads' values over the rows, in an order that depends on the shape alone. `buffer`
+    /// has rows * columns * N floats; all threads of the block must call it, and may read `totals` afterwards.
     template <int N>
     __device__ void sum(const float (&values)[N], float* buffer, float* totals) const {
         const int threads = static_cast<int>(blockDim.x);
@@ -30,7 +29,7 @@ struct thread_rows {
             for (int i = 0; i < N; ++i) { buffer[i * plane + thread] = values[i]; }
         }
         __syncthreads();
-        // As many threads as there are add up every parts-th row, each into the first row that it reads.
+        // Up to `parts` threads per column each add up every parts-th row, into the first row that they read.
         const int fit = threads / (columns * N);
         const int parts = fit < 1 ? 1 : (fit > rows ? rows : fit);
         const int wide = parts * columns;

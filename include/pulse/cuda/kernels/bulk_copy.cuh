@@ -6,8 +6,8 @@
 
 namespace pulse::cuda {
 
-/// Whether the device code that is being compiled may use the copies below: sm_90 and later. Other code that calls them
-/// is not assembled.
+/// Whether the device code being compiled may use the copies below: sm_90 and later. Older targets do not assemble code
+/// that calls them.
 [[nodiscard]] __device__ constexpr bool has_bulk_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     return true;
@@ -16,19 +16,19 @@ namespace pulse::cuda {
 #endif
 }
 
-/// In shared memory: one load at a time fills a slot, and its barrier passes from one phase to the next when the bytes
-/// are there.
+/// A barrier in shared memory: one load at a time fills a slot, and the slot's barrier enters its next phase when the
+/// bytes have arrived.
 using bulk_barrier = std::uint64_t;
 
-/// Before its first load; phases are counted from 0.
+/// Initialises a barrier before its first load; phases are counted from 0.
 __device__ inline void begin_phases(bulk_barrier* barrier) {
     const auto at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // the copy engine sees the barrier
 }
 
-/// Begins to copy from global to shared memory, past registers and caches of the multiprocessor; one thread does it for
-/// all. Addresses and `bytes` are multiples of 16.
+/// Begins to copy from global to shared memory, bypassing registers and the multiprocessor's caches; one thread calls
+/// it for all. Addresses and `bytes` are multiples of 16.
 __device__ inline void begin_bulk_load(void* shared, const void* global, unsigned bytes, bulk_barrier* barrier) {
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const auto at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
@@ -40,7 +40,7 @@ __device__ inline void begin_bulk_load(void* shared, const void* global, unsigne
                  : "memory");
 }
 
-/// Returns when phase number `phase` of the barrier is over: the bytes of its load are there.
+/// Returns when phase number `phase` of the barrier is over: the bytes of its load have arrived.
 __device__ inline void wait_for_load(bulk_barrier* barrier, unsigned phase) {
     const auto at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     unsigned over = 0;
@@ -52,7 +52,7 @@ __device__ inline void wait_for_load(bulk_barrier* barrier, unsigned phase) {
     }
 }
 
-/// Begins to copy from shared to global memory what a load has brought. Addresses and `bytes` are multiples of 16.
+/// Begins to copy a load's bytes from shared to global memory. Addresses and `bytes` are multiples of 16.
 __device__ inline void begin_bulk_store(void* global, const void* shared, unsigned bytes) {
     const auto from = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const auto to = static_cast<unsigned long long>(__cvta_generic_to_global(global));
@@ -61,7 +61,7 @@ __device__ inline void begin_bulk_store(void* global, const void* shared, unsign
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/// Returns when all stores that this thread began, but the latest `Later`, have read their shared memory.
+/// Returns when all but the latest `Later` stores of this thread have read their shared memory.
 template <int Later>
 __device__ void wait_until_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Later) : "memory");

@@ -12,11 +12,11 @@
 
 namespace pulse::cuda {
 
-/// How sums over rows are laid over blocks of up to 256 threads: each owns a slab of columns over a chunk of rows.
+/// How sums over rows are divided among blocks of up to 256 threads: each owns a slab of columns over a chunk of rows.
 struct column_tiling {
-    int width{};   ///< scalars of one access
-    int columns{}; ///< accesses beside one another in a block
-    int rows{};    ///< threads for each column
+    int width{};   ///< scalars per access
+    int columns{}; ///< accesses side by side in a block
+    int rows{};    ///< threads per column
     int slabs{};
     int splits{}; ///< chunks of the rows
     std::int64_t chunk{};
@@ -24,10 +24,10 @@ struct column_tiling {
     [[nodiscard]] constexpr int threads() const noexcept { return (columns * rows + 31) / 32 * 32; }
 };
 
-/// Blocks of column_sums_kernel on a multiprocessor, which are there at once.
+/// Resident blocks of column_sums_kernel per multiprocessor.
 inline constexpr int column_resident_blocks = 4;
 
-/// Rows are cut into no more chunks than this.
+/// Most chunks that rows are split into.
 inline constexpr int most_column_splits = 256;
 
 /// The layout for `sets` sums of `rows` rows each.
@@ -38,7 +38,7 @@ inline constexpr int most_column_splits = 256;
     const int accesses = columns / width;
     t.rows = 256 / std::min(accesses, 32);
     t.slabs = (accesses + 31) / 32;
-    t.columns = (accesses + t.slabs - 1) / t.slabs; // as many in every slab, so that few threads have none
+    t.columns = (accesses + t.slabs - 1) / t.slabs; // about equal in every slab, so that few threads are idle
     const std::int64_t aim = std::max<std::int64_t>(1, std::int64_t{column_resident_blocks} * multiprocessors /
                                                            (std::int64_t{t.slabs} * sets));
     const std::int64_t worth = std::max<std::int64_t>(1, rows / (std::int64_t{8} * t.rows));
@@ -48,7 +48,7 @@ inline constexpr int most_column_splits = 256;
     return t;
 }
 
-/// Where sums go: columns from `border` on to `rest`.
+/// Where sums are stored: `to`, and `rest` for columns from `border` on.
 template <class R>
 struct column_target {
     R* to{};
@@ -56,7 +56,7 @@ struct column_target {
     int border{};
 };
 
-/// to[set][split][column] = or += the sum of x[set][row][column] over the split's rows. blockIdx.x counts slabs, then
+/// to[set][split][column] = (or +=) the sum of x[set][row][column] over the split's rows. blockIdx.x counts slabs, then
 /// splits; blockIdx.y sets.
 template <class T, int N, class R>
 __global__ void __launch_bounds__(256, column_resident_blocks)
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(256, column_resident_blocks)
     float sums[N]{};
     if (row < t.rows && column < columns) {
         const T* const from = x + set * rows * columns + column;
-        constexpr int round = 3; // of four, the registers of three blocks fit
+        constexpr int round = 3; // with four, the registers of only three blocks fit
         for (std::int64_t r = split * t.chunk + row; r < last_row; r += round * t.rows) {
             lanes<T, N> read[round];
 #pragma unroll
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(256, column_resident_blocks)
     }
 }
 
-/// The sums over the rows of x [set][row][column], written or added to their target: [set][column], with a second part
-/// only if there is one set. Sums in float, in an order that depends on the sizes and the device alone.
+/// Writes the sums over the rows of x [set][row][column] to their target, [set][column], or adds them; the target has a
+/// second part only if there is one set. Sums in float, in an order that depends on the sizes and the device alone.
 ///
 /// `partial` is scratch of column_sums_bytes.
 template <class T, class R>
@@ -135,7 +135,7 @@ void column_sums(const queue& on, int sets, std::int64_t rows, int columns, cons
     return splits == 1 ? 0 : sizeof(float) * static_cast<std::size_t>(sets * splits) * columns;
 }
 
-/// dbias[features] = or += the sums of dy [rows][features] over its rows: the bias gradient of linear layers and
+/// dbias[features] = (or +=) the sums of dy [rows][features] over its rows: the bias gradient of linear layers and
 /// convolutions. Must read dy once: e n bytes. Scratch: add_bias_gradient_scratch_bytes.
 template <class T>
 void add_bias_gradient(const queue& on, std::int64_t rows, int features, const T* dy, gradient_place<float> dbias) {

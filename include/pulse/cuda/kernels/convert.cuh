@@ -11,7 +11,7 @@ namespace pulse::cuda {
 
 inline constexpr int convert_threads = 256;
 
-/// y[i] = factor * x[i], rounded to To; eight values a thread where they lie for that.
+/// y[i] = factor * x[i], rounded to To; eight values at a time per thread if x and y are aligned.
 template <class From, class To, bool Packs>
 __global__ void __launch_bounds__(convert_threads) convert_kernel(std::int64_t n, float factor, const From* x, To* y) {
     const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(convert_threads) convert_kernel(std::int64_t n
     }
 }
 
-/// y[i] = factor * x[i] for n values, each rounded to To once; y may be x where the types are the same.
+/// y[i] = factor * x[i] for n values, each rounded to To once; y may be x if the types are the same.
 ///
 /// Moves at least n * (sizeof(From) + sizeof(To)) bytes.
 template <class From, class To>

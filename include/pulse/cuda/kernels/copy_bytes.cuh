@@ -12,8 +12,8 @@
 
 namespace pulse::cuda {
 
-/// `packs` accesses of 16 bytes behind `head` single bytes, single bytes again behind them; all threads of the grid
-/// share both.
+/// Copies `head` single bytes, then `packs` accesses of 16 bytes, then single bytes again; all threads of the grid
+/// share the work.
 template <class Byte>
 __global__ void __launch_bounds__(256)
     copy_bytes_kernel(const Byte* from, Byte* to, std::int64_t bytes, std::int64_t head, std::int64_t packs) {
@@ -37,16 +37,16 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-/// Blocks of a copy: `most` of them, or as many as fill the device, but none without `each` bytes of its own.
+/// Blocks of a copy: one per `each` bytes, at most `most`, or `filling` (which fills the device) if `most` is 0.
 [[nodiscard]] constexpr unsigned copy_blocks(std::int64_t bytes, std::int64_t each, int most, int filling) noexcept {
     return static_cast<unsigned>(std::clamp<std::int64_t>((bytes + each - 1) / each, 1, most > 0 ? most : filling));
 }
 
-/// Copies bytes between any two places that the device reaches, those of another device among them.
+/// Copies bytes between any two addresses that the device can access, including memory of another device.
 ///
-/// Accesses have 16 bytes where both addresses are equally far from a multiple of 16, else 1. `blocks` are the most
-/// blocks of 256 threads that run it, so that a copy can leave multiprocessors to others; 0: as many as fill the
-/// device. Must move 2 x `bytes`. Throws input_error for a negative number of bytes or blocks.
+/// Accesses have 16 bytes if both addresses are equal modulo 16, else 1. At most `blocks` blocks of 256 threads run it,
+/// so that a copy can leave multiprocessors to others; 0: as many as fill the device. Must move 2 x `bytes`. Throws
+/// input_error for a negative number of bytes or blocks.
 inline void copy_bytes(const queue& on, const std::byte* from, std::byte* to, std::int64_t bytes, int blocks = 0) {
     if (bytes < 0 || blocks < 0) { throw input_error("copy_bytes: bytes and blocks are not negative"); }
     if (bytes == 0) { return; }
@@ -58,8 +58,8 @@ inline void copy_bytes(const queue& on, const std::byte* from, std::byte* to, st
     launch(copy_bytes_kernel<std::byte>, dim3(grid), dim3(256), 0, on.stream, from, to, bytes, head, packs);
 }
 
-/// Chunk by chunk through a ring of slots in shared memory: loads run ahead of stores, one thread of a block begins
-/// both. Code for less than sm_90 copies with all threads, 16 bytes at a time.
+/// Copies chunk by chunk through a ring of slots in shared memory: loads run ahead of stores, and one thread of a block
+/// issues both. Code for targets before sm_90 copies with all threads, 16 bytes at a time.
 template <int Slots, int Chunk, class Byte>
 __global__ void __launch_bounds__(32) bulk_copy_kernel(const Byte* from, Byte* to, std::int64_t bytes) {
     static_assert(Slots > 1 && Chunk % 16 == 0);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(32) bulk_copy_kernel(const Byte* from, Byte* t
         auto* const slots = shared_memory<Byte>();
         for (int s = 0; s < Slots; ++s) { begin_phases(full + s); }
         const std::int64_t chunks = (even + Chunk - 1) / Chunk;
-        // Chunk number i of this block, in the whole.
+        // Offset of this block's chunk i.
         const auto place = [=](std::int64_t i) { return (blockIdx.x + i * gridDim.x) * Chunk; };
         const auto size = [=](std::int64_t i) {
             const std::int64_t left = even - place(i);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(32) bulk_copy_kernel(const Byte* from, Byte* t
         for (std::int64_t i = 0; i < mine; ++i) {
             wait_for_load(full + i % Slots, static_cast<unsigned>(i / Slots));
             begin_bulk_store(to + place(i), slots + i % Slots * Chunk, size(i));
-            // The slot of the chunk before is free when its store has read it; that of this chunk goes on meanwhile.
+            // The previous chunk's slot is free once its store has read it; this chunk's store continues meanwhile.
             if (i > 0 && i - 1 + Slots < mine) {
                 wait_until_read<1>();
                 load(i - 1 + Slots);
@@ -100,10 +100,10 @@ __global__ void __launch_bounds__(32) bulk_copy_kernel(const Byte* from, Byte* t
     }
 }
 
-/// What copy_bytes does, by the bulk copies of sm_90 and later: a block has one thread at work, and its bytes pass
-/// through no register. On older devices, and from code that was compiled for them, 32 threads of a block copy.
+/// Like copy_bytes, by the bulk copies of sm_90 and later: one thread per block works, and bytes bypass registers. On
+/// older devices, and in code compiled for them, a block copies with 32 threads.
 ///
-/// `blocks` as for copy_bytes. Must move 2 x `bytes`. Throws input_error where an address is no multiple of 16.
+/// `blocks` as for copy_bytes. Must move 2 x `bytes`. Throws input_error if an address is not a multiple of 16.
 inline void copy_bytes_in_bulk(const queue& on, const std::byte* from, std::byte* to, std::int64_t bytes,
                                int blocks = 0) {
     constexpr int slots = 4;

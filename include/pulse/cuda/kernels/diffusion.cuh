@@ -16,8 +16,8 @@
 
 namespace pulse::cuda {
 
-/// Images, channels last, one after the other: of bytes, or of floats that are as the network takes them; `padding`
-/// black pixels are added on every side on the way out.
+/// Layout of contiguous images, channels last: of bytes, or of floats as the network reads them. `padding` black pixels
+/// are added on every side when reading.
 struct image_layout {
     int height{}; ///< as stored
     int width{};  ///< as stored
@@ -30,20 +30,20 @@ struct image_layout {
     }
 };
 
-/// What a training sample is made of; a table of them lies on the device.
+/// What makes up a training sample; a table of these is on the device.
 struct diffusion_sample {
-    std::uint64_t noise_index{}; ///< of its first normal number
-    double loss_factor{};        ///< of its squared errors in the step's loss
-    float gradient_factor{};     ///< of its errors in the gradient: twice that, times the loss scale
+    std::uint64_t noise_index{}; ///< index of its first normal number
+    double loss_factor{};        ///< factor of its squared errors in the step's loss
+    float gradient_factor{};     ///< factor of its errors in the gradient: twice that, times the loss scale
     float signal{};              ///< a_t, the factor of the image in x_t
     float sigma{};               ///< s_t, the factor of the noise
-    float target_noise{};        ///< factor of the noise in what the network should answer
-    float target_image{};        ///< factor of the image in that
-    std::uint32_t image{};       ///< which of the images
+    float target_noise{};        ///< factor of the noise in the network's target
+    float target_image{};        ///< factor of the image in the target
+    std::uint32_t image{};       ///< index of its image
     std::uint32_t flipped{};     ///< 1: mirrored
 };
 
-/// Element e of an image as the network takes it, in [-1, 1]: as train::image_dataset gives it.
+/// Element e of an image as the network reads it, in [-1, 1], as in train::image_dataset.
 template <class Stored>
 __device__ float pixel_of(const image_layout& layout, const Stored* image, bool flipped, int e) {
     const int channel = e % layout.channels;
@@ -68,8 +68,7 @@ template <class Stored>
 }
 
 /// `Count` neighbours of one sample's image, from element `first` on, and their noise; Count is 1, or a multiple of 4
-/// where the sample's numbers begin with a whole counter. `offsets`: what each channel's noise gets besides; null:
-/// none.
+/// if the sample's normal numbers begin at a whole counter. `offsets`: added to each channel's noise; null: none.
 template <int Count>
 struct image_and_noise {
     float x[Count];
@@ -95,20 +94,20 @@ struct image_and_noise {
             for (int k = 0; k != Count; ++k) { noise[k] += offsets[(first + k) % layout.channels]; }
         }
     }
-    /// Of x_t.
+    /// Element k of x_t.
     [[nodiscard]] __device__ float noisy(const diffusion_sample& sample, int k = 0) const {
         return sample.signal * x[k] + sample.sigma * noise[k];
     }
 };
 
-/// Of the sample of this block, of which there is one for each y.
+/// The offsets of this block's sample, which blockIdx.y counts.
 __device__ inline const float* offsets_of_sample(const image_layout& layout, const float* offsets) {
     return offsets == nullptr ? nullptr : offsets + static_cast<std::int64_t>(blockIdx.y) * layout.channels;
 }
 
 inline constexpr int diffusion_threads = 128;
 
-/// Blocks of all samples, whose threads have `per_thread` elements each.
+/// The grid over all samples, with `per_thread` elements per thread.
 [[nodiscard]] inline dim3 diffusion_grid(const image_layout& layout, int batch, int per_thread) {
     const int per_block = diffusion_threads * per_thread;
     return dim3(static_cast<unsigned>((layout.elements() + per_block - 1) / per_block), static_cast<unsigned>(batch));
@@ -132,23 +131,23 @@ __global__ void __launch_bounds__(diffusion_threads)
     }
 }
 
-/// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), the
-/// noise made where it is used: train::add_noise with the numbers of train::random_source. `offsets`,
+/// x_t = a_t x_0 + s_t noise of `batch` samples [batch][height][width][channels] (Ho et al. 2020, equation 4), with the
+/// noise generated where it is used: train::add_noise with the numbers of train::random_source. `offsets`,
 /// [batch][channels], are added to it; null: none.
 ///
 /// Moves at least batch * (stored bytes of an image + elements * sizeof(T)) bytes.
 template <class T, class Stored>
 void q_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
               const diffusion_sample* samples, const float* offsets, const random_key& key, T* x_t) {
-    // The numbers of samples in packs begin with whole counters.
+    // Where packs fit, the normal numbers of each sample begin at a whole counter.
     with_lanes<T>(is_packable<T>(layout.elements(), x_t), [&]<int Count>() {
         launch(q_sample_kernel<T, Count, Stored>, diffusion_grid(layout, batch, Count), diffusion_threads, 0, on.stream,
                layout, images, samples, offsets, key, x_t);
     });
 }
 
-/// What a self-conditioned model reads of each pixel: the channels of x_t, and those of the image that `answer`, of
-/// `answered` channels, implies; null: zeros.
+/// Input of a self-conditioned model, per pixel: the channels of x_t, then those of the image implied by `answer`,
+/// which has `answered` channels; null: zeros.
 template <class T, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     self_conditioned_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
@@ -173,7 +172,8 @@ __global__ void __launch_bounds__(diffusion_threads)
     x_t[(2 * pixel + 1) * channels + channel] = from_float<T>(image);
 }
 
-/// As q_sample, [batch][height][width][2 channels], with what a preview has answered behind the channels of each pixel.
+/// As q_sample, [batch][height][width][2 channels], with the image implied by a preview's output after the channels of
+/// each pixel.
 template <class T, class Stored>
 void self_conditioned_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
                              const diffusion_sample* samples, const float* offsets, const random_key& key, int answered,
@@ -182,7 +182,7 @@ void self_conditioned_sample(const queue& on, const image_layout& layout, int ba
            layout, images, samples, offsets, key, answered, answer, x_t);
 }
 
-/// What the second backbone of a cascade reads of each pixel: the channels of x_t, and those of the enlarged image.
+/// Input of the second backbone of a cascade, per pixel: the channels of x_t, then those of the enlarged image.
 template <class T, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     enlarged_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples, const float* offsets,
@@ -213,8 +213,8 @@ __global__ void __launch_bounds__(diffusion_threads)
     to[layout.channels] = from_float<T>(enlarged);
 }
 
-/// As q_sample, [batch][height][width][2 channels], with the smaller image behind the channels of each pixel, enlarged
-/// and with the noise of `small_key`: as train::diffusion_task has it.
+/// As q_sample, [batch][height][width][2 channels], with the smaller image after the channels of each pixel, enlarged
+/// and with the noise of `small_key`, as in train::diffusion_task.
 template <class T, class Stored>
 void enlarged_sample(const queue& on, const image_layout& layout, int batch, const Stored* images,
                      const diffusion_sample* samples, const float* offsets, const random_key& key,
@@ -223,8 +223,8 @@ void enlarged_sample(const queue& on, const image_layout& layout, int batch, con
            images, samples, offsets, key, small_key, how.times, how.width, static_cast<float>(how.noise), x_t);
 }
 
-/// Answers may have more channels than the image where Count is 1: the gradient of the others becomes 0. `masks`: of
-/// each pixel, where there are any.
+/// If Count is 1, predictions may have more channels than the image; the gradient of the others becomes 0. `masks`: one
+/// per pixel, if Masked.
 template <class T, int Count, bool Masked, class Stored>
 __global__ void __launch_bounds__(diffusion_threads)
     diffusion_loss_kernel(image_layout layout, const Stored* images, const diffusion_sample* samples,
@@ -266,17 +266,16 @@ __global__ void __launch_bounds__(diffusion_threads)
     if (threadIdx.x == 0) { parts[blockIdx.y * gridDim.x + blockIdx.x] = sum * sample.loss_factor; }
 }
 
-/// Scratch of diffusion_loss: a number for each block, of which there are most at one element a thread.
+/// Scratch of diffusion_loss: one number per block, for the most blocks, which have one element per thread.
 [[nodiscard]] inline std::size_t diffusion_loss_scratch_bytes(const image_layout& layout, int batch) {
     const dim3 grid = diffusion_grid(layout, batch, 1);
     return std::size_t{grid.x} * grid.y * sizeof(double);
 }
 
 /// *loss = the samples' share of the step's weighted mean squared error; gradient = its derivative by the prediction,
-/// times the loss scale. Target: the mixture of noise and image that the samples say: the noise, v, or the image.
-/// `offsets` as of q_sample; `masks`, [batch][pixels], are what errors of pixels count for; null: ones. `gradient` may
-/// be `prediction`. Both have `answered` channels: those of the image, and behind them any that the loss does not read,
-/// whose gradient becomes 0.
+/// times the loss scale. The target is the samples' mixture of noise and image: the noise, v, or the image. `offsets`
+/// as in q_sample; `masks`, [batch][pixels], weight the errors of pixels; null: ones. `gradient` may be `prediction`.
+/// Both have `answered` channels: those of the image, then any that the loss does not read, whose gradient becomes 0.
 ///
 /// Sums are taken in double, in an order that depends on the shape alone.
 /// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.

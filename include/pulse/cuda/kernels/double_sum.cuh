@@ -6,8 +6,8 @@
 
 namespace pulse::cuda {
 
-/// Sum of every thread's value, in an order that depends on the block's size only; thread 0 has it. A block has whole
-/// warps, and every thread calls. May be called again after a barrier.
+/// Sum of every thread's value, in an order that depends on the block's size only; only thread 0 gets it. Blocks must
+/// have whole warps, and every thread must call it. May be called again after a barrier.
 template <class T>
 __device__ T block_sum(T value) {
     __shared__ T warp_sums[32];
@@ -23,7 +23,7 @@ __device__ T block_sum(T value) {
     return value;
 }
 
-/// out[row] = sum of parts [first[row], first[row + 1]), in order of a fixed tree; one block a row.
+/// out[row] = sum of parts [first[row], first[row + 1]), in the order of a fixed tree; one block per row.
 template <class Index>
 __global__ void sum_parts_kernel(const double* parts, const Index* first, double* out) {
     double sum = 0;
@@ -35,7 +35,7 @@ __global__ void sum_parts_kernel(const double* parts, const Index* first, double
     if (threadIdx.x == 0) { out[blockIdx.x] = sum; }
 }
 
-/// *out = sum of n parts, in order of a fixed tree; one block.
+/// *out = sum of n parts, in the order of a fixed tree; one block.
 template <class Index>
 __global__ void sum_all_parts_kernel(const double* parts, Index n, double* out) {
     double sum = 0;

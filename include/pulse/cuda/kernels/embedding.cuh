@@ -26,7 +26,7 @@ struct embedding_lanes {
     __device__ void write(std::uint32_t i, const lanes<T, N>& of) const { of.store(y + std::int64_t{i} * N); }
 };
 
-/// One scalar of dy. The first row of an index takes those of all rows that have it.
+/// One scalar of dy. The first row with an index sums those of all rows with that index.
 template <class T>
 struct embedding_gradient_scalars {
     const float* indices;
@@ -36,7 +36,7 @@ struct embedding_gradient_scalars {
     divider features;
 
     struct item {
-        float* to; ///< null: another row takes it
+        float* to; ///< null: another row sums it
         float sum;
     };
     [[nodiscard]] __device__ item read(std::uint32_t i) const {
@@ -58,7 +58,7 @@ struct embedding_gradient_scalars {
 };
 
 /// y[r] = table[indices[r]] for `rows` rows: table [entries][features], y [rows][features], indices whole numbers below
-/// `entries`, which nothing looks at here. Must move 2 e n bytes.
+/// `entries`, which is not checked. Must move 2 e n bytes.
 template <class T>
 void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices, const T* table,
                T* y) {
@@ -68,8 +68,8 @@ void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, con
                   embedding_lanes<T, N>{indices, table, y, s.features, divider(s.features / N)});
     });
 }
-/// dtable[indices[r]] += dy[r] in ascending order of r, to zeros where it is to be written. Must read dy once and move
-/// the rows of dtable twice; looks at the indices rows^2 / 2 times, as fits the labels of a batch.
+/// dtable[indices[r]] += dy[r] in ascending order of r, starting from zeros when overwriting. Must read dy once and
+/// move the rows of dtable twice; reads indices rows^2 / 2 times, which suits the labels of a batch.
 template <class T>
 void embedding_backward_weight(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices,
                                const T* dy, gradient_place<float> dtable) {
@@ -82,7 +82,7 @@ void embedding_backward_weight(const queue& on, const embedding_shape& s, std::i
               embedding_gradient_scalars<T>{indices, dy, dtable.to, rows, divider(s.features)});
 }
 
-/// Rows whose mask is 0 become those of `padding`.
+/// Replaces rows whose mask is 0 by those of `padding`.
 template <class T, int N>
 struct padding_lanes {
     const float* mask;
@@ -130,7 +130,7 @@ struct padding_gradient_lanes {
     }
 };
 
-/// dpadding[token] = or += dy of the rows whose mask is 0, samples in ascending order; a thread has one of its scalars.
+/// dpadding[token] = (or +=) dy of the rows whose mask is 0, samples in ascending order; one scalar per thread.
 template <class T>
 struct padding_sums {
     const float* mask;
@@ -154,8 +154,8 @@ struct padding_sums {
     __device__ void write(std::uint32_t i, float sum) const { dpadding.to[i] = sum; }
 };
 
-/// Rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 become padding[token], the others stay. Must
-/// write those rows.
+/// Replaces rows of y [batch][tokens][features] whose mask [batch][tokens] is 0 by padding[token]. Must write those
+/// rows.
 template <class T>
 void replace_padding(const queue& on, int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
     if (batch < 1 || tokens < 1 || features < 1) { throw input_error("replace_padding: sizes are at least 1"); }
@@ -165,8 +165,8 @@ void replace_padding(const queue& on, int batch, int tokens, int features, const
                   padding_lanes<T, N>{mask, padding, y, features, divider(features / N), divider(tokens)});
     });
 }
-/// dx = dy where the mask is not 0, else 0 (dx may be dy); dpadding[token] = or += dy of the rows whose mask is 0. Must
-/// move 2 e n bytes.
+/// dx = dy where the mask is not 0, else 0 (dx may be dy); dpadding[token] = (or +=) dy of the rows whose mask is 0.
+/// Must move 2 e n bytes.
 template <class T>
 void replace_padding_backward(const queue& on, int batch, int tokens, int features, const float* mask, const T* dy,
                               T* dx, gradient_place<float> dpadding) {
@@ -174,7 +174,7 @@ void replace_padding_backward(const queue& on, int batch, int tokens, int featur
         throw input_error("replace_padding_backward: sizes are at least 1");
     }
     const std::int64_t sample = std::int64_t{tokens} * features;
-    // Before dx, which may be dy.
+    // Before dx is written, because it may be dy.
     map_items(on, "replace_padding_backward", sample,
               padding_sums<T>{mask, dy, dpadding, batch, tokens, divider(features)});
     with_lanes<T>(is_packable<T>(features, dy, dx), [&]<int N>() {

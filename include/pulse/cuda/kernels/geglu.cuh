@@ -21,7 +21,7 @@ struct geglu_lanes {
         lanes<T, N> value;
         lanes<T, N> gate;
     };
-    /// Where the values of an access to y are.
+    /// Offset in x of the values of access i to y.
     [[nodiscard]] __device__ std::int64_t value_at(std::uint32_t i) const {
         const divided at = divide(i, row_accesses);
         return std::int64_t{2} * at.quotient * features + std::int64_t{at.remainder} * N;

@@ -9,8 +9,8 @@
 
 namespace pulse::cuda {
 
-/// Pixels i to i + Round - 1 of a thread's: all are read before the first is added. With Keep they are also copied to
-/// keep[i * keep_step].
+/// Sums pixels i to i + Round - 1 of a thread; all are read before the first is added. With Keep they are also copied
+/// to keep[i * keep_step].
 template <int Round, bool Keep, class T, int N>
 __device__ void sum_round(const pixel_walk<const T>& x, int i, T* keep, int keep_step, centred_sums<N>& sums) {
     lanes<T, N> read[Round];
@@ -23,7 +23,7 @@ __device__ void sum_round(const pixel_walk<const T>& x, int i, T* keep, int keep
     }
 }
 
-/// Sums a thread's pixels, as many at a time as there are.
+/// Sums a thread's pixels, in rounds of 8, 4 and 1.
 template <bool Keep, class T, int N>
 [[nodiscard]] __device__ centred_sums<N> sum_pixels_of(const pixel_walk<const T>& x, int count, T* keep,
                                                        int keep_step) {
@@ -45,7 +45,7 @@ template <bool Keep, class T, int N>
 }
 
 /// The moments of every channel of a block's slab over its chunk, from the sums of its threads: `mean_of` and
-/// `squares_of` hold one float for each channel of the slab; `base` is the first that this pass writes.
+/// `squares_of` hold one float per channel of the slab; `base` is the first channel that this pass writes.
 template <int N>
 __device__ void channel_moments(const centred_sums<N>& sums, int count, float pixels, const group_norm_place& place,
                                 const thread_rows& block, int base, float* buffer, float* mean_of, float* squares_of) {
@@ -63,7 +63,7 @@ __device__ void channel_moments(const centred_sums<N>& sums, int count, float pi
     block.sum(values, buffer, squares_of + base);
 }
 
-/// (x - mean) * slope + beta, then SiLU if asked, channel by channel.
+/// (x - mean) * slope + beta, then SiLU if `silu`, channel by channel.
 template <int N>
 struct affine_of_channels {
     float mean[N];
@@ -71,7 +71,7 @@ struct affine_of_channels {
     float shift[N];
     bool silu;
 
-    /// `mean_of` and `inverse_of` hold one float for each group of the block's slab.
+    /// `mean_of` and `inverse_of` hold one float per group of the block's slab.
     template <class T>
     __device__ affine_of_channels(const group_norm_input<T>& in, const group_norm_place& place, int channel,
                                   const float* mean_of, const float* inverse_of) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(256, 2) group_norm_moments_kernel(group_norm_i
     }
 }
 
-/// y of pixels i to i - Round + 1 of a thread's, all of which are read before the first is written.
+/// Writes y of pixels i to i - Round + 1 of a thread; all are read before the first is written.
 template <int Round, class T, int N>
 __device__ void apply_round(const affine_of_channels<N>& map, const pixel_walk<const T>& x, const pixel_walk<T>& y,
                             int i) {
@@ -138,7 +138,7 @@ __device__ void apply_round(const affine_of_channels<N>& map, const pixel_walk<c
     for (int u = 0; u < Round; ++u) { map(read[u]).store(y[i - u]); }
 }
 
-/// Joins the moments of the chunks of a group, by one warp.
+/// Joins the moments of a group's chunks; called by one warp.
 template <class T>
 [[nodiscard]] __device__ moments moments_of_group(const group_norm_input<T>& in, const moments* partial, int sample,
                                                   int group) {
@@ -151,8 +151,8 @@ template <class T>
     });
 }
 
-/// Joins the moments of the chunks, then y from x. Blocks and pixels run against the order of the first pass, so that
-/// what that read last is still in the cache.
+/// Joins the moments of the chunks, then writes y from x. Blocks and pixels run in the reverse order of the first pass,
+/// so that what it read last is still in the cache.
 template <class T, int N>
 __global__ void __launch_bounds__(256, 2)
     group_norm_apply_kernel(group_norm_input<T> in, const moments* partial, T* y, float* statistics) {
@@ -242,20 +242,20 @@ __global__ void __launch_bounds__(512, 1) group_norm_resident_kernel(group_norm_
     return sizeof(moments) * static_cast<std::size_t>(batch) * group_norm_most_splits(s, batch) * s.groups;
 }
 
-/// Scalars of one access to GroupNorm's tensors: a pack where both sources have whole packs of channels and all
-/// addresses allow it, else 1.
+/// Scalars per access to GroupNorm's tensors: a pack if both sources have whole packs of channels and all addresses
+/// allow it, else 1.
 template <class T, class... Pointers>
 [[nodiscard]] int group_norm_width(const group_norm_shape& s, const Pointers*... addresses) {
     return is_packable<T>(s.channels, addresses...) && s.second_channels % pack_size<T> == 0 ? pack_size<T> : 1;
 }
 
-/// y = SiLU(gamma * (x - mean) / sqrt(var + epsilon) + beta), SiLU if the shape asks for it, over channels-last pixels
-/// of one tensor or of the concatenation of two.
+/// y = SiLU(gamma * (x - mean) / sqrt(var + epsilon) + beta), with SiLU only if the shape asks for it, over
+/// channels-last pixels of one tensor or of the concatenation of two.
 ///
 /// xa [batch][pixels][channels], xb [batch][pixels][second_channels] (null with one source), gamma and beta
 /// [all_channels], y [batch][pixels][all_channels], statistics [batch][groups][2] (mean, 1/sqrt(var + epsilon)). Must
-/// move at least x and y once: 2 e n bytes; does so while a slab fits into shared memory, else reads x twice. Scratch:
-/// group_norm_scratch_bytes. Throws input_error for a shape that is none.
+/// move at least x and y once: 2 e n bytes; does so if a slab fits into shared memory, else reads x twice. Scratch:
+/// group_norm_scratch_bytes. Throws input_error for an invalid shape.
 template <class T>
 void group_norm(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb, const T* gamma,
                 const T* beta, T* y, float* statistics) {

@@ -8,18 +8,18 @@
 
 namespace pulse::cuda {
 
-/// What the backward kernels read and write beside the sources.
+/// The operands of the backward kernels, besides the sources.
 template <class T>
 struct group_norm_gradient {
     const float* statistics{};
     const T* dy{};
     T* dxa{};
     T* dxb{};
-    const T* before{}; ///< what dxa is added to, dxa itself where it is added to; null where it is written, as dxb is
+    const T* before{}; ///< what is added to dxa's gradient: the residual or dxa itself; null: nothing, as for dxb
     float* affine{};   ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
     float* groups{};   ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
 
-    /// Of a place of dxa.
+    /// The address in `before` for an address in dxa.
     [[nodiscard]] const __device__ T* before_at(const T* dx) const { return before + (dx - dxa); }
 };
 
@@ -68,8 +68,8 @@ struct gradient_sums {
     }
 };
 
-/// Writes the slab's channel sums to `affine` and leaves, in shared memory, those of its groups: sum of gamma du and of
-/// gamma du xhat, over the chunk. `du_of` and `product_of` hold one float for each channel of the slab.
+/// Writes the slab's channel sums to `affine` and those of its groups to shared memory: sums of gamma du and of gamma
+/// du xhat over the chunk. `du_of` and `product_of` hold one float per channel of the slab.
 template <class T>
 __device__ void join_gradients(const group_norm_input<T>& in, const group_norm_place& place, const float* du_of,
                                const float* product_of, float* affine, float* group_sums) {
@@ -105,7 +105,7 @@ struct input_gradient {
     float offset[N];
     float product[N];
 
-    /// `group_sums` holds two floats for each group of the slab, as join_gradients leaves them, over `total` numbers.
+    /// `group_sums` holds two floats per group of the slab, as join_gradients writes them, over `total` scalars.
     template <class T>
     __device__ input_gradient(const group_norm_input<T>& in, const group_norm_place& place, int channel,
                               const float* group_sums, float total) {
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(256, 2)
     }
 }
 
-/// Joins the sums of the chunks, then dx from x and dy, against the order of the first pass.
+/// Joins the sums of the chunks, then writes dx from x and dy, in the reverse order of the first pass.
 template <class T, int N>
 __global__ void __launch_bounds__(256, 2)
     group_norm_input_gradient_kernel(group_norm_input<T> in, group_norm_gradient<T> d) {
@@ -288,14 +288,14 @@ __global__ void __launch_bounds__(512, 1)
 }
 
 /// Gradients of group_norm: with u = gamma xhat + beta and du = dL/du,
-/// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma = or += sum of du xhat, dbeta = or +=
-/// sum of du.
+/// dx = (gamma du - mean(gamma du) - xhat mean(gamma du xhat)) / sigma, dgamma = (or +=) sum of du xhat,
+/// dbeta = (or +=) sum of du.
 ///
 /// Sources, affine and statistics as in group_norm; dy [batch][pixels][all_channels]; dxa is written or added to, or
-/// written with the residual added where that is not null, dxb always written; dgamma and dbeta [all_channels] both
-/// written or both added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n with a sum); does so while a slab
-/// of x and of dy fits into shared memory, else reads x and dy twice. Scratch: group_norm_backward_scratch_bytes.
-/// Throws input_error for a shape that is none.
+/// written plus the residual if that is not null, and dxb is always written; dgamma and dbeta [all_channels] both
+/// written or both added to. Must move at least x, dy and dx once: 3 e n bytes (4 e n with a sum); does so if a slab of
+/// x and of dy fits into shared memory, else reads x and dy twice. Scratch: group_norm_backward_scratch_bytes. Throws
+/// input_error for an invalid shape.
 template <class T>
 void group_norm_backward(const queue& on, const group_norm_shape& s, int batch, const T* xa, const T* xb,
                          const T* gamma, const T* beta, const float* statistics, const T* dy, T* dxa, T* dxb,

@@ -10,7 +10,7 @@
 
 namespace pulse::cuda {
 
-/// Statistics from the moments of the chunks, a warp for each group of each sample.
+/// Statistics from the moments of the chunks, one warp per group and sample.
 template <class T>
 __global__ void __launch_bounds__(128)
     group_norm_statistics_kernel(group_norm_input<T> in, int batch, const moments* partial, float* statistics) {
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(128)
     }
 }
 
-/// The statistics of group_norm of one source. Must read x once: e n bytes. Scratch: group_norm_scratch_bytes. Throws
-/// input_error for a shape that is none.
+/// Computes group_norm's statistics of one source. Must read x once: e n bytes. Scratch: group_norm_scratch_bytes.
+/// Throws input_error for an invalid shape.
 template <class T>
 void group_norm_statistics(const queue& on, const group_norm_shape& s, int batch, const T* x, float* statistics) {
     check_group_norm(s, batch);
@@ -53,7 +53,7 @@ struct normalised_rows {
     bool silu;
     divider row_accesses;
     divider pixel_accesses;
-    divider group; ///< channels of a group
+    divider group; ///< channels per group
 
     [[nodiscard]] __device__ lanes<T, N> read(std::uint32_t i) const {
         return lanes<T, N>::load(x + std::int64_t{i} * N);
@@ -76,8 +76,8 @@ struct normalised_rows {
     }
 };
 
-/// What group_norm writes, for `rows` rows of `width` pixels of one sample whose statistics [groups][2] are known; rows
-/// of y begin y_stride scalars apart. Must move 2 e n bytes. Throws input_error for a shape that is none.
+/// Writes what group_norm would for `rows` rows of `width` pixels of one sample whose statistics [groups][2] are known;
+/// rows of y begin y_stride scalars apart. Must move 2 e n bytes. Throws input_error for an invalid shape.
 template <class T>
 void group_norm_rows(const queue& on, const group_norm_shape& s, int rows, int width, const T* x, const T* gamma,
                      const T* beta, const float* statistics, T* y, std::int64_t y_stride) {

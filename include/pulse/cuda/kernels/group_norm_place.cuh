@@ -8,7 +8,7 @@
 
 namespace pulse::cuda {
 
-/// What every GroupNorm kernel reads: sources, affine, shape and layout.
+/// The input of every GroupNorm kernel: sources, affine, shape and layout.
 template <class T>
 struct group_norm_input {
     const T* xa{};
@@ -18,7 +18,7 @@ struct group_norm_input {
     int channels{};
     int all_channels{};
     int groups{};
-    int size{}; ///< channels of a group
+    int size{}; ///< channels per group
     int pixels{};
     float epsilon{};
     bool silu{};
@@ -32,7 +32,7 @@ struct group_norm_input {
         epsilon{static_cast<float>(s.epsilon)}, silu{s.silu}, tiling{t} {}
 };
 
-/// Which slab, chunk and sample a block owns, and where its thread stands.
+/// Which slab, chunk and sample a block owns, and its thread's column and row.
 struct group_norm_place {
     int sample;
     int split;
@@ -43,7 +43,7 @@ struct group_norm_place {
     int first_pixel;
     int last_pixel; ///< one past
     int column;
-    int row; ///< tiling.rows or more: a thread that only helps with sums
+    int row; ///< at tiling.rows or more, a thread only helps with sums
 
     template <class T>
     __device__ group_norm_place(const group_norm_input<T>& in, int block) {
@@ -63,20 +63,20 @@ struct group_norm_place {
 
     [[nodiscard]] __device__ int chunk_pixels() const { return last_pixel - first_pixel; }
 
-    /// How many pixels this thread walks: first_pixel + row, and every rows-th after it.
+    /// Number of pixels that this thread walks: first_pixel + row, and every rows-th after it.
     [[nodiscard]] __device__ int walked(int rows) const {
         const int left = chunk_pixels() - row;
         return row >= rows || left <= 0 ? 0 : (left - 1) / rows + 1;
     }
 };
 
-/// One thread's lanes of channels in a tensor: where they are at the thread's first pixel, and the way to the next.
+/// One thread's lanes of channels in a tensor: their address at the thread's first pixel, and the stride to the next.
 template <class T>
 struct pixel_walk {
     T* at{};
     std::int64_t step{};
 
-    /// `width` channels in every pixel of the tensor, of which `channel` is wanted.
+    /// The walk over `channel` of a tensor with `width` channels per pixel.
     __device__ pixel_walk(T* tensor, int pixels, int width, int channel, const group_norm_place& place, int rows) :
         at{tensor + (std::int64_t{place.sample} * pixels + place.first_pixel + place.row) * width + channel},
         step{std::int64_t{rows} * width} {}
@@ -92,8 +92,8 @@ template <class T>
                               : pixel_walk<T>(b, pixels, all_channels - channels, channel - channels, place, rows);
 }
 
-/// The sums of a thread over its pixels, about the first of them, so that a large mean costs no digits: whatever the
-/// values, the sum of squares is then at most as many times the wanted one as there are pixels.
+/// The sums of a thread over its pixels, centred on the first, so that a large mean costs no digits: for n pixels, the
+/// sum of squares is then at most n times the wanted one, whatever the values.
 template <int N>
 struct centred_sums {
     float centre[N];
@@ -119,7 +119,7 @@ struct centred_sums {
     }
 };
 
-/// Mean and summed squares about it, of a set of numbers.
+/// The mean of a set of numbers and the sum of squares about it.
 struct moments {
     float mean;
     float squares;
@@ -127,11 +127,11 @@ struct moments {
 
 struct moments_of_part {
     moments of;
-    float numbers; ///< how many the set has
+    float numbers; ///< size of the set
 };
 
-/// The moments of the union of the sets part(0), part(1), ... part(count - 1), `total` numbers in all, by one warp
-/// (Chan, Golub and LeVeque 1983); every lane gets them.
+/// The moments of the union of the sets part(0), part(1), ... part(count - 1) with `total` numbers in all (Chan, Golub
+/// and LeVeque 1983); called by one warp, with the result in every lane.
 template <class F>
 [[nodiscard]] __device__ moments union_of_warp(int count, float total, F part) {
     const int lane = static_cast<int>(threadIdx.x) % 32;

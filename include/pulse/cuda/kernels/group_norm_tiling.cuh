@@ -12,31 +12,31 @@
 
 namespace pulse::cuda {
 
-/// How GroupNorm is laid over blocks: a block owns a slab (neighbouring whole groups, as many as make its part of a
-/// pixel full sectors of memory) over a chunk of the pixels of one sample.
+/// How GroupNorm is divided among blocks: a block owns a slab (neighbouring whole groups, enough that its part of a
+/// pixel is full memory sectors) over a chunk of one sample's pixels.
 struct group_norm_tiling {
-    int width{};       ///< scalars of one access
-    int slab_groups{}; ///< groups of a slab; the last slab may have fewer
+    int width{};       ///< scalars per access
+    int slab_groups{}; ///< groups per slab; the last slab may have fewer
     int slabs{};
-    int columns{};            ///< threads beside one another along channels
+    int columns{};            ///< threads side by side along channels
     int passes{};             ///< walks over the slab
-    int rows{};               ///< threads that walk pixels, for each column
-    int splits{};             ///< chunks of a sample
-    int chunk{};              ///< pixels of a chunk; the last may have fewer
-    bool resident{};          ///< one chunk that stays in shared memory: every tensor is read once
-    std::size_t kept_bytes{}; ///< of shared memory, that a resident block keeps of the tensors; else 0
+    int rows{};               ///< threads per column, which walk pixels
+    int splits{};             ///< chunks per sample
+    int chunk{};              ///< pixels per chunk; the last may have fewer
+    bool resident{};          ///< the only chunk stays in shared memory: every tensor is read once
+    std::size_t kept_bytes{}; ///< bytes of the tensors that a resident block keeps in shared memory; else 0
 
     [[nodiscard]] constexpr int threads() const noexcept { return (columns * rows + 31) / 32 * 32; }
     [[nodiscard]] constexpr int blocks(int batch) const noexcept { return slabs * splits * batch; }
     [[nodiscard]] constexpr int slab_channels(const group_norm_shape& s) const noexcept {
         return slab_groups * (s.all_channels() / s.groups);
     }
-    /// Floats that a block's sums take: those of its threads, two for each channel, two for each group.
+    /// Floats of a block's sums: those of its threads, two per channel and two per group.
     [[nodiscard]] constexpr std::size_t sum_floats() const noexcept {
         return static_cast<std::size_t>(columns) * width * rows + 2 * static_cast<std::size_t>(walked_channels()) +
                2 * static_cast<std::size_t>(slab_groups);
     }
-    /// Channels of all passes: at least those of a slab.
+    /// Channels over all passes: at least those of a slab.
     [[nodiscard]] constexpr __host__ __device__ int walked_channels() const noexcept {
         return passes * columns * width;
     }
@@ -46,23 +46,23 @@ struct group_norm_tiling {
     }
 };
 
-/// A sample is cut into no more chunks than this, since every block of the second pass reads all partial sums of its
-/// groups; and all samples together into no more than `most_chunks` unless there are more samples.
+/// Most chunks per sample, because every block of the second pass reads all partial sums of its groups. All samples
+/// together have at most `most_chunks`, unless there are more samples.
 inline constexpr int most_splits = 64;
 inline constexpr int most_chunks = 1024;
-/// A slab is no wider, so that the sums of its channels fit into shared memory.
+/// Most channels per slab, so that their sums fit into shared memory.
 inline constexpr int most_slab_channels = 4096;
-/// Shared memory that one resident block may take: what every device from compute capability 8.0 on lets a block have.
+/// Shared memory that one resident block may use: what every device from compute capability 8.0 on allows a block.
 inline constexpr std::size_t most_resident_bytes = 96 * 1024;
-/// Shared memory of a multiprocessor that resident blocks share: what compute capability 8.0 has.
+/// Shared memory of a multiprocessor that resident blocks share, as on compute capability 8.0.
 inline constexpr std::size_t shared_bytes_of_multiprocessor = 160 * 1024;
 
-/// The greatest number of chunks of a sample, whatever the device: what scratch is sized for.
+/// The greatest number of chunks per sample on any device, which scratch is sized for.
 [[nodiscard]] constexpr int group_norm_most_splits(const group_norm_shape& s, int batch) noexcept {
     return std::max(1, std::min({most_splits, most_chunks / std::max(batch, 1), (s.pixels + 15) / 16}));
 }
 
-/// Throws input_error where the shape is none: sizes not positive, groups that do not divide the channels.
+/// Throws input_error for sizes that are not positive, and groups that do not divide the channels or are too large.
 inline void check_group_norm(const group_norm_shape& s, int batch) {
     if (batch < 1 || s.channels < 1 || s.second_channels < 0 || s.pixels < 1) {
         throw input_error("group_norm: batch, channels and pixels are at least 1");
@@ -76,15 +76,15 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
     }
 }
 
-/// The layout for a device of so many multiprocessors. `width` is 1 or a divisor of the channels of both sources, which
-/// the layout takes where groups allow it;
-/// `tensors` is how many a resident block would keep: 1 forward, 2 backward; 0 where no block is to be resident.
+/// The layout for a device with `multiprocessors`. `width`, 1 or a divisor of the channels of both sources, is used if
+/// groups allow it. `tensors` is the number that a resident block keeps: 1 forward, 2 backward; 0: no block is
+/// resident.
 [[nodiscard]] constexpr group_norm_tiling tile_group_norm(const group_norm_shape& s, int batch, int width,
                                                           int scalar_bytes, int tensors, int multiprocessors) {
     group_norm_tiling t;
     t.width = width;
     const int size = s.all_channels() / s.groups;
-    // Whole accesses, and whole sectors of 32 bytes unless that takes very wide slabs.
+    // Whole accesses, and whole sectors of 32 bytes unless that needs very wide slabs.
     const auto wide_enough = [&](int channels) {
         const int bytes = channels * scalar_bytes;
         return channels % width == 0 && bytes >= 128 && (bytes % 32 == 0 || bytes >= 1024);
@@ -102,7 +102,7 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
         t.rows = std::max(1, std::min(threads / t.columns, pixels));
     };
 
-    // Resident, if a slab fits and the blocks keep the device busy or are small enough for that not to matter.
+    // Resident if a slab fits and the blocks keep the device busy, or are so small that this does not matter.
     t.resident = true;
     t.splits = 1;
     t.chunk = s.pixels;
@@ -111,13 +111,13 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
     t.kept_bytes = tensors * ((static_cast<std::size_t>(work) * width * scalar_bytes + 15) / 16 * 16);
     const std::size_t bytes = t.shared_bytes();
     if (tensors != 0 && t.passes == 1 && bytes <= most_resident_bytes) {
-        // Blocks on one multiprocessor, by shared memory and by registers (128 a thread).
+        // Blocks per multiprocessor, by shared memory and by registers (128 per thread).
         const int beside =
             static_cast<int>(std::min<std::size_t>(shared_bytes_of_multiprocessor / bytes, 512 / t.threads()));
         const std::int64_t room = std::int64_t{multiprocessors} * beside;
         const std::int64_t blocks = t.blocks(batch);
         const std::int64_t waves = (blocks + room - 1) / room;
-        const bool full = blocks * 3 >= waves * room * 2; // two thirds: what reading twice costs forward
+        const bool full = blocks * 3 >= waves * room * 2; // two thirds: the cost of reading twice, forward
         const bool broad = waves == 1 && blocks * 4 >= multiprocessors;
         if (full || broad || waves >= 4 || t.kept_bytes <= 48 * 1024) { return t; }
     }
@@ -125,7 +125,7 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
     t.resident = false;
     t.kept_bytes = 0;
     shape_block(256, s.pixels);
-    // All blocks at once, two on a multiprocessor by their registers, if there are no more slabs than that.
+    // All blocks resident at once, two per multiprocessor by registers, unless there are more slabs than that.
     const int aim = std::max(1, 2 * multiprocessors / (t.slabs * batch));
     t.splits = std::min(aim, group_norm_most_splits(s, batch));
     t.splits = std::max(1, std::min(t.splits, s.pixels / (4 * t.rows)));

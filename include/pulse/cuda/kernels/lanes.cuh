@@ -6,7 +6,7 @@
 
 namespace pulse::cuda {
 
-/// N neighbouring scalars, converted to float when read: a whole pack, or one scalar where packs do not fit.
+/// N neighbouring scalars, converted to float when read: a whole pack, or one scalar if packs do not fit.
 template <class T, int N>
 struct lanes {
     static_assert(N == 1 || N == pack_size<T>, "pulse::cuda: lanes are one scalar or one pack");
@@ -20,7 +20,7 @@ struct lanes {
             return {load_pack(from)};
         }
     }
-    /// As load, for what is not read again soon.
+    /// As load, for data that is not read again soon.
     [[nodiscard]] static __device__ lanes load_streaming(const T* from) {
         if constexpr (N == 1) {
             return {*from};
@@ -70,7 +70,7 @@ struct lanes {
     }
 };
 
-/// Calls run.operator()<N>() for lanes of a pack where everything `packs`, else for those of one scalar.
+/// Calls run.operator()<N>() for lanes of a pack if `packs`, else for lanes of one scalar.
 template <class T, class Run>
 void with_lanes(bool packs, const Run& run) {
     packs ? run.template operator()<pack_size<T>>() : run.template operator()<1>();

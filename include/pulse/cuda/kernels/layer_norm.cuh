@@ -12,10 +12,10 @@
 
 namespace pulse::cuda {
 
-/// Warps of a block of the LayerNorm kernels, each in charge of one row at a time.
+/// Warps per block of the LayerNorm kernels, each of which processes one row at a time.
 inline constexpr int row_warps = 4;
 
-/// The row of a warp in registers, lane by lane, Reads accesses for each; accesses beyond the row are absent.
+/// A warp's row in registers, with Reads accesses per lane; accesses beyond the row are skipped.
 template <class T, int N, int Reads>
 struct warp_row {
     lanes<T, N> read[Reads];
@@ -28,7 +28,7 @@ struct warp_row {
             if (column(r) < features) { read[r] = lanes<T, N>::load(row + column(r)); }
         }
     }
-    /// Calls visit(first column, numbers) for each access.
+    /// Calls visit(first column, lanes) for each access.
     template <class Visit>
     __device__ void each(int features, Visit visit) const {
 #pragma unroll
@@ -38,7 +38,7 @@ struct warp_row {
     }
 };
 
-/// The row of a warp, of any length: each() reads it again, from the cache.
+/// A warp's row of any length: each() reads it again, from the cache.
 template <class T, int N>
 struct long_row {
     const T* at;
@@ -52,7 +52,7 @@ struct long_row {
     }
 };
 
-/// The affine of every row: gamma and beta.
+/// The affine shared by all rows: gamma and beta.
 template <class T>
 struct row_affine {
     const T* gamma;
@@ -70,7 +70,7 @@ struct row_affine {
     }
 };
 
-/// LayerNorm of a row for each warp: mean, then the squares about it, then y.
+/// LayerNorm with one row per warp: mean, then the squares about it, then y.
 template <class T, int N, class Row, class Affine>
 __global__ void __launch_bounds__(row_warps * 32)
     layer_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, Affine affine, T* y,
@@ -109,13 +109,13 @@ __global__ void __launch_bounds__(row_warps * 32)
     }
 }
 
-/// Throws input_error where sizes are not positive or rows too many.
+/// Throws input_error if features are not positive or rows are negative or too many.
 inline void check_layer_norm(const layer_norm_shape& s, std::int64_t rows) {
     if (s.features < 1) { throw input_error("layer_norm: features are at least 1"); }
     if (rows < 0 || rows >= std::int64_t{1} << 31) { throw input_error("layer_norm: rows are 0 or more, below 2^31"); }
 }
 
-/// Normalises rows of x and runs `affine` over them; `packs`: whether packs fit everything.
+/// Normalises rows of x and runs `affine` over them; `packs`: whether packs fit all operands.
 template <class T, class Affine>
 void normalise_rows(const queue& on, int features, double epsilon, std::int64_t rows, const T* x, const Affine& affine,
                     T* y, float* statistics, bool packs) {

@@ -18,7 +18,7 @@ struct layer_norm_gradient {
     const float* statistics{};
     const T* dy{};
     T* dx{};
-    const T* before{}; ///< what dx is added to, dx itself where it is added to; null where it is written
+    const T* before{}; ///< what is added to dx's gradient: the residual or dx itself; null: nothing
     float* affine{};   ///< [blocks][2][features]: sums of dy * xhat, then of dy
 
     [[nodiscard]] const __device__ T* before_at(std::int64_t row, int c) const {
@@ -26,7 +26,7 @@ struct layer_norm_gradient {
     }
 };
 
-/// (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma of one access, into dx.
+/// (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma of one access, written to dx.
 template <class T, int N, class Gamma>
 __device__ void write_layer_norm_gradient(const lanes<T, N>& x, const lanes<T, N>& dy, const Gamma& gamma, float mean,
                                           float inverse, float offset, float product, T* dx, const T* added_to) {
@@ -59,7 +59,7 @@ __device__ void sum_row(const layer_norm_gradient<T>& d, std::int64_t row, int c
     }
 }
 
-/// Rows in registers, and with them the sums of a warp over all its rows: x and dy are read once.
+/// Keeps rows and a warp's sums over all its rows in registers: x and dy are read once.
 template <class T, int N, int Reads>
 __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(layer_norm_gradient<T> d) {
     using held_row = warp_row<T, N, Reads>;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(row_warps * 32, 2) layer_norm_gradient_kernel(
     }
 }
 
-/// dx of a row of any length, whose slope `affine` gives: every sweep reads the row again, from the cache.
+/// Writes dx of a row of any length, with its slope from `affine`: every sweep reads the row again, from the cache.
 template <class T, int N, class Affine>
 __device__ void write_long_row_gradient(const layer_norm_gradient<T>& d, std::int64_t row, const Affine& affine) {
     const int first = static_cast<int>(threadIdx.x) % 32 * N;
@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(row_warps * 32)
     if (row < rows) { write_long_row_gradient<T, N>(d, row, affine); }
 }
 
-/// What layer_norm_gradient_kernel does, in its order, for rows whose sums take so many registers that few blocks have
-/// room: blocks of blockIdx.y 0 write dx, those of r + 1 sum access r of every lane.
+/// Does the same as layer_norm_gradient_kernel, in the same order, for rows whose sums would need so many registers
+/// that few blocks fit: blocks with blockIdx.y 0 write dx, those with r + 1 sum access r of every lane.
 template <class T, int N>
 __global__ void __launch_bounds__(row_warps * 32, 8) split_layer_norm_gradient_kernel(layer_norm_gradient<T> d) {
     constexpr int width = 32 * N;
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
     for (int i = thread; i < t.columns * N && first + i < d.features; i += threads) { to[d.features + i] = totals[i]; }
 }
 
-/// Rows of partial sums that layer_norm_backward leaves at most, on any device.
+/// Most rows of partial sums in layer_norm_backward, on any device.
 [[nodiscard]] constexpr std::int64_t layer_norm_most_partials(std::int64_t rows) noexcept {
     return std::min<std::int64_t>(512, std::max<std::int64_t>(1, (rows + 7) / 8));
 }
@@ -235,12 +235,12 @@ __global__ void __launch_bounds__(256, 2) layer_norm_affine_kernel(column_tiling
            column_sums_bytes(1, partials, 2 * s.features);
 }
 
-/// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma = or += sum of
-/// dy xhat, dbeta = or += sum of dy, both alike.
+/// Gradients of layer_norm: dx = (gamma dy - mean(gamma dy) - xhat mean(gamma dy xhat)) / sigma, dgamma = (or +=) sum
+/// of dy xhat, dbeta = (or +=) sum of dy, both in the same way.
 ///
-/// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to, or written with the residual added
-/// where that is not null; it lies apart from x and dy. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum);
-/// rows beyond 96 accesses of 16 bytes are read twice. Scratch: layer_norm_backward_scratch_bytes.
+/// x, dy and dx [rows][features], statistics [rows][2]; dx is written or added to, or written plus the residual if that
+/// is not null; it must not overlap x and dy. Must move x, dy and dx once: 3 e n bytes (4 e n with a sum); rows beyond
+/// 96 accesses of 16 bytes are read twice. Scratch: layer_norm_backward_scratch_bytes.
 template <class T>
 void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma,
                          const float* statistics, const T* dy, T* dx, gradient_place<float> dgamma,
@@ -257,7 +257,7 @@ void layer_norm_backward(const queue& on, const layer_norm_shape& s, std::int64_
     };
     std::int64_t partials = 0;
     if (rows == 0) {
-        // Of no rows all sums are 0.
+        // Without rows, all sums are 0.
     } else if (packs && reads <= 5) {
         partials = std::min({layer_norm_most_partials(rows), std::int64_t{2} * on.multiprocessors,
                              std::int64_t{blocks_of(2 * row_warps)}});

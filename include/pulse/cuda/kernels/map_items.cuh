@@ -10,11 +10,11 @@
 
 namespace pulse::cuda {
 
-/// Items of a thread that are read before the first of them is written: 64 to 128 bytes.
+/// Items that a thread reads before it writes the first: 64 to 128 bytes.
 template <class F>
 inline constexpr int items_in_flight = sizeof(decltype(std::declval<const F&>().read(0u))) > 32 ? 2 : 4;
 
-/// f.write(i, f.read(i)) for every i below n; the items of a thread lie gridDim.x blocks apart.
+/// f.write(i, f.read(i)) for every i below n; a thread's items are gridDim.x blocks apart.
 template <class F>
 __global__ void __launch_bounds__(256) map_items_kernel(F f, std::uint32_t n) {
     constexpr int count = items_in_flight<F>;
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(256) map_items_kernel(F f, std::uint32_t n) {
                     std::max<std::int64_t>(std::int64_t{8} * multiprocessors, (alone + in_flight - 1) / in_flight));
 }
 
-/// Runs f over items 0 to n - 1: f.read(i) gives what f.write(i, ...) writes; an item may be written over what that
-/// item alone reads. Throws input_error that names `operation` for more than 2^30 items.
+/// Runs f over items 0 to n - 1: f.write(i, ...) writes the result of f.read(i); an item may overwrite what only that
+/// item reads. Throws input_error naming `operation` for more than 2^30 items.
 template <class F>
 void map_items(const queue& on, const char* operation, std::int64_t n, const F& f) {
     if (n < 0 || n > std::int64_t{1} << 30) {

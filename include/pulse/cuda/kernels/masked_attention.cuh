@@ -15,7 +15,7 @@
 
 namespace pulse::cuda {
 
-/// What masked_attention is given; mask and bias may be null.
+/// The operands of masked_attention; mask and bias may be null.
 template <class T>
 struct masked_operands {
     const T* q;
@@ -34,17 +34,17 @@ struct masked_operands {
 inline constexpr int masked_warps = 4;
 inline constexpr int masked_warp_queries = 4; ///< that a warp holds in registers
 inline constexpr int masked_block_queries = masked_warps * masked_warp_queries;
-inline constexpr int masked_keys = 32; ///< of a tile, one for each lane
+inline constexpr int masked_keys = 32; ///< of a tile, one per lane
 
 /// Shared memory of a block: its queries, a tile of keys, one of values and the weights of the tile.
 [[nodiscard]] constexpr std::size_t masked_attention_shared_bytes(int head_size) noexcept {
     const std::size_t rows = masked_block_queries + 2 * masked_keys;
-    const std::size_t padded = static_cast<std::size_t>(head_size) + 1; // so that lanes read different banks
+    const std::size_t padded = static_cast<std::size_t>(head_size) + 1; // so that lanes hit different banks
     return sizeof(float) * (rows * padded + masked_block_queries * masked_keys);
 }
 
-/// Softmax over tiles of keys as they come (Milakov and Gimelshein 2018), in float. Lanes are keys where scores are
-/// made and features where values are summed, of which each has `Features`.
+/// Online softmax over tiles of keys (Milakov and Gimelshein 2018), in float. A lane owns one key when scores are
+/// computed, and `Features` features when values are summed.
 template <class T, int Features>
 __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(masked_operands<T> a) {
     constexpr int mine = masked_warp_queries;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(mas
     const int first_query = static_cast<int>(blockIdx.x) * masked_block_queries;
     const std::int64_t width = std::int64_t{a.heads} * a.head_size;
     const std::int64_t begin = sample * (a.tokens * width) + std::int64_t{head} * a.head_size;
-    // Rows beyond the text are those of its last token, which nobody stores.
+    // Rows beyond the text repeat its last token; they are never stored.
     const auto stage = [&](const T* from, int first, int rows, float factor, float* to) {
         for (int at = static_cast<int>(threadIdx.x); at < rows * a.head_size; at += masked_warps * 32) {
             const int row = at / a.head_size;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(mas
     }
     const int all = a.causal ? min(a.tokens, first_query + masked_block_queries) : a.tokens;
     for (int first = 0; first < all; first += masked_keys) {
-        __syncthreads(); // nobody reads the tile before this one any more
+        __syncthreads(); // all reads of the previous tile are done
         stage(a.k, first, masked_keys, 1.0f, keys);
         stage(a.v, first, masked_keys, 1.0f, values);
         __syncthreads();
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(mas
             for (int apart = 16; apart != 0; apart /= 2) {
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
             }
-            // A query has a key of the first tile, so this is a number.
+            // Every query sees a key of the first tile, so this is finite.
             most = fmaxf(greatest[r], most);
             const float shrink = expf(greatest[r] - most);
             const float weight = expf(scores[r] - most);
@@ -142,11 +142,11 @@ __global__ void __launch_bounds__(masked_warps * 32) masked_attention_kernel(mas
     }
 }
 
-/// masked_attention as text_backend means it: q, k, v and o [batch][tokens][width], mask [batch][tokens] in float,
+/// masked_attention as text_backend defines it: q, k, v and o [batch][tokens][width], mask [batch][tokens] in float,
 /// bias [distances][heads]; mask and bias may be null.
 ///
-/// Products are taken in float, without tensor cores: of a text encoder of hundreds of tokens they are 1 to 3 % of the
-/// arithmetic. Throws input_error on sizes below 1, heads over 256 features, and over 65535 heads or samples.
+/// Products are computed in float, without tensor cores: they are 1 to 3 % of the arithmetic of a text encoder with
+/// hundreds of tokens. Throws input_error on sizes below 1, heads over 256 features, and over 65535 heads or samples.
 template <class T>
 void masked_attention(const queue& on, const masked_attention_shape& s, int batch, const T* q, const T* k, const T* v,
                       const float* mask, const T* bias, T* o) {

@@ -27,7 +27,7 @@ struct row_copy {
     }
 };
 
-/// `rows` times n scalars from x to y, with a stride for each in scalars. Must move 2 e rows n bytes.
+/// Copies `rows` rows of n scalars from x to y, with a stride for each in scalars. Must move 2 e rows n bytes.
 template <class T>
 void copy_rows(const queue& on, std::int64_t rows, std::int64_t n, const T* x, std::int64_t x_stride, T* y,
                std::int64_t y_stride) {
@@ -56,7 +56,7 @@ struct row_fill {
     }
 };
 
-/// y = value in n scalars of each of `rows` rows, y_stride scalars apart. Must move e rows n bytes.
+/// y = value for n scalars in each of `rows` rows, y_stride scalars apart. Must move e rows n bytes.
 template <class T>
 void fill_rows(const queue& on, std::int64_t rows, std::int64_t n, float value, T* y, std::int64_t y_stride) {
     if (n == 0) { return; }
@@ -111,7 +111,8 @@ void add_per_sample(const queue& on, int batch, int pixels, int channels, const 
     });
 }
 
-/// Where a pixel of [height][width][c] lies in [2 height][2 width][c]: the first of its four, by accesses of N scalars.
+/// Places of a pixel of [height][width][c] in [2 height][2 width][c], by accesses of N scalars: the first of its four,
+/// and the one below it.
 template <int N>
 struct doubled_pixels {
     int width;
@@ -119,14 +120,14 @@ struct doubled_pixels {
     divider row_accesses; ///< of the smaller image
     divider pixel_accesses;
 
-    /// Scalars from the start of the greater image to access i of the smaller one.
+    /// Offset in the larger image of access i of the smaller one, in scalars.
     [[nodiscard]] __device__ std::int64_t first(std::uint32_t i) const {
         const divided row = divide(i, row_accesses);
         const divided pixel = divide(row.remainder, pixel_accesses);
         return (std::int64_t{row.quotient} * 4 * width + pixel.quotient * 2) * channels +
                std::int64_t{pixel.remainder} * N;
     }
-    /// From the first of the four to the one below.
+    /// Offset from the first of the four to the one below it.
     [[nodiscard]] __device__ std::int64_t below() const { return std::int64_t{2} * width * channels; }
 };
 
@@ -175,8 +176,8 @@ template <int N>
     return {width, channels, divider(std::int64_t{width} * channels / N), divider(channels / N)};
 }
 
-/// [batch][height][width][channels] to twice the height and width, every pixel four times. Must move x once and y,
-/// which is four times as large: 5 e n bytes for the n scalars of x.
+/// Doubles height and width of [batch][height][width][channels]: every pixel four times. Must move x once and y, which
+/// is four times as large: 5 e n bytes for the n scalars of x.
 template <class T>
 void upsample_nearest(const queue& on, int batch, int height, int width, int channels, const T* x, T* y) {
     if (batch < 1 || height < 1 || width < 1 || channels < 1) {
@@ -187,7 +188,7 @@ void upsample_nearest(const queue& on, int batch, int height, int width, int cha
         map_items(on, "upsample_nearest", n / N, upsample_lanes<T, N>{x, y, double_pixels<N>(width, channels)});
     });
 }
-/// dx = the sum of the four of dy. Must move 5 e n bytes for the n scalars of dx.
+/// dx = the sum of dy's four pixels. Must move 5 e n bytes for the n scalars of dx.
 template <class T>
 void upsample_nearest_backward(const queue& on, int batch, int height, int width, int channels, const T* dy, T* dx) {
     if (batch < 1 || height < 1 || width < 1 || channels < 1) {

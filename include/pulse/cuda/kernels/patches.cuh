@@ -11,7 +11,7 @@
 
 namespace pulse::cuda {
 
-/// Where the numbers of an image are among its tokens. A row of a patch, `patch * channels` numbers, lies together in
+/// Maps the scalars of an image to places in its tokens. A row of a patch, `patch * channels` scalars, is contiguous in
 /// both.
 template <int N>
 struct patch_places {
@@ -29,7 +29,7 @@ struct patch_places {
         sample_rows(std::int64_t{s.rows} * s.patch),
         patch(s.patch), tokens{s.tokens()}, leading{s.leading}, features{s.features()}, run{s.patch * s.channels} {}
 
-    /// Scalars from the start of the tokens to access i of the images.
+    /// Offset in the tokens of access i of the images, in scalars.
     [[nodiscard]] __device__ std::int64_t token_at(std::uint32_t i) const {
         const divided in_run = divide(i, run_accesses);
         const divided in_row = divide(in_run.quotient, columns);
@@ -64,13 +64,13 @@ void move_patches(const queue& on, const char* operation, const patch_shape& s, 
     });
 }
 
-/// Tokens x [batch][tokens][features] to images y, without the leading tokens. Must move 2 e n bytes for the n scalars
-/// of the images.
+/// Copies tokens x [batch][tokens][features] to images y, without the leading tokens. Must move 2 e n bytes for the n
+/// scalars of the images.
 template <class T>
 void patches_to_image(const queue& on, const patch_shape& s, int batch, const T* x, T* y) {
     move_patches<true>(on, "patches_to_image", s, batch, x, y);
 }
-/// Images x to tokens y, zero into the leading ones. Must move 2 e n bytes, and write the leading tokens.
+/// Copies images x to tokens y, with zeros in the leading ones. Must move 2 e n bytes, and write the leading tokens.
 template <class T>
 void image_to_patches(const queue& on, const patch_shape& s, int batch, const T* x, T* y) {
     move_patches<false>(on, "image_to_patches", s, batch, x, y);

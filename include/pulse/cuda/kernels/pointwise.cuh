@@ -41,7 +41,7 @@ struct same_function {
     [[nodiscard]] __device__ float operator()(float x) const { return x; }
 };
 
-/// What an item that adds needs of its target, and one that writes does not.
+/// The target's old value, which an item that adds needs and one that overwrites does not.
 template <class T, int N, bool Adds>
 struct target_before {
     lanes<T, N> stored;
@@ -88,7 +88,7 @@ struct map_lanes {
     }
 };
 
-/// Over packs where all are aligned, and the scalars that are left one by one.
+/// Maps packs if all pointers are aligned, and the remaining scalars one by one.
 template <class F, bool Adds, class T, class... Pointers>
 void map_scalars(const queue& on, const char* operation, std::int64_t n, const F& f, T* y, const Pointers*... x) {
     constexpr int N = pack_size<T>;

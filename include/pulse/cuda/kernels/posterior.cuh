@@ -9,7 +9,7 @@
 
 namespace pulse::cuda {
 
-/// One number of a latent.
+/// One scalar of a latent.
 template <class T>
 struct posterior_scalars {
     const T* moments;
@@ -27,7 +27,7 @@ struct posterior_scalars {
     __device__ void write(std::uint32_t i, float of) const { z[i] = from_float<T>(of); }
 };
 
-/// z = factor (mean + exp(logvar / 2) noise) of moments [pixels][mean, logvar][channels], logvar held to [-30, 20].
+/// z = factor (mean + exp(logvar / 2) noise) of moments [pixels][mean, logvar][channels], logvar clamped to [-30, 20].
 /// Must move 4 e n bytes for the n scalars of z.
 template <class T>
 void posterior(const queue& on, std::int64_t pixels, int channels, float factor, const T* moments, const T* noise,

@@ -9,7 +9,7 @@
 
 namespace pulse::cuda {
 
-/// One stream of random numbers under one seed, as kernels take it: the counterpart of train::random_source.
+/// One stream of random numbers under one seed, in the form that kernels use: the counterpart of train::random_source.
 struct random_key {
     std::uint32_t key_low{};
     std::uint32_t key_high{};
@@ -23,7 +23,7 @@ struct random_key {
         random_key(seed, static_cast<std::uint64_t>(stream)) {}
 };
 
-/// The four words of one counter: the same as train::random_source::block gives (Salmon et al., SC 2011).
+/// The four words of one counter: the same as from train::random_source::block (Salmon et al., SC 2011).
 __host__ __device__ inline uint4 philox4x32(std::uint64_t counter, const random_key& key) {
     uint4 c = make_uint4(static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32U),
                          key.stream_low, key.stream_high);
@@ -41,10 +41,10 @@ __host__ __device__ inline uint4 philox4x32(std::uint64_t counter, const random_
     return c;
 }
 
-/// Two normal numbers of two words (Box and Muller 1958). They differ from those of train::random_source by less than
-/// 2^-20 of the pair's radius: there the angle is rounded to a float, and the radius comes from a double.
+/// Two normal numbers from two words (Box and Muller 1958). They differ from those of train::random_source by less than
+/// 2^-20 of the pair's radius: the host rounds the angle to float and computes the radius in double.
 __host__ __device__ inline float2 normal_pair(std::uint32_t radius_word, std::uint32_t angle_word) {
-    // log((word + 1/2) / 2^32), from whichever end of the interval is nearer, so that nothing cancels
+    // log((word + 1/2) / 2^32), from the nearer end of the interval, so that nothing cancels
     const bool upper = radius_word >= 0x80000000U;
     const float distance = (static_cast<float>(upper ? ~radius_word : radius_word) + 0.5f) * 0x1p-32f;
     const float log = upper ? log1pf(-distance) : logf(distance);

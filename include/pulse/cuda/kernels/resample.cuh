@@ -10,7 +10,7 @@
 
 namespace pulse::cuda {
 
-/// A resample_shape on the device, with the samples that it is applied to.
+/// A resample_shape on the device, with the number of samples that it is applied to.
 struct resampled_grids {
     int from_rows;
     int from_columns;
@@ -19,14 +19,14 @@ struct resampled_grids {
     int leading;
     divider features;
     int batch;
-    std::int64_t sample; ///< scalars of one, on the other grid
+    std::int64_t sample; ///< scalars per sample, on the other grid
 
     resampled_grids(const resample_shape& s, int samples) :
         from_rows{s.from_rows}, from_columns{s.from_columns}, rows{s.rows}, columns{s.columns}, leading{s.leading},
         features{s.features}, batch{samples}, sample{std::int64_t{s.tokens()} * s.features} {}
 
-    /// As resample_shape::each_tap: where the taps of entry `to`, of `more` on an axis, begin, and how far beyond
-    /// their second one it lies. Whole numbers as far as there are any.
+    /// As resample_shape::each_tap: the first tap of entry `to`, of `more` on an axis, and the entry's distance
+    /// `beyond` the second tap. Integer arithmetic as far as possible.
     [[nodiscard]] static __device__ int first_tap(int count, int to, int more, float& beyond) {
         const int at = (2 * to + 1) * count - more; // in parts of 2 more
         const int below = (at >= 0 ? at : at - 2 * more + 1) / (2 * more);
@@ -38,7 +38,7 @@ struct resampled_grids {
         return x <= 1.0f ? (1.25f * x - 2.25f) * x * x + 1.0f : ((-0.75f * x + 3.75f) * x - 6.0f) * x + 3.0f;
     }
     [[nodiscard]] static __device__ int inside(int entry, int count) { return min(max(entry, 0), count - 1); }
-    /// What entry `from` gives to entry `to`.
+    /// The weight of entry `from` in entry `to`.
     [[nodiscard]] static __device__ float weight_of(int from, int count, int to, int more) {
         float beyond;
         const int first = first_tap(count, to, more, beyond);
@@ -48,7 +48,7 @@ struct resampled_grids {
     }
 };
 
-/// A thread has one scalar of a token of the other grid, for all samples.
+/// A thread computes one scalar of a token of the other grid, for all samples.
 template <class T>
 struct resampled_scalars {
     const T* x;
@@ -80,7 +80,7 @@ struct resampled_scalars {
     }
 };
 
-/// A thread has one scalar of dx.
+/// A thread computes one scalar of dx.
 template <class T>
 struct resampled_sum_scalars {
     const T* dy;
@@ -115,15 +115,15 @@ struct resampled_sum_scalars {
 };
 
 /// y[b] += x on the other grid: x [from_tokens][features], y [batch][tokens][features]. Must move 2 e n bytes for the n
-/// scalars of y; weights are computed anew by each thread, as fits positions, of which there are few.
+/// scalars of y; each thread recomputes its weights, which suits positions, as there are few.
 template <class T>
 void add_resampled(const queue& on, const resample_shape& s, int batch, const T* x, T* y) {
     pulse::detail::check_grids("add_resampled", s, batch);
     const resampled_grids grids(s, batch);
     map_items(on, "add_resampled", grids.sample, resampled_scalars<T>{x, y, grids});
 }
-/// Its transpose: dx [from_tokens][features] is written or added to, samples in ascending order at each place of the
-/// other grid.
+/// The transpose of add_resampled: dx [from_tokens][features] is written or added to, with samples in ascending order
+/// at each place of the other grid.
 template <class T>
 void resampled_sums(const queue& on, const resample_shape& s, int batch, const T* dy, gradient_place<float> dx) {
     pulse::detail::check_grids("resampled_sums", s, batch);

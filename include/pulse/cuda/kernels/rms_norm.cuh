@@ -11,7 +11,7 @@
 
 namespace pulse::cuda {
 
-/// RMSNorm of a row for each warp, which reads it twice, the second time from the cache.
+/// RMSNorm with one row per warp, which reads it twice, the second time from the cache.
 template <class T, int N>
 __global__ void __launch_bounds__(row_warps * 32)
     rms_norm_kernel(int features, float epsilon, std::int64_t rows, const T* x, const T* gamma, T* y) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(row_warps * 32)
 }
 
 /// y = gamma x / sqrt(mean(x^2) + epsilon) over the features of every row; x and y [rows][features], gamma [features].
-/// Must move 2 e n bytes. Throws input_error as check_layer_norm.
+/// Must move 2 e n bytes. Throws input_error as check_layer_norm does.
 template <class T>
 void rms_norm(const queue& on, const layer_norm_shape& s, std::int64_t rows, const T* x, const T* gamma, T* y) {
     check_layer_norm(s, rows);

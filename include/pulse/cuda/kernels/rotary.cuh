@@ -12,21 +12,21 @@
 
 namespace pulse::cuda {
 
-/// What the rotary kernels know of the shape: angles in turns, as rotary_shape has them in radians.
+/// The shape as the rotary kernels use it: angles in turns, which rotary_shape has in radians.
 struct rotary_angles {
     int columns;
-    int half; ///< pairs that the column turns, as many as the row turns
+    int half; ///< pairs turned by the column; as many are turned by the row
     double column_first;
     double column_step;
     double row_first;
     double row_step; ///< positions from one row or column to the next
-    double decay;    ///< of the logarithm of the frequency, from pair to pair
+    double decay;    ///< decrease of the logarithm of the frequency from pair to pair
 
     explicit rotary_angles(const rotary_shape& s) :
         columns{s.columns}, half{s.head_size / 4}, column_first{s.first(true)}, column_step{s.step(true)},
         row_first{s.first(false)}, row_step{s.step(false)}, decay{std::log(10000.0) * 4.0 / s.head_size} {}
 
-    /// Turns of a pair at a token, less whole ones.
+    /// Turns of a pair at a token, without whole turns.
     [[nodiscard]] __device__ float turns(int token, int pair) const {
         const bool by_column = pair < half;
         const double position =
@@ -36,8 +36,8 @@ struct rotary_angles {
     }
 };
 
-/// Turns every pair: a thread has one pair of lanes' worth of a head at one token, for all heads and samples, so that
-/// sines and cosines are taken once. blockIdx.y shares out the samples.
+/// Turns every pair: a thread owns one access of `Pairs` pairs at one token, for all heads and its samples, so that
+/// sines and cosines are computed once. blockIdx.y divides the samples.
 template <class T, int Pairs>
 __global__ void __launch_bounds__(128) rotary_kernel(rotary_angles angles, divider accesses, int tokens, int heads,
                                                      int head_size, int batch, float direction, const T* x, T* y) {
@@ -93,7 +93,7 @@ void turn_pairs(const queue& on, const rotary_shape& s, int batch, float directi
         const int accesses = s.head_size / (2 * Pairs);
         const std::int64_t items = std::int64_t{s.tokens()} * accesses;
         const std::int64_t blocks = (items + 127) / 128;
-        // Samples are shared out until the device is full.
+        // Samples are divided among blocks until the device is full.
         const std::int64_t shares =
             std::clamp<std::int64_t>(16 * on.multiprocessors / blocks, 1, std::min(batch, 65535));
         launch(rotary_kernel<T, Pairs>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(shares)), dim3(128),
@@ -103,7 +103,7 @@ void turn_pairs(const queue& on, const rotary_shape& s, int batch, float directi
     is_packable<T>(s.head_size, x, y) ? run.template operator()<pack_size<T> / 2>() : run.template operator()<1>();
 }
 
-/// Turns the pair (a, b) of each head into (a cos - b sin, b cos + a sin) of its angle, see rotary_shape, for x and y
+/// Turns the pair (a, b) of each head into (a cos - b sin, b cos + a sin) by its angle (rotary_shape), for x and y
 /// [batch][tokens][heads * head_size]; y may be x. Must move 2 e n bytes.
 template <class T>
 void rotary(const queue& on, const rotary_shape& s, int batch, const T* x, T* y) {

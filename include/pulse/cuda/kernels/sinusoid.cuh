@@ -16,7 +16,7 @@ struct sinusoid_pairs {
     T* e;
     int features;
     bool flip;
-    double decay; ///< of the logarithm of the frequency, from pair to pair
+    double decay; ///< decrease of the logarithm of the frequency from pair to pair
     divider half;
 
     struct item {

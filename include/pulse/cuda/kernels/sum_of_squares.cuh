@@ -12,7 +12,7 @@
 
 namespace pulse::cuda {
 
-/// A run of one layer's values; a table of them lies on the device.
+/// A run of one layer's values; a table of these is on the device.
 struct value_chunk {
     std::int64_t first{};
     std::int32_t size{};
@@ -21,7 +21,7 @@ struct value_chunk {
 /// Values that one block of threads sums.
 inline constexpr std::int64_t chunk_values = cuda_tables.chunk_elements;
 
-/// Appends a layer's chunks: as many as depend on its size alone.
+/// Appends a layer's chunks, which depend on its size alone.
 inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, std::int64_t size) {
     for (std::int64_t done = 0; done < size; done += chunk_values) {
         const std::int64_t rest = size - done;
@@ -29,7 +29,7 @@ inline void append_chunks(std::vector<value_chunk>& chunks, std::int64_t first, 
     }
 }
 
-/// Blocks over which the sum of the squares of a tensor's update is spread, at most.
+/// Most blocks over which the sum of the squares of a tensor's update is spread.
 inline constexpr int update_parts = cuda_tables.factored / static_cast<int>(sizeof(double));
 
 static_assert(cuda_tables.fixed == sizeof(std::int32_t) && cuda_tables.layer == sizeof(std::int32_t) + sizeof(double) &&
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(sum_of_squares_threads)
     chunk_squares_kernel(const T* values, const value_chunk* chunks, double* parts) {
     const value_chunk chunk = chunks[blockIdx.x];
     const T* from = values + chunk.first;
-    // Which thread takes which value does not depend on where the chunk lies: the sum is the same bits.
+    // The assignment of values to threads does not depend on the chunk's address, so the sum has the same bits.
     const bool packs = is_pack_aligned(from);
     double sum = 0;
     for (int i = static_cast<int>(threadIdx.x) * pack_size<T>; i < chunk.size;
@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(sum_of_squares_threads)
     if (threadIdx.x == 0) { parts[blockIdx.x] = sum; }
 }
 
-/// parts[c] = sum of the squares of the values of chunk c of `chunks` ones, in double. Not finite where a value is not.
+/// parts[c] = sum of the squares of the values of chunk c, of `chunks`, in double; not finite if a value is not.
 ///
-/// Moves at least sizeof(T) bytes a value.
+/// Moves at least sizeof(T) bytes per value.
 template <class T>
 void chunk_squares(const queue& on, const T* values, std::int64_t chunks, const value_chunk* table, double* parts) {
     if (chunks == 0) { return; }

@@ -11,11 +11,11 @@
 namespace pulse::cuda {
 
 /// How the tensor cores multiply under a precision policy: tiles [16][step] by [step][8], in the registers of
-/// cuda/kernels/mma.cuh. There is none for fp32, whose products are not rounded.
+/// cuda/kernels/mma.cuh. fp32 has none, because its factors are never rounded.
 template <class P>
 struct tensor_core;
 
-/// Of 16-bit scalars.
+/// For 16-bit scalars.
 template <class Scalar>
 struct short_tensor_core {
     using scalar = Scalar;
@@ -28,16 +28,16 @@ struct short_tensor_core {
             mma_bf16(sums, a, b0, b1);
         }
     }
-    /// Makes factors of what load_matrices gave.
+    /// Turns the result of load_matrices into factors.
     static __device__ void round(unsigned (&)[4]) {}
-    /// Two neighbours as factors.
+    /// Two neighbouring factors in one register.
     [[nodiscard]] static __device__ unsigned pair(float low, float high) {
         const auto both = round_pair(scalar{}, low, high);
         unsigned bits = 0;
         memcpy(&bits, &both, sizeof bits);
         return bits;
     }
-    /// Writes two neighbours, the first at an even place.
+    /// Writes two neighbouring scalars, the first at an even place.
     static __device__ void store_pair(scalar* to, float low, float high) {
         const auto both = round_pair(scalar{}, low, high);
         *reinterpret_cast<std::remove_const_t<decltype(both)>*>(to) = both;

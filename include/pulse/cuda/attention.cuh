@@ -16,7 +16,7 @@
 
 namespace pulse::cuda {
 
-/// Number of parts that the queries are split into where gradients of keys and values are summed: with few keys, one
+/// Number of parts that the queries are split into when gradients of keys and values are summed: with few keys, one
 /// block per tile of keys does not fill a device, but several parts do. It depends on the shape and the tiles alone, so
 /// that devices with the same tiles sum in the same order.
 template <class T>

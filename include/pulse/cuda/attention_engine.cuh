@@ -9,9 +9,9 @@
 
 namespace pulse::cuda {
 
-struct fp32; // of cuda/precision.cuh
+struct fp32; // defined in cuda/precision.cuh
 
-/// What computes an attention.
+/// The implementations of attention.
 enum class attention_engine : std::uint8_t {
     fma,          ///< pulse's kernels on float arithmetic: fp32, and whatever the others do not support
     tensor_cores, ///< pulse's kernels on tensor cores

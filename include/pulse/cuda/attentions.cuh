@@ -38,15 +38,15 @@ namespace pulse::cuda {
 struct attention_options {
     bool cudnn_forward{true};
     /// cuDNN sums the gradients of queries in a varying order, so results may differ between runs in their last bits.
-    /// So pulse's kernels are the default, and cuDNN's engine is timed only where engine_options do not ask for
+    /// So pulse's kernels are the default, and cuDNN's engine is timed only if engine_options do not ask for
     /// determinism.
     bool cudnn_backward{false};
 };
 
 /// Attention by cuDNN or by pulse's own kernels under precision policy P: attention and attention_backward of
-/// cuda/attention.cuh, with an engine chosen once for each shape and batch. cuDNN is started, and an engine is made,
-/// when a shape first needs it. Only the heuristics' first engine is used or timed, because cuDNN takes a second or
-/// more to compile each. One line on stderr says so when an engine could not be made.
+/// cuda/attention.cuh, with an engine chosen once per shape and batch. cuDNN is started, and an engine is made, when a
+/// shape first needs it. Only the heuristics' first engine is used or timed, because cuDNN takes a second or more to
+/// compile each. One line on stderr says so when an engine could not be made.
 template <class P>
 class attentions {
 public:

@@ -61,10 +61,10 @@ class device_updates;
 
 /// The operations of pulse::text_backend on one CUDA device, under a precision policy (bf16, fp16, tf32, fp32).
 ///
-/// Products use cuBLASLt, convolutions cuDNN, attention what attention_options select, and the rest kernels of pulse.
-/// Every operation enqueues its work on one stream and returns; pointers are to device memory. The first call with a
-/// shape chooses engines and may grow the scratch, which waits for the stream; after that no operation allocates or
-/// waits, and programs may be captured in CUDA graphs. While the stream is captured, an operation that would have to
+/// Products use cuBLASLt, convolutions cuDNN, attention the engines that attention_options select, and the rest kernels
+/// of pulse. Every operation enqueues its work on one stream and returns; pointers are to device memory. The first call
+/// with a shape chooses engines and may grow the scratch, which waits for the stream; after that no operation allocates
+/// or waits, and programs may be captured in CUDA graphs. While the stream is captured, an operation that would have to
 /// allocate throws not_capturable instead.
 ///
 /// An object may be used by one thread at a time, on the device that was current when it was made; objects share no

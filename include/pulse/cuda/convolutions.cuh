@@ -45,15 +45,15 @@ struct channel_block {
 template <class T>
 class convolutions {
 public:
-    /// Throws input_error on bad options, cudnn_error where cuDNN does not start.
+    /// Throws input_error on bad options, cudnn_error if cuDNN does not start.
     convolutions(const engine_options& options, bool tensor_float, cudaStream_t stream) :
         options_{options}, rules_{tensor_float || sizeof(T) < 4, true, options.deterministic}, device_{device_key()} {
         options_.require_valid();
         dnn_.use(stream);
     }
 
-    /// y = (or +=) the convolution of x, plus the bias and t[b][c] where these are not null; y = residual + all that
-    /// where `residual` is not null and `how` is add. `s.in_channels` counts the block's channels.
+    /// y = (or +=) the convolution of x, plus the bias and t[b][c] where these are not null; y = residual + all that if
+    /// `residual` is not null and `how` is add. `s.in_channels` counts the block's channels.
     void forward(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block, int batch,
                  const T* x, const T* weight, const T* bias, T* y, into how, const T* residual = nullptr,
                  const T* t = nullptr) {
@@ -121,7 +121,7 @@ public:
         in.take_back(in_at, dx, on.stream);
     }
 
-    /// dweight [out][ky][kx][all] = or += the gradient of the block's weights, rounded to T.
+    /// dweight [out][ky][kx][all] = (or +=) the gradient of the block's weights, rounded to T.
     void backward_weight(const queue& on, scratch_arena& scratch, const conv2d_shape& s, const channel_block& block,
                          int batch, const T* x, const T* dy, gradient_place<float> dweight) {
         using id = cudnn::convolution_graph::id;

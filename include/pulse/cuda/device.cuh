@@ -54,7 +54,7 @@ inline void require_device(int device) {
     }
 }
 
-/// Properties of a device; throws input_error where there is no such device.
+/// Properties of a device; throws input_error if there is no such device.
 [[nodiscard]] inline device_properties properties_of(int device) {
     require_device(device);
     cudaDeviceProp found{};
@@ -82,7 +82,7 @@ inline void require_device(int device) {
     return device;
 }
 
-/// Makes a device current on the calling thread while this object lives. Throws input_error where there is no such
+/// Makes a device current on the calling thread while this object lives. Throws input_error if there is no such
 /// device.
 class device_scope {
 public:
@@ -99,7 +99,7 @@ private:
     int before_{};
 };
 
-/// Makes a device current on the calling thread. Throws input_error where there is no such device.
+/// Makes a device current on the calling thread. Throws input_error if there is no such device.
 inline void select_device(int device) {
     require_device(device);
     check(cudaSetDevice(device), "cudaSetDevice");

@@ -27,8 +27,8 @@ namespace pulse::cuda {
 
 /// Data and loss of a diffusion model's pipelined training step, on a device: the counterpart of train::diffusion_task.
 ///
-/// A seed and a global position give the same samples, times and noise as there; noise is generated where it is used
-/// and never stored. Images are device_images, which stay on the device, so that a step uploads only some 50 bytes per
+/// Both give the same samples, times and noise for a seed and global position; noise is generated where it is used and
+/// never stored. Images are device_images, which stay on the device, so that a step uploads only some 50 bytes per
 /// sample and its text, facts, hint and mask; or device_latents. Only begin() waits for the device, for the previous
 /// step's upload.
 template <class Precision = bf16, class Images = device_images>
@@ -72,9 +72,9 @@ public:
         return static_cast<std::size_t>(options_.microbatch_size) * static_cast<std::size_t>(options_.microbatches);
     }
 
-    /// The next step trains on the samples from global position `position`; its gradient is multiplied by `loss_scale`,
-    /// its loss is not. Enqueues the upload of the step's table. Throws input_error if images of the data's size cannot
-    /// be enlarged to what the model reads.
+    /// Begins a step on the samples from global position `position`; its gradient is multiplied by `loss_scale`, its
+    /// loss is not. Enqueues the upload of the step's table. Throws input_error if images of the data's size cannot be
+    /// enlarged to what the model reads.
     void begin(std::uint64_t position, double loss_scale = 1.0) {
         train::detail::require_enlargeable(options_, images_.data().elements(), images_.layout().channels);
         uploaded_.synchronize();

@@ -25,7 +25,7 @@ inline constexpr int timed_candidates = 6;
 /// An engine chosen earlier, in its library's own notation.
 struct kept_engine {
     std::string text{};
-    engine_choice* counted{}; ///< what counts its uses; null: nothing
+    engine_choice* counted{}; ///< the record that counts its uses; null: none
 };
 
 /// How engines of cuDNN and algorithms of cuBLASLt are chosen.
@@ -67,7 +67,7 @@ struct engine_options {
         if (auto text = store.find(key(made_for, what))) { return kept_engine{std::move(*text)}; }
         return std::nullopt;
     }
-    /// Keeps a choice. Returns what counts its uses from now on, or null.
+    /// Keeps a choice. Returns the record that counts its uses from now on, or null.
     engine_choice* keep(const std::string& made_for, const std::string& what, engine_choice made) const {
         if (choices != nullptr && times()) { return &choices->keep(made_for, what, std::move(made)); }
         store.keep(key(made_for, what), made.engine);

@@ -145,7 +145,7 @@ public:
     explicit arena(std::size_t bytes, std::source_location at = std::source_location::current()) :
         memory_(aligned_size(bytes), at) {}
 
-    /// The next n values, not initialised. @throws input_error if the arena has fewer bytes left.
+    /// The next n values, uninitialised. @throws input_error if the arena has fewer bytes left.
     template <class T>
     [[nodiscard]] T* take(std::size_t n) {
         static_assert(std::is_trivially_copyable_v<T>);

@@ -10,7 +10,7 @@
 
 namespace pulse::cuda {
 
-/// The types of activations and compute copies of parameters.
+/// Whether T is a type of activations and compute copies of parameters.
 template <class T>
 inline constexpr bool is_scalar_v =
     std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half> || std::is_same_v<T, float>;
@@ -113,7 +113,7 @@ struct bf16 {
     using accumulator = float;
     static constexpr const char* name = "bf16";
     static constexpr bool scales_loss = false;  ///< whether gradients underflow unless the loss is scaled up
-    static constexpr bool tensor_float = false; ///< whether products of floats may be taken in TF32
+    static constexpr bool tensor_float = false; ///< whether products of floats may be computed in TF32
 };
 
 /// Activations and compute copies in half precision, sums and master weights in float, dynamic loss scaling

@@ -34,7 +34,7 @@ namespace pulse::cuda {
 template <class T>
 class products {
 public:
-    /// Throws input_error on bad options, cublas_error where cuBLASLt does not start.
+    /// Throws input_error on bad options, cublas_error if cuBLASLt does not start.
     products(const engine_options& options, bool tensor_float) :
         options_{options}, tensor_float_{tensor_float}, device_{device_key()} {
         options_.require_valid();
@@ -60,7 +60,7 @@ public:
             run(on, scratch, p, weight, x, y, nullptr, into::add, residual);
             return add_per_sample(on, 1, static_cast<int>(rows), s.out_features, bias, y);
         }
-        // The epilogue reads the bias in vectors.
+        // The epilogue reads the bias in aligned vectors.
         const bool moves = !is_pack_aligned(bias);
         const auto [moved, workspace] = lay_beside<T>(scratch, moves ? s.out_features : 0, chosen);
         if (moves) { copy_async(moved, bias, static_cast<std::size_t>(s.out_features), on.stream); }

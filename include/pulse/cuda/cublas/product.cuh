@@ -22,7 +22,7 @@ enum class extra : std::uint8_t {
     bias_gradient ///< writes the sums of op(b) over the depth, one value per column of d, in the type of d
 };
 
-/// d = (or +=) op(a) op(b) on column-major matrices; sums are taken in float.
+/// d = (or +=) op(a) op(b) on column-major matrices; sums are computed in float.
 struct product {
     std::int64_t rows{};    ///< of d
     std::int64_t columns{}; ///< of d

@@ -35,7 +35,7 @@ struct convolution_request {
 }
 
 /// The forms that serve a request, the preferred one first. A form without the requested bias or vectors leaves them to
-/// kernels, and a plain form leaves adding a weight gradient to one. A form that adds where overwriting is requested
+/// kernels, and a plain form leaves adding a weight gradient to one. A form that adds although overwriting is requested
 /// needs a result of zeros.
 [[nodiscard]] inline std::vector<convolution_form> forms_for(const convolution_request& r) {
     using form = convolution_form;

@@ -19,7 +19,7 @@ __device__ inline void begin_copy_word(void* shared, const void* global, bool pr
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
 }
 
-/// Returns when every copy that this thread has begun is done. Other threads see the bytes after a barrier.
+/// Returns when all copies of this thread are done. Other threads see the bytes after a barrier.
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 } // namespace pulse::cuda

@@ -117,8 +117,8 @@ struct fma_attention {
     static constexpr attention_launches<T> all{&forward, &backward, backward_tile::rows, backward_tile::columns};
 };
 
-/// The launches for a head size of up to most_fma_head_size. 16-bit scalars use these only where tensor cores cannot,
-/// and always with the tiles of the largest heads.
+/// The launches for a head size of up to most_fma_head_size. 16-bit scalars use these only if tensor cores cannot, and
+/// always with the tiles of the largest heads.
 template <class T, std::size_t Shared>
 [[nodiscard]] attention_launches<T> fma_attention_for([[maybe_unused]] int head_size) {
     if constexpr (sizeof(T) == 4) {

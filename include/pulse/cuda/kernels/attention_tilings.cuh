@@ -44,8 +44,8 @@ struct attention_tiling {
 }
 
 /// Tiles on tensor cores within shared_bytes per block. More rows per warp mean fewer reads of shared memory; registers
-/// set the limit, and where they allow it two blocks share a multiprocessor. If those tiles do not fit, a warp gets the
-/// smallest tile, and a block as many warps as fit.
+/// set the limit, and two blocks share a multiprocessor if registers allow it. If those tiles do not fit, a warp gets
+/// the smallest tile, and a block as many warps as fit.
 [[nodiscard]] constexpr attention_tiling attention_tiling_of(attention_kernel which, int head_size, int bytes,
                                                              std::size_t shared_bytes) noexcept {
     attention_tiling t{};

@@ -67,7 +67,7 @@ __device__ void wait_until_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Later) : "memory");
 }
 
-/// Returns when all stores that this thread began are done.
+/// Returns when all stores of this thread are done.
 __device__ inline void wait_for_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 } // namespace pulse::cuda

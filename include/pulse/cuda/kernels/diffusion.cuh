@@ -277,8 +277,8 @@ __global__ void __launch_bounds__(diffusion_threads)
 /// as in q_sample; `masks`, [batch][pixels], weight the errors of pixels; null: ones. `gradient` may be `prediction`.
 /// Both have `answered` channels: those of the image, then any that the loss does not read, whose gradient becomes 0.
 ///
-/// Sums are taken in double, in an order that depends on the shape alone.
-/// Moves at least batch * (stored bytes of an image + 2 * elements * sizeof(T)) bytes.
+/// Sums are computed in double, in an order that depends on the shape alone. Moves at least batch * (stored bytes of an
+/// image + 2 * elements * sizeof(T)) bytes.
 template <class T, class Stored>
 void diffusion_loss(const queue& on, const image_layout& layout, int batch, const Stored* images,
                     const diffusion_sample* samples, const float* offsets, const float* masks, const random_key& key,

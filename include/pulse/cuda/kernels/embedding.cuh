@@ -144,7 +144,7 @@ struct padding_sums {
         const std::int64_t token = features.quotient(i);
         const std::int64_t sample = std::int64_t{tokens} * features.divisor;
         float sum = dpadding.how == into::add ? dpadding.to[i] : 0.0f;
-        // Unrolled, the items of a thread spill registers on sm_100.
+        // Unrolling makes a thread's items spill registers on sm_100.
 #pragma unroll 1
         for (int b = 0; b < batch; ++b) {
             if (mask[std::int64_t{b} * tokens + token] == 0.0f) { sum += to_float(dy[b * sample + i]); }

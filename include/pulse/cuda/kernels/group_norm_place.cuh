@@ -84,7 +84,7 @@ struct pixel_walk {
     [[nodiscard]] __device__ T* operator[](int i) const { return at + i * step; }
 };
 
-/// The walk over `channel` of the concatenation, in the source that has it.
+/// The walk over `channel` of the concatenation, in the source that holds it.
 template <class T>
 [[nodiscard]] __device__ pixel_walk<T> walk_sources(T* a, T* b, int channels, int all_channels, int pixels, int channel,
                                                     const group_norm_place& place, int rows) {

@@ -32,7 +32,7 @@ struct masked_operands {
 };
 
 inline constexpr int masked_warps = 4;
-inline constexpr int masked_warp_queries = 4; ///< that a warp holds in registers
+inline constexpr int masked_warp_queries = 4; ///< queries that a warp holds in registers
 inline constexpr int masked_block_queries = masked_warps * masked_warp_queries;
 inline constexpr int masked_keys = 32; ///< of a tile, one per lane
 

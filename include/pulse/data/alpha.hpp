@@ -13,11 +13,11 @@
 
 namespace pulse::data {
 
-/// The alpha of picture `i` as the sample at a global position sees it, 0 transparent to 1: size.height x size.width,
-/// each the mean of the pixels of a square; 1 everywhere where the picture has none.
+/// Alpha of picture `i` as the sample at a global position sees it: size.height x size.width values, 0 transparent to 1
+/// opaque, each the mean over a square of pixels; 1 everywhere where the picture has no alpha.
 ///
-/// `size` is that in which the picture is seen (captioned_pictures::size_of), or that divided by the side of a square.
-/// Throws input_error naming the picture where it cannot be read, and error for a size that does not divide it.
+/// `size` is the size in which the picture is seen (captioned_pictures::size_of), or that size divided by the side of a
+/// square. Throws input_error naming a picture that cannot be read, and error for any other size.
 [[nodiscard]] inline std::vector<float> alpha_of(const captioned_pictures& of, std::uint32_t i, std::uint64_t position,
                                                  const extent& size) {
     const extent seen = of.size_of(i);

@@ -20,7 +20,7 @@ namespace detail {
 
 [[nodiscard]] inline int whole_steps(std::int64_t size, int step) { return static_cast<int>(size / step * step); }
 
-/// Of the square of an area, rounded down.
+/// Side of the square of the same area, rounded down.
 [[nodiscard]] inline std::int64_t side_of(const extent& area) {
     const std::int64_t pixels = std::int64_t{area.height} * area.width;
     auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(pixels)));
@@ -81,7 +81,7 @@ PULSE_PICTURES_INLINE std::size_t nearest_bucket(std::span<const extent> sizes, 
     std::size_t best = 0;
     double best_off = 0;
     for (std::size_t b = 0; b != sizes.size(); ++b) {
-        // Whole numbers below 2^53 and one division: the same on every machine.
+        // Integers below 2^53 and one division give the same result on every machine.
         const std::int64_t one = std::int64_t{picture.height} * sizes[b].width;
         const std::int64_t other = std::int64_t{picture.width} * sizes[b].height;
         const double off = static_cast<double>(std::max(one, other)) / static_cast<double>(std::min(one, other));

@@ -19,7 +19,7 @@ namespace pulse::data {
 
 namespace detail {
 
-/// A BMP: constructed, it has read all that stands before the pixels.
+/// Reader of a BMP; the constructor reads everything before the pixels.
 class bmp_reader {
 public:
     explicit bmp_reader(std::span<const std::uint8_t> file) : in_{file} {
@@ -30,7 +30,7 @@ public:
         if (std::find(known.begin(), known.end(), header) == known.end()) {
             throw input_error("BMP: a header of " + std::to_string(header) + " bytes is of no kind that is read");
         }
-        const bool oldest = header == 12; // of OS/2, as is that of 64 bytes
+        const bool oldest = header == 12; // OS/2, like the header of 64 bytes
         size_.width = oldest ? in_.u16() : in_.u32();
         size_.height = oldest ? in_.u16() : in_.u32();
         from_top_ = size_.height > 0x7FFFFFFFU;
@@ -46,7 +46,7 @@ public:
         }
         require_known(header);
         if (packing_ == masks_given) {
-            // Behind a header of 40 bytes, in a longer one: at the same place.
+            // The masks follow a header of 40 bytes and are part of a longer one: at the same offset.
             for (std::size_t k = 0; k != (header >= 56 ? 4 : 3); ++k) { masks_[k] = in_.u32(); }
             if (bits_ == 32 && masks_ == std::array<std::uint32_t, 4>{}) {
                 masks_ = {0xFF0000, 0xFF00, 0xFF, 0xFF000000};
@@ -74,7 +74,7 @@ public:
         const std::size_t needed = (std::size_t{size_.width} * bits_ + 7) / 8;
         const std::size_t stride = (needed + 3) / 4 * 4;
         for (std::size_t y = 0; y != size_.height; ++y) {
-            // Behind the last row nothing need be.
+            // The last row need not be padded.
             const std::span<const std::uint8_t> row = in_.bytes(needed);
             if (y + 1 != size_.height) { in_.skip(stride - needed); }
             for (std::size_t x = 0; x != size_.width; ++x) { put(out, x, y, sample(row, x)); }
@@ -96,7 +96,7 @@ private:
                               " are of no kind that is read");
         }
     }
-    /// The bits of a colour stand in a row.
+    /// The bits of each mask must be contiguous.
     void require_masks() const {
         for (std::size_t k = 0; bits_ > 8 && k != 4; ++k) {
             const std::uint64_t low = masks_[k] == 0 ? 0U : masks_[k] >> std::countr_zero(masks_[k]);
@@ -105,7 +105,7 @@ private:
             }
         }
     }
-    /// Blue, green, red and, of 4 bytes, nothing. What a table does not have is black.
+    /// Blue, green, red and, in entries of 4 bytes, a pad byte. Colours that the table lacks are black.
     void read_table(std::size_t stored, std::size_t bytes) {
         constexpr std::size_t most = 65536;
         if (stored > most) { throw input_error("BMP: a table of " + std::to_string(stored) + " colours is too long"); }
@@ -123,7 +123,7 @@ private:
         for (std::size_t i = bits_ / 8; i != 0; --i) { value = value << 8U | row[x * bits_ / 8 + i - 1]; }
         return value;
     }
-    /// Rows are counted as they are stored: the lowest first, unless the header says otherwise.
+    /// `y` counts rows as stored: the lowest first, unless the header says otherwise.
     void put(stored_picture& out, std::size_t x, std::size_t y, std::uint32_t sample) const {
         const std::size_t row = from_top_ ? y : size_.height - 1 - y;
         const std::size_t pixel = row * size_.width + x;
@@ -140,7 +140,7 @@ private:
         for (std::size_t k = 0; k != 3; ++k) { to[k] = on_white(part(k), alpha); }
         if (!out.alpha.empty()) { out.alpha[pixel] = static_cast<std::uint8_t>(alpha); }
     }
-    /// Runs of equal samples, of 4 bits two in turn, samples as they are, and moves over what keeps colour 0.
+    /// Runs of one sample (at 4 bits, of two that alternate), literal samples, and moves; skipped pixels keep colour 0.
     void read_runs(stored_picture& out) {
         std::vector<std::uint8_t>& pixels = out.colours.pixels;
         for (std::size_t i = 0; i != pixels.size(); ++i) { pixels[i] = colours_[0][i % 3]; }
@@ -183,7 +183,7 @@ private:
     bool from_top_{};
     std::uint32_t bits_{};
     std::uint32_t packing_{};
-    std::array<std::uint32_t, 4> masks_{}; ///< of red, green, blue and alpha
+    std::array<std::uint32_t, 4> masks_{}; ///< red, green, blue, alpha
     std::array<std::array<std::uint8_t, 3>, 256> colours_{};
 };
 

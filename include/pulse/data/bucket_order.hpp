@@ -13,15 +13,15 @@
 
 namespace pulse::data {
 
-/// Which picture stands at which global position where each step's samples are of one bucket: a function of (seed,
-/// position) and the number of a step's samples.
+/// The order of pictures where all samples of a step come from one bucket: the picture at a global position is a
+/// function of (seed, position) and the number of samples per step.
 ///
-/// An epoch has of each bucket as many steps as its pictures fill, the last one filled with the first pictures of the
-/// bucket's order again; steps, and the pictures of a bucket, are shuffled in each epoch anew.
+/// In an epoch a bucket has as many steps as its pictures fill; its last step is filled up with the first pictures of
+/// the bucket's order. Each epoch shuffles the steps, and the pictures of each bucket, anew.
 class bucket_order {
 public:
-    /// The pictures of each bucket, in which one stands as often as it is repeated. Throws input_error where there are
-    /// none, or too many to be counted.
+    /// Takes the pictures of each bucket, each listed as often as it is repeated. Throws input_error for steps without
+    /// samples, and when an epoch has no steps or 2^32 - 1 and more.
     bucket_order(std::vector<std::vector<std::uint32_t>> pictures, std::uint64_t step_samples, std::uint64_t seed,
                  bool shuffle) :
         pictures_{std::move(pictures)},
@@ -40,24 +40,24 @@ public:
     [[nodiscard]] std::uint64_t step_samples() const noexcept { return step_samples_; }
     /// Steps of an epoch.
     [[nodiscard]] std::uint32_t steps() const noexcept { return ends_.back(); }
-    /// Of those: steps of a bucket.
+    /// Steps of a bucket in an epoch.
     [[nodiscard]] std::uint32_t steps_of(std::size_t bucket) const {
         return ends_.at(bucket) - (bucket == 0 ? 0 : ends_[bucket - 1]);
     }
-    /// The bucket of the step to which the sample at a global position belongs.
+    /// The bucket of the step that has the sample at a global position.
     [[nodiscard]] std::size_t bucket_at(std::uint64_t position) const { return place_of(position).bucket; }
-    /// The picture at a global position; `after` pictures later in the order of its bucket stands what takes the place
-    /// of one that cannot be read.
+    /// The picture at a global position, or `after` pictures later in the order of its bucket: a replacement for one
+    /// that cannot be read.
     [[nodiscard]] std::uint32_t picture_at(std::uint64_t position, std::uint32_t after = 0) const {
         const place at = place_of(position);
         const std::vector<std::uint32_t>& of = pictures_[at.bucket];
         const auto count = static_cast<std::uint32_t>(of.size());
         const std::uint64_t within = at.chunk * step_samples_ + position % step_samples_;
-        // Buckets are shuffled apart.
+        // Each bucket is shuffled on its own.
         const std::uint64_t seed = train::random_source{seed_, train::random_stream::bucket}.bits(at.bucket);
         return of[index_at(seed, at.epoch * count + within % count, count, shuffle_, after)];
     }
-    /// How many pictures may take that place, the one that stands there included.
+    /// Number of candidates for the position: its picture and the replacements.
     [[nodiscard]] std::uint32_t choices_at(std::uint64_t position) const {
         return static_cast<std::uint32_t>(pictures_[bucket_at(position)].size());
     }
@@ -65,7 +65,7 @@ public:
 private:
     struct place {
         std::size_t bucket{};
-        std::uint64_t chunk{}; ///< of the bucket's steps in the epoch
+        std::uint64_t chunk{}; ///< index among the bucket's steps in the epoch
         std::uint64_t epoch{};
     };
     [[nodiscard]] place place_of(std::uint64_t position) const {
@@ -80,7 +80,7 @@ private:
     std::uint64_t step_samples_;
     std::uint64_t seed_;
     bool shuffle_;
-    std::vector<std::uint32_t> ends_{}; ///< of the steps of an epoch before they are shuffled, behind each bucket
+    std::vector<std::uint32_t> ends_{}; ///< where each bucket's steps end in an epoch that is not shuffled
 };
 
 } // namespace pulse::data

@@ -22,9 +22,9 @@ struct caption_file {
     }
 };
 
-/// Which of the files beside a picture is its caption: a text before JSON, or JSON before a text where a field of it is
-/// asked for; null without files. read(file) gives the bytes of one. Throws input_error, which begins with `place`, for
-/// two of a kind that differ.
+/// Chooses the caption among the files beside a picture: plain text before JSON, or JSON before plain text with
+/// `json_first`; null without files. read(file) returns the bytes of a file. Throws input_error, which begins with
+/// `place`, for two files of one kind whose bytes differ.
 template <class Read>
 [[nodiscard]] const caption_file* choose_caption(const std::vector<caption_file>& files, bool json_first,
                                                  const std::string& place, const Read& read) {

@@ -23,43 +23,43 @@
 
 namespace pulse::data {
 
-/// What is done about a picture or caption that cannot be read.
+/// What to do about a picture or caption that cannot be read.
 enum class bad_picture : std::uint8_t {
-    stop, ///< an error
-    skip, ///< the next picture in the epoch's order that can be read takes its place
+    stop, ///< throws its error
+    skip, ///< the next readable picture in the epoch's order takes its place
 };
 
-/// What happens to pictures and captions on their way to the network.
+/// How pictures and captions are prepared for the network.
 struct picture_options {
     int height = 512;
     int width = 512;
     int channels = 3; ///< 3, or 1: brightness (ITU-R 601)
     std::uint64_t seed = 0;
     bool shuffle = true;
-    bool random_crop = false;     ///< anywhere, else the centre
+    bool random_crop = false;     ///< crop anywhere, else at the centre
     bool horizontal_flip = false; ///< mirror each picture with probability 1/2
     double caption_dropout = 0;   ///< probability that a sample has an empty caption
-    /// Tags of a caption, which commas part, stand in another order in each sample, behind so many that do not; none:
-    /// captions are as they are.
+    /// Number of a caption's leading comma-separated tags that stay in place while the others are shuffled for each
+    /// sample; none: captions are left as they are.
     std::optional<int> shuffle_tags_behind{};
     bad_picture on_bad_picture = bad_picture::stop;
     picture_limits limits{};
 };
 
-/// A picture as the network sees it, with its caption and what SDXL wants to know of it.
+/// A picture as the network sees it, with its caption and the sizes that SDXL is conditioned on.
 struct picture_sample {
     std::vector<float> pixels{}; ///< height x width x channels, -1 black to 1 white
     std::string caption{};       ///< empty when dropped
     int label = -1;              ///< class; -1 without class folders
-    std::uint32_t index{};       ///< of the picture in the folder
+    std::uint32_t index{};       ///< index of the picture in the folder
     bool caption_dropped{};
     bool flipped{};
-    bool damaged{};        ///< the picture, inside: what could not be read is filled in
+    bool damaged{};        ///< parts of the picture could not be read and are filled in
     int original_height{}; ///< upright, before the resize
     int original_width{};
-    int crop_top{}; ///< in the picture that was resized and, if so, mirrored
+    int crop_top{}; ///< in the resized and, if flipped, mirrored picture
     int crop_left{};
-    std::vector<std::string> refused{}; ///< pictures that should have stood here: name and what is wrong, one each
+    std::vector<std::string> refused{}; ///< of each picture that was skipped here: its name and what is wrong
 
     [[nodiscard]] bool operator==(const picture_sample&) const = default;
 };
@@ -67,7 +67,7 @@ struct picture_sample {
 namespace detail {
 
 /// The smallest size of the same shape that covers the target, and the crop in it, both enlarged `scale` times. Throws
-/// input_error for a picture so narrow that this size is absurd.
+/// input_error for a picture so narrow that a side of this size would exceed 2^24 pixels.
 [[nodiscard]] inline resized_part cover(int height, int width, const extent& target, bool random_crop,
                                         const sample_draw& drawn, int scale = 1) {
     const auto scaled = [](std::int64_t side, std::int64_t to, std::int64_t from) {
@@ -95,10 +95,10 @@ namespace detail {
             .crop_height = scale * target.height};
 }
 
-/// The crop of a stored picture as a network reads it, `black` to 1 for white: height x width x channels.
+/// The crop of a stored picture as a network reads it, from `black` to 1 for white: height x width x channels.
 [[nodiscard]] inline std::vector<float> cropped(const io::picture& stored, resized_part part, bool flipped,
                                                 float black) {
-    // The crop stands where it stands in the mirrored picture: its mirror image is cut out, then mirrored.
+    // The crop is placed in the mirrored picture: its mirror image is cut out, then mirrored.
     if (flipped) { part.left = part.width - part.crop_width - part.left; }
     const io::picture crop = resize(stored, part);
     const auto width = static_cast<std::size_t>(crop.width);
@@ -117,7 +117,7 @@ namespace detail {
     return pixels;
 }
 
-/// The brightness of each pixel, as Pillow's mode L has it.
+/// Brightness of each pixel, equal to Pillow's mode L.
 [[nodiscard]] inline io::picture brightness(const io::picture& colours) {
     io::picture grey{.width = colours.width, .height = colours.height, .channels = 1};
     grey.pixels.reserve(colours.pixels.size() / 3);
@@ -131,9 +131,9 @@ namespace detail {
 
 } // namespace detail
 
-/// Captioned pictures of a folder by global position: order, crop, flip, dropped captions and what takes the place of
-/// bad pictures are functions of (seed, position) and the folder, and in buckets of the samples of a step, so that any
-/// number of ranks and threads and a resumed run see the same bits. Any thread may ask for any position.
+/// Captioned pictures of a folder by global position. Order, crop, flip, dropped captions and replacements of bad
+/// pictures are functions of (seed, position), the folder and, with buckets, the samples per step, so any number of
+/// ranks and threads and a resumed run see the same bits. Any thread may ask for any position.
 class captioned_pictures {
 public:
     /// Throws input_error for options out of range.
@@ -167,11 +167,11 @@ public:
     [[nodiscard]] const picture_options& options() const noexcept { return options_; }
     /// Pictures, each counted once.
     [[nodiscard]] std::uint32_t size() const noexcept { return index_.size(); }
-    /// Samples of an epoch, in which a picture stands as often as it is repeated.
+    /// Samples of an epoch; a picture counts as often as it is repeated.
     [[nodiscard]] std::uint32_t epoch() const noexcept { return place_ends_.empty() ? size() : place_ends_.back(); }
-    /// Those of pictures that have several.
+    /// Empty where all pictures have one size.
     [[nodiscard]] const picture_buckets& buckets() const noexcept { return buckets_; }
-    /// Height and width in which picture `i` is seen. Throws input_error naming it where it is in no bucket.
+    /// Height and width in which picture `i` is seen. Throws input_error naming a picture that is in no bucket.
     [[nodiscard]] extent size_of(std::uint32_t i) const {
         if (buckets_.sizes.empty()) { return {options_.height, options_.width}; }
         const std::uint32_t bucket = buckets_.of_picture.at(i);
@@ -180,7 +180,7 @@ public:
         }
         return buckets_.sizes[bucket];
     }
-    /// The order of steps of so many samples, each of which is of one bucket.
+    /// The order of steps of `step_samples` samples, each step from one bucket.
     [[nodiscard]] bucket_order order_of(std::uint64_t step_samples) const {
         std::vector<std::vector<std::uint32_t>> of_bucket(buckets_.sizes.size());
         for (std::uint32_t i = 0; i != size(); ++i) {
@@ -190,15 +190,15 @@ public:
         }
         return {std::move(of_bucket), step_samples, options_.seed, options_.shuffle};
     }
-    /// Fixes that order, before any position is asked for, where there are buckets; not while others read.
+    /// Fixes that order. With buckets, call it before asking for any position, and not while other threads read.
     void set_step(std::uint64_t step_samples) { order_.emplace(order_of(step_samples)); }
-    /// Null where it is not fixed.
+    /// Null before set_step().
     [[nodiscard]] const bucket_order* order() const noexcept { return order_ ? &*order_ : nullptr; }
-    /// How many pictures may stand at a position: the one that does, and what takes its place.
+    /// Number of candidates for a position: its picture and the replacements.
     [[nodiscard]] std::uint32_t choices_at(std::uint64_t position) const {
         return order_ ? order_->choices_at(position) : epoch();
     }
-    /// Which picture stands at a global position, or `after` samples later in that epoch (data::index_at) or bucket.
+    /// The picture at a global position, or `after` samples later in its epoch (data::index_at) or bucket.
     [[nodiscard]] std::uint32_t picture_at(std::uint64_t position, std::uint32_t after = 0) const {
         if (!buckets_.sizes.empty()) {
             if (!order_) { throw error("pictures: the samples of a step are not known yet"); }
@@ -230,7 +230,7 @@ public:
                           " pictures can be read; the first: " + refused.front());
     }
 
-    /// The sample's caption, class and index alone, as at() gives them: with bad_picture::stop nothing is decoded.
+    /// Only the caption, class and index of the sample that at() gives; with bad_picture::stop nothing is decoded.
     /// Throws input_error naming the picture.
     [[nodiscard]] picture_sample caption_at(std::uint64_t position) const {
         if (options_.on_bad_picture == bad_picture::stop) {
@@ -238,7 +238,7 @@ public:
             return captioned({.label = index_.entries.at(i).label, .index = i}, index_.caption(i),
                              draw_at(options_.seed, position));
         }
-        picture_sample seen = at(position); // which picture it is, is known when those before it could not be read
+        picture_sample seen = at(position); // only decoding tells which pictures are skipped
         return {.caption = std::move(seen.caption),
                 .label = seen.label,
                 .index = seen.index,
@@ -263,9 +263,9 @@ public:
         return result;
     }
 
-    /// What the sample at a global position sees of an image that lies over picture `i`, whose upright stored size is
-    /// `original`: cropped and mirrored as that is, in `scale` times its size, 0 black to 1 white. Throws input_error
-    /// naming the picture where that is too narrow.
+    /// An image that lies over picture `i` as the sample at a global position sees it: cropped and mirrored like that
+    /// picture, whose upright stored size is `original`, in `scale` times its seen size, 0 black to 1 white. Throws
+    /// input_error naming a picture that is too narrow.
     [[nodiscard]] std::vector<float> seen_over(std::uint32_t i, std::uint64_t position, const io::picture& image,
                                                const extent& original, int scale = 1) const {
         const sample_draw drawn = draw_at(options_.seed, position);
@@ -281,7 +281,7 @@ private:
         } catch (const input_error& fault) { throw input_error(index_.name(i) + ": " + fault.what()); }
     }
     [[nodiscard]] picture_sample read(std::uint32_t i, const sample_draw& drawn) const {
-        // Read though it may be dropped: chance must not decide whether a caption is bad.
+        // Read even if it is dropped: chance must not decide whether a bad caption is an error.
         std::string caption = index_.caption(i);
         return captioned(picture(i, drawn), std::move(caption), drawn);
     }
@@ -297,7 +297,7 @@ private:
     picture_options options_;
     picture_buckets buckets_;
     std::optional<bucket_order> order_{};
-    std::vector<std::uint32_t> place_ends_{}; ///< in an epoch, behind each picture; empty where none is repeated
+    std::vector<std::uint32_t> place_ends_{}; ///< end of each picture's places in an epoch; empty: none is repeated
 };
 
 } // namespace pulse::data

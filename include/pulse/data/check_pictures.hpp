@@ -16,7 +16,7 @@
 
 namespace pulse::data {
 
-/// What the headers of pictures say.
+/// Result of checking the headers of all pictures.
 struct pictures_check {
     struct refused {
         std::uint32_t index{}; ///< of the picture
@@ -24,13 +24,13 @@ struct pictures_check {
     };
 
     std::uint32_t pictures{};
-    picture_size least{}; ///< in pixels, as stored; of good ones
+    picture_size least{}; ///< of good pictures, as stored; ordered by number of pixels, then width
     picture_size most{};
     std::array<std::uint32_t, picture_formats.size()> by_format{};
     std::vector<refused> bad{};        ///< in the order of the index
-    std::vector<picture_size> sizes{}; ///< of each, upright, where that was asked; 0 x 0 of bad ones
+    std::vector<picture_size> sizes{}; ///< of each picture, upright, if asked for; 0 x 0 for bad ones
 
-    /// Such as "1,024 of 640x427 to 4032x3024; 1,000 JPEG, 24 PNG".
+    /// For example "1,024 of 640x427 to 4032x3024; 1,000 JPEG, 24 PNG".
     [[nodiscard]] std::string text() const {
         const auto side_by_side = [](const picture_size& size) {
             return std::to_string(size.width) + 'x' + std::to_string(size.height);
@@ -47,13 +47,13 @@ struct pictures_check {
     }
 };
 
-/// Height and width of picture `i`, upright, as its header says. Throws input_error naming it.
+/// Upright height and width of picture `i` from its header. Throws input_error naming it.
 [[nodiscard]] PULSE_PICTURES_INLINE extent upright_size(const picture_index& index, std::uint32_t i,
                                                         const picture_limits& limits = {});
 
-/// Looks at the headers of all pictures by several threads: the format, the size and the limits, so that most bad files
-/// are found before they cost a run. Damage behind a header is found where the picture is decoded. With the sizes of
-/// upright pictures where that is asked.
+/// Checks format, size and limits in the headers of all pictures with several threads, so that most bad files are found
+/// before they cost a run. Damage after a header is found only by decoding. With `upright`, the result has the upright
+/// size of each picture.
 [[nodiscard]] PULSE_PICTURES_INLINE pictures_check
 check_pictures(const picture_index& index, int threads = static_cast<int>(std::thread::hardware_concurrency()),
                const picture_limits& limits = {}, bool upright = false);

@@ -27,7 +27,7 @@ namespace pulse::data {
 
 namespace detail {
 
-/// What the header of one picture says; `why` is empty for a good one.
+/// What the header of one picture says; `why` is empty if it is good.
 struct header_check {
     std::size_t format{};
     picture_size size{};
@@ -35,7 +35,7 @@ struct header_check {
     std::string why{};
 };
 
-/// Reads the begin of a picture, and more while that is not enough.
+/// Reads the beginning of a picture, and more of it until that is enough.
 [[nodiscard]] inline header_check check_header(const picture_index& index, std::uint32_t i, bool upright,
                                                const picture_limits& limits) {
     header_check found;
@@ -46,7 +46,7 @@ struct header_check {
         const std::uint64_t offset = in_shard ? entry.picture.offset : 0;
         const std::uint64_t all = in_shard ? entry.picture.bytes : file.size();
         for (std::uint64_t bytes = std::min<std::uint64_t>(all, 1U << 16U);; bytes = std::min(all, 16 * bytes)) {
-            // A file beyond the limit is refused as where it is decoded.
+            // A file above the limit is refused here as it is by decoding.
             const std::string begin =
                 file.text(offset, all > limits.most_file_bytes ? all : bytes, limits.most_file_bytes);
             try {
@@ -71,7 +71,7 @@ struct header_check {
     return found;
 }
 
-/// The size of what lies on its side is turned.
+/// Swaps height and width of a picture that is stored on its side.
 [[nodiscard]] inline picture_size upright(const header_check& found) noexcept {
     return found.orientation >= 5 ? picture_size{found.size.height, found.size.width} : found.size;
 }
@@ -100,7 +100,7 @@ PULSE_PICTURES_INLINE pictures_check check_pictures(const picture_index& index, 
     for (std::future<void>& one : done) { one.get(); }
     pictures_check result{.pictures = index.size()};
     if (upright) { result.sizes.resize(index.size()); }
-    // By pixels, then by width, so that the order of files does not matter.
+    // Compares pixels, then width, so that the order of files does not matter.
     const auto less = [](const picture_size& a, const picture_size& b) {
         const auto key = [](const picture_size& size) {
             return std::pair{std::uint64_t{size.width} * size.height, size.width};

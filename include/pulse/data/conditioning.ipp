@@ -30,7 +30,7 @@ namespace pulse::data {
 
 namespace detail {
 
-/// Throws input_error naming the first picture of which `has(i)` is false, and saying how many others there are.
+/// Throws input_error naming the first picture for which `has(i)` is false and the number of such pictures.
 template <class Has>
 void require_conditioning_images(const picture_index& index, const std::string& where, const Has& has) {
     std::uint32_t lacking = 0;
@@ -46,9 +46,9 @@ void require_conditioning_images(const picture_index& index, const std::string& 
     }
 }
 
-/// Whether two sizes are of one shape, where a side of one of them may be rounded by a pixel.
+/// Whether two sizes have one shape, where a side of either may be rounded by a pixel.
 [[nodiscard]] constexpr bool same_shape(const extent& a, const extent& b) noexcept {
-    // Over a side of one size: by how many pixels its other side differs from what the other size makes of it.
+    // Divided by a side of one size: the pixels by which a side of the other differs from what that shape implies.
     const std::int64_t difference = std::int64_t{a.height} * b.width - std::int64_t{b.height} * a.width;
     return (difference < 0 ? -difference : difference) <= std::max({a.height, a.width, b.height, b.width});
 }
@@ -61,8 +61,8 @@ PULSE_PICTURES_INLINE std::string conditioning_name(const picture_index& index, 
 
 namespace detail {
 
-/// Throws input_error naming the conditioning image of picture `i` unless it is of the shape of the picture; of both,
-/// upright.
+/// Throws input_error naming the conditioning image of picture `i` unless it has the shape of the picture; both sizes
+/// are upright.
 inline void require_shape(const picture_index& index, std::uint32_t i, const extent& image, const extent& picture) {
     if (same_shape(image, picture)) { return; }
     const auto side_by_side = [](const extent& size) {

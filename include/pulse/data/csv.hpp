@@ -14,23 +14,23 @@ namespace pulse::data {
 /// A row of a CSV file.
 struct csv_row {
     std::vector<std::string> fields{};
-    std::vector<bool> quoted{}; ///< of each field: what is empty in quotes is a text, as pandas has it
-    std::size_t line{};         ///< on which it begins, from 1
+    std::vector<bool> quoted{}; ///< of each field: an empty field in quotes is a text, not a missing one
+    std::size_t line{};         ///< line on which it begins, from 1
 
     [[nodiscard]] bool operator==(const csv_row&) const = default;
 };
 
-/// Reads CSV (RFC 4180) row by row: fields between commas; in quotes they hold commas, line ends and doubled quotes. A
-/// line ends with LF, CR LF or CR, a byte order mark is no part of the first field, and empty lines are passed over.
+/// Reads CSV (RFC 4180) row by row. Commas separate fields; quoted fields may hold commas, line ends and doubled
+/// quotes. A line ends with LF, CR LF or CR; a leading byte order mark and empty lines are skipped.
 class csv_reader {
 public:
-    /// The text must outlive it; messages call it `source`.
+    /// The text must outlive the reader; messages name it `source`.
     csv_reader(std::string_view text, std::string_view source) : text_{text}, source_{source} {
         constexpr std::string_view mark = "\xEF\xBB\xBF";
         if (text_.substr(0, mark.size()) == mark) { at_ = mark.size(); }
     }
 
-    /// The next row; empty behind the last. Throws input_error naming source and line for quotes that do not fit.
+    /// The next row; none after the last. Throws input_error naming source and line for misplaced or unclosed quotes.
     [[nodiscard]] std::optional<csv_row> next() {
         while (at_ != text_.size() && ends_line()) { end_line(); }
         if (at_ == text_.size()) { return std::nullopt; }

@@ -22,15 +22,15 @@
 
 namespace pulse::data {
 
-/// A format of pictures: how files of it begin, and what reads them.
+/// A picture format: how its files begin, and the functions that read them.
 struct picture_format {
     std::string_view name{};
     std::string_view begin{};
-    std::string_view at_8{}; ///< what stands 8 bytes behind the begin of the file
+    std::string_view at_8{}; ///< expected 8 bytes into the file; empty: anything
     picture_size (*size)(std::span<const std::uint8_t>){};
     stored_picture (*decode)(std::span<const std::uint8_t>, const picture_limits&, bool keeps_alpha){};
-    bool has_alpha{}; ///< or may have
-    /// As EXIF counts them, of what the begin of a file says; null: the format has none.
+    bool has_alpha{}; ///< whether its pictures may have alpha
+    /// EXIF orientation, from the beginning of a file (of a WebP, from all of it); null: the format has none.
     int (*orientation)(std::span<const std::uint8_t>){};
 };
 
@@ -42,18 +42,18 @@ inline constexpr std::array<picture_format, 5> picture_formats{{
     {"BMP", "BM", "", bmp_size, decode_bmp, true, nullptr},
 }};
 
-/// The format of a file by its first bytes. Throws input_error for others.
+/// The format of a file, from its first bytes. Throws input_error for an unsupported one.
 [[nodiscard]] PULSE_PICTURES_INLINE const picture_format& format_of(std::string_view file);
 
-/// The upright picture in the bytes of a file of picture_formats, as they and not the file's name say: 3 channels of 8
-/// bits. Damage inside that other programs pass over, too, is told by `damaged`, when it is given. Throws input_error,
-/// which begins with `name`, for what cannot be decoded whole.
+/// Decodes a file whose bytes, not its name, tell which of picture_formats it has: the upright picture, 3 channels of 8
+/// bits. `damaged`, if given, becomes whether it has damage that other programs tolerate, too. Throws input_error,
+/// which begins with `name`, when the picture cannot be decoded whole.
 [[nodiscard]] PULSE_PICTURES_INLINE io::picture decode_picture(std::string_view file, std::string_view name,
                                                                const picture_limits& limits = {},
                                                                bool* damaged = nullptr);
 
-/// The alpha of such a picture, upright too: 1 channel, 0 transparent to 255; none where all of it is opaque. Throws as
-/// decode_picture, but does not look into files of a format that has no alpha.
+/// The alpha of such a picture, also upright: 1 channel, 0 transparent to 255 opaque; may be none where all pixels are
+/// opaque. Throws as decode_picture does, but does not read files of a format without alpha.
 [[nodiscard]] PULSE_PICTURES_INLINE std::optional<io::picture> decode_alpha(std::string_view file,
                                                                             std::string_view name,
                                                                             const picture_limits& limits = {});

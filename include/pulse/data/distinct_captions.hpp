@@ -12,13 +12,13 @@
 
 namespace pulse::data {
 
-/// The captions of pictures, each text once.
+/// The captions of pictures, each distinct text once.
 struct distinct_captions {
-    std::vector<std::string> texts{};               ///< the first is empty: a dropped caption, or no guidance
-    std::vector<std::uint32_t> row_of{};            ///< the place in `texts` of every picture's caption
-    std::map<std::uint32_t, std::string> refused{}; ///< pictures whose caption cannot be read: why
+    std::vector<std::string> texts{};               ///< the first is empty, for dropped captions and no guidance
+    std::vector<std::uint32_t> row_of{};            ///< index in `texts` of each picture's caption
+    std::map<std::uint32_t, std::string> refused{}; ///< why a picture's caption cannot be read
 
-    /// Reads every caption. Throws input_error naming one that cannot be read, unless bad pictures are skipped.
+    /// Reads all captions. Throws input_error naming one that cannot be read, unless bad pictures are skipped.
     explicit distinct_captions(const picture_index& index, bad_picture on_bad) : texts{std::string{}} {
         std::unordered_map<std::string, std::uint32_t> places{{std::string{}, 0}};
         row_of.resize(index.size());

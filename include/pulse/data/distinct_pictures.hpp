@@ -25,15 +25,15 @@
 
 namespace pulse::data {
 
-/// The files of pictures by their bytes, equal ones once, whatever their names are.
+/// The distinct files of pictures: files with equal bytes count once, whatever their names.
 ///
-/// A folder keeps notes of what was read: a file that has its place, size and times still, of its content and of what
-/// the file system keeps of it, is not read again. A file that has changed within the last seconds is not noted, for it
-/// may change again within its times' resolution.
+/// Notes in a folder save reading: a file whose path, size, modification time and status-change time are as noted is
+/// not read again. A file that was modified within the last seconds is not noted, since it may change again within the
+/// resolution of its times.
 class distinct_pictures {
 public:
-    /// Reads the pictures of which `folder`, which need not be there, has no notes. Throws input_error naming a picture
-    /// that cannot be read, unless bad ones are skipped.
+    /// Reads the pictures that the notes in `folder`, which need not exist, do not cover. Throws input_error naming a
+    /// picture that cannot be read, unless bad ones are skipped.
     distinct_pictures(const captioned_pictures& from, const std::filesystem::path& folder) :
         place_of_(from.size()), file_{folder / notes_name(from.index().folder)} {
         const std::unordered_map<wide_fingerprint, wide_fingerprint> known = read_notes();
@@ -52,7 +52,7 @@ public:
                 return {.refused = fault.what()};
             }
         };
-        prefetcher<seen> ahead{look, {.threads = 4, .ahead = 16}}; // mostly, they wait for the disk
+        prefetcher<seen> ahead{look, {.threads = 4, .ahead = 16}}; // the threads mostly wait for the disk
         std::unordered_map<wide_fingerprint, std::uint32_t> places;
         for (std::uint32_t i = 0; i != from.size(); ++i) {
             seen found = ahead.next();
@@ -69,22 +69,21 @@ public:
         }
     }
 
-    /// Stand for the bytes of the different ones.
+    /// Fingerprints of the distinct files' bytes.
     [[nodiscard]] const std::vector<wide_fingerprint>& bytes() const noexcept { return bytes_; }
-    /// Of every picture that can be read: its place in bytes().
+    /// For each picture that can be read: its index in bytes().
     [[nodiscard]] const std::vector<std::uint32_t>& place_of() const noexcept { return place_of_; }
-    /// The first picture with the bytes at a place.
+    /// The first picture whose bytes are at an index of bytes().
     [[nodiscard]] std::uint32_t first(std::uint32_t place) const { return first_.at(place); }
-    /// Pictures that cannot be read: why.
+    /// Why a picture cannot be read.
     [[nodiscard]] const std::map<std::uint32_t, std::string>& refused() const noexcept { return refused_; }
 
-    /// Stands for the bytes that picture `i` has on disk. Throws input_error naming the file.
+    /// Fingerprint of the bytes that picture `i` has on disk. Throws input_error naming the file.
     [[nodiscard]] static wide_fingerprint bytes_of(const captioned_pictures& from, std::uint32_t i) {
         return wide_fingerprint{}.add(from.index().stored_bytes(i, from.options().limits.most_file_bytes));
     }
 
-    /// Writes the notes, for the next who opens these pictures. They only save time: where they cannot be written,
-    /// there are none.
+    /// Writes the notes for the next run over these pictures. They only save time: a failure to write them is ignored.
     void keep_notes() const {
         std::string text{heading};
         text.append(reinterpret_cast<const char*>(notes_.data()), notes_.size() * sizeof(note));
@@ -111,12 +110,12 @@ private:
     static constexpr std::string_view heading = "pulse-pictures/2";
     static constexpr std::size_t sum_digits = 32;
 
-    /// Pictures of one folder have one file.
+    /// One notes file for each folder of pictures.
     [[nodiscard]] static std::string notes_name(const std::filesystem::path& folder) {
         std::error_code unused;
         return fingerprint{}.add(std::filesystem::weakly_canonical(folder, unused).string()).text() + ".notes";
     }
-    /// What tells whether a file is the one that was read, and when it was changed.
+    /// Fingerprint that tells whether a file is still the one that was read, and when it was modified.
     [[nodiscard]] static std::pair<wide_fingerprint, std::chrono::system_clock::time_point> state_of(
         const picture_index& index, std::uint32_t i) {
         const picture_entry& entry = index.entries[i];
@@ -128,12 +127,12 @@ private:
         }
         wide_fingerprint state;
         state.add(path.lexically_relative(index.folder).string()).add(file.st_size);
-        // Programs that keep a file's own time, as rsync does, leave the other.
+        // Programs that preserve a file's modification time, such as rsync, still alter its status-change time.
         for (const ::timespec& time : {file.st_mtim, file.st_ctim}) { state.add(time.tv_sec).add(time.tv_nsec); }
         state.add(entry.picture.offset).add(entry.picture.bytes);
         return {state, std::chrono::system_clock::from_time_t(file.st_mtim.tv_sec + 1)};
     }
-    /// None where the file is not there or is not whole: then pictures are read.
+    /// Empty where the file is missing or damaged: all pictures are then read.
     [[nodiscard]] std::unordered_map<wide_fingerprint, wide_fingerprint> read_notes() const {
         std::unordered_map<wide_fingerprint, wide_fingerprint> all;
         std::string text;

@@ -26,10 +26,10 @@
 
 namespace pulse::data {
 
-/// What frozen networks make of pictures and texts, and which networks they are: fingerprints of their weights and, for
+/// Shapes of what frozen networks make of pictures and texts, with fingerprints of the networks' weights and, for
 /// texts, of the tokenizers.
 struct encoded_shapes {
-    /// Such as the moments of the autoencoder's posterior: of the pictures of each bucket, or of all.
+    /// Such as the moments of the autoencoder's posterior: one entry per bucket, or one for all pictures.
     std::vector<std::vector<encoded_part>> picture{};
     std::vector<encoded_part> caption{}; ///< such as text states and pooled text
     fingerprint picture_encoder{};
@@ -37,16 +37,16 @@ struct encoded_shapes {
     std::uint64_t shard_bytes = encoded_layout{}.shard_bytes;
 };
 
-/// What one process does of the work that `ranks` share.
+/// Which share of the encoding one process does.
 struct encoding_share {
     std::uint32_t rank = 0;
     std::uint32_t ranks = 1;
-    prefetch_options ahead{}; ///< of the decoding
+    prefetch_options ahead{}; ///< for decoding
 };
 
-/// A sample's place in what was encoded: what captioned_pictures::at gives, with rows for pixels and caption.
+/// A sample's place in the encoded tables: what captioned_pictures::at gives, with rows for pixels and caption.
 struct encoded_sample {
-    std::uint32_t bucket{}; ///< whose table has the row; 0 where there is one
+    std::uint32_t bucket{}; ///< whose table has the row; 0 if there is only one
     std::uint32_t picture_row{};
     std::uint32_t caption_row{};
     int label = -1;
@@ -58,38 +58,37 @@ struct encoded_sample {
     [[nodiscard]] bool operator==(const encoded_sample&) const = default;
 };
 
-/// A picture or a caption that cannot be read, which the message names.
+/// A picture or caption cannot be read; the message names it.
 struct unreadable_picture : input_error {
     using input_error::input_error;
 };
 
-/// Captioned pictures and their captions, each different one once.
+/// Captioned pictures and their captions, each distinct one once.
 struct distinct_samples {
     distinct_pictures pictures;
     distinct_captions captions;
 
-    /// Reads what is new since the notes of `folder` (see distinct_pictures). Throws unreadable_picture, unless bad
-    /// ones are skipped.
+    /// Reads the pictures that the notes in `folder` do not cover (see distinct_pictures). Throws unreadable_picture,
+    /// unless bad ones are skipped.
     distinct_samples(const captioned_pictures& from, const std::filesystem::path& folder) try :
         pictures{from, folder}, captions{from.index(), from.options().on_bad_picture} {
     } catch (const input_error& fault) { throw unreadable_picture(fault.what()); }
 };
 
-/// Captioned pictures that frozen networks have encoded once, in a folder: at(position) is what captioned_pictures::at
-/// is, bit for bit, where the networks' answers do not depend on what else is in their batch.
+/// Captioned pictures that frozen networks have encoded once, in a folder: at(position) equals captioned_pictures::at
+/// bit for bit if a network's result does not depend on the rest of its batch.
 ///
-/// Each different picture is encoded as it is and, where the options mirror pictures, mirrored; each text once,
-/// whatever the number of its pictures. Rows are found by what they are made from: the bytes of the picture, its crop
-/// and its encoder, or the text and its encoder. So what is added, changed, removed or renamed is encoded where it is
-/// new, and a folder may serve several sets of pictures, sizes and encoders. The tables are `pictures`, one for each
-/// bucket, whose last part `sizes` is original height and width and the crop's top and left, and `captions`. What is
-/// noise, such as the
-/// sample of a posterior, is drawn by whoever reads the moments. The pictures must outlive it.
+/// Each distinct picture is encoded as it is and, where the options mirror pictures, mirrored; each distinct text is
+/// encoded once. Rows are keyed by what they are made from: the bytes of the picture, its crop and its encoder, or the
+/// text and its encoder. So only what is new is encoded when pictures are added, changed, removed or renamed, and one
+/// folder may serve several sets of pictures, sizes and encoders. The tables are `captions` and, for each bucket,
+/// `pictures`, whose last part `sizes` holds original height and width and the crop's top and left. Noise, such as the
+/// sample of a posterior, is drawn by whoever reads the moments. The pictures must outlive this object.
 class encoded_pictures {
 public:
-    /// Opens what the folder has. Throws input_error for random crops, of which each is another picture, and naming a
-    /// file of the folder that is damaged or of another format; unreadable_picture, unless bad ones are skipped, for
-    /// one that could not be decoded before.
+    /// Opens what the folder has. Throws input_error for random crops, each of which is another picture, and naming a
+    /// file of the folder that is damaged or of another format; throws unreadable_picture, unless bad ones are skipped,
+    /// for a picture that an earlier run could not decode.
     encoded_pictures(const captioned_pictures& from, distinct_samples samples, const std::filesystem::path& folder,
                      const encoded_shapes& shapes) :
         from_{from},
@@ -107,33 +106,33 @@ public:
 
     [[nodiscard]] const encoded_table& pictures(std::size_t bucket = 0) const { return pictures_.at(bucket); }
     [[nodiscard]] const encoded_table& captions() const noexcept { return captions_; }
-    /// The texts of the rows of captions().
+    /// The text of each row of captions().
     [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return samples_.captions.texts; }
     [[nodiscard]] bool complete() const noexcept {
         return captions_.complete() &&
                std::all_of(pictures_.begin(), pictures_.end(), [](const encoded_table& of) { return of.complete(); });
     }
-    /// Sees what other ranks have written.
+    /// Opens what other ranks have written.
     void refresh() {
         for (encoded_table& of_bucket : pictures_) { of_bucket.refresh(); }
         captions_.refresh();
     }
-    /// Removes what a killed process had begun, and keeps notes of the pictures that were read; to be called where no
-    /// other process writes.
+    /// Removes unfinished files of a killed process and keeps notes of the pictures that were read. Call it only while
+    /// no other process writes.
     void tidy() const {
-        pictures_.front().remove_leftovers(); // those of all buckets
+        pictures_.front().remove_leftovers(); // covers all buckets
         captions_.remove_leftovers();
         samples_.pictures.keep_notes();
     }
 
-    /// The values of the parts of one row, in their order.
+    /// The values of the parts of one row, in order.
     using row_values = std::span<const std::span<float>>;
 
-    /// Makes this rank's part of what is not there: `picture(sample, values)` for pictures without captions,
-    /// `caption(text, values)` for texts, one at a time, so that nothing depends on what is beside it. Pictures are
-    /// decoded ahead by threads. Ranks that share the work have opened the folder before any of them writes. Throws
-    /// unreadable_picture, unless bad ones are skipped, and for one that changes meanwhile; what is written by then
-    /// stays.
+    /// Encodes this rank's share of the missing rows, one at a time so that no result depends on a batch:
+    /// `picture(sample, values)` for pictures without captions, `caption(text, values)` for texts. Threads decode
+    /// pictures ahead. Ranks that share the work must all open the folder before any of them writes. Throws
+    /// unreadable_picture, unless bad ones are skipped, and input_error for a picture that changes meanwhile; rows
+    /// written by then stay.
     template <class Picture, class Caption>
         requires std::invocable<Picture&, const picture_sample&, row_values> &&
             std::invocable<Caption&, const std::string&, row_values>
@@ -170,7 +169,7 @@ public:
             return report;
         }
 
-    /// The sample at a global position, below 2^63, where all is encoded. Throws unreadable_picture where
+    /// The sample at a global position, below 2^63, once everything is encoded. Throws unreadable_picture where
     /// captioned_pictures::at throws.
     [[nodiscard]] encoded_sample at(std::uint64_t position) const {
         const picture_options& options = from_.options();
@@ -199,14 +198,14 @@ public:
 private:
     struct decoded {
         picture_sample sample{};
-        std::string refused{}; ///< what is wrong, behind the picture's name
+        std::string refused{}; ///< what is wrong, to append to the picture's name
     };
 
     [[nodiscard]] static std::vector<encoded_part> with_sizes(std::vector<encoded_part> parts) {
         parts.push_back({"sizes", {4}});
         return parts;
     }
-    /// Begins the keys of rows that an encoder makes.
+    /// Prefix of the keys of an encoder's rows.
     [[nodiscard]] static wide_fingerprint made_by(const fingerprint& encoder, const std::vector<encoded_part>& parts) {
         wide_fingerprint all;
         all.add(encoder.value()).add(parts.size());
@@ -221,8 +220,8 @@ private:
         throw input_error("pictures: random crops cannot be encoded once: each is another picture");
     }
     [[nodiscard]] std::uint32_t bucket_of(std::uint32_t place) const { return bucket_[place]; }
-    /// Numbers the places of each bucket. Equal pictures are of one size, and so in one bucket; one of them may have
-    /// come to be readable behind the others.
+    /// Numbers the places of each bucket. Equal pictures have one size and so one bucket, but a copy that could not be
+    /// read when buckets were made has none.
     void sort_places(std::size_t buckets) {
         places_.resize(buckets);
         const std::vector<std::uint32_t>& of_picture = from_.buckets().of_picture;
@@ -236,7 +235,7 @@ private:
             if (bucket < buckets) { places_[bucket].push_back(place); }
         }
     }
-    /// In the table of its bucket.
+    /// Row in the table of its bucket.
     [[nodiscard]] std::uint32_t row_of(std::uint32_t place, bool flipped) const {
         const std::uint32_t n = number_[place];
         return from_.options().horizontal_flip ? 2 * n + (flipped ? 1U : 0U) : n;
@@ -266,7 +265,7 @@ private:
         return layout;
     }
 
-    /// Why picture `i`, whose row is there, or its caption cannot be read; empty where they can.
+    /// Why picture `i`, whose row is present, or its caption cannot be read; empty where both can.
     [[nodiscard]] std::string refusal(std::uint32_t i, bool flipped) const {
         for (const auto* const refused : {&samples_.captions.refused, &samples_.pictures.refused()}) {
             if (const auto found = refused->find(i); found != refused->end()) { return found->second; }
@@ -276,7 +275,8 @@ private:
         return why == nullptr ? std::string{} : from_.index().name(i) + *why;
     }
 
-    /// What a rank makes of the rows that are missing: whole files in turn, behind `files` of other tables, which grow.
+    /// The missing rows that a rank makes: whole files, round-robin after the `files` of earlier tables; adds to
+    /// `files`.
     [[nodiscard]] static std::vector<std::uint32_t> share_of(const encoded_table& table, const encoding_share& share,
                                                              std::size_t& files) {
         const std::vector<std::uint32_t> missing = table.missing();
@@ -306,7 +306,7 @@ private:
             }
             bytes = distinct_pictures::bytes_of(from_, i);
         } catch (const input_error& fault) { throw unreadable_picture(fault.what()); }
-        // A row is kept under the bytes that were read before.
+        // The row's key is made from the bytes that were read before.
         if (bytes != samples_.pictures.bytes()[place]) {
             throw input_error(name + " has changed since the run began, or is not what the notes of the folder say "
                                      "(*.notes, which may be removed)");
@@ -314,7 +314,7 @@ private:
         return result;
     }
 
-    /// Rows made one after the other by `make(row, values)`, which says why where it cannot.
+    /// Makes rows one after the other with `make(row, values)`, which returns why a row cannot be made, or nothing.
     template <class Make>
     static std::uint64_t fill(encoded_table& table, std::span<const std::uint32_t> rows, std::uint64_t& bytes,
                               double& seconds, const Make& make) {
@@ -344,9 +344,9 @@ private:
 
     const captioned_pictures& from_;
     distinct_samples samples_;
-    std::vector<std::uint32_t> bucket_{};              ///< of each distinct picture; their number: in none
-    std::vector<std::vector<std::uint32_t>> places_{}; ///< of distinct pictures, by bucket
-    std::vector<std::uint32_t> number_{};              ///< of each place among those of its bucket
+    std::vector<std::uint32_t> bucket_{};              ///< of each distinct picture; number of buckets: in none
+    std::vector<std::vector<std::uint32_t>> places_{}; ///< distinct pictures by bucket
+    std::vector<std::uint32_t> number_{};              ///< index of each place among those of its bucket
     std::vector<encoded_table> pictures_{};            ///< by bucket
     encoded_table captions_;
 };

@@ -20,7 +20,7 @@
 
 namespace pulse::data {
 
-/// One of the tensors of a row: float32 values of these extents.
+/// One tensor of a row: float32 values of shape `dims`.
 struct encoded_part {
     std::string name{};
     std::vector<std::int64_t> dims{};
@@ -35,54 +35,54 @@ struct encoded_part {
 
 /// What a table holds, and what its rows were made from.
 struct encoded_layout {
-    std::string name{}; ///< of its files, such as NAME-0123456789abcdef.safetensors
-    /// Of each row: stands for all that it is a function of. They differ.
+    std::string name{}; ///< prefix of its files, as in NAME-<fingerprint of the keys>.safetensors
+    /// For each row a fingerprint of everything that it is a function of; all differ.
     std::vector<wide_fingerprint> keys{};
     std::vector<encoded_part> parts{};
-    std::uint64_t shard_bytes = std::uint64_t{1} << 24U; ///< about so many in one file; a kill loses no more
+    std::uint64_t shard_bytes = std::uint64_t{1} << 24U; ///< approximate size of a file, the most that a kill loses
 
     [[nodiscard]] std::uint64_t row_bytes() const {
         std::uint64_t sum = 0;
         for (const encoded_part& part : parts) { sum += part.elements() * sizeof(float); }
         return sum;
     }
-    /// The most rows of a file.
+    /// Maximum number of rows in a file.
     [[nodiscard]] std::size_t rows_of_shard() const {
         return static_cast<std::size_t>(
             std::max<std::uint64_t>(1, shard_bytes / std::max<std::uint64_t>(1, row_bytes())));
     }
 };
 
-/// Rows of tensors in safetensors files of a folder, found by their keys: a folder may have the rows of many layouts,
-/// and what nobody asks for stays. A file appears whole or not at all, so what a killed process has left is complete,
-/// and what is missing is made by the next. Files are mapped; any thread may read.
+/// Rows of tensors in safetensors files of a folder, found by their keys. A folder may hold rows of many layouts, and
+/// rows that nobody asks for stay. A file appears whole or not at all, so a killed process leaves only complete ones,
+/// and the next process makes what is missing. Files are mapped; any thread may read.
 class encoded_table {
 public:
-    /// Opens what is there. Throws input_error naming the file that is damaged.
+    /// Opens the existing files. Throws input_error naming a damaged one.
     encoded_table(std::filesystem::path folder, encoded_layout layout);
 
     [[nodiscard]] const encoded_layout& layout() const noexcept { return layout_; }
     [[nodiscard]] bool has(std::uint32_t row) const { return places_.at(row).file != nullptr; }
-    /// Rows that are not there, in order.
+    /// Rows that are not present, in order.
     [[nodiscard]] std::vector<std::uint32_t> missing() const;
     [[nodiscard]] bool complete() const noexcept;
-    /// Bytes of the rows that are there.
+    /// Bytes of the rows that are present.
     [[nodiscard]] std::uint64_t bytes() const { return (places_.size() - missing().size()) * layout_.row_bytes(); }
 
-    /// Opens what others have written since. Throws as the constructor does.
+    /// Opens files that others have written since. Throws as the constructor does.
     void refresh();
 
-    /// Writes rows that are missing into a file: for each part their values, and why one could not be made, by row; a
-    /// row that was refused has zeros. Equal input gives equal bytes. Throws input_error when it cannot be written.
+    /// Writes missing rows into one file: the values of each part and, in `refused`, why a row could not be made, whose
+    /// values are zeros. Equal input gives equal bytes. Throws input_error when the file cannot be written.
     void write(std::span<const std::uint32_t> rows, std::span<const std::vector<float>> values,
                const std::map<std::uint32_t, std::string>& refused);
 
-    /// Why a row, which is there, could not be made; nullptr where it was.
+    /// Why a row that is present could not be made; nullptr where it was.
     [[nodiscard]] const std::string* refusal(std::uint32_t row) const;
-    /// The values of a part of a row, which is there.
+    /// Reads the values of one part of a row. Throws input_error when the row is not present.
     void read(std::uint32_t row, std::size_t part, std::span<float> out) const;
 
-    /// Removes files that a killed process had begun; to be called where no other process writes.
+    /// Removes unfinished files of a killed process. Call it only while no other process writes.
     void remove_leftovers() const;
 
 private:
@@ -97,7 +97,7 @@ private:
     static constexpr io::element_type key_type{"U8", 8};
 
     [[nodiscard]] std::vector<std::int64_t> dims_of(std::size_t part, std::size_t rows) const;
-    /// What a header, which is UTF-8, can hold of a message with names of files.
+    /// Replaces the non-ASCII bytes of a message that is not UTF-8, as names of files may be: a header must be UTF-8.
     [[nodiscard]] static std::string plain(std::string text);
 
     void open(const std::string& name);

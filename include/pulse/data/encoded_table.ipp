@@ -45,7 +45,7 @@ PULSE_PICTURES_INLINE bool encoded_table::complete() const noexcept {
 }
 
 PULSE_PICTURES_INLINE void encoded_table::refresh() {
-    std::vector<std::string> found; // in one order on every rank
+    std::vector<std::string> found; // sorted, so that all ranks have one order
     std::error_code fault;
     for (std::filesystem::directory_iterator at{folder_, fault}, end; !fault && at != end; at.increment(fault)) {
         std::string name = at->path().filename().string();
@@ -74,7 +74,7 @@ PULSE_PICTURES_INLINE void encoded_table::write(std::span<const std::uint32_t> r
         tensors.push_back(
             {layout_.parts[p].name, io::f32, dims_of(p, keys.size()), std::as_bytes(std::span{values[p]})});
     }
-    std::error_code fault; // the file's own says the same
+    std::error_code fault; // ignored: writing the file fails with the same reason
     std::filesystem::create_directories(folder_, fault);
     const std::string name = layout_.name + '-' + all.text() + ending;
     io::write_safetensors(folder_ / name, tensors, metadata);

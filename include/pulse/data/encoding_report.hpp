@@ -4,15 +4,15 @@
 
 namespace pulse::data {
 
-/// What encoding took.
+/// How much one encoding run wrote, and how long it took.
 struct encoding_report {
-    std::uint64_t pictures{}; ///< that were encoded now: what was there is not counted
+    std::uint64_t pictures{}; ///< encoded by this run
     std::uint64_t captions{};
-    std::uint64_t bytes{}; ///< written now
+    std::uint64_t bytes{}; ///< written by this run
     double picture_seconds{};
     double caption_seconds{};
 
-    /// Seconds to encode picture and caption of each of `samples` samples in every step, at the same speed.
+    /// Seconds that encoding the pictures and captions of `samples` samples would add to each step, at the same speed.
     [[nodiscard]] double each_step_seconds(std::uint64_t samples) const noexcept {
         const auto of_one = [](double seconds, std::uint64_t count) {
             return count == 0 ? 0.0 : seconds / static_cast<double>(count);

@@ -12,8 +12,8 @@
 
 namespace pulse::data {
 
-/// The orientation, 1 to 8, that EXIF data give: a TIFF header and its first directory, with or without the "Exif"
-/// before it. 0 when there is none or the data are damaged; 1 (upright) when it is another number.
+/// The orientation, 1 to 8, in EXIF data: a TIFF header and its first directory, with or without a leading "Exif". 0
+/// when there is none or the data are damaged; 1 (upright) when the value is out of range.
 [[nodiscard]] inline int exif_orientation(std::span<const std::uint8_t> data) {
     constexpr std::string_view marker{"Exif\0\0", 6};
     if (data.size() >= marker.size() &&
@@ -22,7 +22,7 @@ namespace pulse::data {
     }
     if (data.size() < 8 || data[0] != data[1] || (data[0] != 'I' && data[0] != 'M')) { return 0; }
     const bool little = data[0] == 'I';
-    // Beyond the end stand zeros, which are no orientation.
+    // Bytes beyond the end read as 0, which is no orientation.
     const auto number = [&](std::size_t at, std::size_t bytes) {
         std::uint32_t value = 0;
         for (std::size_t i = 0; i != bytes; ++i) {
@@ -49,8 +49,8 @@ namespace pulse::data {
     return 0;
 }
 
-/// The orientation, 1 to 8, that an XMP text gives as an attribute or as an element; 0 when it gives none, 1 when it is
-/// another number.
+/// The orientation, 1 to 8, that an XMP text has as an attribute or an element; 0 when it has none, 1 when the value is
+/// out of range.
 [[nodiscard]] inline int xmp_orientation(std::string_view xmp) {
     constexpr std::string_view name = "tiff:Orientation";
     for (std::size_t at = xmp.find(name); at != std::string_view::npos; at = xmp.find(name, at + 1)) {
@@ -63,14 +63,14 @@ namespace pulse::data {
     return 0;
 }
 
-/// The orientation, 1 to 8, of a picture: XMP is asked where EXIF has none, as Pillow does.
+/// The orientation, 1 to 8, of a picture: from EXIF, else from XMP, as in Pillow.
 [[nodiscard]] inline int orientation_of(std::span<const std::uint8_t> exif, std::string_view xmp) {
     const int of_exif = exif_orientation(exif);
     return of_exif != 0 ? of_exif : std::max(1, xmp_orientation(xmp));
 }
 
-/// The picture upright, given the EXIF orientation (1 to 8) with which it was stored: 2, 4, 5 and 7 are mirrored,
-/// 5 to 8 lie on their side.
+/// The upright picture, given the EXIF orientation (1 to 8) of the stored one: 2, 4, 5 and 7 are mirrored, 5 to 8 lie
+/// on their side.
 [[nodiscard]] inline io::picture upright(io::picture stored, int orientation) {
     if (orientation < 2 || orientation > 8) { return stored; }
     const bool transposed = orientation >= 5;

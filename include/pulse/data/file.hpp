@@ -18,12 +18,12 @@
 
 namespace pulse::data {
 
-/// A file that is read at any place, by one thread or several. Failures throw input_error with name and reason.
+/// A file for reads at any offset, by one thread or several. Failures throw input_error with name and reason.
 class input_file {
 public:
     explicit input_file(const std::filesystem::path& path) :
         name_{'\'' + one_line(path.string()) + '\''},
-        // A pipe of that name would wait for a writer.
+        // Without O_NONBLOCK, opening a pipe of that name would wait for a writer.
         descriptor_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
         if (descriptor_ < 0) { throw input_error(name_ + " cannot be opened: " + std::strerror(errno)); }
         struct ::stat status {};
@@ -41,7 +41,7 @@ public:
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
-    /// Fills `out` from byte `offset` on.
+    /// Fills `out` with the bytes from `offset` on.
     void read(std::uint64_t offset, std::span<std::byte> out) const {
         while (!out.empty()) {
             const ::ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<::off_t>(offset));
@@ -53,7 +53,7 @@ public:
         }
     }
 
-    /// `bytes` bytes from `offset` on as text; refused above `most`, before memory is taken.
+    /// The `bytes` bytes from `offset` on. Throws input_error above `most`, before memory is allocated.
     [[nodiscard]] std::string text(std::uint64_t offset, std::uint64_t bytes, std::uint64_t most) const {
         if (bytes > most) {
             throw input_error(name_ + ": " + std::to_string(bytes) + " bytes are more than the " +

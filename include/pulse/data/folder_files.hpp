@@ -19,14 +19,14 @@
 
 namespace pulse::data {
 
-/// The first folder of a path below another; empty for a file that is in none.
+/// The first folder of a relative path; empty for a file that is in none.
 [[nodiscard]] inline std::string_view first_folder(std::string_view name) {
     const std::size_t slash = name.find('/');
     return slash == std::string_view::npos ? std::string_view{} : name.substr(0, slash);
 }
 
-/// The files of a folder and of all folders below it that matter to captioned pictures, by their paths below it, sorted
-/// by their bytes. What is hidden is passed over, and no folder is read twice, whatever links lead to it.
+/// The files of a folder and its subfolders that matter to captioned pictures, as relative paths sorted bytewise.
+/// Hidden files are skipped, and no folder is read twice, whatever links lead to it.
 class folder_files {
 public:
     std::vector<std::string> pictures{};
@@ -37,7 +37,7 @@ public:
     std::vector<std::string> unread{};   ///< see names_unread
     std::uint64_t folders_again{};
 
-    /// Throws input_error for what is no folder, or cannot be read.
+    /// Throws input_error for a path that is not a folder or cannot be read.
     explicit folder_files(const std::filesystem::path& folder) {
         std::error_code ignored;
         if (!std::filesystem::is_directory(folder, ignored)) {
@@ -51,9 +51,9 @@ public:
         for (auto* names : lists()) { std::sort(names->begin(), names->end()); }
     }
 
-    /// Where there is nothing but folders of splits, `train` and others, at the top or in the one folder there, keeps
-    /// what is in `train`. The pictures and shards of each other one. Throws input_error, which begins with `data`,
-    /// when several splits stand beside what is none.
+    /// Keeps only the files in `train` where the folder, or the only folder in it, holds nothing but split folders.
+    /// Returns the number of pictures and shards in each other split. Throws input_error, which begins with `data`,
+    /// when several splits stand beside something else.
     std::map<std::string, std::uint64_t> keep_training_split(const std::string& data) {
         const auto is_split = [](const std::string& name) {
             constexpr std::array<std::string_view, 9> all{"train", "test", "testing",    "validation", "valid",
@@ -65,13 +65,13 @@ public:
             for (const auto* names : {&pictures, &metadata, &archives}) {
                 for (const std::string& name : *names) { seen.emplace(top_folder(name)); }
             }
-            // What is not read makes no other folder matter.
+            // Files that are not read matter only in split folders.
             for (const std::string& name : unread) {
                 if (std::string top{top_folder(name)}; is_split(top)) { seen.insert(std::move(top)); }
             }
             return seen;
         };
-        // Repositories have their splits in a folder of their own, such as `data`.
+        // Repositories keep their splits in a folder of their own, such as `data`.
         std::set<std::string> seen = folders_in();
         while (seen.size() == 1 && !seen.begin()->empty() && !is_split(*seen.begin())) {
             base += *seen.begin() + '/';
@@ -96,7 +96,7 @@ public:
             }
         }
         for (auto* names : lists()) {
-            const bool keeps_top = names == &unread; // a table there is told of where captions are missing
+            const bool keeps_top = names == &unread; // a message about missing captions names a table there
             std::erase_if(*names, [&](auto& s) {
                 const bool below = s.starts_with(base) && !top_folder(s).empty();
                 return below ? top_folder(s) != *train : !keeps_top;
@@ -105,9 +105,9 @@ public:
         base += *train + '/';
         return left;
     }
-    std::string base{}; ///< the folder whose folders matter, with a slash, or empty: that of the data, or of a split
+    std::string base{}; ///< path, with a slash, of the folder whose subfolders matter; empty: the data's
 
-    /// The folder right below the base in which a file is; empty: none.
+    /// The folder directly below the base that holds a file; empty: none.
     [[nodiscard]] std::string_view top_folder(std::string_view name) const {
         return first_folder(name.starts_with(base) ? name.substr(base.size()) : std::string_view{});
     }
@@ -144,7 +144,7 @@ private:
                 take(below + name, lower_case(name));
             }
         }
-        // Which of two ways to a folder is taken must not depend on the order that a file system keeps.
+        // The path by which a folder is reached must not depend on the order of a file system.
         std::sort(folders.begin(), folders.end());
         for (const std::string& name : folders) { walk(folder / name, below + name + '/'); }
     }

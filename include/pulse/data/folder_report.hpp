@@ -8,7 +8,7 @@
 
 namespace pulse::data {
 
-/// What is read of a folder, and what is not, in a line each; the second is not there where nothing is left out.
+/// What is read of a folder and what is left out, one line each; the second line is absent if nothing is left out.
 [[nodiscard]] PULSE_PICTURES_INLINE std::vector<std::string> folder_report(const captioned_pictures& pictures);
 
 } // namespace pulse::data

@@ -21,7 +21,7 @@ namespace detail {
     return std::to_string(count) + ' ' + (count == 1 ? one : more);
 }
 
-/// Items between commas; of many the first.
+/// Items separated by commas; of many, only the first.
 [[nodiscard]] inline std::string listed(const std::vector<std::string>& items) {
     constexpr std::size_t most = 12;
     std::string all;

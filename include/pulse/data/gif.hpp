@@ -8,11 +8,11 @@
 
 namespace pulse::data {
 
-/// The size that the header of a GIF says. Throws input_error when it is damaged.
+/// The canvas size of a GIF, enlarged to hold its first frame. Throws input_error when the header is damaged.
 [[nodiscard]] PULSE_PICTURES_INLINE picture_size gif_size(std::span<const std::uint8_t> bytes);
 
-/// Decodes the first frame of a GIF on its canvas, interlaced or not, before white. Throws input_error when it is
-/// damaged, cut or too large.
+/// Decodes the first frame of a GIF on its canvas, interlaced or not, composited on white. Throws input_error when the
+/// file is damaged, truncated or too large.
 [[nodiscard]] PULSE_PICTURES_INLINE stored_picture decode_gif(std::span<const std::uint8_t> bytes,
                                                               const picture_limits& limits, bool keeps_alpha);
 

@@ -19,7 +19,7 @@ namespace pulse::data {
 
 namespace detail {
 
-/// The first frame of a GIF: constructed, it has read all that stands before the frame's data.
+/// Reader of a GIF's first frame; the constructor reads everything before the frame's data.
 class gif_reader {
 public:
     explicit gif_reader(std::span<const std::uint8_t> file) : in_{file} {
@@ -31,10 +31,10 @@ public:
         size_.height = in_.u16();
         const unsigned flags = in_.u8();
         in_.skip(2);
-        // Without a table samples are grey.
+        // Without a colour table, samples are grey.
         for (std::size_t i = 0; i != colours_.size(); ++i) { colours_[i].fill(static_cast<std::uint8_t>(i)); }
         read_table(flags);
-        // Other programs pass over bytes that begin nothing, too.
+        // Other programs, too, skip bytes that begin nothing.
         for (unsigned kind = in_.u8(); kind != ','; kind = in_.u8()) {
             if (kind == ';') { throw input_error("GIF: it has no picture"); }
             if (kind == '!') { read_extension(); }
@@ -57,7 +57,7 @@ public:
 
     [[nodiscard]] picture_size size() const noexcept { return size_; }
 
-    /// Around the frame is what is transparent, or colour 0; white is behind all.
+    /// Pixels around the frame are transparent, or colour 0; transparent pixels become white.
     void read(stored_picture& out, bool keeps_alpha) {
         constexpr std::array<std::uint8_t, 3> white{255, 255, 255};
         if (transparent_) { colours_[*transparent_] = white; }
@@ -84,15 +84,15 @@ public:
     }
 
 private:
-    /// A table of colours, if the flags say that there is one.
+    /// Reads a colour table if the flags say that there is one.
     void read_table(unsigned flags) {
         if ((flags & 0x80U) == 0) { return; }
-        // A frame's own table replaces the file's wholly; what a table does not have is black.
+        // A frame's own table replaces the file's entirely; colours that it lacks are black.
         colours_ = {};
         const std::span<const std::uint8_t> table = in_.bytes(std::size_t{6} << (flags & 7U));
         for (std::size_t i = 0; i != table.size(); ++i) { colours_[i / 3][i % 3] = table[i]; }
     }
-    /// Blocks up to an empty one. Of a graphic control the first has what is transparent.
+    /// Reads blocks up to an empty one. The first block of a graphic control extension names the transparent colour.
     void read_extension() {
         const bool control = in_.u8() == 0xF9;
         bool first = true;
@@ -102,7 +102,7 @@ private:
             first = false;
         }
     }
-    /// The next code of the frame's data, which are cut into blocks. Least bits come first.
+    /// The next code of the frame's data, which are cut into blocks; least significant bits first.
     [[nodiscard]] unsigned code(unsigned bits) {
         while (held_ < bits) {
             if (block_.empty()) {
@@ -118,12 +118,12 @@ private:
         held_ -= bits;
         return value;
     }
-    /// The frame's samples in the order of its data, by the method of Lempel, Ziv and Welch: a code above the samples
-    /// is the string of an earlier code and one sample.
+    /// Decodes the frame's samples, in the order of its data, by LZW: a code above the samples is the string of an
+    /// earlier code and one sample.
     [[nodiscard]] std::vector<std::uint8_t> samples() {
         const std::size_t all = std::size_t{width_} * height_;
         std::vector<std::uint8_t> out(all);
-        // A string stands where it was first written.
+        // A string is kept as the place in `out` where it was first written.
         struct written {
             std::size_t at;
             std::size_t length;
@@ -133,7 +133,7 @@ private:
         const unsigned clear = 1U << sample_bits_;
         unsigned next = clear + 2;
         unsigned bits = sample_bits_ + 1;
-        written last{}; // empty: no code since the strings were forgotten
+        written last{}; // empty: no code since the last clear
         for (std::size_t at = 0; at != all;) {
             const unsigned found = code(bits);
             if (found == clear) {
@@ -146,7 +146,7 @@ private:
             if (found > next || (found > clear && last.length == 0)) {
                 throw input_error("damaged GIF: its data are no codes");
             }
-            // The string that is begun by the last code is completed by the first sample of this one.
+            // The first sample of this code completes the string that the last code began.
             if (last.length != 0 && next < most) {
                 strings[next] = {last.at, last.length + 1};
                 if (++next == 1U << bits && bits < 12) { ++bits; }
@@ -155,7 +155,7 @@ private:
             if (found < clear) {
                 out[at] = static_cast<std::uint8_t>(found);
             } else {
-                // They may overlap: a string that its own code has completed.
+                // Source and destination may overlap: a code may stand for the string that it completes.
                 for (std::size_t i = 0; i != now.length; ++i) { out[at + i] = out[strings[found].at + i]; }
             }
             at += now.length;

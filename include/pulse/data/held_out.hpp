@@ -7,20 +7,19 @@
 
 namespace pulse::data {
 
-/// Which of a folder's pictures there are, where a share of them is held out of training, for weights to be judged by.
+/// Part of a folder's pictures, where a share of them is held out of training to judge weights by.
 enum class picture_part : std::uint8_t { trained_on, held_out };
 
-/// Each picture stands once in an epoch, whatever the name of its folder asks for.
+/// Makes each picture occur once in an epoch, whatever the name of its folder asks for.
 inline void see_each_once(picture_index& index) noexcept {
     for (picture_entry& entry : index.entries) { entry.repeats = 1; }
     index.repeats.clear();
 }
 
-/// Leaves one part of an index: `share` of its pictures are held out, at least one, and each stands once in them.
+/// Keeps one part of an index: `share` of its pictures, at least one, are held out, each once in an epoch.
 ///
-/// Names alone decide which: a picture that is added or removed moves few others from one part to the other, all seeds
-/// hold out the same ones, and what has one name stays together. Throws input_error where none would be left to train
-/// on.
+/// Only names decide the part: adding or removing a picture moves few others to another part, all seeds hold out the
+/// same pictures, and pictures of one name stay together. Throws input_error when none would be left to train on.
 PULSE_PICTURES_INLINE void keep_part(picture_index& index, double share, picture_part part);
 
 } // namespace pulse::data

@@ -36,7 +36,7 @@ PULSE_PICTURES_INLINE void keep_part(picture_index& index, double share, picture
     }
     const auto border = order.begin() + static_cast<std::ptrdiff_t>(held);
     part == picture_part::held_out ? order.erase(border, order.end()) : order.erase(order.begin(), border);
-    std::sort(order.begin(), order.end()); // as they were
+    std::sort(order.begin(), order.end()); // back into the order of the index
     std::vector<picture_entry> kept;
     for (const std::size_t i : order) { kept.push_back(std::move(index.entries[i])); }
     index.entries = std::move(kept);

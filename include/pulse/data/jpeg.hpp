@@ -8,14 +8,14 @@
 
 namespace pulse::data {
 
-/// The size that the header of a JPEG says. Throws input_error when it is damaged or unknown to libjpeg.
+/// The size in the header of a JPEG. Throws input_error when the header is damaged or unknown to libjpeg.
 [[nodiscard]] PULSE_PICTURES_INLINE picture_size jpeg_size(std::span<const std::uint8_t> bytes);
 
-/// The orientation that stands in front of its picture. Throws as jpeg_size does.
+/// The orientation, 1 to 8, in the markers before the picture. Throws as jpeg_size does.
 [[nodiscard]] PULSE_PICTURES_INLINE int jpeg_orientation(std::span<const std::uint8_t> bytes);
 
-/// Decodes JPEG by libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. Damage that libjpeg can fill in is
-/// told by the result. Throws input_error for other damage and when the file is cut or the picture too large.
+/// Decodes JPEG with libjpeg: baseline and progressive, grey, YCbCr, CMYK and YCCK. The result says whether libjpeg
+/// filled in damage. Throws input_error for other damage, a truncated file and a picture that is too large.
 [[nodiscard]] PULSE_PICTURES_INLINE stored_picture decode_jpeg(std::span<const std::uint8_t> bytes,
                                                                const picture_limits& limits, bool);
 

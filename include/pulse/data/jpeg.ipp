@@ -22,7 +22,7 @@ namespace pulse::data {
 
 namespace detail {
 
-/// One decompression by libjpeg, whose errors jump: each step is a function of its own that holds nothing to destroy.
+/// One decompression by libjpeg. Its errors longjmp, so each step is a function of its own with nothing to destroy.
 class jpeg_reader {
 public:
     explicit jpeg_reader(std::span<const std::uint8_t> bytes) noexcept {
@@ -79,7 +79,7 @@ public:
                 std::uint8_t* const to = all + info_.output_scanline * row;
                 ::JSAMPROW into = inks ? line : to;
                 ::jpeg_read_scanlines(&info_, &into, 1);
-                // Adobe's convention, which every program follows: inks are stored inverted.
+                // By Adobe's convention, which every program follows, inks are stored inverted.
                 for (std::size_t i = 0; inks && i != row; ++i) {
                     const unsigned product = unsigned{line[i / 3 * 4 + i % 3]} * line[i / 3 * 4 + 3] + 128U;
                     to[i] = static_cast<std::uint8_t>(((product >> 8U) + product) >> 8U);
@@ -105,7 +105,7 @@ private:
         any->err->format_message(any, text_);
         std::longjmp(back_, 1);
     }
-    /// Every scan of a progressive file passes over the whole picture: thousands are an attack on time.
+    /// Every scan of a progressive file passes over the whole picture: thousands are a denial-of-service attack.
     void limit_scans() noexcept {
         constexpr int most = 500;
         if (info_.input_scan_number > most) {
@@ -113,7 +113,8 @@ private:
             std::longjmp(back_, 1);
         }
     }
-    /// A warning. A file that ends too early is refused; other damage costs a part of the picture, which libjpeg fills.
+    /// Handles a warning: refuses a file that ends early; of other damage, libjpeg fills in the lost part of the
+    /// picture.
     void hear(::j_common_ptr any) noexcept {
         const int code = any->err->msg_code;
         if (code == JWRN_JPEG_EOF) { leave(any); }

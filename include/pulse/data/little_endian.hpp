@@ -8,7 +8,7 @@
 
 namespace pulse::data::detail {
 
-/// Reads a file of little-endian numbers from its begin to its end. Throws input_error beyond that.
+/// Reads little-endian numbers from the beginning of a file on. Throws input_error past its end.
 class little_endian_reader {
 public:
     explicit little_endian_reader(std::span<const std::uint8_t> file) noexcept : file_{file} {}

@@ -53,7 +53,7 @@ namespace detail {
     return field.text();
 }
 
-/// What the field of a conditioning image is called: the first of these that is there.
+/// Fields that may name a conditioning image; the first one present counts.
 inline constexpr std::array<const char*, 2> conditioning_fields{"conditioning_image", "conditioning_image_file_name"};
 
 [[nodiscard]] inline std::vector<std::string> names_of_fields(const nlohmann::json& object) {
@@ -133,7 +133,7 @@ PULSE_PICTURES_INLINE std::vector<metadata_line> parse_metadata_csv(std::string_
         }
         metadata_line read{.file_name = file_below(*row, name_at)};
         const std::string& cell = row->fields[text_at];
-        if (!cell.empty() || row->quoted[text_at]) { // where JSON has null, CSV has nothing
+        if (!cell.empty() || row->quoted[text_at]) { // an empty unquoted cell is CSV's null
             read.text = checked_caption(cell, std::string{source} + ": line " + std::to_string(row->line) + ": " +
                                                   io::printable(caption));
         }

@@ -97,14 +97,14 @@ private:
     void count_by_ending(const std::string& name) {
         ++index_.left_out.by_ending['.' + lower_case(split_ending(name).ending)];
     }
-    /// The first file beside a picture that may be its caption.
+    /// The first file beside any picture that may be its caption; empty: none.
     [[nodiscard]] std::string first_sidecar() const {
         for (const std::string& picture : files_.pictures) {
             if (const auto found = files_.captions_of(picture); !found.empty()) { return found.front(); }
         }
         return {};
     }
-    /// Unless one of two names is empty: there is no such thing.
+    /// Throws if `of_other` names a file: the folder then holds both `one` and `other`.
     void refuse_both(const char* one, const std::string& of_one, const char* other, const std::string& of_other) const {
         if (!of_other.empty()) {
             throw input_error(name_ + " holds both " + one + " ('" + one_line(of_one) + "') and " + other + " ('" +
@@ -118,7 +118,7 @@ private:
         }
     }
 
-    /// Adds a picture that has no caption, or does not, as the options say.
+    /// Adds, skips or refuses a picture without a caption, as the options say.
     void add_without_caption(picture_entry entry, const std::string& why) {
         if (options_.on_missing == missing_caption::skip) {
             ++index_.left_out.without_caption;
@@ -136,14 +136,14 @@ private:
         entry.form = caption_form::held;
         index_.entries.push_back(std::move(entry));
     }
-    /// How often the pictures of a folder below the data's stand in an epoch.
+    /// How often pictures in a folder of this name occur in an epoch; more than once is noted in the index.
     [[nodiscard]] std::uint32_t repeats_in(std::string_view folder) {
         const std::uint32_t repeats = read_repeats(folder).repeats;
         if (repeats != 1) { index_.repeats.insert_or_assign(std::string{folder}, repeats); }
         return repeats;
     }
 
-    /// A picture that is but the conditioning image of others is none of those that are trained on.
+    /// A picture that is only a conditioning image of others is not trained on.
     void read_metadata() {
         index_.layout = picture_layout::metadata;
         std::set<std::string> folders;
@@ -180,7 +180,7 @@ private:
                     conditioning.insert(entry.conditioning);
                     index_.conditioning_folder = index_.folder;
                 }
-                // Counted by its ending.
+                // Already counted by its ending.
                 if (std::binary_search(files_.unread.begin(), files_.unread.end(), entry.name)) { continue; }
                 const auto [known, is_new] =
                     named.try_emplace(entry.name, said{line.text, entry.conditioning, file.name()});
@@ -243,7 +243,7 @@ private:
                 add_without_caption(std::move(entry), "it is in no folder, whose name would be its caption");
                 continue;
             }
-            // Pictures are sorted by their bytes, in which a folder may stand between two parts of another.
+            // Pictures are sorted bytewise, so one folder may come between two parts of another.
             if (!folder.empty()) { index_.classes.push_back(folder); }
             if (captions) {
                 entry.repeats = repeats_in(folder);

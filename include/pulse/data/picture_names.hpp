@@ -15,10 +15,10 @@ namespace pulse::data {
     return lower;
 }
 
-/// A file's name without its ending, and what stands behind the last dot.
+/// A file's name split at its last dot.
 struct split_name {
     std::string_view stem{};
-    std::string_view ending{}; ///< empty: there is no dot behind the folders
+    std::string_view ending{}; ///< empty: no dot after the last slash
 };
 [[nodiscard]] inline split_name split_ending(std::string_view name) {
     const std::size_t dot = name.rfind('.');
@@ -48,7 +48,7 @@ template <std::size_t N>
     return detail::is_among(all, ending);
 }
 
-/// Whether files with this ending, in lower case, are pictures, or tables of captions, that are not read.
+/// Whether files with this ending, in lower case, are pictures or tables of captions that are not read.
 [[nodiscard]] inline bool names_unread(std::string_view ending) {
     constexpr std::array<std::string_view, 20> all{"tif", "tiff", "avif", "heic", "heif", "jxl", "svg",
                                                    "ppm", "pgm",  "pbm",  "pnm",  "tga",  "hdr", "psd",
@@ -67,7 +67,7 @@ template <std::size_t N>
     return ending == "txt" || ending == "caption" || ending == "json";
 }
 
-/// Whether a file or folder of this name is passed over: it is hidden, or what macOS adds to archives.
+/// Whether a file or folder of this name is skipped: it is hidden, or macOS adds it to archives.
 [[nodiscard]] inline bool names_hidden(std::string_view name) {
     return name.empty() || name.front() == '.' || name == "__MACOSX";
 }

@@ -22,8 +22,8 @@ namespace pulse::data {
 
 namespace detail {
 
-/// The bytes of a profile as ImageMagick puts them into a text: an empty line, one with the profile's name, one with
-/// its length, then hexadecimal digits. Empty when it is another text.
+/// The bytes of a profile that ImageMagick wrote as text: an empty line, one with the profile's name, one with its
+/// length, then hexadecimal digits. Empty for any other text.
 [[nodiscard]] inline std::vector<std::uint8_t> raw_profile(std::string_view text) {
     for (int line = 0; line != 3; ++line) {
         const std::size_t end = text.find('\n');
@@ -48,7 +48,7 @@ namespace detail {
     return bytes;
 }
 
-/// One decompression by libpng, whose errors jump: each step is a function of its own that holds nothing to destroy.
+/// One decompression by libpng. Its errors longjmp, so each step is a function of its own with nothing to destroy.
 class png_reader {
 public:
     explicit png_reader(std::span<const std::uint8_t> bytes) noexcept : rest_{bytes} {
@@ -57,7 +57,7 @@ public:
             [](::png_structp, ::png_const_charp) {});
         if (png_ != nullptr) { info_ = ::png_create_info_struct(png_); }
         started_ = info_ != nullptr && step([this] {
-                       // What stands beside the picture is bounded: 64 pieces of 1 MiB, however well they are packed.
+                       // Limits ancillary chunks to 64 of 1 MiB, however well they are compressed.
                        ::png_set_chunk_cache_max(png_, 64);
                        ::png_set_chunk_malloc_max(png_, std::size_t{1} << 20U);
                        ::png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);
@@ -80,7 +80,7 @@ public:
     [[nodiscard]] picture_size size() const noexcept {
         return {::png_get_image_width(png_, info_), ::png_get_image_height(png_, info_)};
     }
-    /// Of what was read by now: the data may stand behind the picture.
+    /// From the chunks read so far: the orientation may also be stored after the picture.
     [[nodiscard]] int orientation() const {
         ::png_uint_32 count = 0;
         ::png_bytep data = nullptr;
@@ -114,7 +114,7 @@ public:
     }
 
 private:
-    /// What the file says under a keyword, packed or not; the last time counts.
+    /// The text under a keyword, compressed or not; of several, the last.
     [[nodiscard]] std::string_view text(std::string_view keyword) const {
         ::png_textp all = nullptr;
         std::string_view found;
@@ -136,7 +136,7 @@ private:
     }
     [[noreturn]] void leave(const char* text) noexcept {
         std::strncpy(text_, text, sizeof text_ - 1);
-        // Names of unknown chunks come from the file.
+        // The text may hold names of unknown chunks, which come from the file.
         std::replace_if(
             std::begin(text_), std::end(text_), [](char c) { return c != '\0' && (c < 0x20 || c == 0x7f); }, '?');
         std::longjmp(back_, 1);

@@ -18,13 +18,13 @@ namespace pulse::data {
 
 struct prefetch_options {
     int threads = 2;
-    int ahead = 8; ///< the most values that wait for next() or are being made
+    int ahead = 8; ///< maximum number of values that wait for next() or are being made
 };
 
-/// Makes make(0), make(1), ... by threads before they are asked for, never more than `ahead` at once.
+/// Threads call make(0), make(1), ... before the values are asked for, never with more than `ahead` of them at once.
 ///
-/// next() gives them in this order whatever the number of threads; what make throws, next() throws in its place.
-/// `make` is called by several threads. The destructor waits for the calls that are under way.
+/// next() returns the values in this order whatever the number of threads; what a call of make throws, next() rethrows
+/// in its place. Several threads call `make`. The destructor waits for calls that are running.
 template <class Value>
 class prefetcher {
 public:
@@ -41,12 +41,12 @@ public:
     }
     prefetcher(const prefetcher&) = delete;
     prefetcher& operator=(const prefetcher&) = delete;
-    // Threads are stopped all at once and then joined one by one, by the members' own destructors.
+    // All threads are asked to stop first; the members' own destructors then join them one by one.
     ~prefetcher() {
         for (std::jthread& thread : threads_) { thread.request_stop(); }
     }
 
-    /// The next value; to be called by one thread.
+    /// The next value. Only one thread may call it.
     [[nodiscard]] Value next() {
         slot taken;
         {
@@ -87,8 +87,8 @@ private:
     std::mutex mutex_{};
     std::condition_variable_any changed_{};
     std::vector<slot> slots_{};
-    std::uint64_t begun_{}; ///< values that a thread makes or has made
-    std::uint64_t given_{}; ///< values that next() has given
+    std::uint64_t begun_{}; ///< values that a thread is making or has made
+    std::uint64_t given_{}; ///< values that next() has returned
     std::vector<std::jthread> threads_{};
 };
 

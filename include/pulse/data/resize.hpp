@@ -10,7 +10,7 @@
 
 namespace pulse::data {
 
-/// A part of a picture that was resized: what a crop takes, before it is taken.
+/// The size to resize a picture to, and the crop to take from the result.
 struct resized_part {
     int width{};  ///< of the whole resized picture
     int height{}; ///< of the whole resized picture
@@ -22,11 +22,11 @@ struct resized_part {
 
 namespace detail {
 
-/// For each pixel of an axis of the resized picture: which stored pixels it is made of, and their weights.
+/// For each pixel of an axis of the resized picture: the stored pixels that it is made of, and their weights.
 struct axis_weights {
     std::vector<int> first{};
     std::vector<int> count{};
-    std::vector<std::int32_t> weights{}; ///< `most` for each pixel, in 2^-22
+    std::vector<std::int32_t> weights{}; ///< `most` for each pixel, in units of 2^-22
     int most{};
 };
 
@@ -40,8 +40,8 @@ inline constexpr unsigned weight_bits = 22;
     return x < 2.0 ? (((x - 5.0) * x + 8.0) * x - 4.0) * a : 0.0;
 }
 
-/// Weights of pixels [first, first + count) of an axis that goes from `from` pixels to `to`. A smaller picture's filter
-/// is as much wider, so that every stored pixel counts.
+/// Weights of pixels [first, first + count) of an axis that is resized from `from` to `to` pixels. When it shrinks, the
+/// filter is widened by the same factor, so that every stored pixel counts.
 [[nodiscard]] inline axis_weights weights_of(int from, int to, int first, int count) {
     const double scale = static_cast<double>(from) / to;
     const double stretch = std::max(scale, 1.0);
@@ -77,9 +77,9 @@ inline constexpr unsigned weight_bits = 22;
 
 } // namespace detail
 
-/// The crop of a picture resized with antialiasing: bicubic (Keys, a = -1/2), the filter stretched where the picture
-/// shrinks, in whole numbers. Equal bit for bit to Pillow's resize with BICUBIC and then crop, on every machine; only
-/// what the crop needs is computed.
+/// The crop of a picture resized with antialiasing: bicubic (Keys, a = -1/2) in integer arithmetic, the filter
+/// stretched where the picture shrinks. Bit for bit equal to Pillow's resize with BICUBIC and then crop, on every
+/// machine; only what the crop needs is computed.
 [[nodiscard]] inline io::picture resize(const io::picture& stored, const resized_part& part) {
     using detail::axis_weights;
     constexpr std::int32_t half = 1 << (detail::weight_bits - 1U);
@@ -88,7 +88,7 @@ inline constexpr unsigned weight_bits = 22;
     const axis_weights down = detail::weights_of(stored.height, part.height, part.top, part.crop_height);
     const auto width = static_cast<std::size_t>(part.crop_width);
 
-    // Rows of the stored picture that the crop is made of, resized along the row.
+    // Rows of the stored picture that the crop needs, resized horizontally.
     const int first_row = down.first.front();
     const int rows = down.first.back() + down.count.back() - first_row;
     const std::size_t line = width * channels;

@@ -23,10 +23,9 @@ struct shard_sample {
     std::vector<caption_file> captions{};
 };
 
-/// The pictures of a shard in its order. Members are one sample where their names are equal up to the last dot,
-/// wherever they stand. A picture without captions whose name goes on behind a dot where that of another ends, as
-/// a.seg.png beside a.jpg, belongs to the other's sample and is left out. Throws input_error for two pictures of one
-/// name.
+/// The pictures of a shard in its order. Members whose names are equal up to the last dot form one sample, wherever
+/// they stand. A picture without captions whose name continues another picture's after a dot, as a.seg.png beside
+/// a.jpg, belongs to that one's sample and is left out. Throws input_error for two pictures in one sample.
 [[nodiscard]] inline std::vector<shard_sample> samples_of_shard(const input_file& file, left_out_files& left_out) {
     std::vector<shard_sample> samples;
     std::unordered_map<std::string, std::size_t> by_key;

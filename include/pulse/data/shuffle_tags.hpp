@@ -12,8 +12,8 @@
 
 namespace pulse::data {
 
-/// A caption whose tags, which commas part, stand in an order drawn by `seed`; the first `kept` stay where they are.
-/// White space around tags goes, and tags that are empty; each two are parted by ", ".
+/// A caption with its comma-separated tags in an order drawn from `seed`; the first `kept` stay in place. White space
+/// around tags and empty tags are dropped; tags are joined by ", ".
 [[nodiscard]] inline std::string shuffle_tags(std::string_view caption, std::size_t kept, std::uint64_t seed) {
     constexpr std::string_view blank = " \t\r\n\f\v";
     std::vector<std::string_view> tags;
@@ -26,7 +26,7 @@ namespace pulse::data {
         if (!tag.empty()) { tags.push_back(tag); }
     }
     const train::random_source chance{seed, train::random_stream::tags};
-    for (std::size_t left = tags.size(); left > kept + 1; --left) { // Fisher and Yates, from the end
+    for (std::size_t left = tags.size(); left > kept + 1; --left) { // Fisher-Yates, from the end
         std::swap(tags[left - 1], tags[kept + chance.below(static_cast<std::uint32_t>(left - kept), left)]);
     }
     std::string shuffled;

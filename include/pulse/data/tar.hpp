@@ -18,7 +18,7 @@
 
 namespace pulse::data {
 
-/// A file inside a tar archive, and where its bytes are.
+/// A file inside a tar archive, and the range of its bytes.
 struct tar_member {
     std::string name{};
     std::uint64_t offset{};
@@ -29,13 +29,13 @@ struct tar_member {
 
 namespace detail {
 
-/// What a pax header says of the members behind it.
+/// What a pax header says of the members that follow it.
 struct pax_facts {
     std::optional<std::string> path{};
     std::optional<std::uint64_t> bytes{};
 };
 
-/// Walks the headers of a tar archive. File: name() in quotes, size(), read(offset, bytes).
+/// Walks the headers of a tar archive. `File` has name() in quotes, size() and read(offset, bytes).
 template <class File>
 class tar_walk {
 public:
@@ -55,7 +55,7 @@ public:
 
 private:
     static constexpr std::uint64_t block = 512;
-    /// Of a long name or a pax header.
+    /// Maximum bytes of a long name or a pax header.
     static constexpr std::uint64_t longest_text = std::uint64_t{1} << 20U;
 
     [[noreturn]] void fail(const std::string& why) const {
@@ -91,7 +91,7 @@ private:
         return value;
     }
 
-    /// Of the header's bytes, the checksum's own being blanks; old programs summed signed characters.
+    /// Checks the sum of the header's bytes, its own field taken as blanks; old programs summed signed characters.
     void require_checksum() const {
         constexpr std::size_t first = 148;
         constexpr std::size_t count = 8;
@@ -113,7 +113,7 @@ private:
         return text;
     }
 
-    /// Records "length key=value\n" (POSIX pax); other keys than of name and size say nothing about where bytes are.
+    /// Records "length key=value\n" (POSIX pax). Keys other than path and size do not tell where bytes are.
     void read_pax(std::string_view text, pax_facts& facts) const {
         while (!text.empty()) {
             std::size_t length = 0;
@@ -142,7 +142,7 @@ private:
         }
     }
 
-    /// The name in the header itself; only POSIX's form has a prefix, GNU's keeps other things there.
+    /// The name in the header itself. Only POSIX headers have a prefix; GNU keeps other data there.
     [[nodiscard]] std::string short_name() const {
         std::string name{word(0, 100)};
         if (field(257, 6) == std::string_view{"ustar\0", 6} && header_[345] != '\0') {
@@ -156,7 +156,7 @@ private:
         const bool describes_next = type == 'x' || type == 'g' || type == 'L' || type == 'K';
         std::uint64_t bytes = number(124, 12, "size");
         if (!describes_next) { bytes = next_.bytes.value_or(all_.bytes.value_or(bytes)); }
-        if (type >= '1' && type <= '6') { bytes = 0; } // links, devices and folders, whatever their header says
+        if (type >= '1' && type <= '6') { bytes = 0; } // links, devices and folders have none, whatever is written
         if (bytes > file_.size() - at_ - block) { fail("ends within the member that begins"); }
 
         if (type == 'x') {
@@ -172,7 +172,7 @@ private:
             tar_member member{next_.path.value_or(all_.path.value_or(short_name())), at_ + block, bytes};
             next_ = {};
             if (type == '1' || type == '2') { fail("holds the link '" + one_line(member.name) + "' and not a file"); }
-            // A folder of the oldest form is a file whose name ends so.
+            // In the oldest format, a folder is a file whose name ends with a slash.
             const bool folder = !member.name.empty() && member.name.back() == '/';
             if (!(type >= '3' && type <= '6') && !folder) {
                 if (member.name.empty()) { fail("has a member without a name"); }
@@ -192,8 +192,8 @@ private:
 
 } // namespace detail
 
-/// The files in a tar archive (v7, ustar, pax, GNU), in its order; links and sparse files are refused, folders and
-/// devices passed over. Only headers are read. Throws input_error naming the archive and the byte.
+/// The files in a tar archive (v7, ustar, pax, GNU), in its order. Folders and devices are skipped; only headers are
+/// read. Throws input_error naming the archive and the byte, also for links and sparse files.
 template <class File>
 [[nodiscard]] std::vector<tar_member> read_tar(const File& file) {
     return detail::tar_walk<File>{file}.members();

@@ -8,8 +8,8 @@
 
 namespace pulse::data {
 
-/// Bytes of `text` before the first that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF);
-/// all of them when it is.
+/// Number of bytes of `text` before the first that is not UTF-8 (RFC 3629: no overlong forms, no surrogates, at most
+/// U+10FFFF); its size if all are.
 [[nodiscard]] constexpr std::size_t valid_utf8(std::string_view text) noexcept {
     std::size_t at = 0;
     while (at != text.size()) {
@@ -19,7 +19,7 @@ namespace pulse::data {
         const unsigned lead = byte(0);
         std::size_t length = 1;
         if (lead >= 0x80) {
-            // The second byte tells overlong forms, surrogates and what is too large.
+            // The second byte rules out overlong forms, surrogates and code points that are too large.
             const unsigned least = lead == 0xE0 ? 0xA0U : lead == 0xF0 ? 0x90U : 0x80U;
             const unsigned most = lead == 0xED ? 0x9FU : lead == 0xF4 ? 0x8FU : 0xBFU;
             length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
@@ -33,8 +33,8 @@ namespace pulse::data {
     return at;
 }
 
-/// A name for one line of text: control characters, which names of files may hold, are shown as '?', and so is each
-/// byte that is not UTF-8.
+/// A name on one line of text: control characters, which file names may hold, and bytes that are not UTF-8 are shown as
+/// '?'.
 [[nodiscard]] inline std::string one_line(std::string_view name) {
     std::string shown{name};
     for (std::size_t at = valid_utf8(shown); at != shown.size(); at = valid_utf8(shown)) { shown[at] = '?'; }
@@ -42,10 +42,10 @@ namespace pulse::data {
     return shown;
 }
 
-/// The most bytes of a caption: what is longer was never one.
+/// Maximum bytes of a caption; nothing longer is one.
 inline constexpr std::size_t longest_caption = std::size_t{1} << 20U;
 
-/// What a caption's file says, without byte order marks before it and white space around it. Throws input_error naming
+/// The text of a caption file without leading byte order marks and surrounding white space. Throws input_error naming
 /// `source` when it is not UTF-8, holds a zero character or is too long.
 [[nodiscard]] inline std::string checked_caption(std::string_view text, std::string_view source) {
     const auto refuse = [&](const std::string& why) {

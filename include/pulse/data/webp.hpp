@@ -8,14 +8,14 @@
 
 namespace pulse::data {
 
-/// The size that the header of a WebP says. Throws input_error when it is damaged.
+/// The size in the header of a WebP. Throws input_error when the header is damaged.
 [[nodiscard]] PULSE_PICTURES_INLINE picture_size webp_size(std::span<const std::uint8_t> bytes);
 
-/// The orientation of a WebP, of which all is needed: the data stand behind the picture.
+/// The orientation, 1 to 8, of a WebP. Needs the whole file, since it is stored after the picture.
 [[nodiscard]] PULSE_PICTURES_INLINE int webp_orientation(std::span<const std::uint8_t> bytes);
 
-/// Decodes WebP by libwebp, with loss or without, alpha before white; of an animation the first frame. Throws
-/// input_error when it is damaged, cut or too large.
+/// Decodes WebP with libwebp, lossy or lossless, alpha composited on white; of an animation, the first frame. Throws
+/// input_error when the file is damaged, truncated or too large.
 [[nodiscard]] PULSE_PICTURES_INLINE stored_picture decode_webp(std::span<const std::uint8_t> bytes,
                                                                const picture_limits& limits, bool keeps_alpha);
 

@@ -21,7 +21,7 @@ namespace pulse::data {
 
 namespace detail {
 
-/// The payload of the first chunk of a kind in a RIFF file, whose chunks stand at even bytes; empty when there is none.
+/// The payload of the first chunk of a kind in a RIFF file, whose chunks start at even offsets; empty: none.
 [[nodiscard]] inline std::span<const std::uint8_t> riff_chunk(std::span<const std::uint8_t> file,
                                                               std::string_view kind) {
     for (std::size_t at = 12; at + 8 <= file.size();) {
@@ -35,7 +35,7 @@ namespace detail {
     return {};
 }
 
-/// What the header of a WebP says. Throws input_error when it is damaged.
+/// The features in the header of a WebP. Throws input_error when the header is damaged.
 [[nodiscard]] inline ::WebPBitstreamFeatures webp_features(std::span<const std::uint8_t> bytes) {
     ::WebPBitstreamFeatures features{};
     if (::WebPGetFeatures(bytes.data(), bytes.size(), &features) != VP8_STATUS_OK) {
@@ -47,7 +47,7 @@ namespace detail {
     return {static_cast<std::uint32_t>(features.width), static_cast<std::uint32_t>(features.height)};
 }
 
-/// The first frame of an animation on its canvas: red, green, blue and alpha of each pixel. False when it is damaged.
+/// Decodes the first frame of an animation on its canvas to red, green, blue and alpha. False when it is damaged.
 [[nodiscard]] inline bool read_first_frame(std::span<const std::uint8_t> bytes, std::vector<std::uint8_t>& out) {
     const ::WebPData data{bytes.data(), bytes.size()};
     const std::unique_ptr<::WebPAnimDecoder, decltype(&::WebPAnimDecoderDelete)> decoder{
@@ -90,7 +90,7 @@ PULSE_PICTURES_INLINE stored_picture decode_webp(std::span<const std::uint8_t> b
                                                      features.width * 3) != nullptr;
     if (!whole) { throw input_error("damaged WebP: it cannot be decoded whole"); }
     if (moves && !alpha) {
-        // Around a frame that does not fill its canvas is black, as in Pillow.
+        // As in Pillow, the canvas around a smaller frame is black.
         for (std::size_t i = 3; i < with_alpha.size(); i += 4) { with_alpha[i] = 255; }
     }
     if (alpha || moves) { detail::put_on_white(with_alpha, result, keeps_alpha); }

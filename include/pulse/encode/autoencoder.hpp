@@ -23,7 +23,7 @@ namespace pulse::encode {
 enum class autoencoder_half : std::uint8_t { encoder, decoder };
 enum class autoencoder_part : std::uint8_t { conv, product, resnet, attention, downsample, upsample, conv_out };
 
-/// One layer of an autoencoder before it is a type; `size` is the height and width of its input.
+/// What the type of one layer of an autoencoder is made from; `size` is the height and width of its input.
 struct autoencoder_layer {
     autoencoder_part part{};
     label name{};
@@ -34,10 +34,10 @@ struct autoencoder_layer {
 
 [[nodiscard]] constexpr std::size_t layer_count(const autoencoder_config& c, autoencoder_half half) noexcept {
     const int resnets = c.levels() * (c.layers_per_block + (half == autoencoder_half::decoder ? 1 : 0));
-    return static_cast<std::size_t>(resnets + c.levels() - 1 + 6); // between levels; ends, the middle, and a product
+    return static_cast<std::size_t>(resnets + c.levels() - 1 + 6); // samplers; 2 ends, 3 in the middle, 1 product
 }
 
-/// Layers in the order of AutoencoderKL.encode or decode; the encoder gives moments, the decoder reads latents.
+/// Layers in the order of AutoencoderKL.encode or decode; the encoder returns moments, the decoder reads latents.
 template <autoencoder_config C, autoencoder_half Half>
 [[nodiscard]] constexpr auto layout_of() {
     using part = autoencoder_part;
@@ -86,14 +86,14 @@ template <autoencoder_config C, autoencoder_half Half>
     return layers;
 }
 
-/// Names the overload of math_of for a part.
+/// Selects the overload of math_of for a part.
 template <autoencoder_part Part>
 using autoencoder_part_is = std::integral_constant<autoencoder_part, Part>;
 
-// Plain functions give the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that leaves
-// members out.
+// Plain functions return the numbers of each layer: in a template, nvcc 13 misreads a designated initialiser that
+// leaves members out.
 
-/// of AutoencoderKL's norms
+/// Epsilon of AutoencoderKL's norms.
 inline constexpr double autoencoder_epsilon = 1e-6;
 
 [[nodiscard]] constexpr nn::conv math_of(autoencoder_part_is<autoencoder_part::conv>, const autoencoder_config&,
@@ -175,23 +175,23 @@ template <autoencoder_config C>
     return found == autoencoder_flaw::none;
 }
 
-/// Pictures [size][size][in_channels], from -1 to 1, to moments [latent size][latent size][means, logarithms of
-/// variances] of their latents, which picture_backend's posterior draws: a model that only runs forward, by `chain`.
+/// Turns pictures [size][size][in_channels], from -1 to 1, into moments [latent size][latent size][means, logarithms of
+/// variances] of their latents, which picture_backend's posterior draws. Forward-only; run it with `chain`.
 template <autoencoder_config C>
     requires(explain_autoencoder<C>())
 struct autoencoder_encoder : autoencoder_parts<C, autoencoder_half::encoder>::model_type {
     static constexpr autoencoder_config config = C;
 };
 
-/// Latents [latent size][latent size][latent_channels], divided by scaling_factor, to pictures [size][size]
-/// [out_channels], from -1 to 1 but for what the weights do: as autoencoder_encoder.
+/// Turns latents [latent size][latent size][latent_channels], divided by scaling_factor, into pictures [size][size]
+/// [out_channels], about -1 to 1 (the weights decide). Forward-only, like autoencoder_encoder.
 template <autoencoder_config C>
     requires(explain_autoencoder<C>())
 struct autoencoder_decoder : autoencoder_parts<C, autoencoder_half::decoder>::model_type {
     static constexpr autoencoder_config config = C;
 };
 
-/// What files from before diffusers 0.18 call a parameter, which is another name for the attention's products only.
+/// A parameter's name in files from before diffusers 0.18; only the attention's products have another one.
 [[nodiscard]] inline std::string older_name(std::string_view name) {
     std::string older{name};
     for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>{".to_q.", ".query."},

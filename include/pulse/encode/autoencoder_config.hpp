@@ -8,10 +8,10 @@
 
 namespace pulse::encode {
 
-/// The structure of a diffusers AutoencoderKL; fields that its config.json has are named as there.
+/// The structure of a diffusers AutoencoderKL; fields that its config.json also has are named as there.
 ///
-/// Level i has block_out_channels[i] channels and half the pixels of level i - 1; zeros end the list. The middle
-/// attends with one head of the last level's channels.
+/// Level i has block_out_channels[i] channels and half the height and width of level i - 1; zeros end the list. The
+/// middle attends with one head of the last level's channels.
 struct autoencoder_config {
     label name{};
     int sample_size{}; ///< height and width of pictures
@@ -21,8 +21,8 @@ struct autoencoder_config {
     std::array<int, 8> block_out_channels{};
     int layers_per_block{2};
     int norm_num_groups{32};
-    double scaling_factor{0.18215}; ///< of latents: what the posterior gives times this is what backbones see
-    /// Rows of a picture that a layer makes its convolution's input for at a time; more take more memory and give the
+    double scaling_factor{0.18215}; ///< backbones see the posterior's latents times this
+    /// Rows of a picture for which a layer makes its convolution's input at a time; more take more memory and give the
     /// same numbers.
     int strip_rows{64};
 
@@ -41,8 +41,8 @@ struct autoencoder_config {
     [[nodiscard]] constexpr bool operator==(const autoencoder_config&) const = default;
 };
 
-/// The autoencoder of Stable Diffusion (Rombach et al. 2022, KL-f8) for square pictures of
-/// `pixels` pixels a side; SDXL's has other weights and the scaling factor 0.13025.
+/// The autoencoder of Stable Diffusion (Rombach et al. 2022, KL-f8) for square pictures of `pixels` pixels a side;
+/// SDXL's has other weights and the scaling factor 0.13025.
 [[nodiscard]] constexpr autoencoder_config kl_f8(int pixels, double scaling_factor = 0.18215) noexcept {
     autoencoder_config c{};
     c.name = "kl_f8";

@@ -9,7 +9,7 @@
 
 namespace pulse::encode {
 
-/// The structure of transformers' BertModel as a text encoder; fields are named as BertConfig's, but for `tokens`, the
+/// The structure of transformers' BertModel as a text encoder; fields are named as in BertConfig, except `tokens`, the
 /// length of a text. Its states are last_hidden_state.
 struct bert_text_config {
     label name{};
@@ -24,7 +24,7 @@ struct bert_text_config {
     double layer_norm_eps{1e-12};
 };
 
-/// BertModel's pooler, which nobody reads: it is in checkpoints, and a text_network lists it.
+/// BertModel's pooler, which never runs; a text_network lists it because checkpoints contain it.
 struct bert_pooler {
     int width{};
 

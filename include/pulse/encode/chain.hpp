@@ -26,7 +26,7 @@ namespace pulse::encode {
 
 namespace detail {
 
-/// Throws input_error unless there are no flags, or as many as parts.
+/// Throws input_error unless `flags` is empty or has one flag per part.
 inline void require_one_each(const char* who, const std::vector<bool>& flags, std::size_t parts) {
     if (!flags.empty() && flags.size() != parts) {
         throw input_error{"pulse: " + std::string{who} + ": " + std::to_string(flags.size()) + " flags for " +
@@ -34,7 +34,7 @@ inline void require_one_each(const char* who, const std::vector<bool>& flags, st
     }
 }
 
-/// The values of a parameter as a backend's scalars; read(const parameter&, std::span<float>) gives them in C order.
+/// The values of a parameter as a backend's scalars; read(const parameter&, std::span<float>) writes them in C order.
 template <class Scalar, class Read>
 [[nodiscard]] std::vector<Scalar> scalars_of(const parameter& which, Read& read) {
     std::vector<float> values(static_cast<std::size_t>(which.elements()));
@@ -47,13 +47,13 @@ template <class Scalar, class Read>
 
 } // namespace detail
 
-/// L's output may be its input.
+/// Layer L may write its output over its input.
 template <class L>
 concept works_in_place = requires {
     requires L::math.in_place();
 };
 
-/// What a layer of a chain takes, in elements of one sample.
+/// Memory that a layer of a chain needs, in elements of one sample.
 struct chain_link {
     std::int64_t input{};
     std::int64_t output{};
@@ -67,14 +67,14 @@ struct chain_link {
 
     /// Tensors begin at multiples of 64 elements.
     [[nodiscard]] static constexpr std::int64_t aligned(std::int64_t n) noexcept { return (n + 63) / 64 * 64; }
-    /// Of the chain's array, at most; the caller has the input of the first layer and the output of the last.
+    /// Most that a layer takes of the chain's array; the caller owns the first input and the last output.
     [[nodiscard]] constexpr std::int64_t all() const noexcept {
         return (first ? 0 : aligned(input)) + (last || in_place ? 0 : aligned(output)) + aligned(saved) +
                aligned(workspace);
     }
 };
 
-/// What the layers of a model take at the sizes of a run.
+/// Memory that each layer of a model needs at the sizes of a run.
 template <any_model Model>
 [[nodiscard]] constexpr std::array<chain_link, Model::layer_count> links_of(const resizing& size = {}) {
     const auto graph = uncut_graph_of<Model>(size);
@@ -100,12 +100,12 @@ template <any_model Model>
     return links;
 }
 
-/// Runs a model without skips and conditioning forward, sample by sample, in the memory that its greatest layer needs;
-/// whole, or some of its layers, between which others may run on other samples.
+/// Runs a model without skips and conditioning forward, sample by sample, in the memory that its largest layer needs;
+/// whole, or some layers at a time, between which other layers may run on other samples.
 ///
-/// A tensor between layers begins at the front of one array or ends at its back, in turns; what a layer saves and its
-/// workspace lie between its input and its output. All memory is taken when this is made, in the backend's space: for
-/// all layers, or for those that will run here.
+/// Tensors between layers alternate: one begins at the front of an array, the next ends at its back; a layer's saved
+/// tensors and workspace lie between its input and output. Memory is allocated on construction (and by set_size), in
+/// the backend's space: for all layers, or for those that run here.
 template <any_model Model, backend B>
     requires(Model::skip_count == 0 && !Model::is_conditioned)
 class chain {
@@ -114,7 +114,7 @@ public:
     using accumulator = typename B::accumulator;
     using space = space_of<B>;
 
-    /// Elements that tensors between layers, and what layers use, take at most: of one sample.
+    /// Maximum elements of one sample that tensors between layers, saved tensors and workspace take.
     [[nodiscard]] static constexpr std::int64_t working_elements(const resizing& size = {}) {
         std::int64_t most = 0;
         for (const chain_link& l : links_of<Model>(size)) { most = std::max(most, l.all()); }
@@ -125,8 +125,8 @@ public:
         for (const chain_link& l : links_of<Model>(size)) { most = std::max(most, l.statistics); }
         return most;
     }
-    /// Bytes of tensors, statistics and parameters: all of this but the backend's scratch. Of one that is run at
-    /// several sizes, those of all.
+    /// Bytes of tensors, statistics and parameters: everything but the backend's scratch. With several sizes, the bytes
+    /// that suffice for each of them.
     [[nodiscard]] static constexpr std::int64_t bytes(std::span<const resizing> sizes) {
         std::int64_t working = 0;
         std::int64_t statistics = 0;
@@ -139,8 +139,8 @@ public:
     }
     [[nodiscard]] static constexpr std::int64_t bytes(const resizing& size = {}) { return bytes({&size, 1}); }
 
-    /// With layer l where `layers` is true at l; with all of them where it is empty; at the sizes of a run (resize).
-    /// Throws input_error when `layers` is of another number of layers.
+    /// Holds layer l where `layers` is true at l, or all layers if it is empty; at the sizes of a run (resize). Throws
+    /// input_error when `layers` has another number of entries.
     explicit chain(B& math, const std::vector<bool>& layers = {}, const resizing& size = {}) : math_{math} {
         detail::require_one_each("chain", layers, Model::layer_count);
         std::int64_t parameters = 0;
@@ -156,8 +156,8 @@ public:
     chain(const chain&) = delete;
     chain& operator=(const chain&) = delete;
 
-    /// What follows is run at these sizes (resize); takes more memory only where no sizes before took as much, and then
-    /// nothing that was run may be still running on a device.
+    /// Sets the sizes of the runs that follow (resize). Allocates only if no earlier sizes needed as much; in that case
+    /// no earlier run may still be in progress on a device.
     void set_size(const resizing& size) {
         size_ = size;
         links_ = links_of<Model>(size);
@@ -169,20 +169,20 @@ public:
             const auto n = static_cast<std::size_t>(elements);
             using held = std::remove_reference_t<decltype(array)>;
             if (array.size() >= n) { return; }
-            array = held{}; // first, so that there is no room for both
+            array = held{}; // first, since there may be no room for both
             array = held(n);
         };
         take(working_, working);
         take(statistics_, statistics_elements(size));
     }
 
-    /// Whether it has the weights of a layer.
+    /// Whether the weights of a layer are here.
     [[nodiscard]] bool has(std::size_t layer) const noexcept { return begins_[layer] >= 0; }
-    /// The parameters of the layers that it has, one behind the other in the order of parameters_of<Model>, with the
-    /// weights of convolutions in the space's; call B::weights_changed() when they are filled.
+    /// The parameters of the layers that are here, one after the other in the order of parameters_of<Model>, weights of
+    /// convolutions in the space's order; call B::weights_changed() after filling them.
     [[nodiscard]] std::span<scalar> parameters() noexcept { return {parameters_.data(), parameters_.size()}; }
-    /// Fills them: read(const parameter&, std::span<float>) gives the values of one, in C order. Nothing that was run
-    /// may be still running on a device.
+    /// Fills the parameters: read(const parameter&, std::span<float>) writes the values of one, in C order. No earlier
+    /// run may still be in progress on a device.
     template <class Read>
     void load(Read read) {
         scalar* to = parameters_.data();
@@ -205,9 +205,9 @@ public:
         math_.weights_changed();
     }
 
-    /// What layers take, in their order.
+    /// Memory that each layer needs, in order.
     [[nodiscard]] const std::array<chain_link, Model::layer_count>& links() const noexcept { return links_; }
-    /// What this has taken: bytes() with all layers.
+    /// Bytes allocated: bytes() if all layers are here.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
         return static_cast<std::int64_t>((working_.size() + parameters_.size()) * sizeof(scalar) +
                                          statistics_.size() * sizeof(accumulator));
@@ -219,15 +219,15 @@ public:
             run_layers(0, Model::layer_count - 1, x + s * links_.front().input, y + s * links_.back().output);
         }
     }
-    /// Layers `first` to `last` on one sample: reads the input of the first at x, writes the output of the last to y.
-    /// The bits are those of run(), wherever it is cut. Throws error naming a layer that it does not have.
+    /// Runs layers `first` to `last` on one sample: reads the first one's input at x, writes the last one's output to
+    /// y. The bits are those of run(), however layers are split. Throws error naming a layer that is not here.
     void run_layers(std::size_t first, std::size_t last, const scalar* x, scalar* y) {
         backend_frame<B> frame;
         frame.batch = 1;
         frame.size = size_;
         frame.input = x;
         frame.statistics = statistics_.data();
-        scalar* held = nullptr; // the input, where it is this object's
+        scalar* held = nullptr; // the input, if it is in working_
         for (std::size_t l = first; l <= last; ++l) {
             if (!has(l)) { throw error{"pulse: chain: layer " + std::to_string(l) + " is not here"}; }
             const chain_link& now = links_[l];
@@ -267,7 +267,7 @@ private:
     B& math_;
     resizing size_{};
     std::array<chain_link, Model::layer_count> links_{};
-    /// Where the parameters of each layer begin; less than 0 for those that are not here.
+    /// Offset of each layer's parameters; negative for layers that are not here.
     std::array<std::int64_t, Model::layer_count> begins_ = [] {
         std::array<std::int64_t, Model::layer_count> none{};
         none.fill(-1);

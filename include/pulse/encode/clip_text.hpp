@@ -12,10 +12,10 @@
 
 namespace pulse::encode {
 
-/// The structure of transformers' CLIPTextModel, or CLIPTextModelWithProjection; fields are named as CLIPTextConfig's.
+/// The structure of transformers' CLIPTextModel or CLIPTextModelWithProjection; fields are named as in CLIPTextConfig.
 ///
-/// Other defaults than its: projection_dim is 0 without projection, and states_before says which states are given:
-/// 0: those of the last layer and final_layer_norm, n: hidden_states[-1 - n], without the norm.
+/// Unlike in CLIPTextConfig, projection_dim is 0 without projection, and states_before says which states are returned:
+/// 0: those of the last layer after final_layer_norm, n: hidden_states[-1 - n], without the norm.
 struct clip_text_config {
     label name{};
     int vocab_size{49408};
@@ -27,7 +27,7 @@ struct clip_text_config {
     int projection_dim{};
     clip_activation hidden_act{clip_activation::quick_gelu};
     double layer_norm_eps{1e-5};
-    int eos_token_id{2}; ///< 2, which is wrong in most configs, means that the end of a text is its greatest id
+    int eos_token_id{2}; ///< 2, which is wrong in most configs, means that a text ends at its greatest id
     int states_before{};
 };
 
@@ -76,7 +76,7 @@ struct clip_text : text_network<clip_text_parts<C>> {
     static constexpr int vocabulary = C.vocab_size;
     static constexpr std::int32_t end_token = C.eos_token_id;
 
-    /// The token whose states are pooled, by an eos_token_id.
+    /// Index of the token whose states are pooled: the text's end by eos_token_id, or 0 if there is none.
     [[nodiscard]] static std::size_t end_of(std::span<const std::int32_t> ids,
                                             std::int32_t eos_token_id = end_token) noexcept {
         const auto end = eos_token_id == 2 ? std::max_element(ids.begin(), ids.end())

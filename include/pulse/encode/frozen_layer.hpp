@@ -12,29 +12,29 @@
 
 namespace pulse::encode {
 
-/// The frame of a forward-only layer on backend B. Facts are what the network's first layers read, statistics and saved
-/// are scratch, and nothing has a gradient.
+/// The frame of a forward-only layer on backend B. Facts are the network's input, statistics and saved are scratch, and
+/// nothing has a gradient.
 template <text_backend B>
 struct frozen_frame : backend_frame<B> {
-    const typename B::scalar* shared{}; ///< a parameter of one layer that others read too; null where there is none
+    const typename B::scalar* shared{}; ///< a parameter of one layer that others read, too; null: none
 };
 
-/// Mathematics whose forward pass is in steps, each with its share of the weights.
+/// Mathematics whose forward pass runs in steps, each with its share of the weights.
 template <class Math>
 concept runs_in_steps = requires {
     Math::steps;
 };
 
-/// A layer that is never trained: a name and its mathematics, as nn::block, with the forward pass alone.
+/// A layer that is never trained: a name and its mathematics, like nn::block, with only the forward pass.
 template <label Name, auto Math>
     requires(nn::explain_mathematics<Math, false>())
 struct frozen_layer : nn::described<Name, Math> {
     static constexpr std::int64_t parameter_elements = nn::layout<Math>.sizes.kept.parameters;
 
-    /// `frame_of(t)` is the frame of text t.
+    /// Runs the layer; `frame_of(t)` is the frame of text (or batch of texts) t.
     ///
-    /// One text after another takes a step, so that the weights of a step are still near for the next one; and each by
-    /// itself, as a backend's products may depend on the number of rows: so no text changes the bits of another.
+    /// All texts take a step before any takes the next, so that its weights are still in cache, and each takes it
+    /// alone, as a backend's products may depend on the number of rows: no text changes the bits of another.
     template <text_backend B, class Frames>
     static void forward(B& on, std::size_t texts, const Frames& frame_of) {
         constexpr auto& pieces = nn::layout<Math>.pieces;

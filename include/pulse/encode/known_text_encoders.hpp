@@ -12,7 +12,7 @@ inline constexpr clip_text_config clip_vit_l{.name = "clip_vit_l",
                                              .intermediate_size = 3072,
                                              .num_hidden_layers = 12,
                                              .num_attention_heads = 12};
-/// The same as SDXL reads it: hidden_states[-2].
+/// The same network as SDXL reads it: hidden_states[-2].
 inline constexpr clip_text_config clip_vit_l_sdxl = [] {
     clip_text_config c = clip_vit_l;
     c.name = "clip_vit_l_sdxl";
@@ -37,7 +37,7 @@ inline constexpr clip_text_config openclip_vit_bigg{.name = "openclip_vit_bigg",
                                                     .projection_dim = 1280,
                                                     .hidden_act = clip_activation::gelu,
                                                     .states_before = 1};
-/// Hunyuan-DiT's bilingual CLIP, a BERT: 352,035,840 parameters, of which the pooler's are never read.
+/// Hunyuan-DiT's bilingual CLIP, a BERT: 352,035,840 parameters, including the pooler's, which are never read.
 inline constexpr bert_text_config hunyuan_clip{.name = "hunyuan_clip",
                                                .vocab_size = 47020,
                                                .hidden_size = 1024,

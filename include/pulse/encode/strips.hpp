@@ -15,13 +15,12 @@ namespace pulse::encode {
 
 using nn::elements;
 
-// Layers that only run forward and go through a picture strip by strip of rows where they would otherwise keep a second
-// copy of it: what a 3x3 convolution reads (a normalised picture, a doubled one) is made for one strip at a time, with
-// the rows around it. Statistics of norms span the whole picture, so the numbers are those of the layers in nn/;
-// pictures that are cut into overlapping tiles and blended, as diffusers can, have statistics of their own in each tile
-// and give other numbers.
+// Forward-only layers that process a picture in strips of rows where they would otherwise keep a second copy of it: the
+// input of a 3x3 convolution (a normalised or doubled picture) is made for one strip at a time, with the rows around
+// it. Statistics of norms span the whole picture, so the numbers are those of the layers in nn/. diffusers can instead
+// cut pictures into overlapping tiles and blend them; tiles have statistics of their own and give other numbers.
 
-/// What a 3x3 convolution of padding 1 reads, `rows` rows at a time, in a workspace with a pixel around them.
+/// The input of a 3x3 convolution with padding 1, `rows` rows at a time, in a workspace with a border of one pixel.
 struct strips {
     int channels{};
     int height{};
@@ -34,8 +33,8 @@ struct strips {
         return (std::min(rows, height) + 2) * padded_row();
     }
 
-    /// y [height][width][out_channels] (written or added to) of one picture, whose rows from `first` on put(first,
-    /// count, to) writes, padded_row() apart. `weight` is followed by the bias.
+    /// Writes or adds to y [height][width][out_channels] of one picture. put(first, count, to) writes `count` rows of
+    /// its input from `first` on, padded_row() apart. `weight` is followed by the bias.
     template <backend B, class T, class Put>
     void convolve(B& on, int out_channels, const T* weight, T* work, T* y, into how, Put put) const {
         static_assert(picture_backend<B>, "pulse: layers that go strip by strip run on a picture_backend");
@@ -53,7 +52,7 @@ struct strips {
     }
 };
 
-/// The input of nn::norm_conv and of each half of nn::resnet, normalised strip by strip, through a convolution.
+/// Normalises the input of nn::norm_conv, or of a half of nn::resnet, strip by strip and convolves it.
 template <backend B, class T, class A>
 void norm_convolve(B& on, const strips& s, const group_norm_shape& norm, int out_channels, const T* x, const T* gamma,
                    const T* beta, const T* weight, A* statistics, T* work, T* y, into how) {
@@ -64,7 +63,7 @@ void norm_convolve(B& on, const strips& s, const group_norm_shape& norm, int out
     });
 }
 
-/// nn::resnet without time embedding and skip. Where the channels stay, the output may be the input.
+/// nn::resnet in strips, without time embedding and skip. With equal input and output channels it may run in place.
 struct strip_resnet {
     nn::resnet core{};
     int rows{};
@@ -114,7 +113,7 @@ struct strip_resnet {
     }
 };
 
-/// nn::norm_conv.
+/// nn::norm_conv in strips.
 struct strip_norm_conv {
     nn::norm_conv core{};
     int rows{};
@@ -148,7 +147,7 @@ struct strip_norm_conv {
     }
 };
 
-/// nn::upsample.
+/// nn::upsample in strips.
 struct strip_upsample {
     nn::upsample core{};
     int rows{};
@@ -163,7 +162,7 @@ struct strip_upsample {
     struct pieces {
         weight_piece conv;
         workspace_piece strip;
-        workspace_piece doubled; ///< rows of a strip and around it, from an even one on
+        workspace_piece doubled; ///< rows of a strip and around it, starting with an even one
     };
     constexpr pieces describe(nn::description& d) const {
         pieces p{};

@@ -15,7 +15,7 @@
 namespace pulse::encode {
 
 /// The structure of transformers' T5EncoderModel or MT5EncoderModel with feed_forward_proj "gated-gelu"; fields are
-/// named as T5Config's, but for `tokens`, the length of a text. Its states are last_hidden_state.
+/// named as in T5Config, except `tokens`, the length of a text. Its states are last_hidden_state.
 struct t5_text_config {
     label name{};
     int tokens{};
@@ -30,8 +30,8 @@ struct t5_text_config {
     double layer_norm_epsilon{1e-6};
 };
 
-/// The bucket of the key that lies `distance` behind the query: half of the buckets are those of keys before the query;
-/// of the others half are of one distance each, the rest grow with its logarithm up to `furthest` (Raffel et al. 2020).
+/// The bucket of a key `distance` tokens after the query; half of the buckets are for keys not after it. In each half,
+/// half of the buckets hold one distance, the rest grow with its logarithm up to `furthest` (Raffel et al. 2020).
 [[nodiscard]] inline int t5_bucket(int distance, int buckets, int furthest) {
     const int half = buckets / 2;
     const int single = half / 2;
@@ -39,7 +39,7 @@ struct t5_text_config {
     const int far = std::abs(distance);
     if (far < single) { return first + far; }
     const double share = std::log(static_cast<double>(far) / single) / std::log(static_cast<double>(furthest) / single);
-    // A distance at the border of two buckets is in the greater, whatever the rounding of logarithms.
+    // A distance on the border of two buckets belongs to the greater, whatever the rounding of logarithms.
     return first + std::min(half - 1, single + static_cast<int>(share * (half - single) + 1e-9));
 }
 
@@ -82,7 +82,7 @@ struct t5_text : text_network<t5_text_parts<C>> {
     static constexpr t5_text_config config = C;
     static constexpr int tokens = C.tokens;
     static constexpr int vocabulary = C.vocab_size;
-    /// Where in the weights the table of biases lies.
+    /// Offset of the table of biases in the weights.
     static constexpr std::int64_t shared_at =
         t5_text::parameter_offsets[1] + nn::layout<t5_text_parts<C>::block(true)>.pieces.table.begin;
 

@@ -8,25 +8,25 @@
 
 namespace pulse::encode {
 
-/// Most texts of one call of a frozen text encoder, which reads the weights once: by then they are a small part of it.
+/// Maximum texts per call of a frozen text encoder: reading the weights once per call is then a small part of its time.
 inline constexpr int most_texts = 16;
 
-/// Texts that are longer than a text encoder's `tokens`: it runs on `chunks` pieces of them, each between a begin and
-/// an end of its own, and their states are joined. One chunk is a text as ever.
+/// Splits texts that are longer than a text encoder's `tokens`: it runs on `chunks` pieces, each between a begin and an
+/// end of its own, and their states are joined. One chunk leaves a text unchanged.
 ///
 /// Source: kohya-ss/sd-scripts, --max_token_length 150 and 225 (two and three chunks), which trainers and pipelines
-/// follow; its copy of a state where a chunk of Stable Diffusion 2 is empty is left out.
+/// follow, but without its copying of a state where a chunk of Stable Diffusion 2 is empty.
 struct text_chunks {
-    int tokens{}; ///< with begin and end
+    int tokens{}; ///< including begin and end
     int chunks{1};
 
-    /// Ids that a chunk has of the text.
+    /// Ids of the text in a chunk.
     [[nodiscard]] constexpr int inner() const noexcept { return tokens - 2; }
-    /// Of the whole text, with one begin and one end: ids of a tokenizer, and states.
+    /// Ids and states of the whole text, with one begin and one end.
     [[nodiscard]] constexpr int length() const noexcept { return chunks == 1 ? tokens : chunks * inner() + 2; }
 
-    /// The ids of each chunk [chunks][tokens], of those of a text [length()], which begin with a mark; `mask` is 0 at
-    /// the padding behind its end. A chunk behind the end of the text has an end, too.
+    /// The ids of all chunks [chunks][tokens], from the ids of a text [length()], which start with a begin; `mask` is 0
+    /// for the padding behind its end. A chunk beyond the end of the text gets an end, too.
     [[nodiscard]] std::vector<std::int32_t> split(std::span<const std::int32_t> ids, std::span<const std::int32_t> mask,
                                                   std::int32_t end) const {
         if (chunks == 1) { return {ids.begin(), ids.end()}; }
@@ -42,8 +42,8 @@ struct text_chunks {
         }
         return all;
     }
-    /// The states of the text [length()][width] of those of its chunks [chunks][tokens][width]: without the begins and
-    /// ends between them.
+    /// Joins the states of the chunks [chunks][tokens][width] to those of the text [length()][width], without the
+    /// begins and ends in between.
     void join(std::span<const float> of_chunks, std::span<float> states) const {
         const std::size_t width = states.size() / static_cast<std::size_t>(length());
         auto to = states.begin();

@@ -19,14 +19,14 @@
 
 namespace pulse::encode {
 
-/// What may run apart from the rest of a text encoder: a layer, or that of the states with all that run behind it.
-/// Elements are of one text but for the parameters.
+/// A part of a text encoder that may run on its own: one layer, or that of the states with all that run after it.
+/// Elements are per text, except the parameters.
 struct text_piece {
     label name{};          ///< of its first layer
-    std::size_t tensors{}; ///< of its parameters
+    std::size_t tensors{}; ///< number of its parameters
     std::int64_t parameters{};
     std::int64_t output{};  ///< what the next piece reads, or the states
-    std::int64_t working{}; ///< input and output of a layer, and its workspace
+    std::int64_t working{}; ///< maximum of a layer's input, output and workspace
 };
 
 template <class Network>
@@ -50,12 +50,12 @@ inline constexpr auto text_pieces = [] {
 }();
 
 /// A text encoder with its weights on one backend, for batches of up to `batch` texts; Network is a clip_text,
-/// bert_text or t5_text. It runs whole, or some of its pieces, between which others may run on other texts; and on
-/// several batches in one call, which reads the weights once: their bits are those of calls of their own.
+/// bert_text or t5_text. It runs whole, or some pieces at a time, between which others may run on other texts. One call
+/// may run several batches and then reads the weights once; the bits are those of separate calls.
 ///
-/// Each batch has an array: a tensor between layers begins at its front or ends at its back, in turns; a layer's
-/// workspace lies between its input and its output. All memory is taken when this is made, in the backend's space: for
-/// all pieces, or for those that will run here.
+/// Each batch has an array in which tensors between layers alternate: one begins at its front, the next ends at its
+/// back; a layer's workspace lies between its input and output. All memory is allocated on construction, in the
+/// backend's space: for all pieces, or for those that run here.
 template <class Network, backend B>
 class text_encoder {
     static_assert(text_backend<B>, "pulse: a text encoder runs on a text_backend");
@@ -65,10 +65,10 @@ public:
     using accumulator = typename B::accumulator;
     using space = space_of<B>;
 
-    /// The weights that run, by their names in a checkpoint.
+    /// The weights of the layers that run, named as in a checkpoint.
     static constexpr auto parameters = Network::template parameters<Network::live_layers>();
 
-    /// Elements of the parameter that more than one layer reads: every encoder has its own copy.
+    /// Elements of the parameter that more than one layer reads; every encoder has a copy for each of its batches.
     static constexpr std::int64_t shared_elements = [] {
         std::int64_t at = 0;
         for (const parameter& p : parameters) {
@@ -78,28 +78,28 @@ public:
         return std::int64_t{0};
     }();
     static_assert(Network::shared_at < 0 || shared_elements > 0, "pulse: shared_at is where a parameter begins");
-    /// Elements that tensors between layers and workspace take at most: of one text.
+    /// Maximum elements of one text that tensors between layers and workspace take.
     static constexpr std::int64_t working_elements = [] {
         std::int64_t most = 0;
         for (const text_piece& one : text_pieces<Network>) { most = std::max(most, one.working); }
         return most;
     }();
-    /// Bytes of an encoder with all pieces for batches of `batch` texts: weights, tensors and statistics, without the
+    /// Bytes of an encoder with all pieces for one batch of `batch` texts: weights, tensors and statistics, without the
     /// backend's scratch.
     [[nodiscard]] static constexpr std::int64_t bytes(int batch) noexcept {
         return static_cast<std::int64_t>(sizeof(scalar)) *
                    (Network::live_parameter_elements + shared_elements + batch * working_elements) +
                static_cast<std::int64_t>(sizeof(accumulator)) * batch * Network::statistics_elements;
     }
-    /// The same of this one, as it was taken.
+    /// Bytes that this encoder has allocated.
     [[nodiscard]] std::int64_t used_bytes() const noexcept {
         return static_cast<std::int64_t>((weights_.size() + shared_.size() + working_.size()) * sizeof(scalar) +
                                          statistics_.size() * sizeof(accumulator));
     }
 
-    /// For calls of up to `batches` batches, with piece p where `pieces` is true at p; with all of them where it is
-    /// empty. Beside weights each batch has bytes of its own. Throws input_error when `batch` or `batches` is less than
-    /// 1, or `pieces` is of another number of pieces.
+    /// For calls of up to `batches` batches, which share nothing but the weights. Holds piece p where `pieces` is true
+    /// at p, or all pieces if it is empty. Throws input_error when `batch` or `batches` is less than 1, or `pieces` has
+    /// another number of entries.
     text_encoder(B& math, int batch, const std::vector<bool>& pieces = {}, int batches = 1) :
         math_{math}, batch_{batch}, batches_{batches} {
         if (batch < 1 || batches < 1) {
@@ -125,8 +125,8 @@ public:
     text_encoder(const text_encoder&) = delete;
     text_encoder& operator=(const text_encoder&) = delete;
 
-    /// Fills the weights of its pieces: read(const parameter&, std::span<float>) gives the values of one, in C order.
-    /// Nothing that was run may be still running on a device.
+    /// Fills the weights of its pieces: read(const parameter&, std::span<float>) writes the values of one, in C order.
+    /// No earlier run may still be in progress on a device.
     template <class Read>
     void load(Read read) {
         scalar* to = weights_.data();
@@ -151,18 +151,18 @@ public:
         math_.weights_changed();
     }
 
-    /// Writes the states [samples][tokens][features] and, where the network pools, the pooled text [samples][features];
-    /// of others `pooled` may be null. `facts` are those of text_facts_of for `samples` samples. All are in the
-    /// backend's space.
+    /// Writes the states [samples][tokens][features] and, if the network pools, the pooled text [samples][features];
+    /// otherwise `pooled` may be null. `facts` are those of text_facts_of for `samples` texts. All are in the backend's
+    /// space.
     ///
-    /// Throws input_error unless `samples` is 1 to the encoder's batch.
+    /// Throws input_error unless `samples` is 1 to the encoder's batch, and for a null `pooled` that is needed.
     void run(int samples, const accumulator* facts, scalar* states, scalar* pooled = nullptr) {
         const batch_of_texts all{samples, facts, nullptr, states, pooled};
         run_pieces(0, Network::states_layer, {&all, 1});
     }
 
-    /// Texts, what text_facts_of says of them, what the piece before has left, null where there is none, and where what
-    /// the last one leaves belongs, [samples][text_pieces[last].output]; `pooled` as of run(), for the last piece.
+    /// Texts and their text_facts_of. x: the output of the piece before, null if there is none; y: where the output of
+    /// the last piece goes, [samples][text_pieces[last].output]; `pooled` as in run(), for the last piece.
     struct batch_of_texts {
         int samples{};
         const accumulator* facts{};
@@ -170,9 +170,9 @@ public:
         scalar* y{};
         scalar* pooled{};
     };
-    /// Pieces `first` to `last` of all these batches, as run(). The bits are those of run(), wherever it is cut; first
-    /// <= last <= Network::states_layer. Throws error naming a piece that it does not have, and input_error where there
-    /// are more batches than it was made for.
+    /// Runs pieces `first` to `last` on all these batches, as run() does; first <= last <= Network::states_layer. The
+    /// bits are those of run(), however pieces are split. Throws error naming a piece that is not here, and input_error
+    /// for more batches than it was made for.
     void run_pieces(std::size_t first, std::size_t last, std::span<const batch_of_texts> of) {
         if (of.size() > static_cast<std::size_t>(batches_)) {
             throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(of.size()) +
@@ -193,7 +193,7 @@ public:
                 frame.facts = one.facts;
                 if constexpr (I != 0) {
                     frame.input = I == first      ? one.x
-                                  : I == last + 1 ? one.y // the states, which the pooled text is made of
+                                  : I == last + 1 ? one.y // the states, from which the pooled text is made
                                                   : frame_of<I - 1>(b, one.samples).output;
                 }
                 if (I == last) { frame.output = one.y; }
@@ -223,8 +223,8 @@ private:
             throw input_error{"pulse: " + Network::name.str() + ": there is no room for the pooled text"};
         }
     }
-    /// Of batch b: where layer I has its weights, its workspace and its output: even ones at the front, odd ones at the
-    /// back.
+    /// Weights, workspace and output of layer I for batch b; outputs of even layers are at the front, of odd ones at
+    /// the back.
     template <std::size_t I>
     [[nodiscard]] frozen_frame<B> frame_of(std::size_t b, int samples) {
         constexpr std::size_t piece = std::min(I, Network::states_layer);
@@ -251,7 +251,7 @@ private:
     B& math_;
     int batch_;
     int batches_;
-    /// Where the weights of each piece begin; less than 0 for those that are not here.
+    /// Offset of each piece's weights; negative for pieces that are not here.
     std::array<std::int64_t, text_pieces<Network>.size()> begins_{};
     scalars weights_{};
     scalars shared_{};

@@ -12,14 +12,14 @@
 
 namespace pulse::encode {
 
-/// The beginning of a text encoder: the vector of each id, with that of its position where there are positions.
+/// The first layer of a text encoder: the vector of each id, plus that of its position if there are positions.
 ///
-/// Of CLIP's parameters: token_embedding, position_embedding. Of T5's, which has no positions: shared alone.
+/// CLIP has the parameters token_embedding and position_embedding; T5, which has no positions, only shared.
 struct token_embedding {
     int vocabulary{};
     int tokens{};
     int width{};
-    int positions{}; ///< vectors of positions, of which the first `tokens` are read; 0: there are none
+    int positions{}; ///< vectors of positions, of which the first `tokens` are read; 0: none
 
     [[nodiscard]] constexpr nn::flaw defect() const noexcept {
         const bool placed = positions == 0 || positions >= tokens;
@@ -44,7 +44,7 @@ struct token_embedding {
     }
 };
 
-/// The beginning of BERT: norm(word + position + kind), where all tokens are of the first of two kinds.
+/// The first layer of BERT: norm(word + position + kind); all tokens are of the first kind.
 struct bert_embedding {
     int vocabulary{};
     int tokens{};
@@ -84,7 +84,7 @@ struct bert_embedding {
     }
 };
 
-/// The norm behind the last layer: LayerNorm (CLIP) or RMSNorm (T5).
+/// The norm after the last layer: LayerNorm (CLIP) or RMSNorm (T5).
 struct final_norm {
     int tokens{};
     int width{};
@@ -117,7 +117,7 @@ struct final_norm {
     }
 };
 
-/// The pooled text: a linear layer without bias of the token of each text that text_facts name, which is its end.
+/// The pooled text: a linear layer without bias on one token of each text, its end, which text_facts name.
 struct text_projection {
     int tokens{};
     int width{};
@@ -140,7 +140,7 @@ struct text_projection {
     }
     template <text_backend B>
     void forward(B& on, const frozen_frame<B>& f, const pieces& p) const {
-        // The states are a table, of which each text looks one row up.
+        // The states are a table in which each text looks up one row.
         on.embedding({f.batch * tokens, width}, f.batch, text_facts{tokens}.rows(f), f.input, f[p.token]);
         on.linear({width, features}, f.batch, f[p.token], f[p.weight], nullptr, f.output, into::write);
     }

@@ -10,11 +10,11 @@
 
 namespace pulse::encode {
 
-/// Where the layers of a text encoder find what is known of the texts of a batch, as accumulators: ids [batch][tokens],
-/// mask [batch][tokens], rows [batch] and buckets [2 tokens - 1], one behind the other.
+/// Where the layers of a text encoder find the facts about a batch of texts, as accumulators: ids [batch][tokens], mask
+/// [batch][tokens], rows [batch] and buckets [2 tokens - 1], one after the other.
 ///
-/// A mask is 0 at padding. rows are those of [batch][tokens] whose features are the pooled text: where the end of each
-/// text is. buckets hold the bucket of each distance of two tokens, from 1 - tokens on (T5).
+/// mask is 0 at padding. rows are the rows of [batch][tokens] whose features are pooled: each text's end. buckets hold
+/// the bucket of each distance between two tokens, from 1 - tokens on (T5).
 struct text_facts {
     int tokens{};
 
@@ -39,10 +39,10 @@ struct text_facts {
     }
 };
 
-/// The facts of `samples` texts for Network, of ids and masks [samples][tokens]; an empty mask has no zeros. A network
-/// that pools finds the end of a text by `end_token`.
+/// The facts about `samples` texts for Network, from ids and masks [samples][tokens]; an empty mask has no zeros. A
+/// network that pools finds the end of a text by `end_token`.
 ///
-/// Throws input_error on other sizes, and on an id that the network's vocabulary lacks.
+/// Throws input_error for other sizes, and for an id that the network's vocabulary lacks.
 template <class Network, class A>
 [[nodiscard]] std::vector<A> text_facts_of(int samples, std::span<const std::int32_t> ids,
                                            std::span<const std::int32_t> mask = {},

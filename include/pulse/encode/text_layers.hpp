@@ -16,7 +16,7 @@ namespace pulse::encode {
 /// The activations of CLIP's text encoders.
 enum class clip_activation : std::uint8_t { quick_gelu, gelu };
 
-/// The numbers of one layer of a text encoder.
+/// Sizes and epsilon of one layer of a text encoder.
 struct text_layer {
     int tokens{};
     int width{};
@@ -29,7 +29,7 @@ struct text_layer {
         return tokens <= 0 || width <= 0 || hidden <= 0 || heads <= 0 || head_size <= 0 ? nn::flaw::size
                                                                                         : nn::flaw::none;
     }
-    /// Of a layer whose heads divide its width.
+    /// The defect of a layer whose heads must divide its width.
     [[nodiscard]] constexpr nn::flaw divided_defect() const noexcept {
         if (defect() != nn::flaw::none) { return defect(); }
         return heads * head_size != width ? nn::flaw::heads : nn::flaw::none;
@@ -50,7 +50,7 @@ struct text_layer {
     [[nodiscard]] double usual_scale() const noexcept { return 1.0 / std::sqrt(static_cast<double>(head_size)); }
 };
 
-/// y += weight x + bias, the bias behind the weight.
+/// y += weight x + bias; the bias follows the weight.
 template <text_backend B>
 void add_linear(B& on, const nn::linear& of, std::int64_t rows, const typename B::scalar* x,
                 const typename B::scalar* weight, typename B::scalar* y) {
@@ -67,7 +67,7 @@ struct clip_layer {
 
     struct pieces {
         weight_piece to_k, to_v, to_q, to_out, norm1, fc1, fc2, norm2;
-        workspace_piece normal, q, k, v; ///< normal is the heads' output too
+        workspace_piece normal, q, k, v; ///< normal also holds the heads' output
         workspace_piece hidden;
         statistics_piece statistics;
     };
@@ -175,10 +175,10 @@ struct bert_layer {
     }
 };
 
-/// transformers' T5Block of an encoder with gated GELU: x += o(attention(norm(x))), scores not scaled but biased by
-/// distance; x += wo(gelu_tanh(wi_0(n)) wi_1(n)), n = norm(x); RMSNorm, no biases, padding is masked.
+/// transformers' T5Block of an encoder with gated GELU: x += o(attention(norm(x))), scores biased by distance instead
+/// of scaled; x += wo(gelu_tanh(wi_0(n)) wi_1(n)), n = norm(x). RMSNorm, no biases; padding is masked.
 ///
-/// The first block has the table of biases [buckets][heads], which all read from frame.shared.
+/// The first block owns the table of biases [buckets][heads], which all blocks read from frame.shared.
 struct t5_block {
     text_layer core{};
     int buckets{};

@@ -15,16 +15,16 @@
 
 namespace pulse::encode {
 
-/// Which layers of a text_network run, and what they give.
+/// Which layers of a text_network run, and which of them give its results.
 struct network_results {
-    std::size_t live{};   ///< layers that run: a checkpoint may have more behind them, whose results nobody reads
-    std::size_t states{}; ///< the layer whose output are the text states; what runs behind it gives the pooled text
+    std::size_t live{};   ///< layers that run; a checkpoint may have more after them, whose results nobody reads
+    std::size_t states{}; ///< the layer whose output is the text states; those that run after it make the pooled text
 };
 
-/// A text encoder: layers that run one after another, the first on facts alone. Parts has its name, the count of its
-/// layers, what they give (results), and layer I as the type of layer_of<I>().
+/// A text encoder: layers that run one after another, the first on facts alone. Parts has the name, the number of
+/// layers (`count`), `results`, and layer I as the type of layer_of<I>().
 ///
-/// Parameters are those of all layers in the checkpoint's order, one behind the other; those of live layers come first.
+/// Parameters are those of all layers, one after the other in the checkpoint's order; those of live layers come first.
 template <class Parts, class Indices = std::make_index_sequence<Parts::count>>
 struct text_network;
 
@@ -40,9 +40,9 @@ struct text_network<Parts, std::index_sequence<All...>> {
     template <std::size_t I>
     using layer_at = decltype(Parts::template layer_of<I>());
     using states = typename layer_at<states_layer>::output;    ///< shape<tokens, features> of a text
-    using pooled = typename layer_at<live_layers - 1>::output; ///< shape<features> of a text, where the network pools
+    using pooled = typename layer_at<live_layers - 1>::output; ///< shape<features> of a text, if the network pools
 
-    /// Where the parameters of each layer begin, and where those of the last end.
+    /// Offset of each layer's parameters, and the end of the last one's.
     static constexpr std::array<std::int64_t, layer_count + 1> parameter_offsets = [] {
         std::array<std::int64_t, layer_count + 1> offsets{};
         ((offsets[All + 1] = offsets[All] + layer_at<All>::parameter_elements), ...);
@@ -51,7 +51,7 @@ struct text_network<Parts, std::index_sequence<All...>> {
     static constexpr std::int64_t parameter_elements = parameter_offsets[layer_count];
     static constexpr std::int64_t live_parameter_elements = parameter_offsets[live_layers];
 
-    /// FLOPs of a text: of the layers that run, or of all.
+    /// FLOPs per text of the first `layers` layers; by default of those that run.
     [[nodiscard]] static constexpr double forward_flops(std::size_t layers = live_layers) noexcept {
         const std::array<double, layer_count> each{layer_at<All>::forward_flops()...};
         double sum = 0.0;
@@ -71,7 +71,7 @@ struct text_network<Parts, std::index_sequence<All...>> {
         (std::make_index_sequence<L>{});
     }
 
-    /// Accumulators that a layer needs at most, of a text.
+    /// Maximum accumulators that a layer needs per text.
     static constexpr std::int64_t statistics_elements = std::max({layer_at<All>::statistics_elements...});
 
     /// Calls f.operator()<I>() for each layer that runs.
@@ -81,10 +81,9 @@ struct text_network<Parts, std::index_sequence<All...>> {
         (std::make_index_sequence<live_layers>{});
     }
 
-    // What holds where a network does not say otherwise: no parameter is shared, nothing is pooled, and nothing is read
-    // of distances.
+    // Defaults, unless a network says otherwise: no parameter is shared, nothing is pooled, and distances are not read.
 
-    static constexpr std::int64_t shared_at = -1; ///< where in the weights the shared parameter lies
+    static constexpr std::int64_t shared_at = -1; ///< offset of the shared parameter in the weights; -1: none
     static constexpr std::int32_t end_token = 0;
     [[nodiscard]] static constexpr std::size_t end_of(std::span<const std::int32_t>, std::int32_t) noexcept {
         return 0;

@@ -13,24 +13,24 @@
 
 namespace pulse::encode {
 
-/// One text as a text encoder takes it: ids and mask have the tokenizer's length.
+/// A text as a text encoder takes it; ids and mask have the tokenizer's length.
 struct encoded_text {
     std::vector<std::int32_t> ids{};
-    std::vector<std::int32_t> mask{}; ///< 1 for ids of the text and its begin and end, 0 for padding
+    std::vector<std::int32_t> mask{}; ///< 1 for the text's ids, begin and end, 0 for padding
     int cut = 0;                      ///< ids of the text that did not fit
 
     [[nodiscard]] bool operator==(const encoded_text&) const = default;
 };
 
-/// What stands around the ids of a text.
+/// What surrounds the ids of a text.
 struct token_frame {
     int length = 0;
     std::optional<std::int32_t> begin{};
     std::int32_t end = 0;
     std::int32_t pad = 0;
-    bool end_once = false; ///< a text that itself ends with `end` gets no second one
+    bool end_once = false; ///< a text whose own last id is `end` gets no second one
 
-    /// `ids` cut to what fits, between begin and end, padded on the right.
+    /// `ids` truncated to what fits, between begin and end, padded on the right.
     [[nodiscard]] encoded_text operator()(std::span<const std::int32_t> ids) const {
         const std::size_t marks = begin ? 2 : 1;
         const std::size_t whole = static_cast<std::size_t>(length);
@@ -47,21 +47,21 @@ struct token_frame {
     }
 };
 
-/// Text to ids of fixed length. Made by read_tokenizer; safe to call from several threads.
+/// Turns text into ids of fixed length. Made by read_tokenizer; safe to call from several threads.
 class tokenizer {
 public:
     virtual ~tokenizer() = default;
     tokenizer(const tokenizer&) = delete;
     tokenizer& operator=(const tokenizer&) = delete;
 
-    /// Throws input_error, which begins with `what`, when the text is no UTF-8.
+    /// Throws input_error, which begins with `what`, when the text is not UTF-8.
     [[nodiscard]] encoded_text operator()(std::string_view text, std::string_view what = "the text") const {
         return frame_(pieces(text, what));
     }
     [[nodiscard]] int length() const noexcept { return frame_.length; }
-    /// What stands around texts.
+    /// What surrounds the ids of a text.
     [[nodiscard]] const token_frame& frame() const noexcept { return frame_; }
-    /// One more than the greatest id: rows that the encoder's table of embeddings needs.
+    /// One more than the greatest id: the number of rows that the encoder's embedding table needs.
     [[nodiscard]] std::int32_t vocabulary_size() const noexcept { return vocabulary_size_; }
 
 protected:
@@ -73,7 +73,7 @@ protected:
     }
 
 private:
-    /// Ids of the text alone.
+    /// Ids of the text, without begin, end and padding.
     [[nodiscard]] virtual std::vector<std::int32_t> pieces(std::string_view text, std::string_view what) const = 0;
 
     token_frame frame_;

@@ -18,7 +18,7 @@
 
 namespace pulse::encode {
 
-/// The id of `token`, which `id_of` (content -> optional id) has or added_tokens_decoder gives. Throws input_error.
+/// The id of `token`, by `id_of` (content -> optional id) or its own. Throws input_error if they differ or have none.
 template <class IdOf>
 [[nodiscard]] std::int32_t id_of_added(const added_token& token, const IdOf& id_of, std::string_view vocabulary) {
     const std::optional<std::int32_t> known = id_of(token.content);
@@ -31,7 +31,7 @@ template <class IdOf>
     return known ? *known : *token.id;
 }
 
-/// Finds added tokens in a text: the leftmost first, the longest of those that begin at one place.
+/// Finds added tokens in a text: the leftmost first, and the longest of those that begin at one place.
 class added_token_finder {
 public:
     void add(std::u32string content, const added_token& token, std::int32_t id) {
@@ -40,7 +40,7 @@ public:
         const auto at = std::ranges::partition_point(tokens, longer);
         tokens.insert(at, {std::move(content), id, token.strip_left, token.strip_right});
     }
-    /// Calls between(text) for what lies between tokens and found(id) for each, in the text's order.
+    /// Calls between(text) for the text between tokens and found(id) for each token, in order.
     template <class Between, class Found>
     void split(std::u32string_view text, const Between& between, const Found& found) const {
         std::size_t from = 0;
@@ -82,7 +82,7 @@ private:
     std::map<char32_t, std::vector<entry>> by_first_{};
 };
 
-/// Added tokens of a tokenizer, each content once: what is given first counts.
+/// Added tokens of a tokenizer, each content once: the first one added counts.
 class added_tokens {
 public:
     /// `id_of` and `vocabulary` as in id_of_added.
@@ -95,7 +95,7 @@ public:
         }
         return id;
     }
-    /// Finds a token that is `normalized` in what `normalize` makes of a text.
+    /// As above, but a token that is `normalized` is found in the text that `normalize` returns.
     template <class IdOf, class Normalize>
     std::int32_t add(const added_token& token, const IdOf& id_of, std::string_view vocabulary,
                      const Normalize& normalize) {
@@ -108,8 +108,8 @@ public:
         normalized_.add(std::move(content), token, id);
         return id;
     }
-    /// The ids of a text: of its added tokens, and those that split(words, ids) appends for what lies between them and
-    /// is normalized.
+    /// The ids of a text: those of its added tokens, and those that split(words, ids) appends for the normalized text
+    /// between them.
     template <class Normalize, class Split>
     [[nodiscard]] std::vector<std::int32_t> pieces(std::u32string_view text, const Normalize& normalize,
                                                    const Split& split) const {

@@ -19,20 +19,20 @@
 
 namespace pulse::encode {
 
-/// BERT's tokenizer, of vocab.txt equal to the BertTokenizer of transformers 4 and of tokenizer.json to that of
-/// transformers 5: words and punctuation, then the longest pieces of the vocabulary.
+/// BERT's tokenizer: words and punctuation, then the longest pieces of the vocabulary. From vocab.txt it equals the
+/// BertTokenizer of transformers 4, from tokenizer.json that of transformers 5.
 ///
 /// transformers 5 differs on characters that Unicode has since version 8.
 class bert_tokenizer : public tokenizer {
 public:
     bert_tokenizer(const named_text& tokens, const tokenizer_settings& settings, std::optional<int> length = {}) :
         bert_tokenizer{parts{tokens, settings}, settings.length(length)} {}
-    /// `settings` with the added tokens of `file`.
+    /// `settings` must list the added tokens of `file` (tokenizer_settings::with).
     bert_tokenizer(const tokenizer_json& file, const tokenizer_settings& settings, std::optional<int> length = {}) :
         bert_tokenizer{parts{file, settings}, settings.length(length)} {}
 
 private:
-    /// What tokenizer.json says besides its tokens.
+    /// What tokenizer.json must contain besides its tokens.
     static constexpr std::string_view bert_form = R"({
         "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": "any",
             "strip_accents": "any", "lowercase": "any"},
@@ -54,7 +54,7 @@ private:
             form["model"]["unk_token"] = role("unk_token", "[UNK]");
             file.require(std::move(form), role("pad_token", "[PAD]"));
         }
-        /// With the normalizer of tokenizer.json, where there is one.
+        /// With the normalizer of tokenizer.json, if there is one.
         parts(vocabulary all, const tokenizer_settings& settings, const std::optional<io::json_field>& normalizer) :
             tokens{std::move(all)}, slow{!normalizer}, lower{flag(settings, "do_lower_case", true, normalizer,
                                                                   "lowercase")},
@@ -72,7 +72,7 @@ private:
             if (slow) { return added.add(token, tokens, tokens.name()); }
             return added.add(token, tokens, tokens.name(), [&](std::u32string_view text) { return normalize(text); });
         }
-        /// The config's word, which the normalizer must not contradict.
+        /// A flag of the config, which the normalizer must not contradict.
         [[nodiscard]] static bool flag(const tokenizer_settings& settings, const char* name, bool otherwise,
                                        const std::optional<io::json_field>& normalizer, const char* called) {
             if (!normalizer) { return settings.flag(name, otherwise); }
@@ -83,7 +83,7 @@ private:
             }
             return said;
         }
-        /// The text with the spaces that chinese characters get, and without accents and capitals as asked.
+        /// The text without control characters, Chinese characters spaced, in lower case and without accents if asked.
         [[nodiscard]] std::u32string normalize(std::u32string_view text) const {
             std::u32string clean{};
             for (const char32_t point : lower ? lower_case(text) : std::u32string{text}) {
@@ -107,8 +107,8 @@ private:
 
         vocabulary tokens;
         added_tokens added{};
-        /// Python's tokenizer of transformers 4, with normal form C, no unassigned characters, all Chinese ones, and
-        /// added tokens found in the text as it is.
+        /// As the Python tokenizer of transformers 4: normal form C, unassigned characters dropped, all Chinese ones
+        /// known, and added tokens found in the text as it is.
         bool slow;
         bool lower, strip, chinese;
         std::int32_t begin, end, pad, unknown;
@@ -125,7 +125,7 @@ private:
             [&](std::u32string_view words, std::vector<std::int32_t>& ids) { split(words, ids); });
     }
 
-    /// Words of a normalized text without added tokens.
+    /// Splits a normalized text without added tokens into words.
     void split(std::u32string_view text, std::vector<std::int32_t>& ids) const {
         std::u32string word{};
         const auto end_word = [&] {
@@ -145,7 +145,7 @@ private:
         end_word();
     }
 
-    /// The longest piece of the vocabulary, again and again; one unknown token for a word that has no such pieces.
+    /// Appends the longest piece of the vocabulary, again and again; one unknown token for a word without such pieces.
     void append(std::u32string_view word, std::vector<std::int32_t>& ids) const {
         constexpr std::size_t longest = 100;
         std::vector<std::int32_t> found{};
@@ -167,13 +167,13 @@ private:
         ids.insert(ids.end(), found.begin(), found.end());
     }
 
-    /// Blocks of CJK Unified Ideographs and of compatibility, as BERT's authors list them: no Hangul, no kana.
+    /// CJK Unified and Compatibility Ideographs, in the blocks that BERT's authors list: no Hangul, no kana.
     [[nodiscard]] static bool is_chinese(char32_t c) noexcept {
         return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) || (c >= 0x20000 && c <= 0x2a6df) ||
                (c >= 0x2a700 && c <= 0x2b73f) || (c >= 0x2b740 && c <= 0x2b81f) || (c >= 0x2b820 && c <= 0x2ceaf) ||
                (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
     }
-    /// Signs such as ^ and $ too, though Unicode calls them symbols.
+    /// Includes signs such as ^ and $, which Unicode calls symbols.
     [[nodiscard]] static bool is_punctuation(char32_t c) {
         if (c < 0x80) { return c > 0x20 && category(c)[0] != 'L' && category(c)[0] != 'N' && category(c)[0] != 'C'; }
         return category(c)[0] == 'P';

@@ -15,14 +15,14 @@
 
 namespace pulse::encode {
 
-/// SentencePiece's map of characters to others, as the tokenizers library reads it: whole characters with their accents
-/// where these have fewer than 6 bytes, else code points; of a key that the map has in several lengths the shortest.
+/// SentencePiece's map from characters to replacements, read as the tokenizers library reads it: whole characters with
+/// their accents if these have fewer than 6 bytes, else code points; of several keys that match, the shortest.
 ///
-/// SentencePiece takes the longest, and looks past the ends of characters.
+/// SentencePiece itself takes the longest key and matches past the ends of characters.
 class charsmap {
 public:
-    /// Base64 of the size of a double array in 4 bytes, the array, and the texts that it leads to, each with a zero at
-    /// its end. Throws input_error naming the field.
+    /// The field is Base64 of the size of a double array in 4 bytes, the array, and the texts that it leads to, each
+    /// terminated by a zero. Throws input_error naming the field.
     explicit charsmap(const io::json_field& field) : place_{field.place()} {
         const std::string bytes = from_base64(field);
         const auto word = [&](std::size_t at) {
@@ -36,7 +36,7 @@ public:
         texts_ = bytes.substr(4 + size);
     }
 
-    /// Throws input_error naming the field when the map leads to what is no UTF-8.
+    /// The text with its characters replaced. Throws input_error naming the field when a replacement is not UTF-8.
     [[nodiscard]] std::u32string operator()(std::u32string_view text) const {
         std::string made{};
         for (std::size_t at = 0; at != text.size();) {
@@ -77,7 +77,7 @@ private:
         }
         return bytes;
     }
-    /// Code points of the first character of a text, by Unicode's rules of grapheme clusters.
+    /// Number of code points in the first character of a text, by Unicode's rules of grapheme clusters.
     [[nodiscard]] static std::size_t character(std::u32string_view text) {
         utf8proc_int32_t state = 0;
         std::size_t size = 1;
@@ -88,7 +88,7 @@ private:
         }
         return size;
     }
-    /// What the shortest key becomes with which the bytes begin.
+    /// The replacement of the shortest key with which `bytes` begin.
     [[nodiscard]] std::optional<std::string_view> find(std::string_view bytes) const {
         const auto offset = [](std::uint32_t unit) { return std::size_t{unit >> 10U} << ((unit & 0x200U) >> 6U); };
         std::size_t at = offset(units_[0]);

@@ -26,10 +26,10 @@
 
 namespace pulse::encode {
 
-/// Byte-pair encoding: bytes are written as letters, and pairs are joined in the order in which they are added.
+/// Byte-pair encoding: bytes are written as letters, and pairs are merged in the order in which they were added.
 class byte_pairs {
 public:
-    /// `merges` as merges.txt or as an array of pairs. Throws input_error naming file and line or token.
+    /// `merges` is merges.txt or an array of pairs. Throws input_error naming file and line or token.
     template <class Merges>
     byte_pairs(vocabulary tokens, const Merges& merges, std::int32_t unknown) : tokens_{std::move(tokens)} {
         for (unsigned byte = 0; byte != 256; ++byte) {
@@ -42,7 +42,7 @@ public:
 
     [[nodiscard]] const vocabulary& tokens() const noexcept { return tokens_; }
 
-    /// Ids of one word, given as its bytes, behind those that are there; a word of n bytes takes n log n steps.
+    /// Appends the ids of one word, given as its bytes; a word of n bytes takes O(n log n) steps.
     void append(std::string_view word, std::vector<std::int32_t>& ids) const {
         struct symbol {
             std::int32_t id;
@@ -57,7 +57,7 @@ public:
         }
         const auto at = [&](int i) -> symbol& { return symbols[static_cast<std::size_t>(i)]; };
 
-        // the pair that is merged first, of equal ones the leftmost; what a merge has overtaken is skipped
+        // lowest rank first, then the leftmost; entries that an earlier merge made stale are skipped
         using waiting = std::tuple<int, int, std::int32_t, std::int32_t>; // rank, place, left, right
         std::priority_queue<waiting, std::vector<waiting>, std::greater<>> queue{};
         const auto offer = [&](int left) {
@@ -94,7 +94,7 @@ private:
     [[nodiscard]] static std::uint64_t key(std::int32_t a, std::int32_t b) noexcept {
         return std::uint64_t{static_cast<std::uint32_t>(a)} << 32U | static_cast<std::uint32_t>(b);
     }
-    /// The letter that stands for a byte in the files: itself where it prints, the others in order from U+0100 on.
+    /// The letter that stands for a byte in the files: itself if printable, the others in order from U+0100 on.
     [[nodiscard]] static std::string letter_of(unsigned byte) {
         const auto prints = [](unsigned b) { return (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad); };
         unsigned point = byte;
@@ -107,7 +107,7 @@ private:
         return letter;
     }
 
-    /// Throws input_error, which begins with `place`.
+    /// Adds one merge. Throws input_error, which begins with `place`.
     void add(const std::string& left, const std::string& right, const std::string& place) {
         const auto id = [&](const std::string& token) {
             if (const auto found = tokens_(token)) { return *found; }
@@ -117,7 +117,7 @@ private:
         const merge made{static_cast<int>(merges_.size()), id(left + right)};
         if (!merges_.emplace(pair, made).second) { throw input_error(place + " is there before"); }
     }
-    /// Adds those of merges.txt.
+    /// Adds the merges of merges.txt.
     void add(const named_text& file) {
         // transformers reads no more
         constexpr int most = 49152 - 256 - 2;
@@ -147,7 +147,7 @@ private:
         });
         if (first) { throw input_error(file.name + ": the file is empty"); }
     }
-    /// Adds an array of pairs, of which each may be a text with a space between, as before tokenizers 0.20.
+    /// Adds an array of pairs; a pair may also be a text with a space in between, as before tokenizers 0.20.
     void add(const io::json_field& pairs) {
         for (std::size_t i = 0; i != pairs.size(); ++i) {
             const io::json_field pair = pairs.entry(i);
@@ -171,8 +171,8 @@ private:
     std::unordered_map<std::uint64_t, merge> merges_{};
 };
 
-/// CLIP's tokenizer, equal to transformers' CLIPTokenizerFast, which since transformers 5 is CLIPTokenizer: normal form
-/// C, runs of white space as one, lower case, then words by categories of Unicode.
+/// CLIP's tokenizer, equal to transformers' CLIPTokenizerFast (CLIPTokenizer since transformers 5): normal form C, runs
+/// of white space collapsed, lower case, then words by Unicode category.
 ///
 /// The older CLIPTokenizer without ftfy differs: it drops control characters and separates Chinese ones.
 class clip_tokenizer : public tokenizer {
@@ -180,7 +180,7 @@ public:
     clip_tokenizer(const named_text& tokens, const named_text& merges, const tokenizer_settings& settings,
                    std::optional<int> length = {}) :
         clip_tokenizer{parts{vocabulary::from_json(tokens), merges, settings}, settings.length(length)} {}
-    /// `settings` with the added tokens of `file`.
+    /// `settings` must list the added tokens of `file` (tokenizer_settings::with).
     clip_tokenizer(const tokenizer_json& file, const tokenizer_settings& settings, std::optional<int> length = {}) :
         clip_tokenizer{parts{file, settings}, settings.length(length)} {}
 
@@ -197,7 +197,7 @@ public:
     }
 
 private:
-    /// What tokenizer.json says besides its tokens.
+    /// What tokenizer.json must contain besides its tokens.
     static constexpr std::string_view clip_form = R"({
         "normalizer": {"type": "Sequence", "normalizers": [
             {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Lowercase"}]},
@@ -209,7 +209,7 @@ private:
         "model": {"type": "BPE", "dropout": null, "continuing_subword_prefix": "", "end_of_word_suffix": "</w>",
             "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": "any", "merges": "any"}})";
 
-    /// All that the files give, before the tokenizer is there.
+    /// Everything read from the files before the tokenizer is constructed.
     struct parts {
         parts(const tokenizer_json& file, const tokenizer_settings& settings) :
             parts{file.vocabulary_of("BPE"), file.root()["model"]["merges"], settings} {
@@ -225,7 +225,7 @@ private:
             file.require(std::move(form), role("pad_token"));
             splits_marks = true;
         }
-        /// `merges` as byte_pairs takes them.
+        /// `merges` as for byte_pairs.
         template <class Merges>
         parts(vocabulary tokens, const Merges& merges, const tokenizer_settings& settings) :
             begin{add(settings.role("bos_token", "<|startoftext|>", true), tokens)},
@@ -247,7 +247,7 @@ private:
         std::int32_t begin, end, unknown, pad;
         std::int32_t size{};
         std::optional<byte_pairs> pairs{};
-        bool splits_marks = false; ///< <|startoftext|> and <|endoftext|> as they stand in words
+        bool splits_marks = false; ///< <|startoftext|> and <|endoftext|> inside words become three words
     };
 
     clip_tokenizer(parts made, int length) :
@@ -272,7 +272,7 @@ private:
             if (parts_.splits_marks) {
                 const auto mark = std::ranges::find_if(marks, [&](auto m) { return rest.starts_with(m); });
                 if (mark != marks.end()) {
-                    // the words that byte level makes of it
+                    // the words into which the byte-level step splits it
                     for (const auto word :
                          {mark->substr(0, 2), mark->substr(2, mark->size() - 4), mark->substr(mark->size() - 2)}) {
                         parts_.pairs->append(utf8(word), ids);

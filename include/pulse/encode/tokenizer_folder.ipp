@@ -26,7 +26,7 @@ PULSE_PICTURES_INLINE std::unique_ptr<const tokenizer> read_tokenizer_json(const
     const tokenizer_settings settings = config.with(parsed.added(), file.name);
     const std::string name = config.class_name();
     const std::string& model = parsed.model_type();
-    // the backend's own name stands where transformers has no class for the model
+    // transformers writes the backend's name where it has no class for the model
     const auto is = [&](const char* known, const char* type) {
         return name == known || ((name.empty() || name == "TokenizersBackend") && model == type);
     };

@@ -18,13 +18,13 @@
 
 namespace pulse::encode {
 
-/// tokenizer.json, the one file in which transformers 5 saves vocabulary, merges, added tokens and how a text is split.
+/// tokenizer.json, in which transformers 5 saves vocabulary, merges, added tokens and how a text is split.
 ///
-/// Each tokenizer takes a file that says just what its class of transformers writes: the class takes vocabulary and
-/// added tokens alone from the file, so that of another form there is no telling what is meant.
+/// Each tokenizer accepts only files of the form that its class in transformers writes: that class reads only
+/// vocabulary and added tokens from the file, so what another form means is unclear.
 class tokenizer_json {
 public:
-    /// In a form: whatever stands there, or nothing, changes no ids or is read elsewhere.
+    /// In a form: any value or none is accepted, because it changes no ids or is read elsewhere.
     static constexpr const char* any = "any";
 
     /// Throws input_error naming file and field, as all members do.
@@ -47,14 +47,14 @@ public:
     }
     [[nodiscard]] std::vector<added_token> added() const {
         const io::json_field list = root()["added_tokens"];
-        // each is looked for wherever its first letter stands
+        // every token is tried wherever its first letter occurs
         if (constexpr std::size_t most = 10000; list.size() > most) {
             list.fail("has more than " + std::to_string(most) + " tokens");
         }
         std::vector<added_token> tokens{};
         for (std::size_t i = 0; i != list.size(); ++i) {
             const io::json_field field = list.entry(i);
-            // special: what a decoder leaves out
+            // `special` matters only to decoders
             field.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
             for (const char* name : {"single_word", "lstrip", "rstrip", "normalized"}) { (void)field[name].boolean(); }
             (void)field["content"].text();
@@ -84,10 +84,10 @@ public:
         add(end);
         return form;
     }
-    /// Refuses a file that differs from `form`, given without what all tokenizers have in common.
+    /// Refuses a file that differs from `form`, which leaves out what all tokenizers have in common.
     void require(nlohmann::json form, const std::string& pad) const {
         form.update({{"version", "1.0"}, {"added_tokens", any}, {"decoder", any}});
-        // how long a text becomes is asked elsewhere
+        // the length of a text is set elsewhere
         const auto side = [&](const char* name, nlohmann::json sided) {
             sided["direction"] = "Right";
             form[name] = root()[name].value().is_null() ? nlohmann::json{} : std::move(sided);

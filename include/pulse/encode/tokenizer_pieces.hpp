@@ -16,12 +16,12 @@
 
 namespace pulse::encode {
 
-/// Pieces with scores, of which a word gets those with the greatest sum, as the tokenizers library finds them.
+/// Pieces with scores: a word is split into those with the greatest sum, as the tokenizers library finds them.
 ///
-/// The sums are of doubles and SentencePiece's of floats, which decides between sequences that are about as good.
+/// Sums are doubles here and floats in SentencePiece, which can decide between sequences that are about equally good.
 class unigram {
 public:
-    /// An array of [piece, score]; ids are places in it. Throws input_error naming the entry.
+    /// Reads an array of [piece, score]; ids are indices in it. Throws input_error naming the entry.
     unigram(const io::json_field& vocab, std::int32_t unknown) : unknown_{unknown}, name_{vocab.place()} {
         const std::size_t count = vocab.size();
         if (static_cast<std::size_t>(unknown) >= count) { vocab.fail("has no piece for the unknown"); }
@@ -45,7 +45,7 @@ public:
     [[nodiscard]] std::int32_t greatest() const noexcept { return static_cast<std::int32_t>(pieces_.size()) - 1; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-    /// Ids of a word behind those that are there; of what has no piece one unknown.
+    /// Appends the ids of a word; a stretch that has no piece becomes one unknown.
     void append(std::u32string_view word, std::vector<std::int32_t>& ids) const {
         struct node {
             double score = 0.0;
@@ -62,7 +62,7 @@ public:
         for (const char32_t point : word) {
             const std::size_t next = at + utf8({&point, 1}).size();
             bool whole = false;
-            // pieces that begin with what is read so far stand side by side
+            // pieces that begin with the bytes read so far are adjacent
             auto first = pieces_.begin();
             auto last = pieces_.end();
             for (std::size_t end = at; end != bytes.size() && first != last;) {

@@ -26,7 +26,7 @@ struct named_text {
     std::string name{};
 };
 
-/// A file of a tokenizer. The largest vocabularies have some 10 MB: what is far larger is another file, and not read.
+/// Reads a file of a tokenizer. The largest vocabularies have some 10 MB; a file above 64 MiB is refused unread.
 [[nodiscard]] inline named_text read_tokenizer_file(const std::filesystem::path& path) {
     constexpr std::uintmax_t most = std::uintmax_t{64} << 20U;
     std::error_code failed{};
@@ -37,23 +37,23 @@ struct named_text {
     return {.text = io::read_file(path), .name = path.string()};
 }
 
-/// A token that is found in a text as it is written, before anything is split.
+/// A token that is found in a text before the text is split.
 struct added_token {
     std::string content{};
-    bool normalized = false; ///< found in the normalized text (in any case, for CLIP)
+    bool normalized = false; ///< found in the normalized text (CLIP: always)
     bool strip_left = false; ///< white space before it belongs to it
     bool strip_right = false;
     std::optional<std::int32_t> id{};
     std::string place{}; ///< file and field, for errors
 
-    /// Whether it is found in the same places and has the same id.
+    /// Whether both are found in the same places and have the same id.
     [[nodiscard]] bool same(const added_token& other) const {
         return content == other.content && normalized == other.normalized && strip_left == other.strip_left &&
                strip_right == other.strip_right && id == other.id;
     }
 };
 
-/// A token written as an object, or as a string alone, which is then `normalized` or not. Throws input_error.
+/// Reads a token, an object or a string; `normalized` applies to that of a string. Throws input_error.
 [[nodiscard]] inline added_token added_token_of(const io::json_field& field, bool normalized) {
     const auto is_true = [&](const char* name) { return field.has(name) && field[name].boolean(); };
     added_token token{.normalized = normalized, .place = field.place()};
@@ -72,8 +72,8 @@ struct added_token {
 
 /// tokenizer_config.json and special_tokens_map.json, either or both of which may be absent.
 ///
-/// As transformers 4.34 and later: special_tokens_map.json wins, unless the config lists added_tokens_decoder, which is
-/// then all that counts.
+/// As in transformers 4.34 and later, special_tokens_map.json wins, unless the config lists added_tokens_decoder, which
+/// alone counts then.
 class tokenizer_settings {
 public:
     tokenizer_settings() = default;
@@ -83,7 +83,7 @@ public:
             read_added_tokens();
         } else {
             if (map) { parse(*map, map_name_, map_); }
-            // the name since transformers 5, which once stood for other tokens by name, and was then empty
+            // the second is the name since transformers 5; earlier it held tokens by name, or an empty object
             for (const char* more : {"additional_special_tokens", "extra_special_tokens"}) {
                 const nlohmann::json& wins = given(map_, more) ? map_ : config_;
                 if (!given(wins, more) || wins.at(more) == nlohmann::json::object()) { continue; }
@@ -115,8 +115,8 @@ public:
         return settings;
     }
 
-    /// These settings with `tokens`, which `source` lists, and no others. Throws input_error naming the token that the
-    /// settings have and `source` has not.
+    /// These settings with exactly the `tokens` that `source` lists. Throws input_error naming a token of the settings
+    /// that `source` lacks.
     [[nodiscard]] tokenizer_settings with(std::vector<added_token> tokens, const std::string& source) const {
         tokenizer_settings settings = *this;
         settings.added_ = std::move(tokens);
@@ -133,11 +133,11 @@ public:
         return settings;
     }
 
-    /// Whether transformers 5 has written the config.
+    /// Whether transformers 5 wrote the config.
     [[nodiscard]] bool saved_by_transformers_5() const {
         return given(config_, "backend") && !config_.contains("added_tokens_decoder");
     }
-    /// Name of transformers' class, without Fast; empty when the config does not say.
+    /// Name of the class in transformers, without Fast; empty if the config names none.
     [[nodiscard]] std::string class_name() const {
         if (!given(config_, "tokenizer_class")) { return {}; }
         std::string name = config_field()["tokenizer_class"].text();
@@ -148,8 +148,8 @@ public:
         config_field()["tokenizer_class"].fail("is '" + io::printable(class_name()) +
                                                "'; it must be CLIPTokenizer, BertTokenizer or T5Tokenizer");
     }
-    /// `asked`, or the config's model_max_length. A missing length is written as 1e30; every text takes the length's
-    /// bytes, so that one beyond what text encoders read is refused.
+    /// `asked`, or the config's model_max_length. Configs write 1e30 for no limit, and each text takes memory for the
+    /// whole length, so a config's length beyond what text encoders read is refused.
     [[nodiscard]] int length(std::optional<int> asked) const {
         if (asked) { return *asked; }
         if (!given(config_, "model_max_length")) { config_field().fail("has no model_max_length, and none is given"); }
@@ -171,7 +171,7 @@ public:
         if (value < 0 || value > 10000) { field.fail("must be 0 to 10000"); }
         return value;
     }
-    /// The token of a role such as "pad_token". `normalized` holds where it is written as a string alone.
+    /// The token of a role such as "pad_token". `normalized` applies if it is written as a plain string.
     [[nodiscard]] added_token role(const char* name, const char* otherwise, bool normalized = false) const {
         for (const nlohmann::json* document : {&map_, &config_}) {
             if (!given(*document, name)) { continue; }
@@ -181,12 +181,12 @@ public:
             .content = otherwise, .normalized = normalized, .place = config_name_ + ": " + name + " (by default)"};
         return source_.empty() ? token : known(token);
     }
-    /// Tokens of added_tokens_decoder; without it additional_special_tokens, whose ids are the vocabulary's matter.
+    /// Tokens of added_tokens_decoder, else of additional_special_tokens, whose ids the vocabulary gives.
     [[nodiscard]] const std::vector<added_token>& added() const noexcept { return added_; }
     [[nodiscard]] io::json_field config_field() const { return field_of(config_); }
 
 private:
-    /// The token as it is listed, which in tokenizer.json all are.
+    /// The token as it is listed; tokenizer.json must list every token.
     [[nodiscard]] added_token known(added_token token) const {
         for (const added_token& one : added_) {
             if (one.content == token.content) { return one; }
@@ -197,7 +197,7 @@ private:
         }
         return token;
     }
-    /// Files write null for what is not there, too.
+    /// Files also write null for what is absent.
     [[nodiscard]] static bool given(const nlohmann::json& document, const char* name) {
         const auto found = document.find(name);
         return found != document.end() && !found->is_null();
@@ -229,7 +229,7 @@ private:
     nlohmann::json config_ = nlohmann::json::object();
     nlohmann::json map_ = nlohmann::json::object();
     std::vector<added_token> added_{};
-    std::string source_{}; ///< tokenizer.json, where the tokens are its
+    std::string source_{}; ///< name of tokenizer.json, if it lists the tokens
 };
 
 } // namespace pulse::encode

@@ -21,8 +21,8 @@
 
 namespace pulse::encode {
 
-/// T5's and mT5's tokenizer over a SentencePiece model, equal to transformers' T5Tokenizer (legacy, as their files
-/// are).
+/// The tokenizer of T5 and mT5 over a SentencePiece model, equal to transformers' T5Tokenizer (legacy, as in their
+/// files).
 class t5_tokenizer : public tokenizer {
 public:
     t5_tokenizer(const named_text& model, const tokenizer_settings& settings, std::optional<int> length = {}) :
@@ -49,7 +49,7 @@ private:
             try {
                 const auto status = model->LoadFromSerializedProto(file.text);
                 if (!status.ok()) { fault = status.ToString(); }
-            } catch (const std::exception& e) { // of the library's trie, as for an empty piece
+            } catch (const std::exception& e) { // from the library's trie, as for an empty piece
                 fault = e.what();
             }
             if (!fault.empty()) {
@@ -60,7 +60,7 @@ private:
         [[nodiscard]] static std::string extra_id(int i) { return "<extra_id_" + std::to_string(i) + '>'; }
         std::int32_t add(const added_token& token) {
             const auto id_of = [&](const std::string& content) -> std::optional<std::int32_t> {
-                // PieceToId gives the id of the unknown for what it does not have
+                // PieceToId returns the id of the unknown for a piece that the model lacks
                 const int id = model->PieceToId(content);
                 if (id >= 0 && id < model_size && model->IdToPiece(id) == content) { return id; }
                 for (int i = 0; i != extra; ++i) {

@@ -14,10 +14,10 @@
 #include <pulse/core/error.hpp>
 
 /// Unicode for tokenizers, by utf8proc: categories, normal forms and lower case of UTF-8 in a library of 60 kB, where
-/// ICU brings 30 MB and UTF-16. What changes with Unicode's version changes ids: utf8proc 2.8 has 15.0.
+/// ICU brings 30 MB and UTF-16. A change of Unicode's version can change ids: utf8proc 2.8 has 15.0.
 namespace pulse::encode {
 
-/// Code points of UTF-8. Throws input_error, which begins with `what` and names byte and offset of the first fault.
+/// The code points of UTF-8. Throws input_error, which begins with `what` and names byte and offset of the first fault.
 [[nodiscard]] inline std::u32string code_points(std::string_view text, std::string_view what) {
     std::u32string points{};
     points.reserve(text.size());
@@ -52,7 +52,7 @@ inline void append_utf8(char32_t point, std::string& text) {
     return text;
 }
 
-/// Two letters as Unicode names categories: "Lu", "Zs", "Cn".
+/// The two letters by which Unicode names a category: "Lu", "Zs", "Cn".
 [[nodiscard]] inline std::string_view category(char32_t point) {
     return utf8proc_category_string(static_cast<utf8proc_int32_t>(point));
 }
@@ -77,16 +77,16 @@ namespace detail {
 
 } // namespace detail
 
-/// Normal form C: letters with their accents in one where there is one.
+/// Normal form C: a letter and its accents are one code point where there is one.
 [[nodiscard]] inline std::u32string composed(std::u32string_view points) {
     return detail::normal_form(points, UTF8PROC_COMPOSE);
 }
-/// Normal form D: accents after their letters.
+/// Normal form D: accents follow their letters.
 [[nodiscard]] inline std::u32string decomposed(std::u32string_view points) {
     return detail::normal_form(points, UTF8PROC_DECOMPOSE);
 }
 
-/// Each character by itself, so that a sigma ends no word; U+0130 is the one whose lower case is two.
+/// Lower case of each character by itself, so no sigma is final; only U+0130 becomes two characters.
 [[nodiscard]] inline std::u32string lower_case(std::u32string_view points) {
     std::u32string lower{};
     lower.reserve(points.size());

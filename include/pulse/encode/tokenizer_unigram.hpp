@@ -22,15 +22,15 @@
 
 namespace pulse::encode {
 
-/// T5's and mT5's tokenizer of tokenizer.json, equal to the T5Tokenizer of transformers 5: each word by itself.
+/// T5's and mT5's tokenizer from tokenizer.json, equal to the T5Tokenizer of transformers 5: each word by itself.
 class unigram_tokenizer : public tokenizer {
 public:
-    /// `settings` with the added tokens of `file`.
+    /// `settings` must list the added tokens of `file` (tokenizer_settings::with).
     unigram_tokenizer(const tokenizer_json& file, const tokenizer_settings& settings, std::optional<int> length = {}) :
         unigram_tokenizer{parts{file, settings}, settings.length(length)} {}
 
 private:
-    /// What tokenizer.json says besides its tokens.
+    /// What tokenizer.json must contain besides its tokens.
     static constexpr std::string_view t5_form = R"({
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"},
             {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}]},
@@ -83,7 +83,7 @@ private:
             [&](std::u32string_view words, std::vector<std::int32_t>& ids) { split(words, ids); });
     }
 
-    /// Words between white space; each begins with the sign of a space, and so does each part of one.
+    /// Splits words at white space and before each sign of a space; every word begins with that sign.
     void split(std::u32string_view text, std::vector<std::int32_t>& ids) const {
         std::u32string word{};
         const auto end_word = [&] {

@@ -33,7 +33,7 @@ public:
     [[nodiscard]] std::int32_t greatest() const noexcept { return greatest_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-    /// An object of token: id, as vocab.json. Each id once.
+    /// Reads an object of token: id, as in vocab.json; no two tokens may have one id.
     [[nodiscard]] static vocabulary from_json(const named_text& file) {
         return from_object(io::parse_json(file.text, file.name), file.name);
     }
@@ -44,7 +44,7 @@ public:
         for (const auto& entry : root.items()) {
             const auto called = [&] { return name + ": the id of '" + io::printable(entry.key()) + "' "; };
             const nlohmann::json& id = entry.value();
-            // below the largest, so that the number of ids fits too
+            // below the largest, so that the number of ids fits, too
             if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= std::numeric_limits<std::int32_t>::max()) {
                 throw input_error(called() + "must be an integer of 0 to 2^31 - 2");
             }
@@ -59,7 +59,7 @@ public:
         made.not_empty();
         return made;
     }
-    /// One token a line, as vocab.txt; ids are the numbers of lines from 0. Of a token that is there twice the last
+    /// Reads one token per line, as in vocab.txt; ids are line numbers from 0. For a token that occurs twice, the last
     /// line counts, as in transformers.
     [[nodiscard]] static vocabulary from_lines(const named_text& file) {
         vocabulary made{file.name};
@@ -71,7 +71,7 @@ public:
         made.not_empty();
         return made;
     }
-    /// Calls with each line, without its end, and with the words that name it in errors.
+    /// Calls `each` with each line, without its end, and with the words that name the line in errors.
     template <class Each>
     static void for_each_line(const named_text& file, const Each& each) {
         std::string_view rest = file.text;

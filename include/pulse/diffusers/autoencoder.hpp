@@ -14,10 +14,10 @@
 namespace pulse::diffusers {
 
 /// The config.json of an autoencoder: diffusers' AutoencoderKL. The size of its pictures is not compared: the weights
-/// are for any.
+/// fit any size.
 [[nodiscard]] PULSE_INLINE component_config config_of(const encode::autoencoder_config& c);
 
-/// All parameters of an autoencoder: what encodes, then what decodes.
+/// All parameters of an autoencoder: the encoder's, then the decoder's.
 template <encode::autoencoder_config C>
 [[nodiscard]] std::vector<parameter> autoencoder_parameters() {
     std::vector<parameter> all = model_parameters<encode::autoencoder_encoder<C>>();
@@ -26,8 +26,8 @@ template <encode::autoencoder_config C>
     return all;
 }
 
-/// Opens the weights of the component `vae` of a pipeline, checked in full as open_backbone() does; files from
-/// before diffusers 0.18 have other names for some, which are read under the present ones.
+/// Opens the weights of the component `vae` of a pipeline, checked in full as open_backbone() does. Files from before
+/// diffusers 0.18 name some of them differently; these are read under the present names.
 template <encode::autoencoder_config C>
 [[nodiscard]] weights open_autoencoder(const model_files& from) {
     require_fit(config_of(C), from.folder / "vae");

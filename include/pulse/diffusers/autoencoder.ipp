@@ -31,7 +31,7 @@ PULSE_INLINE component_config config_of(const encode::autoencoder_config& c) {
                    {"latent_channels", c.latent_channels, 4},
                    {"norm_num_groups", c.norm_num_groups, 32},
                    {"scaling_factor", c.scaling_factor, 0.18215}};
-    // What later versions of the class have, which 0.27 does not know: written files are without.
+    // Keys of later versions of the class, which 0.27 does not know: they are not written.
     for (const char* const name : {"latents_mean", "latents_std", "shift_factor"}) {
         config.unwritten.push_back({name, nullptr, nullptr});
     }

@@ -32,7 +32,7 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// What `of_block` gives of the conditioning of a model, then of layer by layer.
+/// What `of_block` returns for the conditioning of a model, then layer by layer.
 template <class M, class OfBlock>
 [[nodiscard]] std::vector<parameter> parameters_of_blocks(const OfBlock& of_block) {
     std::vector<parameter> all;
@@ -57,8 +57,8 @@ template <class M>
     return detail::parameters_of_blocks<M>([](int block) { return frozen_parameters_of<M>(block); });
 }
 
-/// Opens the weights of the backbone of a pipeline, DIR/unet or DIR/transformer, which is then known to be M, or what
-/// is locked under the ControlNet M.
+/// Opens the weights of a pipeline's backbone, DIR/unet or DIR/transformer, and checks that it is M, or what is locked
+/// under the ControlNet M.
 ///
 /// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
 /// input_error, one line that names the file and the key or the tensors.
@@ -71,7 +71,7 @@ template <class M>
     return found;
 }
 
-/// Names and shapes as files have them.
+/// Names and shapes as in files.
 [[nodiscard]] inline std::vector<io::tensor_shape> shapes_of(std::span<const parameter> parameters) {
     std::vector<io::tensor_shape> shapes;
     for (const parameter& what : parameters) {
@@ -80,8 +80,8 @@ template <class M>
     return shapes;
 }
 
-/// The values that a checkpoint has of `parameters`: the weights, or the averages. Takes the memory of one piece.
-/// `prefix` stands before their names: "first." or "second." in a checkpoint of a cascade_trainer.
+/// The values of `parameters` in a checkpoint: the weights, or the averages. Takes the memory of one piece. `prefix`
+/// precedes their names: "first." or "second." in a checkpoint of a cascade_trainer.
 ///
 /// The reader and the list must outlive the result. Throws input_error naming the tensor that the checkpoint lacks, or
 /// the file that is damaged.
@@ -103,8 +103,8 @@ template <class M>
     };
 }
 
-/// Throws input_error unless `to` may become what export_pipeline makes of `from`: M is the backbone of `from`, nothing
-/// else is at `to`, which can be written, and that is not inside `from`.
+/// Throws input_error unless export_pipeline may write `to` from `from`: M is the backbone of `from`, and `to` can be
+/// written, is not inside `from`, and has nothing that must not be replaced.
 template <class M>
 void require_exportable(const model_files& from, const std::filesystem::path& to) {
     const std::filesystem::path& folder = from.folder;
@@ -122,9 +122,9 @@ void require_exportable(const model_files& from, const std::filesystem::path& to
     }
 }
 
-/// Writes a pipeline as `from` is, with other weights of its backbone. `to` is a diffusers folder, into which all else
-/// is copied bit for bit or, where it ends in .safetensors, a checkpoint of one file (write_single_file). `values` are
-/// those of model_parameters<M>(). `from` and `to` may be the same. Throws input_error as read_pipeline(),
+/// Writes the pipeline `from` with other weights of its backbone. `to` is a diffusers folder, into which everything
+/// else is copied bit for bit, or, if it ends in .safetensors, a checkpoint of one file (write_single_file). `values`
+/// are those of model_parameters<M>(). `from` and `to` may be the same. Throws input_error as read_pipeline(),
 /// require_fit(), require_exportable<M>(), folder_writer and write_single_file() do.
 template <class M>
 void export_pipeline(const model_files& from, const std::filesystem::path& to, const tensor_values& values,
@@ -144,8 +144,8 @@ void export_pipeline(const model_files& from, const std::filesystem::path& to, c
     out.commit();
 }
 
-/// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
-/// averages. `prefix` is that of checkpoint_values. Throws as checkpoint_reader and checkpoint_values besides.
+/// The same with the weights, or the averages, of the model in a checkpoint, whose folder trainer::save returns.
+/// `prefix` is that of checkpoint_values. Also throws as checkpoint_reader and checkpoint_values do.
 template <class M>
 void export_checkpoint(const std::filesystem::path& checkpoint, const model_files& from,
                        const std::filesystem::path& to, train::tensor_part part = train::tensor_part::weight,

@@ -28,7 +28,7 @@ namespace detail {
 
 using nlohmann::json;
 
-/// A list of what `value(level)` says of each level.
+/// A list of value(level) for each level.
 template <class Value>
 [[nodiscard]] json by_level(const unet_config& c, const Value& value) {
     json list = json::array();
@@ -44,12 +44,12 @@ template <class Value>
     });
 }
 
-/// Of the pictures that it was trained on; the network reads others (read_sample_size).
+/// sample_size is the size of the pictures trained on; the network reads others (read_sample_size).
 [[nodiscard]] inline bool may_be_size(const json& found) {
     return found.is_null() || found.is_number_integer() || (found.is_array() && found.size() == 2);
 }
 
-/// What both classes of UNets have.
+/// Keys that both classes of UNets have.
 [[nodiscard]] inline std::vector<config_key> common_keys(const unet_config& c) {
     const bool text = c.reads_text();
     const int unnamed = text ? 4 : 3;
@@ -75,7 +75,7 @@ template <class Value>
             {"num_class_embeds", nullptr, nullptr}};
 }
 
-/// How many blocks the transformers of a level have: one number, or one for each of them.
+/// Number of blocks of a level's transformers: one number, or one for each transformer.
 [[nodiscard]] inline json blocks_of(const one_or_each<int>& transformers) {
     if (!transformers.is_list()) { return transformers[0]; }
     json list = json::array();
@@ -83,7 +83,7 @@ template <class Value>
     return list;
 }
 
-/// Of levels that no transformer reads, null.
+/// value(level) where a transformer reads it, else null.
 template <class Value>
 [[nodiscard]] json by_transformer(const unet_config& c, const Value& value) {
     return by_level(c, [&](int level) {
@@ -92,7 +92,7 @@ template <class Value>
     });
 }
 
-/// None where the config says null or nothing.
+/// 0 x 0 if it is null or absent.
 [[nodiscard]] inline extent sample_size_of(const io::json_field& config) {
     if (!config.has("sample_size") || config["sample_size"].value().is_null()) { return {}; }
     const io::json_field field = config["sample_size"];
@@ -130,7 +130,7 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
                               " is none of diffusers' UNet2DModel: its levels have as many ResNet blocks each, its "
                               "middle two or none");
         }
-        // What later versions of the class have.
+        // Keys of later versions of the class.
         if (c.mid_block_resnets == 0) {
             add({"mid_block_type", nullptr, "UNetMidBlock2D"});
             config.ignored.push_back("add_attention");
@@ -154,10 +154,9 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
             " is none of diffusers' UNet2DConditionModel: its middle has as many transformer blocks as the "
             "last level would");
     }
-    // In this class the key of a head's features holds the number of heads, but in levels that only attend to pixels.
+    // In this class attention_head_dim holds the number of heads, except at levels that attend only to pixels.
     json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_at(level); });
-    // On the way up the class reads the list of these from its beginning, so that the mirrored level has to say the
-    // same.
+    // On the way up the class reads this list from its beginning, so the mirrored level must have the same value.
     for (int level = 0; level != c.levels(); ++level) {
         if (!c.attends(level)) { continue; }
         for (const int at : {level, last - level}) {
@@ -177,7 +176,7 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
         return c.has_transformers(level) ? detail::blocks_of(c.transformers(level, false))
                                          : json(c.mid_block_transformer_layers);
     });
-    // Of a list for a level without transformers, the middle reads the first number.
+    // If the last level has no transformers, the middle reads only the first number of that level's list.
     const auto same_blocks = [down, last_reads = c.has_transformers(last)](json found) {
         if (!last_reads && found.is_array() && !found.empty() && found.back().is_array() && !found.back().empty()) {
             found.back() = json(found.back().front());
@@ -194,7 +193,7 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     }
     add({"reverse_transformer_layers_per_block", up, nullptr, {}, true});
     add({"use_linear_projection", c.use_linear_projection, false});
-    const json kinds[]{nullptr, "UNetMidBlock2D", "UNetMidBlock2DCrossAttn"}; // of no, one and two ResNet blocks
+    const json kinds[]{nullptr, "UNetMidBlock2D", "UNetMidBlock2DCrossAttn"}; // for no, one and two ResNet blocks
     add({"mid_block_type", kinds[c.mid_block_resnets], kinds[2]});
     add({"only_cross_attention", false, false});
     add({"mid_block_only_cross_attention", nullptr, nullptr, {false}});
@@ -203,7 +202,7 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
     add({"attention_type", "default", "default"});
     if (c.encoder_hid_dim != 0) {
         add({"encoder_hid_dim", c.encoder_hid_dim, nullptr});
-        add({"encoder_hid_dim_type", "text_proj", "text_proj", {nullptr}}); // which the class takes null for
+        add({"encoder_hid_dim_type", "text_proj", "text_proj", {nullptr}}); // the class reads null as this
     } else {
         add({"encoder_hid_dim", nullptr, nullptr});
         add({"encoder_hid_dim_type", nullptr, nullptr});
@@ -223,13 +222,13 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
         add({"projection_class_embeddings_input_dim", c.projection_class_embeddings_input_dim, nullptr});
     } else {
         add({"addition_embed_type", nullptr, nullptr});
-        // Nothing reads them then.
+        // Not read without an added embedding.
         config.ignored.insert(config.ignored.end(),
                               {"addition_time_embed_dim", "projection_class_embeddings_input_dim"});
     }
-    // The type in which scores are summed, and the heads of another kind of addition.
+    // The type in which scores are summed, and the heads of another kind of added embedding.
     config.ignored.insert(config.ignored.end(), {"upcast_attention", "addition_embed_type_num_heads"});
-    // What diffusers' EMAModel leaves of itself.
+    // Keys that diffusers' EMAModel writes.
     config.ignored.insert(config.ignored.end(), {"decay", "min_decay", "optimization_step", "update_after_step",
                                                  "use_ema_warmup", "inv_gamma", "power"});
     return config;
@@ -247,9 +246,9 @@ PULSE_INLINE component_config control_config_of(const unet_config& c) {
     component_config config = config_of(c);
     config.model = name;
     config.class_name = "ControlNetModel";
-    // What the class takes over from the UNet's keys: those of the encoder and the middle.
+    // Keys that the class takes over from the UNet: those of the encoder and the middle.
     constexpr std::array shared{
-        // of the input and of what stands beside it
+        // of the input and of embeddings
         "in_channels", "flip_sin_to_cos", "freq_shift", "class_embed_type", "num_class_embeds", "addition_embed_type",
         "addition_time_embed_dim", "projection_class_embeddings_input_dim", "encoder_hid_dim", "encoder_hid_dim_type",
         // of levels and the middle
@@ -270,7 +269,7 @@ PULSE_INLINE component_config control_config_of(const unet_config& c) {
 
 PULSE_INLINE component_config config_of(const hunyuan_dit_config& c) {
     const auto hidden = [c](double ratio) { return static_cast<int>(c.hidden_size * ratio); };
-    double ratio = std::ceil(1e4 * c.mlp_hidden / c.hidden_size) / 1e4; // the shortest that gives it, as a rule
+    double ratio = std::ceil(1e4 * c.mlp_hidden / c.hidden_size) / 1e4; // usually the shortest that gives mlp_hidden
     if (hidden(ratio) != c.mlp_hidden) { ratio = (c.mlp_hidden + 0.5) / c.hidden_size; }
     component_config config{c.name.str(), "HunyuanDiT2DModel"};
     config.keys = {{"num_attention_heads", c.num_attention_heads, 16},

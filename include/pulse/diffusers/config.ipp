@@ -42,8 +42,8 @@ PULSE_INLINE bool same_value(const nlohmann::json& wanted, const nlohmann::json&
            std::any_of(key.as_well.begin(), key.as_well.end(), [&](const auto& other) { return other == found; });
 }
 
-/// A value as it is written: one for all where a list repeats it; a level that does not read its value has that of the
-/// next one that does, or of the last.
+/// A value as written: one value for a list that only repeats it. A level that does not read its value gets the value
+/// of the next level that does, or of the last such level.
 [[nodiscard]] inline nlohmann::json written_value(const config_key& key) {
     if (!key.value.is_array()) { return key.value; }
     nlohmann::json all = key.value;

@@ -11,14 +11,14 @@
 
 namespace pulse::diffusers::detail {
 
-/// A config.json or model_index.json as it is, and how errors name it.
+/// A config.json or model_index.json, and its name in errors.
 class config_file {
 public:
-    /// Throws input_error naming the file when it cannot be read or is no JSON.
+    /// Throws input_error naming the file when it cannot be read or is not JSON.
     explicit config_file(const std::filesystem::path& file) :
         source_{"'" + file.string() + "'"}, // braces around the value would make a list of it
         value_(io::parse_json(io::read_file(file), source_)) {}
-    config_file(const config_file&) = delete; // fields look at this one
+    config_file(const config_file&) = delete; // fields refer to this one
     config_file& operator=(const config_file&) = delete;
 
     [[nodiscard]] const std::string& source() const noexcept { return source_; }

@@ -14,7 +14,7 @@ namespace pulse::diffusers::detail {
 
 using io::json_field;
 
-/// Reads keys of a config.json, each with what its class does without it.
+/// Reads keys of a config.json; `absent` is what the class assumes without the key.
 class config_reader {
 public:
     /// The file must outlive the reader.
@@ -22,11 +22,11 @@ public:
 
     [[nodiscard]] const json_field& root() const noexcept { return root_; }
     [[nodiscard]] bool says(const char* key) const { return root_.has(key) && !root_[key].value().is_null(); }
-    /// Without `absent`, the key must be there.
+    /// Without `absent`, the key must exist.
     [[nodiscard]] int count(const char* key, int absent = 0) const {
         return says(key) || absent == 0 ? count_in(root_[key]) : absent;
     }
-    /// What is computed of them must fit an int.
+    /// Limited, so that what is computed from it fits an int.
     [[nodiscard]] static int count_in(const json_field& field) {
         constexpr int most = 1 << 20;
         const int value = field.count();
@@ -42,7 +42,7 @@ public:
     [[nodiscard]] std::string text(const char* key, const char* absent) const {
         return !root_.has(key) ? absent : root_[key].value().is_null() ? std::string{} : root_[key].text();
     }
-    /// Entries of a list of at most 8; none where the key has one value.
+    /// Entries of a list of 1 to 8; empty where the key has a single value or is absent.
     [[nodiscard]] std::vector<json_field> list(const char* key) const {
         if (!root_.has(key) || !root_[key].value().is_array()) { return {}; }
         return entries(root_[key]);
@@ -51,7 +51,7 @@ public:
         if (all.size() == 0 || all.size() > 8) { all.fail("is a list of 1 to 8 values"); }
         return all.list();
     }
-    /// The same of numbers.
+    /// The entries of a list as numbers.
     [[nodiscard]] static one_or_each<int> counts_in(const json_field& all) {
         one_or_each<int> read{};
         for (const json_field& one : entries(all)) {
@@ -59,7 +59,7 @@ public:
         }
         return read;
     }
-    /// The entry of a level, or the value for all; `absent` where there is none.
+    /// The entry for a level, or the value for all levels; `absent` if there is none.
     [[nodiscard]] int count_at(const char* key, int level, int absent) const {
         const std::vector<json_field> all = list(key);
         if (all.empty()) { return count(key, absent); }
@@ -71,7 +71,7 @@ private:
     json_field root_;
 };
 
-/// Throws input_error unless a network of pulse says all that a file says.
+/// Throws input_error if the file says anything that `network` does not (require_fit).
 inline void require_whole(component_config network, const config_file& file) {
     network.model.clear();
     require_fit(network, file.value(), file.source());

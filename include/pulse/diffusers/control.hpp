@@ -19,10 +19,10 @@
 
 namespace pulse::diffusers {
 
-// Folders of diffusers' ControlNetModel: config.json and weights lie in the folder itself. M is a controlnet, of which
-// they are the trained branch; the UNet under it is in a pipeline of its own.
+// Folders of diffusers' ControlNetModel have config.json and weights in the folder itself: the trained branch of M, a
+// controlnet. The UNet under it is in a pipeline of its own.
 
-/// Opens the weights of a ControlNet, which is then known to be M's.
+/// Opens the weights of a ControlNet and checks that they are M's.
 ///
 /// Everything is checked before it returns: config, index, headers, names, shapes and types of all tensors. Throws
 /// input_error, one line that names the file and the key or the tensors.
@@ -34,8 +34,8 @@ template <reads_hint M>
     return found;
 }
 
-/// Throws input_error unless export_control may write M's folder to `to`: diffusers has such a ControlNet, and there is
-/// nothing at `to`, which can be written, an empty folder, or a ControlNet's with nothing else in it.
+/// Throws input_error unless export_control may write M's folder to `to`: diffusers has such a ControlNet, and `to` can
+/// be written and is absent, empty, or a ControlNet's folder with nothing else in it.
 template <reads_hint M>
 void require_control_exportable(const std::filesystem::path& to) {
     const component_config config = control_config_of(M::config);
@@ -58,8 +58,8 @@ void export_control(const std::filesystem::path& to, const tensor_values& values
     out.commit();
 }
 
-/// The same with what one checkpoint, as trainer::save returns its folder, has of the model: the weights, or the
-/// averages. `prefix` is that of checkpoint_values. Throws as checkpoint_reader and checkpoint_values besides.
+/// The same with the weights, or the averages, of the model in a checkpoint, whose folder trainer::save returns.
+/// `prefix` is that of checkpoint_values. Also throws as checkpoint_reader and checkpoint_values do.
 template <reads_hint M>
 void export_control(const std::filesystem::path& checkpoint, const std::filesystem::path& to,
                     train::tensor_part part = train::tensor_part::weight, weights_format format = {},

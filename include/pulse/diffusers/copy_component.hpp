@@ -14,8 +14,8 @@
 
 namespace pulse::diffusers {
 
-/// Copies a component of a pipeline into a folder that is written: byte for byte or, where the weights are apart, those
-/// bit for bit. Throws input_error naming the path or the tensor.
+/// Copies a component of a pipeline into a folder that is being written: byte for byte, except that weights from a
+/// separate file are copied tensor by tensor, bit for bit. Throws input_error naming the path or the tensor.
 template <class Disk>
 void copy_component(const model_files& from, const std::string& name, folder_writer<Disk>& out) {
     const std::filesystem::path folder = from.folder / name;

@@ -23,24 +23,24 @@
 
 namespace pulse::diffusers {
 
-/// Whether `target` may be replaced by a new folder: it is not there, empty, or nothing but a model_index.json and
-/// folders of components. With `class_name`, that of a component, it is nothing but such a component's config.json and
-/// weights instead. Throws input_error naming what else is there, or as train::require_place() does.
+/// Throws input_error unless a new folder may replace `target`: it is absent, empty, or only a model_index.json and
+/// folders of components; with `class_name`, only the config.json and weights of a component of that class. The message
+/// names what else is there. Also throws as train::require_place() does.
 PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::string_view class_name = {});
 
-/// The shard of each tensor when they are filled one after another; `bytes` are those of the tensors.
+/// The shard of each tensor, filling shards in order up to `most` bytes (0: no limit); `bytes` are the tensors'.
 [[nodiscard]] PULSE_INLINE std::vector<std::size_t> shards_of(std::span<const std::uint64_t> bytes, std::uint64_t most);
 
-/// The text of an index of shards: the file of each tensor, and the bytes of all.
+/// The text of an index of shards: the file of each tensor, and their total bytes.
 [[nodiscard]] PULSE_INLINE std::string print_shards(const std::map<std::string, std::string>& files,
                                                     std::uint64_t bytes);
 
-/// A diffusers folder that appears whole or not at all: written beside its place under a name that begins with '.',
-/// synced, then put in its place, where it replaces another diffusers folder in one step: a pipeline or, with
-/// `class_name`, a component of this class that lies in a folder of its own.
+/// A diffusers folder that appears whole or not at all: it is written beside its place under a name that begins with
+/// '.', synced, then moved into place, where it replaces another diffusers folder in one step: a pipeline or, with
+/// `class_name`, a component of this class in a folder of its own.
 ///
-/// Whatever kills the writer leaves the old folder or the new one, and maybe an unfinished one, which the next writer
-/// removes. One process at a time writes. Every failure throws input_error naming the path; the old folder then stays.
+/// A killed writer leaves the old folder or the new one, and maybe an unfinished one, which the next writer removes.
+/// Only one process may write at a time. Every failure throws input_error naming the path; the old folder then stays.
 /// `Disk` is io::disk, or a test's.
 template <class Disk = io::disk>
 class folder_writer {
@@ -68,13 +68,13 @@ public:
         write(file, std::as_bytes(std::span{text.data(), text.size()}));
     }
 
-    /// Copies a file or a folder with all that is in it, byte for byte.
+    /// Copies a file, or a folder with everything in it, byte for byte.
     void copy(const std::filesystem::path& from, const std::filesystem::path& to) {
         std::error_code fault;
         if (!std::filesystem::is_directory(from, fault)) { return write(to, io::mapped_file{from}.bytes()); }
         make_folder(unfinished_ / to);
         for (std::filesystem::directory_iterator at{from, fault}, end; !fault && at != end; at.increment(fault)) {
-            // Such a link may lead to a folder that it is in.
+            // Such a link may lead to a folder that contains it.
             if (at->is_symlink(fault) && at->is_directory(fault)) {
                 throw input_error("'" + at->path().string() + "' is a link to a folder: it is not copied");
             }
@@ -93,8 +93,8 @@ public:
 
     /// Writes the weights of a component, such as unet/diffusion_pytorch_model: one file, or shards and their index.
     ///
-    /// `tensors` are names and shapes; their types are the format's. Throws input_error naming the tensor that has
-    /// another number of values, or one that the type cannot hold.
+    /// `tensors` are names and shapes; their types are the format's. Throws input_error naming a tensor that has
+    /// another number of values, or a value that the type cannot hold.
     void write_weights(const std::filesystem::path& stem, std::vector<io::tensor_shape> tensors,
                        const tensor_values& values, weights_format format = {}) {
         const std::string place = "'" + (target_ / stem).string() + "'";
@@ -129,7 +129,7 @@ public:
         write(stem.string() + ".safetensors.index.json", print_shards(files, total));
     }
 
-    /// Gives the folder its name. Call once, last.
+    /// Moves the folder into its place. Call once, last.
     void commit() {
         sync_folders(unfinished_);
         std::error_code unused;
@@ -174,7 +174,7 @@ private:
         disk_.close(out);
     }
 
-    /// One safetensors file; write(i, bytes, put) gives those of tensor `i` to `put`.
+    /// Writes one safetensors file; write(i, bytes, put) passes the bytes of tensor `i` to `put`.
     template <class Write>
     void write_file(const std::filesystem::path& file, std::span<const io::tensor_shape> tensors,
                     const std::string& place, const Write& write) {
@@ -189,7 +189,7 @@ private:
         disk_.close(out);
     }
 
-    /// From the inside out: a folder is safe when what it names is.
+    /// From the inside out: a folder is durable only once its entries are.
     void sync_folders(const std::filesystem::path& folder) {
         for (const auto& entry : std::filesystem::directory_iterator{folder}) {
             if (entry.is_directory()) { sync_folders(entry.path()); }

@@ -24,7 +24,7 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// Whether a component's folder has a file of this name as diffusers writes it.
+/// Whether diffusers writes a file of this name into a component's folder.
 [[nodiscard]] inline bool is_component_file(const std::string& name) {
     return name == "config.json" || (name.starts_with("diffusion_pytorch_model") &&
                                      (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")));

@@ -6,9 +6,9 @@
 
 namespace pulse::diffusers {
 
-/// The files of a pipeline: a diffusers folder and, where its weights are elsewhere, the file that has those of its
-/// unet, vae and text encoders in the layout of the models' authors (single_file.hpp). The folder then says what such a
-/// file does not: configs, tokenizers and the scheduler; weights in it are not read.
+/// The files of a pipeline: a diffusers folder and, if its weights are elsewhere, the file with those of its unet, vae
+/// and text encoders in the layout of the models' authors (single_file.hpp). The folder then provides what such a file
+/// lacks: configs, tokenizers and the scheduler; weights in it are not read.
 struct model_files {
     std::filesystem::path folder{};
     std::filesystem::path file{}; ///< a .safetensors; empty: weights are in the folder

@@ -33,7 +33,7 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-// Members of a config as a designated initialiser has them.
+// Members of a config as in a designated initialiser.
 
 [[nodiscard]] inline std::string code_of(int value) { return std::to_string(value); }
 [[nodiscard]] inline std::string code_of(bool value) { return value ? "true" : "false"; }
@@ -139,7 +139,7 @@ using members = std::vector<std::pair<std::string, std::string>>;
             {"layer_norm_eps", code_of(c.layer_norm_eps)},
             {"states_before", code_of(c.states_before)}};
 }
-/// Of BERT and T5, the numbers in their config.json have the names of the members, and their order.
+/// For BERT and T5, numbers in config.json have the names and the order of the members.
 template <class Text>
 [[nodiscard]] members members_of(const Text& c) {
     members all{{"name", code_of(c.name)}, {"tokens", code_of(c.tokens)}};
@@ -149,7 +149,7 @@ template <class Text>
     return all;
 }
 
-// The templates of networks, whose configs have the same name and _config.
+// The templates of networks; the type of their config has the same name and _config.
 
 [[nodiscard]] constexpr const char* template_of(const unet_config&) noexcept { return "unet"; }
 [[nodiscard]] constexpr const char* template_of(const hunyuan_dit_config&) noexcept { return "hunyuan_dit"; }
@@ -187,7 +187,7 @@ template <class Config>
     return 0;
 }
 
-/// The header of a model that pulse/nn/`include`.hpp has, of which `type` is the struct; it reads what `backbone` does.
+/// The header of a model with the struct `type`, its template in pulse/nn/`include`.hpp and the input of `backbone`.
 [[nodiscard]] inline std::string header_of(const std::string& include, const std::string& type,
                                            const backbone_config& backbone,
                                            const std::optional<network_configs>& networks) {
@@ -212,7 +212,7 @@ template <class Config>
     const std::string model = "pulse_models::" + std::visit([](const auto& c) { return c.name.str(); }, backbone);
     const int classes = std::visit([](const auto& c) { return classes_of(c); }, backbone);
     const std::string pictures = value_of(networks->pictures);
-    // The last class is the one that stands for none.
+    // The last class stands for no class.
     code += "\ntemplate <>\nstruct pulse::frozen::networks_of<" + model + ">\n    : ";
     code += !networks->encodes_pictures ? "pixel_networks<" + pictures + texts + "> {};\n"
             : classes == 0              ? "folder_networks<" + pictures + texts + "> {};\n"
@@ -235,7 +235,7 @@ PULSE_INLINE std::string print_control_header(const backbone_config& backbone,
     const auto* const unet = std::get_if<unet_config>(&backbone);
     if (unet == nullptr) { throw input_error("a ControlNet is one of a UNet, which this backbone is not"); }
     const std::string name = unet->name.str();
-    // The type puts this before the name of its UNet.
+    // The type itself puts this before the name of its UNet.
     constexpr std::string_view prefix = "controlnet_";
     unet_config under = *unet;
     if (name.starts_with(prefix) && name != prefix) { under.name = label{name.substr(prefix.size())}; }

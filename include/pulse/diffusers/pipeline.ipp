@@ -25,7 +25,7 @@ namespace detail {
 inline constexpr const char* zeros_key = "force_zeros_for_empty_prompt";
 inline constexpr const char* index_file = "model_index.json";
 
-/// Throws input_error saying what to do unless there is a folder with an index.
+/// Throws input_error saying what to do, unless `folder` is a folder with an index.
 inline void require_diffusers_folder(const std::filesystem::path& folder) {
     std::error_code unused;
     const std::string name = "'" + folder.string() + "'";
@@ -68,7 +68,7 @@ PULSE_INLINE pipeline parse_pipeline(std::string_view text, std::string_view sou
     index.zeros_without_negative = root.has(detail::zeros_key) ? root[detail::zeros_key].boolean()
                                                                : index.class_name.starts_with("StableDiffusionXL");
     for (const auto& entry : json.items()) {
-        // Other keys are settings of the pipeline's own: numbers, words, switches.
+        // Other keys are settings of the pipeline: numbers, words, switches.
         if (!entry.value().is_array() || entry.key().starts_with('_')) { continue; }
         const std::string place = std::string{source} + ": " + io::printable(entry.key());
         const nlohmann::json& pair = entry.value();
@@ -92,7 +92,7 @@ PULSE_INLINE std::string print_pipeline(const pipeline& index) {
     if (index.zeros_without_negative || index.class_name.starts_with("StableDiffusionXL")) {
         out[detail::zeros_key] = index.zeros_without_negative;
     }
-    // The class asks otherwise for a checker that it is without.
+    // Without this key, the class demands the checker that the pipeline lacks.
     if (index.class_name == "StableDiffusionPipeline") { out.emplace("requires_safety_checker", false); }
     return out.dump(2) + "\n";
 }
@@ -127,7 +127,7 @@ PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder) {
     const std::string source = "'" + file.string() + "'";
     require_content(file);
     pipeline index = parse_pipeline(io::read_file(file), source);
-    // What only draws is often left out of a download.
+    // Components that only drawing needs are often left out of a download.
     std::erase_if(index.components, [&](const pipeline_component& one) {
         constexpr std::array draws{"feature_extractor", "image_encoder", "safety_checker"};
         return std::ranges::find(draws, one.name) != draws.end() && !std::filesystem::exists(folder / one.name);

@@ -13,12 +13,12 @@ namespace pulse::diffusers {
 
 using backbone_config = std::variant<unet_config, hunyuan_dit_config, uvit_config>;
 
-/// The structure of a folder's backbone, as its config.json says it: DIR/unet or DIR/transformer of a whole pipeline,
-/// or the component's own folder. The classes are UNet2DModel, UNet2DConditionModel, HunyuanDiT2DModel and UViT.
+/// The structure of a folder's backbone, from its config.json: DIR/unet or DIR/transformer of a whole pipeline, or the
+/// component's own folder. The classes are UNet2DModel, UNet2DConditionModel, HunyuanDiT2DModel and UViT.
 ///
-/// sample_size becomes the nearest below that the network halves; text states are as many as the pipeline's
-/// text_encoder has positions, else 77. Throws input_error naming the file, and the key whose value pulse has no layers
-/// for.
+/// sample_size is rounded down to a size that the network can halve; the number of text states is the number of
+/// positions of the pipeline's text_encoder, else 77. Throws input_error naming the file, and a key whose value pulse
+/// has no layers for.
 [[nodiscard]] PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, const label& name);
 
 } // namespace pulse::diffusers

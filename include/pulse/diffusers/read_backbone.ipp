@@ -32,7 +32,7 @@ namespace detail {
     return from.value().is_array() ? config_reader::counts_in(from) : one_or_each<int>(config_reader::count_in(from));
 }
 
-/// Blocks of a level's transformers, of which a key has a list for each of `levels` or one number for all.
+/// Blocks of a level's transformers: the key has a list with an entry for each of `levels`, or one number for all.
 [[nodiscard]] inline one_or_each<int> transformers_at(const config_reader& file, const char* key, int levels,
                                                       int level) {
     const std::vector<json_field> list = file.list(key);
@@ -43,7 +43,7 @@ namespace detail {
     return counts_of(list[static_cast<std::size_t>(level)]);
 }
 
-/// What a diffusers config says of a UNet; what it says besides is compared afterwards.
+/// What a diffusers config says of a UNet; the rest of the config is compared afterwards.
 [[nodiscard]] inline unet_config unet_of(const config_reader& file, const label& name) {
     const bool text = file.text("_class_name", "") == "UNet2DConditionModel";
     unet_config c{.name = name};
@@ -125,7 +125,7 @@ namespace detail {
     c.text_len = file.count("text_len", 77);
     c.text_len_t5 = file.count("text_len_t5", 256);
     c.use_style_cond_and_image_meta_size = file.flag("use_style_cond_and_image_meta_size", true);
-    const int patches = 64 / c.patch_size; // whole ones of 512 pixels
+    const int patches = 64 / c.patch_size; // whole patches along 512 pixels
     c.rotary_span = patches;
     return c;
 }
@@ -142,7 +142,7 @@ namespace detail {
             .conv = file.flag("conv", true)};
 }
 
-// Why a config whose keys pulse knows is none that it can build.
+// Why pulse cannot build a config although it knows its keys.
 
 [[nodiscard]] constexpr const char* why(unet_flaw flaw) noexcept {
     switch (flaw) {
@@ -176,7 +176,7 @@ namespace detail {
     }
 }
 
-/// A folder of the pipeline has the positions of its text encoder.
+/// Number of positions of a pipeline's text encoder; 77 if there is none.
 [[nodiscard]] inline int text_positions(const std::filesystem::path& pipeline) {
     const std::filesystem::path file = pipeline / "text_encoder" / "config.json";
     if (!std::filesystem::exists(file)) { return 77; }
@@ -184,7 +184,7 @@ namespace detail {
     return config_reader{found}.count("max_position_embeddings", 77);
 }
 
-/// The refiner of SDXL reads five numbers of a picture, where all others read six: its config alone does not tell.
+/// SDXL's refiner reads five numbers about a picture, all others read six: the UNet's config alone does not tell.
 inline void require_six_sizes(const std::filesystem::path& index) {
     const config_file found{index};
     const config_reader file{found};

@@ -34,7 +34,7 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-// Channels and size of what a backbone reads as its sample, tokens and features of the text states.
+// Channels and size of a backbone's sample, tokens and features of its text states.
 
 struct backbone_input {
     int channels{};
@@ -44,7 +44,7 @@ struct backbone_input {
     int classes{};
 };
 [[nodiscard]] inline backbone_input input_of(const unet_config& c) {
-    // A self-conditioned one reads what it predicts beside the sample.
+    // A self-conditioned UNet reads its own prediction beside the sample.
     const bool twice = c.in_channels == 2 * c.out_channels;
     backbone_input in{.channels = twice ? c.out_channels : c.in_channels, .size = c.sample_size, .pooled = c.pooled()};
     if (c.reads_text()) { in.states.push_back({c.context_tokens, c.text_features()}); }
@@ -128,7 +128,7 @@ struct backbone_input {
 }
 [[nodiscard]] inline std::pair<int, int> states_of(const encode::t5_text_config& c) { return {c.tokens, c.d_model}; }
 
-/// Whether a backbone reads what the networks give: states of each text, or those of one token side by side.
+/// Whether a backbone reads what the networks give: states of each text, or those of all texts, concatenated by token.
 [[nodiscard]] inline bool reads_networks(const backbone_input& in, const network_configs& networks) {
     if (networks.pictures.latent_channels != in.channels) { return false; }
     int pooled = 0;
@@ -157,7 +157,7 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
     if ((!vae && !text) || (!text && index.find("text_encoder_2") != nullptr)) { return std::nullopt; }
     const detail::backbone_input in = std::visit([](const auto& c) { return detail::input_of(c); }, backbone);
     const label name = std::visit([](const auto& c) { return c.name; }, backbone);
-    // What `read` makes of a component's config, when it says all that the config says.
+    // Reads a component's config with `read` and requires that nothing in it is left over.
     const auto checked = [&](const char* component, const auto& read) {
         const detail::config_file file{folder / component / "config.json"};
         const auto config = read(detail::config_reader{file});
@@ -183,7 +183,7 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
             return detail::autoencoder_of(file, name + "_vae", in.size);
         });
     } else if (in.channels != 1 && in.channels != 3) {
-        return std::nullopt; // no pixels
+        return std::nullopt; // these are not pixels
     }
     if (flaw_of(all.pictures) != encode::autoencoder_flaw::none) {
         throw input_error("'" + (folder / "vae" / "config.json").string() +

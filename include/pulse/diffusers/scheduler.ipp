@@ -29,12 +29,12 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// A class of diffusers with betas, and what it has where a file has no such key.
+/// A class of diffusers with betas, and its defaults for absent keys.
 struct scheduler_class {
     std::string_view name{}; ///< without "Scheduler"
     train::timestep_spacing spacing{train::timestep_spacing::linspace};
-    bool latent{};      ///< its betas are those of latent diffusion
-    bool clips{};       ///< it has clip_sample, which is true
+    bool latent{};      ///< its default betas are those of latent diffusion
+    bool clips{};       ///< it has clip_sample, by default true
     bool reads_alpha{}; ///< it has set_alpha_to_one
     bool set_alpha_to_one{true};
 };
@@ -63,7 +63,7 @@ inline constexpr std::array<scheduler_class, 21> scheduler_classes{
      {"KDPM2AncestralDiscrete", train::timestep_spacing::linspace, true},
      {"KDPM2Discrete", train::timestep_spacing::linspace, true}}};
 
-/// The class of that name; throws input_error for one that adds noise otherwise.
+/// The class of that name; throws input_error for one that adds noise in another way.
 [[nodiscard]] inline const scheduler_class& scheduler_class_of(const io::json_field& name) {
     const std::string& text = name.text();
     const auto* const found = std::ranges::find_if(scheduler_classes, [&](const scheduler_class& one) {
@@ -75,12 +75,12 @@ inline constexpr std::array<scheduler_class, 21> scheduler_classes{
               "or as EDM does");
 }
 
-/// Keys that decide nothing but how pictures are drawn, in any class of any version of diffusers.
+/// Keys that only decide how pictures are drawn, in any class of any version of diffusers.
 inline constexpr std::array drawing_keys{
     // of solvers
     "algorithm_type", "corrector_order", "disable_corrector", "euler_at_final", "lower_order_final", "predict_x0",
     "predictor_order", "skip_prk_steps", "solver_order", "solver_p", "solver_type", "tau_func",
-    // of times and of noise at them
+    // of times and of the noise at them
     "final_sigmas_type", "flow_shift", "interpolation_type", "lambda_min_clipped", "noise_sampler_seed",
     "original_inference_steps", "set_alpha_to_one", "set_alpha_to_zero", "shift_terminal", "sigma_max", "sigma_min",
     "steps_offset", "stochastic_sampling", "time_shift_type", "timestep_scaling", "timestep_spacing", "timestep_values",
@@ -90,7 +90,7 @@ inline constexpr std::array drawing_keys{
     "clip_sample", "clip_sample_range", "dynamic_thresholding_ratio", "sample_max_value", "tensor_format",
     "thresholding"};
 
-/// Words of a key, and what they mean.
+/// Words that a key may have, and what they mean.
 template <class Value>
 using words = std::initializer_list<std::pair<std::string_view, Value>>;
 
@@ -106,7 +106,7 @@ inline const words<train::timestep_spacing> spacing_words{{"leading", train::tim
                                                           {"trailing", train::timestep_spacing::trailing},
                                                           {"linspace", train::timestep_spacing::linspace}};
 
-/// What is read and written, as take(key, value) or take(key, value, words): of flow matching, EDM and betas.
+/// What is read and written, by take(key, value) or take(key, value, words): keys of flow matching, EDM and betas.
 inline constexpr auto flow_keys = [](auto& flow, const auto& take) {
     take("num_train_timesteps", flow.train_steps);
     take("shift", flow.shift);
@@ -139,7 +139,7 @@ inline constexpr auto beta_keys = [](auto& of, const auto& take) {
     take("rescale_betas_zero_snr", of.zero_terminal_snr);
 };
 
-/// Reads keys of a scheduler into values that stand where a file has none.
+/// Reads keys of a scheduler; an absent key leaves its value unchanged.
 struct key_reader {
     const io::json_field& root;
 
@@ -162,7 +162,7 @@ struct key_reader {
     }
 };
 
-/// Text of a scheduler with the keys of `of`.
+/// The text of a scheduler with the keys of `of`.
 [[nodiscard]] inline std::string print_keys(const std::string& name, const auto& of, const auto& keys) {
     nlohmann::ordered_json out{{"_class_name", name}};
     keys(of, [&]<class... Value>(const char* key, const auto& value, const words<Value>&... all) {
@@ -175,7 +175,7 @@ struct key_reader {
     return out.dump(2) + "\n";
 }
 
-/// Throws input_error naming a key that is none of `keys` or `others`, draws nothing and is not off.
+/// Refuses a key that is neither in `keys` nor in `others`, does not only concern drawing, and is not off.
 void require_known(const nlohmann::json& config, const auto& of, const auto& keys, std::set<std::string_view> others,
                    const auto& refuse) {
     others.insert(drawing_keys.begin(), drawing_keys.end());
@@ -186,13 +186,13 @@ void require_known(const nlohmann::json& config, const auto& of, const auto& key
     }
 }
 
-/// A key and its value as messages have them.
+/// A key and its value as messages show them.
 [[nodiscard]] inline std::string shown_key(const std::string& key, const nlohmann::json& value, const char* between) {
     return io::printable(key) + between +
            io::printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Keys of solvers, and what pulse's does.
+/// Keys of solvers, with what pulse's solver does.
 [[nodiscard]] inline nlohmann::json usual_solver() {
     return {{"solver_order", 2},
             {"algorithm_type", "dpmsolver++"},
@@ -204,7 +204,7 @@ void require_known(const nlohmann::json& config, const auto& of, const auto& key
 }
 
 [[nodiscard]] inline nlohmann::json scheduler_json(std::string_view text, std::string_view source) {
-    // Python writes this number, which is no JSON: no bound.
+    // Python writes -Infinity, which is not JSON, for no bound.
     std::string plain{text};
     constexpr std::string_view key = "\"lambda_min_clipped\":";
     constexpr std::string_view unbounded = "-Infinity";
@@ -213,7 +213,7 @@ void require_known(const nlohmann::json& config, const auto& of, const auto& key
         if (plain.compare(value, unbounded.size(), unbounded) == 0) { plain.replace(value, unbounded.size(), "null"); }
     }
     nlohmann::json config = io::parse_json(plain, source);
-    // null stands for what is not there.
+    // null means that the key is absent.
     for (auto entry = config.begin(); config.is_object() && entry != config.end();) {
         entry = entry->is_null() ? config.erase(entry) : std::next(entry);
     }
@@ -270,7 +270,7 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         if (kind.spacing == detail::leading) { read.betas = train::beta_shape::scaled_linear; }
     }
     detail::beta_keys(read, [&](std::string_view key, auto& value, const auto&... all) {
-        // Of other classes these keys are left over from another scheduler, and not read.
+        // In other classes these keys are left over from another scheduler and are not read.
         const bool read_by_class = key == "set_alpha_to_one"        ? kind.reads_alpha
                                    : key.starts_with("clip_sample") ? kind.clips
                                                                     : true;
@@ -303,7 +303,7 @@ PULSE_INLINE scheduler_drawing drawing_of(std::string_view text, std::string_vie
     const bool solver = found.class_name == "DPMSolverMultistepScheduler";
     const bool flow = found.class_name.starts_with("FlowMatch");
     for (const auto& [key, value] : json.items()) {
-        // What follows from others' files, such as the solver's keys in one of DDIM, is not read by the class.
+        // The class does not read keys left over from other schedulers, such as the solver's in a file of DDIM.
         const bool off = value.is_null() || value == false;
         const bool other_way = key == "thresholding" || key == "stochastic_sampling" || key == "shift_terminal" ||
                                (key == "sigma_schedule" && value != "karras") ||

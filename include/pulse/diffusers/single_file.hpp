@@ -14,7 +14,7 @@
 
 namespace pulse::diffusers {
 
-/// The components of a pipeline whose weights a checkpoint of one file has.
+/// The components of a pipeline whose weights a checkpoint of one file may have.
 inline constexpr std::array<std::string_view, 4> single_file_components{"unet", "vae", "text_encoder",
                                                                         "text_encoder_2"};
 
@@ -24,8 +24,8 @@ inline constexpr std::array<std::string_view, 4> single_file_components{"unet", 
     return !from.file.empty() && std::find(all.begin(), all.end(), component) != all.end();
 }
 
-/// Whether a path in a component's folder is a file of what goes with the weights: configs and vocabularies, and no
-/// weights in whatever format.
+/// Whether a path in a component's folder is a file that accompanies the weights: a config or vocabulary, but no
+/// weights of any format.
 [[nodiscard]] inline bool goes_with_weights(const std::filesystem::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
     const bool is_index = name.find(".index.") != std::string::npos;
@@ -33,17 +33,17 @@ inline constexpr std::array<std::string_view, 4> single_file_components{"unet", 
            (name.ends_with(".json") || name.ends_with(".txt") || name.ends_with(".model"));
 }
 
-/// A tensor of a component, as a checkpoint of one file has it.
+/// A tensor of a component, as it is stored in a checkpoint of one file.
 struct stored_tensor {
-    std::string name{};    ///< in the file, or of the component: of the other side
-    int part{-1};          ///< of the three equal parts that the rows of the file's tensor are; -1: it is all of it
-    bool transposed{};     ///< the file has columns as rows
-    bool as_convolution{}; ///< the file has a matrix as a convolution of 1 x 1
+    std::string name{};    ///< place_of: in the file; tensors_in: in the component
+    int part{-1};          ///< which third of the rows of the file's tensor; -1: all of it
+    bool transposed{};     ///< the file has the transpose
+    bool as_convolution{}; ///< the file has the matrix as a 1 x 1 convolution
 };
 
 namespace detail {
 
-/// The two names of what is in a block, in full or up to a '.'.
+/// The names of a part of a block in the file and in the component, in full or up to a '.'.
 struct inner_names {
     std::string_view stored{};
     std::string_view own{};
@@ -52,8 +52,8 @@ struct inner_names {
 
 } // namespace detail
 
-/// How a checkpoint of one file, as Stable Diffusion 1.x, 2.x and XL were published, calls the tensors of a component
-/// of a pipeline: `model.diffusion_model.input_blocks.1.0.in_layers.0.weight` is
+/// Maps tensors of a pipeline's component to their names in a checkpoint of one file, as Stable Diffusion 1.x, 2.x and
+/// XL were published: `model.diffusion_model.input_blocks.1.0.in_layers.0.weight` is
 /// `down_blocks.0.resnets.0.norm1.weight` of `unet`.
 ///
 /// Sources: the state dicts of CompVis/stable-diffusion (ldm), Stability-AI/generative-models (sgm) and
@@ -61,16 +61,16 @@ struct inner_names {
 class single_file_layout {
 public:
     /// Reads the index of a diffusers folder and the config of one of single_file_components. Throws input_error naming
-    /// the file, where the pipeline is no Stable Diffusion of a UNet, an AutoencoderKL and CLIP's text encoders.
+    /// the file, if the pipeline is not a Stable Diffusion with a UNet, an AutoencoderKL and CLIP text encoders.
     PULSE_INLINE single_file_layout(const std::filesystem::path& folder, std::string_view component);
 
-    /// What all names of the component begin with in the file.
+    /// Prefix of all names of the component in the file.
     [[nodiscard]] const std::string& root() const noexcept { return root_; }
-    /// The tensors of the component that a tensor of the file is, whose name begins with root(); none where diffusers
-    /// does not read it.
+    /// The tensors of the component in a tensor of the file, whose name must begin with root(); none if diffusers does
+    /// not read it.
     [[nodiscard]] PULSE_INLINE std::vector<stored_tensor> tensors_in(std::string_view stored) const;
-    /// The tensor of the file that has one of the component, by a name that any version of diffusers or transformers
-    /// gives it. Throws input_error for one that such a file has no place for.
+    /// The tensor of the file that has a tensor of the component, under a name from any version of diffusers or
+    /// transformers. Throws input_error for a tensor that such a file has no place for.
     [[nodiscard]] PULSE_INLINE stored_tensor place_of(std::string_view name) const;
 
 private:
@@ -91,7 +91,7 @@ private:
 
     std::string root_{};
     std::vector<block> blocks_{};
-    bool only_blocks_{}; ///< the file has more than the component
+    bool only_blocks_{}; ///< the file also has tensors that are not the component's
     bool is_text_{};
 };
 

@@ -29,7 +29,7 @@ inline constexpr std::array<inner_names, 6> resnet_names{{{"in_layers.0", "norm1
                                                           {"out_layers.3", "conv2"},
                                                           {"skip_connection", "conv_shortcut"}}};
 inline constexpr std::array<inner_names, 1> picture_resnet_names{{{"nin_shortcut", "conv_shortcut"}}};
-/// Those from before diffusers 0.18 come last: files are read under the first.
+/// Names from before diffusers 0.18 come last: a tensor of a file gets the first name that fits.
 inline constexpr std::array<inner_names, 9> picture_attention_names{{{"norm", "group_norm"},
                                                                      {"q", "to_q"},
                                                                      {"k", "to_k"},
@@ -51,7 +51,7 @@ inline constexpr std::array<inner_names, 11> text_layer_names{{{"ln_1", "layer_n
                                                                {"attn.in_proj_bias", "self_attn.k_proj.bias", 1},
                                                                {"attn.in_proj_bias", "self_attn.v_proj.bias", 2}}};
 
-/// What follows `begin` in a name that is it, or has a '.' behind it.
+/// What follows `begin` in a name that equals it or continues with a '.'.
 [[nodiscard]] inline std::optional<std::string_view> rest_of(std::string_view name, std::string_view begin) {
     if (!name.starts_with(begin)) { return std::nullopt; }
     name.remove_prefix(begin.size());
@@ -59,7 +59,7 @@ inline constexpr std::array<inner_names, 11> text_layer_names{{{"ln_1", "layer_n
     return name;
 }
 
-/// transformers 5.6 and later may leave it out.
+/// transformers 5.6 and later may leave this out.
 inline constexpr std::string_view text_prefix = "text_model.";
 
 } // namespace detail
@@ -100,7 +100,7 @@ PULSE_INLINE single_file_layout::single_file_layout(const std::filesystem::path&
     const detail::config_file file{folder / component / "config.json"};
     const detail::config_reader config{file};
     const bool open_clip = second || (!xl && config.text("hidden_act", "quick_gelu") == "gelu");
-    // The refiner has the second alone.
+    // SDXL's refiner has only text_encoder_2.
     const bool behind = second && index.find("text_encoder") != nullptr;
     root_ = xl ? std::string{"conditioner.embedders."} + (behind ? "1." : "0.") : "cond_stage_model.";
     root_ += open_clip ? "model." : "transformer.";
@@ -145,7 +145,7 @@ PULSE_INLINE void single_file_layout::add_unet(const std::filesystem::path& fold
     for (int level = 0; level != levels; ++level) {
         const std::string own = numbered("up_blocks.", level);
         const int layers = config.count_at("layers_per_block", levels - 1 - level, 2) + 1;
-        if (level + 1 != levels) { // before what is there in a level that attends
+        if (level + 1 != levels) { // first: add_layer's ".1" would match it, too
             const bool attends = ups[static_cast<std::size_t>(level)].text().find("Attn") != std::string::npos;
             blocks_.push_back({numbered("output_blocks.", at + layers - 1) + (attends ? ".2.conv" : ".1.conv"),
                                own + ".upsamplers.0.conv"});
@@ -171,7 +171,7 @@ PULSE_INLINE void single_file_layout::add_autoencoder(const std::filesystem::pat
         add("mid.attn_1", "mid_block.attentions.0", detail::picture_attention_names);
         blocks_.back().as_convolution = true;
         for (int level = 0; level != levels; ++level) {
-            // The file counts levels by their size, on both sides.
+            // The file numbers levels from the largest, on both sides.
             const std::string stored = (encodes ? "down." : "up.") + std::to_string(level) + ".";
             const std::string own =
                 encodes ? "down_blocks." + std::to_string(level) : "up_blocks." + std::to_string(levels - 1 - level);

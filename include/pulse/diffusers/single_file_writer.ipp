@@ -32,7 +32,7 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// What a checkpoint of one file has beside the UNet: tensors, and their bytes, one piece after another.
+/// The tensors of a checkpoint of one file other than the UNet's, and their bytes, one piece after another.
 class copied_tensors {
 public:
     explicit copied_tensors(const model_files& from) {
@@ -67,9 +67,9 @@ private:
         const std::string place = "'" + (folder / component).string() + "': tensor '";
         const single_file_layout layout{folder, component};
         const weights& from = components_.emplace_back(folder / component);
-        std::map<std::string, std::size_t> whole; // tensors that are parts of one
+        std::map<std::string, std::size_t> whole; // by name: tensors that are made of parts
         for (const auto& [name, one] : from.tensors()) {
-            if (name.ends_with("position_ids")) { continue; } // numbers from 0 on
+            if (name.ends_with("position_ids")) { continue; } // just 0, 1, 2, ...
             const stored_tensor stored = layout.place_of(name);
             io::tensor_shape shape{stored.name, one.entry->type, one.entry->dims};
             std::span<const std::byte> bytes = one.bytes();
@@ -112,7 +112,7 @@ private:
     io::tensor_metadata metadata_{};
 };
 
-/// What a checkpoint of one file at `to` is to have beside the UNet, once `to` may be one.
+/// Checks that `to` may be a checkpoint of one file, and returns what it will have beside the UNet.
 [[nodiscard]] inline copied_tensors copied_beside(const model_files& from, const std::filesystem::path& to) {
     const std::string place = "'" + to.string() + "'";
     const single_file_layout unet{from.folder, "unet"};

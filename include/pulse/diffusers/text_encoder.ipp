@@ -24,11 +24,11 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// What both libraries take for eos_token_id of a CLIP that does not say it.
+/// The eos_token_id that both libraries assume for a CLIP config without one.
 inline constexpr std::int32_t usual_end_token = 49407;
 
-/// Keys of transformers' configs that change nothing that an encoder computes of ids: types, names, initialisation,
-/// what is done with labels, what is given beside the states, how decoders generate. `more` are a class's own.
+/// Keys of transformers' configs that do not change what an encoder computes from ids: types, names, initialisation,
+/// labels, what is returned beside the states, how decoders generate. `more` are a class's own.
 [[nodiscard]] inline std::vector<std::string_view> uncomputed_keys(std::initializer_list<std::string_view> more) {
     std::vector<std::string_view> all{
         "dtype", "torch_dtype", "transformers_version", "initializer_factor", "initializer_range", "torchscript",
@@ -37,7 +37,7 @@ inline constexpr std::int32_t usual_end_token = 49407;
         "bos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "tokenizer_class", "prefix",
         "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params",
         "classifier_dropout",
-        // of what is returned and of weights that an encoder has once
+        // of what is returned and of weights that an encoder has only once
         "return_dict", "output_attentions", "output_hidden_states", "output_past", "output_scores",
         "return_dict_in_generate", "use_cache", "tie_word_embeddings", "tie_encoder_decoder", "is_encoder_decoder",
         "cross_attention_hidden_size",
@@ -51,7 +51,7 @@ inline constexpr std::int32_t usual_end_token = 49407;
     return all;
 }
 
-/// Keys that make something else of an encoder, which every config of transformers may have.
+/// Keys that turn an encoder into something else, which every config of transformers may have.
 [[nodiscard]] inline std::vector<config_key> encoder_keys() {
     return {{"is_decoder", false, false},
             {"add_cross_attention", false, false},
@@ -79,13 +79,13 @@ PULSE_INLINE component_config config_of(const encode::clip_text_config& c) {
     config.ignored = detail::uncomputed_keys({"attention_dropout", "dropout"});
     if (projects) {
         config.keys.push_back({"projection_dim", c.projection_dim, 512});
-        // Which it is, read_end_token() says.
+        // read_end_token() reads which id it is.
         config.keys.push_back({"eos_token_id", c.eos_token_id, detail::usual_end_token, {}, false, [](const auto& id) {
                                    return id.is_number_integer() && id >= 0 &&
                                           id <= std::numeric_limits<std::int32_t>::max();
                                }});
     } else {
-        // Nothing reads them then.
+        // Not read without a projection.
         config.ignored.insert(config.ignored.end(), {"projection_dim", "eos_token_id"});
     }
     return config;
@@ -128,10 +128,10 @@ PULSE_INLINE component_config config_of(const encode::t5_text_config& c) {
                    {"layer_norm_epsilon", c.layer_norm_epsilon, 1e-6},
                    {"feed_forward_proj", "gated-gelu", "relu"}};
     config.unwritten = detail::encoder_keys();
-    // Where a file has them, they count, and not what follows from feed_forward_proj.
+    // If a file has these keys, they count instead of what feed_forward_proj implies.
     config.unwritten.push_back({"dense_act_fn", "gelu_new", "gelu_new"});
     config.unwritten.push_back({"is_gated_act", true, true});
-    // What decoders and training read.
+    // Read only by decoders and training.
     config.ignored = detail::uncomputed_keys(
         {"dropout_rate", "n_positions", "num_decoder_layers", "scale_decoder_outputs", "eos_token_id"});
     return config;

@@ -18,18 +18,18 @@ namespace pulse::diffusers {
 /// How weights are written.
 struct weights_format {
     io::element_type type{io::f32}; ///< F32 or F16
-    /// The most bytes of a shard of a folder, but for a tensor that is larger alone; 0: one file, which every diffusers
+    /// Maximum bytes of a shard of a folder, unless a single tensor is larger; 0: one file, which every diffusers
     /// reads.
     std::uint64_t shard_bytes{};
 };
 
-/// Gives all values of a tensor (by its place in the list) to `put`, piece by piece and in order.
+/// Passes all values of a tensor (by its index in the list) to `put`, piece by piece and in order.
 using tensor_values = std::function<void(std::size_t tensor, const std::function<void(std::span<const float>)>& put)>;
 
 namespace detail {
 
-/// Writes the values of one tensor as F32 or F16: gives their bytes to `write`. Throws input_error, beginning with
-/// `place`, where they are not `bytes` long or one does not fit the type.
+/// Passes the values of one tensor, as bytes of F32 or F16, to `write`. Throws input_error, which begins with `place`,
+/// if they are not `bytes` long or one does not fit the type.
 template <class Write>
 void write_numbers(const tensor_values& values, std::size_t tensor, io::element_type type, std::uint64_t bytes,
                    const std::string& place, const Write& write) {

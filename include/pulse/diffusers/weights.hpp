@@ -20,34 +20,34 @@
 
 namespace pulse::diffusers {
 
-/// What weights are asked to be.
+/// What weights must have.
 struct weights_request {
     std::vector<parameter> parameters{}; ///< of the whole model, in any order
-    /// Tensors of these names may be there or not: what older versions kept beside the weights.
+    /// Tensors that may be absent: older versions kept them beside the weights.
     std::vector<std::string_view> ignored{};
 };
 
 /// The weights of one component of a pipeline: in a diffusers folder, safetensors in one file or in shards with an
-/// index, as diffusers (diffusion_pytorch_model) and transformers (model) name them, or a part of a checkpoint of one
-/// file for all components. Files are mapped, and tensors are read when they are asked for.
+/// index, as diffusers (diffusion_pytorch_model) and transformers (model) name them, or part of a checkpoint of one
+/// file for all components. Files are mapped, and tensors are read on demand.
 ///
 /// Opening checks every header in full and the index against the shards. Throws input_error, one line that names the
 /// file and the tensor.
 class weights {
 public:
-    /// `folder` is the component's, such as DIR/unet. Where there are both, one file comes before shards; the variant
-    /// fp16 is read where there is nothing else. A pointer of Git LFS is refused by name.
+    /// `folder` is the component's, such as DIR/unet. One file is preferred to shards; the variant fp16 is read if
+    /// there is nothing else. A pointer of Git LFS is refused as such.
     explicit weights(const std::filesystem::path& folder);
 
-    /// Those of a component, from `from`.folder/component or from the checkpoint of one file, whose tensors get the
-    /// names and shapes of the component's.
+    /// Opens the weights of a component in `from`.folder/component or in the checkpoint of one file, whose tensors get
+    /// the names and shapes of the component's.
     weights(const model_files& from, std::string_view component);
 
     /// One tensor of the component and the file that holds it.
     struct tensor {
         const io::tensor_entry* entry{};
         const io::safetensors_file* file{};
-        const std::vector<std::byte>* turned{}; ///< of a matrix that the file has transposed; null: the file's
+        const std::vector<std::byte>* turned{}; ///< bytes of a matrix that the file has transposed; null: the file's
 
         [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
             return turned != nullptr ? std::span{*turned} : file->bytes(*entry);
@@ -57,19 +57,19 @@ public:
     /// All tensors by name.
     [[nodiscard]] const std::map<std::string, tensor, std::less<>>& tensors() const noexcept { return tensors_; }
 
-    /// Calls a tensor by another name from here on, where there is one of the name `from` and none of the name `to`.
+    /// Renames the tensor `from` to `to`, if there is a `from` and no `to`.
     void rename(std::string_view from, const std::string& to);
 
-    /// Throws input_error unless the component has the tensors that are asked for, in their shapes, as F32, F16 or
-    /// BF16: one line names up to five each of those that are missing, of another shape or of another type.
+    /// Throws input_error unless the component has the requested tensors, in their shapes, as F32, F16 or BF16: one
+    /// line names up to five each of those that are missing, of another shape or of another type.
     ///
-    /// Others are not read, as diffusers and transformers do not read them: unread() tells of them.
+    /// Other tensors are not read, as in diffusers and transformers; unread() names them.
     void require(const weights_request& request);
 
-    /// One line that counts and names the tensors that no request has asked for; empty where there are none.
+    /// One line that counts and names the tensors that were not requested; empty if there are none.
     [[nodiscard]] const std::string& unread() const noexcept { return unread_; }
 
-    /// Converts elements `first` and those that follow into `out`. Ask for tensors that require() has seen alone.
+    /// Converts the elements from `first` on into `out`. Only for tensors that require() has checked.
     void read(const parameter& what, std::int64_t first, std::span<float> out) const;
 
 private:
@@ -80,16 +80,16 @@ private:
     std::string name_;
     std::string unread_{};
     std::vector<std::unique_ptr<io::safetensors_file>> files_{};
-    std::deque<io::tensor_entry> renamed_{}; ///< of a checkpoint of one file
+    std::deque<io::tensor_entry> renamed_{}; ///< entries of a checkpoint of one file
     std::deque<std::vector<std::byte>> turned_{};
     std::map<std::string, tensor, std::less<>> tensors_{};
 };
 
-/// The bytes of a matrix of `rows` and `columns`, neither of which is 0, as those of its transpose.
+/// The bytes of the transpose of a matrix of `rows` and `columns`, neither of which is 0.
 [[nodiscard]] PULSE_INLINE std::vector<std::byte> transposed(std::span<const std::byte> bytes, std::int64_t rows,
                                                              std::int64_t columns);
 
-/// The elements of a tensor from `first` on as floats. Its type is F32, F16 or BF16.
+/// Converts the elements of a tensor from `first` on to floats. Its type is F32, F16 or BF16.
 PULSE_INLINE void convert_elements(std::span<const std::byte> bytes, io::element_type type, std::int64_t first,
                                    std::span<float> out);
 

@@ -33,8 +33,8 @@ namespace pulse::diffusers {
 
 namespace detail {
 
-/// What diffusers and transformers call the weights of a component: in one file, and the index of shards. Those of half
-/// precision come after the others.
+/// Names that diffusers and transformers give the weights of a component: one file, and the index of shards. Half
+/// precision comes last.
 struct weights_name {
     const char* file{};
     const char* index{};
@@ -49,7 +49,7 @@ inline constexpr std::array<weights_name, 6> weights_names{
 
 [[nodiscard]] inline std::string shown_name(std::string_view name) { return io::printable(std::string{name}, 95); }
 
-/// "3 tensors are missing (a, b, c)": at most five names of a list that may be long; nothing for an empty list.
+/// Appends such as "3 tensors are missing (a, b, c)": at most five of a list's names; nothing for an empty list.
 inline void append_names(std::string& text, const std::vector<std::string>& names, const char* one, const char* many) {
     constexpr std::size_t most = 5;
     if (names.empty()) { return; }
@@ -156,7 +156,7 @@ PULSE_INLINE void weights::add(const std::filesystem::path& file) {
     require_content(file);
     const io::safetensors_file& added = *files_.emplace_back(std::make_unique<io::safetensors_file>(file));
     for (const io::tensor_entry& entry : added.tensors()) {
-        // Within a file the reader has seen to it, so there are two files.
+        // The reader refuses duplicates within a file, so there are two files.
         if (!tensors_.try_emplace(entry.name, tensor{&entry, &added}).second) {
             throw input_error("'" + file.string() + "': tensor '" + detail::shown_name(entry.name) +
                               "' is in another shard too");
@@ -284,7 +284,7 @@ PULSE_INLINE void convert_elements(std::span<const std::byte> bytes, io::element
     const bool half = type == io::f16;
     for (float& value : out) {
         std::uint16_t bits{};
-        std::memcpy(&bits, at, sizeof bits); // of a tensor that may lie at an odd address
+        std::memcpy(&bits, at, sizeof bits); // the tensor may lie at an odd address
         value = half ? io::float_of_half(bits) : io::float_of_bfloat16(bits);
         at += sizeof bits;
     }

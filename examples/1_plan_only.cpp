@@ -1,4 +1,4 @@
-// Plans a pipeline for a backbone without running it: no GPU, no CUDA, the standard library alone.
+// Plans a pipeline for a backbone without running it: no GPU, no CUDA, only the standard library.
 #include <cstdio>
 
 #include <pulse/planner.hpp>
@@ -9,7 +9,7 @@ int main() {
     const auto costs_of = [](int size) { return pulse::analytic_costs(graph.view(), pulse::v100_16gb, size, 4); };
 
     for (const int devices : {2, 4, 8}) {
-        // What is not given is tuned: replicas, waves, microbatch size, recomputation, the order of passes.
+        // Whatever is absent is tuned: replicas, waves, microbatch size, recomputation, the order of passes.
         const pulse::tuning found = pulse::plan_for(costs_of, {.devices = devices,
                                                                .global_batch = 16 * devices,
                                                                .device = pulse::v100_16gb,

@@ -1,4 +1,4 @@
-// A trainer of one's own: describe a model, plan it, train it on ranks that are threads.
+// Your own trainer: describe a model, plan it, train it on ranks that are threads.
 #include <cmath>
 #include <cstdio>
 #include <span>

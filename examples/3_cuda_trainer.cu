@@ -1,4 +1,4 @@
-// A CUDA trainer of one's own: pipeline ranks that are threads, each with streams on the device that it is given.
+// Your own CUDA trainer: pipeline ranks that are threads, each with streams on its assigned device.
 #include <cstdio>
 #include <span>
 

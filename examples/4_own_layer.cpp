@@ -1,4 +1,4 @@
-// A layer and a backbone of one's own, tried, timed and trained as any other.
+// Your own layer and backbone, tested, timed and trained like any other.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -11,14 +11,14 @@
 #include <pulse/pulse.hpp>
 #include <pulse/reference/layer_trial.hpp>
 
-// y = silu(weight x + bias), plus what a skip brings where it has one; written once, for every backend.
+// y = silu(weight x + bias), plus the skip if there is one; written once for every backend.
 template <pulse::label Name, int In, int Out, bool Skip = false>
 struct dense {
     static constexpr pulse::label name = Name;
     using input = pulse::shape<In>;
     using output = pulse::shape<Out>;
     static constexpr std::int64_t saved_elements = Out, deferred_elements = Out, workspace_elements = 0; // per sample
-    static constexpr bool writes_gradients = true; // each is left by one operation of a pass
+    static constexpr bool writes_gradients = true; // each by a single operation of a pass
     static constexpr pulse::linear_shape matrix{In, Out};
 
     static constexpr auto parameters() {
@@ -73,7 +73,7 @@ struct denoise {
 };
 
 int main() {
-    // What the passes do wrong: their gradients are compared with finite differences.
+    // Errors of the passes: their gradients are compared with finite differences.
     bool sound = true;
     for (const auto& faults : {pulse::reference::layer_trial<dense<"down", 5, 3>>{}.check(),
                                pulse::reference::layer_trial<joining<"up", 5, 3>>{}.check()}) {

@@ -1,6 +1,6 @@
 // Trains a text-conditioned UNet on a folder of captioned pictures.
 //   train_on_pictures FOLDER PICTURES STEPS OUT
-// FOLDER is a diffusers folder to begin with; OUT gets one like it, model, and checkpoints.
+// FOLDER is the diffusers folder to start from; OUT receives one like it, model, and checkpoints.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

@@ -23,7 +23,7 @@
 
 namespace pulse_examples {
 
-/// What an option may say, and what that means.
+/// The allowed values of an option, and their meanings.
 template <class T>
 using choices = std::map<std::string, T>;
 
@@ -41,7 +41,7 @@ template <class T>
     return text;
 }
 
-/// Accepts the names alone, and puts the value's number in a name's place, as CLI11 converts that to the option's type.
+/// Accepts only the names, and replaces a name by its value's number, which CLI11 converts to the option's type.
 template <class T>
 [[nodiscard]] CLI::Validator one_of(const choices<T>& names) {
     const auto replace = [names](std::string& text) -> std::string {
@@ -57,7 +57,7 @@ template <class T>
     return {replace, ""};
 }
 
-/// The decimal number that a text is, all of it; none where it is not one of type T.
+/// The decimal number that the whole text spells; none if it is not a number of type T.
 template <class T>
 [[nodiscard]] std::optional<T> number_in(std::string_view text) {
     T value{};
@@ -66,7 +66,7 @@ template <class T>
     return fault == std::errc{} && stop == end ? std::optional{value} : std::nullopt;
 }
 
-/// Accepts decimal numbers of type T from `low` to `high`, so neither overflow nor NaN; `range` says the same in words.
+/// Accepts decimal numbers of type T from `low` to `high`, so no overflow or NaN; `range` is the same in words.
 template <class T>
 [[nodiscard]] CLI::Validator number(T low, T high, const std::string& range) {
     const auto check = [=](std::string& text) -> std::string {
@@ -81,7 +81,7 @@ template <class T>
     return number<std::int64_t>(low, high, "from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
-/// Height and width of what is written as HEIGHTxWIDTH, or as one number for both; none of what is neither.
+/// Height and width written as HEIGHTxWIDTH, or as one number for both; none for any other text.
 [[nodiscard]] inline pulse::extent extent_in(std::string_view text) {
     const auto side_in = [](std::string_view digits) { return std::max(0, number_in<int>(digits).value_or(0)); };
     const std::size_t at = text.find('x');
@@ -97,7 +97,7 @@ template <class T>
             ""};
 }
 
-/// Buckets that are written as AREA[:STEP[:MIN-MAX]], AREA as extent_in reads it; none of what is not.
+/// Buckets written as AREA[:STEP[:MIN-MAX]], AREA as extent_in reads it; none for any other text.
 [[nodiscard]] inline pulse::data::bucket_options buckets_in(std::string_view text) {
     const auto rest_of = [](std::string_view& of, char mark) {
         const std::size_t at = of.find(mark);
@@ -121,15 +121,14 @@ template <class T>
     return read.step > 0 && whole_sides ? read : pulse::data::bucket_options{};
 }
 
-/// Ends a program's reading of its arguments with one line on stderr and exit status 2; gives what parse() returns
-/// then.
+/// Refuses a program's arguments with one line on stderr and exit status 2; returns what parse() then returns.
 [[nodiscard]] inline std::nullopt_t refuse(const char* program, const std::string& why, int& exit_code) {
     std::cerr << program << ": " << why << '\n';
     exit_code = 2;
     return std::nullopt;
 }
 
-/// How many letters are to be added, removed or changed to make one word of another.
+/// How many letters to add, remove or change to turn one word into the other.
 [[nodiscard]] inline std::size_t letters_between(std::string_view one, std::string_view other) {
     std::vector<std::size_t> row(other.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -144,7 +143,7 @@ template <class T>
     return row.back();
 }
 
-/// What is wrong with arguments that no option takes: the first that looks like one, and the option nearest to it.
+/// The message for arguments that no option takes: the first that looks like an option, and the nearest option.
 [[nodiscard]] inline std::string unknown_option(const CLI::App& app, const std::string& otherwise) {
     for (const std::string& given : app.remaining()) {
         if (!given.starts_with("--") || given == "--") { continue; }
@@ -164,7 +163,7 @@ template <class T>
     return otherwise;
 }
 
-/// Reads the arguments. False when the program is to exit at once with `exit_code`: after --help, or after a refusal.
+/// Reads the arguments. False when the program must exit at once with `exit_code`: after --help, or after a refusal.
 [[nodiscard]] inline bool read_arguments(CLI::App& app, const char* program, int argc, char** argv, int& exit_code) {
     try {
         app.parse(argc, argv);

@@ -4,7 +4,7 @@
 
 namespace pulse_examples {
 
-/// The search for orders with GLPK's proofs; empty where this build has no GLPK.
+/// The order search with proofs by GLPK; empty if this build has no GLPK.
 [[nodiscard]] pulse::ordering_search glpk_search();
 
 } // namespace pulse_examples

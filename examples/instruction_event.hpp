@@ -10,8 +10,8 @@
 
 namespace pulse_examples {
 
-/// An instruction as pictures and traces show it: name, kind, stage and microbatch; rank, lane, times and what a
-/// transfer carries are the caller's. None for bookkeeping: stash, keep and release.
+/// An instruction as pictures and traces show it: name, kind, stage and microbatch. The caller sets rank, lane, times
+/// and a transfer's contents. None for bookkeeping: stash, keep and release.
 [[nodiscard]] inline std::optional<pictures::timeline_event> event_of(const pulse::instruction& what) {
     namespace op = pulse::op;
     pictures::timeline_event e;

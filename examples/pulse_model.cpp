@@ -1,5 +1,5 @@
-// Writes the C++ type of the backbone of a diffusers folder, or of a ControlNet over it: what a program includes to
-// train it.
+// Writes the C++ type of the backbone of a diffusers folder, or of a ControlNet over it, for a training program to
+// include.
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace {
 
-/// Throws input_error unless it can be the name of a type, and begin those of its networks.
+/// Throws input_error unless it is a valid type name and prefix for the types of its networks.
 void require_identifier(const std::string& name) {
     constexpr std::size_t longest = 75;
     constexpr std::string_view words[]{
@@ -49,7 +49,8 @@ void require_identifier(const std::string& name) {
     }
 }
 
-/// None, and a line on stderr, where the folder has some of which pulse has no layers: the backbone is of use without.
+/// Empty, with a line on stderr, if pulse lacks layers for one of the folder's networks: the backbone is useful without
+/// them.
 std::optional<pulse::diffusers::network_configs> networks_of(const std::string& folder,
                                                              const pulse::diffusers::backbone_config& backbone) {
     try {

@@ -7,7 +7,7 @@
 
 namespace pulse_plan {
 
-/// What the command line says: what is to be planned, the files and names that say it, and where the result goes.
+/// The command line: what to plan, the files and names that describe it, and where the result goes.
 struct arguments {
     pulse::plan_request asked{.seconds = 2.0};
     std::string model{};
@@ -22,8 +22,8 @@ struct arguments {
     std::string torch{};
 };
 
-/// Parses the command line. Empty when the program is to exit at once with `exit_code`: after --help, or after one line
-/// on stderr that says which argument is wrong.
+/// Parses the command line. Empty when the program must exit at once with `exit_code`: after --help, or after one line
+/// on stderr that names the wrong argument.
 [[nodiscard]] std::optional<arguments> parse(int argc, char** argv, int& exit_code);
 
 } // namespace pulse_plan

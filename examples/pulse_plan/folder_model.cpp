@@ -13,7 +13,7 @@ namespace pulse_plan {
 
 namespace {
 
-/// As CMake makes an identifier of a folder's name.
+/// The identifier that CMake makes from a folder's name.
 [[nodiscard]] std::string identifier_of(const std::filesystem::path& folder) {
     const std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
     std::string name = whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();

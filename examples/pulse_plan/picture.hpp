@@ -8,8 +8,7 @@
 
 namespace pulse_plan {
 
-/// A step of one pipeline on the simulator's clock, as what pictures and traces are drawn from: lane 0 computes, lane 1
-/// sends, lane 2 receives.
+/// A simulated step of one pipeline, as events for pictures and traces: lane 0 computes, lane 1 sends, lane 2 receives.
 struct simulated_step {
     std::vector<pictures::timeline_event> events{};
     std::vector<pictures::trace_counter> counters{};

@@ -22,7 +22,7 @@ namespace pulse_plan {
 
 namespace {
 
-/// A file that cannot be written is better known before the search than after it.
+/// Reports an unwritable file before the search instead of after it.
 void require_folder_of(const char* option, const std::string& file) {
     if (file.empty()) { return; }
     const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
@@ -70,7 +70,7 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     std::cout << pulse::plan_summary(found) << '\n';
     if (!a.cascade_with.empty()) { std::cout << cascade_text(both) << '\n'; }
     if (!found.plan.frozen_hosts.empty() && !stop.stop_requested()) {
-        // What it is compared with has a plan of its own.
+        // The plan it is compared with is made separately.
         watched.asked.frozen = pulse::frozen_mode::none;
         watched.asked.seconds = 0;
         if (watched.asked.schedule == pulse::schedule_method::ilp) { watched.asked.schedule.reset(); }

@@ -6,11 +6,10 @@
 
 namespace pulse_plan {
 
-/// Plans what `a` asks for, prints the plan and writes the files. After a stop request it goes on with the best plan so
-/// far.
+/// Makes the plan of `a`, prints it and writes the files. A stop request ends the search with the best plan so far.
 ///
-/// Throws input_error, which names the argument, file or field, and infeasible_error, which says what binds; nothing
-/// has been written then.
+/// Throws input_error naming the argument, file or field, and infeasible_error naming the binding limit, both before
+/// anything is written.
 void make_plan(const arguments& a, const std::stop_token& stop);
 
 } // namespace pulse_plan

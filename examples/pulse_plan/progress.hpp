@@ -8,7 +8,7 @@
 
 namespace pulse_plan {
 
-/// Tells on stderr how a search goes: a line that renews itself on a terminal, nothing elsewhere.
+/// Reports a search's progress on stderr: a line that updates itself on a terminal, nothing elsewhere.
 class progress {
 public:
     progress();
@@ -18,7 +18,7 @@ public:
 
     void tuning(const pulse::tune_progress& state);
     void solving(const pulse::synthesis_progress& state);
-    /// Takes the line away.
+    /// Erases the line.
     void clear();
 
 private:

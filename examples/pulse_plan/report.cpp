@@ -18,7 +18,7 @@ namespace {
 
 std::string bytes(std::int64_t value) { return pulse::bytes_text(static_cast<double>(value)); }
 
-/// "device 1", "every device", "devices 0, 2"; and where no host runs all layers, "devices 0, 2 by layers".
+/// "device 1", "every device", "devices 0, 2"; or "devices 0, 2 by layers" if no host runs all layers.
 std::string hosts_text(const pulse::frozen_work& work, std::size_t component) {
     std::string text;
     std::size_t count = 0;
@@ -31,7 +31,7 @@ std::string hosts_text(const pulse::frozen_work& work, std::size_t component) {
     return (count == 1 ? "device " : "devices ") + text + (by_layers ? " by layers" : "");
 }
 
-/// "1", "2 to 8": the samples of a component's calls.
+/// "1", "2 to 8": samples per call of a component.
 std::string calls_text(const pulse::plan& of, std::size_t component) {
     int least = 0;
     int most = 0;
@@ -45,7 +45,7 @@ std::string calls_text(const pulse::plan& of, std::size_t component) {
     return std::to_string(least) + (most > least ? " to " + std::to_string(most) : "");
 }
 
-/// "1.18x", of a step of so many microseconds against this one.
+/// "1.18x": a step of that many microseconds relative to this one.
 std::string against(const char* what, double other_us, double step_us) {
     return "  against " + pulse::duration_text(other_us) + " " + what + ": " + number_text(other_us / step_us, 3) +
            "x\n";
@@ -57,7 +57,7 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
     const pulse::frozen_work& work = found.frozen.work;
     const double step_us = found.plan.predicted.step_us;
     const double cached_us = without.plan.predicted.step_us;
-    // Every replica encodes its samples, on all its ranks or on one.
+    // Every replica encodes its own samples, on all its ranks or on one.
     const double even_us = found.frozen.work_us() / found.plan.pipeline_degree;
     const double added_us = std::max(0.0, step_us - cached_us);
     double first_pass_us = found.plan.order.makespan_us();
@@ -90,7 +90,7 @@ std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without
     text += against("reading a cache", cached_us, step_us);
     text +=
         "  a cache has " + bytes(cache_bytes) + " a sample, " + bytes(1'000'000 * cache_bytes) + " of a million, and ";
-    // Made once by all ranks, it saves in every epoch what encoding adds.
+    // All ranks make the cache once; each epoch then saves the time that encoding adds.
     const double epochs = even_us / added_us;
     return text + (epochs < 1e6 ? "wins from epoch " + std::to_string(static_cast<int>(epochs) + 1) + " on\n"
                                 : std::string{"never wins\n"});

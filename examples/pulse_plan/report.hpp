@@ -9,17 +9,17 @@
 
 namespace pulse_plan {
 
-/// What the model is and what was assumed about the machine.
+/// The model, and the assumptions about the machine.
 [[nodiscard]] std::string heading_text(const arguments& a, const pulse::tuning& found);
 
-/// What the frozen components cost where they run, and against other ways to have their results; `without` is the plan
-/// of the passes alone.
+/// The cost of the frozen components where they run, compared with other ways to get their results; `without` is the
+/// plan of the passes alone.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found, const pulse::tuning& without);
 
 /// The best candidates, and why the others lost.
 [[nodiscard]] std::string ranking_text(const pulse::tuning& found);
 
-/// What training the backbones one after the other takes, each with its own best plan.
+/// The time to train the backbones one after the other, each with its own best plan.
 [[nodiscard]] std::string cascade_text(const pulse::cascade_tuning& found);
 
 } // namespace pulse_plan

@@ -31,7 +31,7 @@ namespace {
 
 constexpr int scalar_bytes = 2; // bf16
 
-/// The request in the words of the command line, with its cluster and device.
+/// The request, with the command line's option names, its cluster and device.
 pulse::plan_request request_of(const arguments& a) {
     pulse::plan_request asked = a.asked;
     asked.search = pulse_examples::glpk_search();
@@ -70,7 +70,7 @@ pulse::plan_request request_of(const arguments& a) {
     return asked;
 }
 
-/// Throws input_error naming the file that does not say what factored moments take.
+/// Throws input_error naming the file if it lacks the sizes that factored moments need.
 pulse::cost_table profile_of(const std::string& file, const pulse::plan_request& asked) {
     pulse::cost_table costs = pulse::load_profile(file);
     pulse::check_moments(asked.optimizer, costs, file);
@@ -81,7 +81,7 @@ pulse::cost_table profile_of(const std::string& file, const pulse::plan_request&
 
 pulse::tuning plan_of(const arguments& a) {
     pulse::plan_request asked = request_of(a);
-    // Modules of diffusers run whole.
+    // diffusers' modules cannot be split.
     const auto cut_for = [&](pulse::cost_table costs) {
         return a.torch.empty() ? costs : pulse::merge_parts(std::move(costs));
     };

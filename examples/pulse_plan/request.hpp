@@ -7,13 +7,13 @@
 
 namespace pulse_plan {
 
-/// Reads the files and looks up the names in `a`, and plans what it asks for.
+/// Reads the files and looks up the names in `a`, and makes the plan.
 ///
-/// Throws input_error, which names the argument, file or field, and as plan_for does.
+/// Throws input_error naming the argument, file or field, and whatever plan_for throws.
 [[nodiscard]] pulse::tuning plan_of(const arguments& a);
 
-/// The same of a cascade with the second backbone, which is a model beside a model, a profile beside a profile. Throws
-/// as plan_cascade_for does.
+/// The same for a cascade with the second backbone: a model with a model, a profile with a profile. Throws as
+/// plan_cascade_for does.
 [[nodiscard]] pulse::cascade_tuning cascade_of(const arguments& a);
 
 } // namespace pulse_plan

@@ -7,9 +7,9 @@
 
 namespace pulse_plan {
 
-/// Turns Ctrl-C into a stop request: the first one; a second one ends the program as usual.
+/// Turns the first Ctrl-C into a stop request; a second one ends the program as usual.
 ///
-/// Must be made before any other thread, which then leaves the signal to the thread that waits for it.
+/// Construct it before any other thread, so that those threads leave the signal to the waiting thread.
 class stop_on_signal {
 public:
     stop_on_signal() {

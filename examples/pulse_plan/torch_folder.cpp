@@ -22,13 +22,13 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// The folder with a name, also where a slash ends it.
+/// The absolute path, without a trailing slash, so that it has a file name.
 std::filesystem::path folder_of(const std::string& text) {
     const std::filesystem::path at = std::filesystem::absolute(text);
     return at.has_filename() ? at : at.parent_path();
 }
 
-/// A line for each device, in the letters of the runtime: I is the gradient of a stage's input alone.
+/// A line for each device, in the runtime's letters: I is only the gradient of a stage's input.
 std::string schedule_text(const pulse::plan& plan) {
     std::string text;
     for (const auto& passes : plan.order.devices) {
@@ -88,7 +88,7 @@ void require_torch_runs(const arguments& a) {
            "steps of several sizes");
     refuse(a.asked.frozen == pulse::frozen_mode::first || a.asked.frozen == pulse::frozen_mode::bubbles,
            "tasks of frozen networks");
-    // train.py has AdamW of floats on every replica.
+    // train.py runs AdamW in fp32 on every replica.
     refuse(a.asked.sharded_optimizer != false, "sharded optimizer state");
     refuse(a.asked.gradient_release, "gradient release");
     refuse(a.asked.optimizer.moments == pulse::moment_form::dynamic8, "moments in 8 bits");

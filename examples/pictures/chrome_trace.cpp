@@ -23,7 +23,7 @@ std::string json_escaped(std::string_view text) {
 
 namespace detail {
 
-/// Microseconds with nanosecond places, locale-free; 0 when not finite.
+/// Microseconds to nanosecond precision, independent of locale; 0 if not finite.
 [[nodiscard]] inline std::string trace_number(double value) {
     if (!std::isfinite(value) || std::abs(value) > 9e12) { return "0"; }
     const auto thousandths = static_cast<std::int64_t>(std::llround(std::abs(value) * 1000.0));
@@ -91,7 +91,7 @@ std::string chrome_trace(std::span<const timeline_event> events, std::span<const
         const auto flow = event.flow > 0 ? flows.find(event.flow) : flows.end();
         if (flow == flows.end() || !flow->second.first || !flow->second.second) { continue; }
         if (event.kind == 'S' || event.kind == 'V') {
-            // Each end is bound to the slice that encloses it: an instant inside the slice, at its start and its end.
+            // Each end binds to its enclosing slice: an instant inside the slice, at its start and its end.
             const bool begins = event.kind == 'S';
             add(std::string{"\"ph\":\""} + (begins ? "s" : "f\",\"bp\":\"e") + "\"," + place(event.rank, event.lane) +
                 ",\"name\":\"message\",\"cat\":\"message\",\"id\":" + std::to_string(event.flow) +

@@ -8,7 +8,7 @@
 
 namespace pictures {
 
-/// Text between the quotes of a JSON string (RFC 8259, section 7). Bytes that are no UTF-8 become U+FFFD.
+/// Text between the quotes of a JSON string (RFC 8259, section 7). Invalid UTF-8 bytes become U+FFFD.
 [[nodiscard]] std::string json_escaped(std::string_view text);
 
 /// The events as a JSON trace that Perfetto and chrome://tracing open: a process per rank, a thread per lane, an arrow

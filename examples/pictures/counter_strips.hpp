@@ -20,7 +20,7 @@ namespace pictures {
 
 namespace detail {
 
-/// The counters of every rank as stacked areas, one strip a rank, all on the scale of the highest one.
+/// The counters of every rank as stacked areas, one strip per rank, all on the scale of the highest.
 class counter_strips {
 public:
     static constexpr double height = 40;
@@ -47,7 +47,7 @@ public:
 
     [[nodiscard]] bool has(int rank) const { return ranks_.contains(rank); }
 
-    /// The strip of `rank` from (x0, top) to (x1, top + height), which stand for the times `begin` to `end`.
+    /// The strip of `rank` from (x0, top) to (x1, top + height), which represent the times `begin` to `end`.
     void draw(svg_builder& svg, int rank, double top, double x0, double x1, double begin, double end) const {
         const auto found = ranks_.find(rank);
         if (found == ranks_.end() || !(highest_ > 0)) { return; }
@@ -55,7 +55,7 @@ public:
         const auto x_of = [&](double time) {
             return x0 + (x1 - x0) * (std::clamp(time, begin, end) - begin) / std::max(end - begin, 1e-9);
         };
-        // From the whole stack down, so that each lower part covers what is not its own.
+        // Paints the whole stack first; each lower part then covers its own area.
         for (std::size_t part = names_.size(); part-- != 0;) {
             std::vector<double> levels(names_.size(), 0.0);
             std::vector<std::pair<double, double>> outline{{x0, bottom}};

@@ -105,7 +105,7 @@ std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
         if (raw.size() > 1) { svg.polyline(raw, "#0969da", 1, 0.3); }
         raw.clear();
     };
-    // Mean under a triangle around each step, a fortieth of the run to either side, narrower at the ends: no lag.
+    // Triangular moving average, a fortieth of the run to either side, narrower at the ends: no lag.
     const auto count = static_cast<std::ptrdiff_t>(losses.size());
     const std::ptrdiff_t reach = std::max<std::ptrdiff_t>(3, count / 40);
     double mean = 0;
@@ -115,7 +115,7 @@ std::string loss_svg(std::span<const double> losses, const loss_plot& plot) {
             draw();
             continue;
         }
-        // Near the start both sides are cut alike, or a steep curve would bend; the last steps keep what precedes them.
+        // Near the start both sides shrink alike, or a steep curve would bend; the last steps keep their left side.
         const std::ptrdiff_t before = std::min(reach, i);
         const std::ptrdiff_t after = std::min({reach, i, count - 1 - i});
         double sum = 0;

@@ -12,7 +12,7 @@
 
 namespace pictures {
 
-/// Text as it may stand inside XML: markup escaped, control characters left out.
+/// Text made valid inside XML: markup escaped, control characters removed.
 [[nodiscard]] inline std::string xml_escaped(std::string_view text) {
     std::string result;
     for (const char c : text) {
@@ -28,7 +28,7 @@ namespace pictures {
     return result;
 }
 
-/// A number with at most `decimals` places and no needless zeros, whatever the locale; 0 when it is not finite.
+/// A number with at most `decimals` places and no trailing zeros, independent of locale; 0 if it is not finite.
 [[nodiscard]] inline std::string svg_number(double value, int decimals = 2) {
     if (!std::isfinite(value)) { return "0"; }
     double scaled = std::round(std::abs(value) * std::pow(10.0, decimals));
@@ -99,7 +99,7 @@ public:
         body_ += "\"/>\n";
     }
 
-    /// A filled area; the last point is joined to the first.
+    /// A filled area; the last point connects to the first.
     void polygon(std::span<const std::pair<double, double>> points, std::string_view fill) {
         body_ += "<polygon fill=\"" + xml_escaped(fill) + "\" points=\"";
         for (const auto& [x, y] : points) { body_ += svg_number(x) + "," + svg_number(y) + " "; }
@@ -118,7 +118,7 @@ public:
     }
     void text(double x, double y, std::string_view content) { text(x, y, content, text_style{}); }
 
-    /// The whole document, on a white ground.
+    /// The whole document, on a white background.
     [[nodiscard]] std::string str() const {
         const std::string w = svg_number(width_);
         const std::string h = svg_number(height_);

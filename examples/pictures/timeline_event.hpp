@@ -5,7 +5,7 @@
 
 namespace pictures {
 
-/// Something that took time on one rank, in microseconds from a common start.
+/// An interval on one rank, in microseconds from a common start.
 ///
 /// Kinds known to the pictures: F, B, W (passes), P (preview), R (recomputed forward), S and V (send, receive),
 /// A (all-reduce), O (optimizer step), E (encodes for the next step); any other letter is drawn as "other".
@@ -18,13 +18,13 @@ struct timeline_event {
     int microbatch = -1; ///< -1: none
     double start_us{};
     double end_us{};
-    std::int64_t flow = 0;  ///< a send and the receive that meets it carry the same positive number
-    std::int64_t bytes = 0; ///< what a transfer carries
+    std::int64_t flow = 0;  ///< a send and its receive share the same positive number
+    std::int64_t bytes = 0; ///< of a transfer
 
     [[nodiscard]] bool operator==(const timeline_event&) const = default;
 };
 
-/// A value on one rank that holds from `time_us` to the next one of its name: bytes held, messages under way.
+/// A value on one rank, valid from `time_us` to the next value of its name: bytes held, messages in flight.
 struct trace_counter {
     int rank{};
     std::string name{};

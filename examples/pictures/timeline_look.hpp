@@ -40,7 +40,7 @@ inline constexpr std::array<event_look, 11> event_looks{{
     return *found;
 }
 
-/// What a pointer over the event shows.
+/// The event's tooltip.
 [[nodiscard]] inline std::string tooltip_of(const timeline_event& event) {
     std::string text = event.name.empty() ? std::string{look_of(event.kind).meaning} : event.name;
     if (event.stage >= 0) { text += ", stage " + std::to_string(event.stage); }

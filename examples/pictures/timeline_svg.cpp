@@ -91,7 +91,7 @@ private:
         return left + (right_ - left) * (time - begin_) / std::max(end_ - begin_, 1e-9);
     }
 
-    /// The axis is in the largest unit in which the step is at least one long.
+    /// The axis uses the largest unit of which the step is at least one long.
     void draw_axis(svg_builder& svg) const {
         const double length = std::max(end_ - begin_, 1e-9);
         const auto [unit, per_us] = length >= 1e6   ? std::pair{"s", 1e-6}

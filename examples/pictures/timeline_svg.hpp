@@ -14,13 +14,12 @@ struct timeline_plot {
     double width = 1200; ///< pixels
 };
 
-/// A picture of what every rank did when: one row a rank, passes in colour with their microbatch's number (a rank's
-/// later stage in a darker tone), transfers as thin bars below, a line from each send to its receive, legend and time
-/// axis.
+/// A picture of what every rank did when: one row per rank, passes in colour with their microbatch's number (a rank's
+/// later stages are darker), transfers as thin bars below, a line from each send to its receive, legend and time axis.
 ///
 /// Counters, in bytes, are drawn below their rank, stacked in the order in which their names first appear. Events may
-/// come in any order; those whose times are not finite or that end before they start are left out, as are counters that
-/// are not finite or negative and those of a rank without events.
+/// come in any order; left out are events whose times are not finite or that end before they start, and counters that
+/// are not finite, are negative or belong to a rank without events.
 [[nodiscard]] std::string timeline_svg(std::span<const timeline_event> events, const timeline_plot& plot = {},
                                        std::span<const trace_counter> counters = {});
 

@@ -28,14 +28,14 @@ namespace pulse_train {
 
 namespace {
 
-/// Options that a plan of --plan decides.
+/// Options that the plan of --plan decides.
 constexpr const char* decided_by_plan[]{"--ranks",   "--global-batch",    "--pipeline",        "--replicas",
                                         "--waves",   "--microbatch-size", "--microbatches",    "--placement",
                                         "--routing", "--schedule",        "--recomputation",   "--split-backward",
                                         "--slack",   "--memory-limit",    "--plan-time",       "--profile",
                                         "--cluster", "--cluster-out",     "--gradient-release"};
 
-/// The lines of a file that say something. Throws input_error naming a line that is no UTF-8.
+/// The non-blank lines of a file. Throws input_error naming a line that is not UTF-8.
 [[nodiscard]] std::vector<std::string> read_prompts(const std::string& file) {
     constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
     std::vector<std::string> prompts;
@@ -52,7 +52,7 @@ constexpr const char* decided_by_plan[]{"--ranks",   "--global-batch",    "--pip
     return prompts;
 }
 
-/// Where --from is a checkpoint of one file, `from` becomes the folder that says the rest.
+/// If --from is a one-file checkpoint, `from` becomes the folder with everything else.
 void take_apart(arguments& a) {
     std::error_code unused;
     if (!pulse::diffusers::names_single_file(a.from) || std::filesystem::is_directory(a.from, unused)) {
@@ -74,7 +74,7 @@ void take_apart(arguments& a) {
     }
 }
 
-/// The scheduler of a run without a folder.
+/// Sets the scheduler of a run without a folder.
 void set_objective(arguments& a) {
     pulse::train::scheduler_settings& to = a.scheduler;
     if (to.betas == pulse::train::beta_shape::scaled_linear) {
@@ -91,7 +91,7 @@ void set_objective(arguments& a) {
     }
 }
 
-/// What is for noise by betas, or for flow, and was said of a run that has other noise.
+/// Refuses options for noise by betas, or for flow, in a run with another kind of noise.
 void refuse_beside_objective(const CLI::App& app, const arguments& a) {
     const auto refuse = [&](const char* name, const char* why) {
         if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": " + why}; }
@@ -107,7 +107,7 @@ void refuse_beside_objective(const CLI::App& app, const arguments& a) {
     for (const char* name : {"--flow-shift", "--flow-times"}) { refuse(name, "it is for --prediction flow"); }
 }
 
-/// Reads --validate, a folder or a share, and looks at what goes with it.
+/// Reads --validate, a folder or a share, and checks the options that go with it.
 void read_validation(const CLI::App& app, const std::string& text, arguments& a) {
     if (text.empty()) {
         for (const char* name : {"--validate-every", "--validate-times", "--keep-best"}) {
@@ -130,7 +130,7 @@ void read_validation(const CLI::App& app, const std::string& text, arguments& a)
     }
 }
 
-/// What a cascade cannot be said with, and what is for cascades alone.
+/// Refuses options that do not go with a cascade, and options for cascades in other runs.
 void apply_cascade_rules(const CLI::App& app, arguments& a) {
     if (a.cascade_with.empty()) {
         for (const char* name : {"--cascade-from", "--cascade-export", "--cascade-noise"}) {

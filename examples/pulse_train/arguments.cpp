@@ -39,7 +39,7 @@ objective_kind objective_of(const pulse::train::scheduler_settings& scheduler) {
 
 namespace {
 
-/// How it is trained.
+/// Options of training.
 void add_training_options(option_adder& add, arguments& a, const choices<std::string>& models) {
     static const choices<objective_kind> objectives{{"epsilon", objective_kind::epsilon},
                                                     {"v", objective_kind::velocity},

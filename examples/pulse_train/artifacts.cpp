@@ -52,7 +52,7 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
         seconds[in.extent_of(first + static_cast<std::int64_t>(i))].push_back(results.step_seconds[i]);
     }
     for (std::size_t e = 0; e != seconds.size(); ++e) {
-        // The first steps meet every shape for the first time.
+        // The first steps warm up: they meet every shape for the first time.
         const auto warm = static_cast<std::ptrdiff_t>(std::min<std::size_t>(3, seconds[e].size() / 2));
         const double step_us = 1e6 * median({seconds[e].begin() + warm, seconds[e].end()});
         const double share = results.step_seconds.empty() ? 0.0
@@ -70,7 +70,7 @@ run_summary summarise(const run_inputs& in, const run_results& results) {
     for (const auto& e : results.events) { span_us = std::max(span_us, e.kind == 'O' ? e.start_us : e.end_us); }
     if (span_us > 0) { made.bubble_ratio = std::max(0.0, 1.0 - results.busy_us / (in.ranks() * span_us)); }
 
-    // Of all replicas, as what was counted, in the step that was.
+    // Over all replicas, like the counted bytes, and of the traced step's extent.
     const std::size_t counted = in.extent_of(first + (results.steps_run > 4 ? 4 : 0));
     const pulse::plan& plan = in.plan_of(counted);
     const pulse::cost_table& costs = in.costs_of(counted);
@@ -106,7 +106,7 @@ void open_folder(const run_inputs& in) {
     pulse::save_plans(in.planned().plans(), in.file("plan.json"));
     if (!in.engines.empty()) {
         pulse::io::write_file(in.file(engines_name), in.engines);
-    } else if (!in.args.plan_only) { // whoever goes on from here is not to take those of another run
+    } else if (!in.args.plan_only) { // a resumed run must not take another run's
         std::filesystem::remove(in.file(engines_name));
     }
 }
@@ -186,7 +186,7 @@ void write_samples(const std::filesystem::path& file, const arguments& a, const 
     const bool pictures = channels == 1 || channels == 3;
     std::vector<float> first;
     for (std::size_t i = 0; !pictures && i < images.size(); i += channels) { first.push_back(images[i]); }
-    // Of a few prompts that are drawn again and again each has a column.
+    // A few prompts that are drawn repeatedly get a column each.
     pulse::io::grid_options options;
     const std::size_t asked = a.prompts.size() + a.classes.size();
     if (asked > 1 && asked <= 16 && asked * shape.elements() < images.size()) {
@@ -281,7 +281,7 @@ void print_summary(const run_inputs& in, const run_results& results, const run_s
     for (const std::string& exported : {in.args.export_to, in.args.cascade_export}) {
         if (!exported.empty()) { std::printf("  %s\n", exported.c_str()); }
     }
-    // A signal may have reached another rank than this.
+    // The signal may have reached another rank.
     if (in.stop->load() || (results.last_step < in.args.steps && in.args.time_limit_s == 0)) {
         std::printf("\nstopped after step %lld; the same command with --resume %s goes on\n",
                     static_cast<long long>(results.last_step), in.file(checkpoints_name).c_str());

@@ -23,15 +23,15 @@ inline constexpr const char* metrics_name = "metrics.jsonl";
 inline constexpr const char* tensorboard_name = "tensorboard";
 inline constexpr const char* engines_name = "engines.json";
 
-/// The steps of a run that had one of its extents.
+/// The steps of a run at one of its extents.
 struct extent_summary {
     std::int64_t steps{};
     double measured_step_us{}; ///< the median
 };
 
-/// What a finished run amounts to: the numbers of its report.
+/// Summary of a finished run: the numbers of its report.
 struct run_summary {
-    double measured_step_us{};  ///< the mean over extents, as often as each was
+    double measured_step_us{};  ///< the mean over extents, weighted by their steps
     double predicted_step_us{}; ///< likewise
     std::vector<extent_summary> extents{};
     double samples_per_s{};
@@ -41,34 +41,34 @@ struct run_summary {
 
 [[nodiscard]] run_summary summarise(const run_inputs& in, const run_results& results);
 
-/// Throws input_error naming the folder, behind `option`, when it cannot be made.
+/// Makes a folder. Throws input_error naming it, after `option`, if that fails.
 void make_folder(const std::filesystem::path& folder, const std::string& option = "");
 
 /// Makes the run's folder. Throws input_error naming --out.
 void make_folder(const run_inputs& in);
 
-/// Whether a run is resumed from a checkpoint of the folder that it writes.
+/// Whether a run is resumed from a checkpoint of its own output folder.
 [[nodiscard]] bool goes_on_in_its_folder(const run_inputs& in);
 
-/// Makes the run's folder with its plan.json, the first thing that a run writes, and its engines.json if it has one.
+/// Makes the run's folder with plan.json, the first file that a run writes, and engines.json if there are engines.
 void open_folder(const run_inputs& in);
 
-/// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the folder of the run.
+/// Writes loss.svg, timeline.svg, trace.json and report.json (pulse-report/1) into the run's folder.
 void write_artifacts(const run_inputs& in, const run_results& results, const run_summary& summary);
 
-/// Where what is drawn after a step before the last goes.
+/// Folder for the pictures drawn after a step before the last.
 [[nodiscard]] std::filesystem::path drawing_folder(const run_inputs& in, std::int64_t step);
 
-/// Writes a PNG, whose folder is made: `images` in a grid, of latents the first channel.
+/// Writes a PNG and makes its folder: `images` in a grid, of latents only the first channel.
 void write_samples(const std::filesystem::path& file, const arguments& a, const std::vector<float>& images,
                    const sample_shape& shape);
 
-/// Writes the pictures of the prompts one by one into `folder`/pictures, with metadata.jsonl, which says the prompts:
-/// captioned pictures, as --data takes them.
+/// Writes each prompt's picture into `folder`/pictures, with the prompts in metadata.jsonl: captioned pictures that
+/// --data can read.
 void write_pictures(const std::filesystem::path& folder, const arguments& a, const std::vector<float>& images,
                     const sample_shape& shape);
 
-/// Tells a person what the pipeline did and where everything is.
+/// Prints what the pipeline did and where everything is.
 void print_summary(const run_inputs& in, const run_results& results, const run_summary& summary, bool has_samples,
                    bool has_metrics);
 

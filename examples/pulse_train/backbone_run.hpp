@@ -40,8 +40,8 @@
 
 namespace pulse_train {
 
-/// Height and width of a run's pictures and of what the model reads of them; `a` says the former then, where the folder
-/// of --from says another than the model's type. Throws input_error naming the option.
+/// Height and width of a run's pictures and of the model's input; sets the pictures' size in `a` if the folder of
+/// --from has another size than the model's type. Throws input_error naming the option.
 template <class Model>
 [[nodiscard]] pulse::frozen::picture_extents sizes_of(arguments& a) {
     constexpr pulse::extent type = pulse::extent_of<Model>();
@@ -70,15 +70,15 @@ template <class Model>
         }
         if (a.pictures.size == of_pixels({}).pixels) { a.pictures.size = {}; }
         const pulse::extent drawn = a.pictures.size;
-        if (!a.buckets.empty()) { a.pictures.size = {}; } // which is that of none of the pictures
+        if (!a.buckets.empty()) { a.pictures.size = {}; } // no picture has this size
         return of_pixels(drawn);
     } catch (const pulse::input_error& e) {
         throw pulse::input_error{(a.size.empty() ? a.from_option : "--size") + ": " + e.what()};
     }
 }
 
-/// Channels of what a model is trained on: those that it reads or, where it reads its own prediction or, as the second
-/// of a cascade, an enlarged image beside them, half of them. Throws input_error where it reads anything else besides.
+/// Channels of a model's training images: all that it reads, or half if it also reads its own prediction or, as the
+/// second of a cascade, an enlarged image. Throws input_error if it reads anything else.
 template <class Model>
 [[nodiscard]] int image_channels(const arguments& a, bool is_second) {
     constexpr int read = pulse::image_of<Model>::dims[0];
@@ -98,7 +98,7 @@ template <class Model>
     return read;
 }
 
-/// One backbone of a run on a side (see host_side): what its arguments name is open, and its `in` points there.
+/// One backbone of a run on a side (see host_side): holds what its arguments name, opened, and its `in` points there.
 template <class Model, class Side>
 class backbone_run {
     using math = typename Side::math;
@@ -106,8 +106,8 @@ class backbone_run {
     static constexpr pulse::condition_set wanted = pulse::conditions_read_by<Model>();
 
 public:
-    /// `enlarges`: of the second of a cascade, how many times its images have the rows of those of the first; 0: it is
-    /// no second. Throws input_error naming the option, the file and the key or the tensors.
+    /// `enlarges`: scale of a cascade's second backbone relative to the first's images; 0: it is not a second backbone.
+    /// Throws input_error naming the option, the file and the key or the tensors.
     backbone_run(const Side& side, arguments a, const std::atomic<bool>& stop, int enlarges = 0) :
         side_{side}, noise_{pulse::train::process_of(a.scheduler)} {
         const int channels = image_channels<Model>(a, enlarges != 0);
@@ -138,9 +138,9 @@ public:
 
     run_inputs in{};
 
-    /// Whether this process has rank 0 of the run.
+    /// Whether this process runs rank 0.
     [[nodiscard]] bool leads() const { return in.args.processes == nullptr || in.args.processes->rank() == 0; }
-    /// Whether it is trained on captioned pictures, and not on images.
+    /// Whether it trains on captioned pictures instead of images.
     [[nodiscard]] bool reads_pictures() const { return !wanted.empty() && in.args.data != synthetic_data; }
 
     /// Opens --data and --validate. Throws input_error naming the option or the file.
@@ -156,27 +156,27 @@ public:
         if (in.args.validates()) { validation_images_.emplace(load_validation(in.args, in.shape, *images_)); }
         in.images = &*images_;
     }
-    /// Instead of that: the images of another backbone, so many times smaller.
+    /// Instead of open_data(): uses the images of another backbone, `times` times smaller.
     template <class Other>
     void shrink_data(const Other& of, int times) {
         images_.emplace(pulse::train::shrunk(*of.images_, times));
         if (of.validation_images_) { validation_images_.emplace(pulse::train::shrunk(*of.validation_images_, times)); }
         in.images = &*images_;
     }
-    /// Throws input_error on every rank unless all processes read the same.
+    /// Throws input_error on every rank unless all processes read the same data.
     void agree_on_data() {
         if (in.args.processes == nullptr) { return; }
         pulse::launch::agree(*in.args.processes,
                              {{"images", text_of_data(in)},
                               {"images of --validate", in.args.validates() ? text_of_data(of_validation()) : ""}});
     }
-    /// What the model costs at microbatches of a size and an extent: the times are those that the rates of an H200
-    /// suggest, of which only their ratios mean anything here.
+    /// The model's costs for a microbatch size and an extent: times come from the rates of an H200, so only their
+    /// ratios mean anything here.
     [[nodiscard]] static pulse::cost_table estimated(int size, const pulse::extent& to) {
         const auto graph = pulse::graph_of<Model>(pulse::resize<Model>(to));
         return pulse::analytic_costs(graph.view(), pulse::h200, size, static_cast<int>(sizeof(typename Side::scalar)));
     }
-    /// Encodes what --encode once and --validate keep, where there is a plan; `in` then has the run of validation.
+    /// Encodes the data of --encode once and --validate, once there is a plan; `in` then has the validation run.
     void fill_caches() {
         if constexpr (networks::known) {
             if (pictures_ && !in.args.cache.empty()) { fill_cache<Model>(side_, in, *pictures_); }
@@ -188,7 +188,7 @@ public:
     }
     [[nodiscard]] const captioned<Model>* pictures() const { return pictures_ ? &*pictures_ : nullptr; }
 
-    /// What makes the tasks of a rank (see rank_data), of images or of captioned pictures.
+    /// Makers of a rank's tasks (see rank_data), for images or for captioned pictures.
     [[nodiscard]] auto tasks_of_images() const {
         return [](const pulse::any_transport& among, const run_inputs& of) { return typename Side::task{of, among}; };
     }

@@ -17,7 +17,7 @@ best_checkpoint::best_checkpoint(const std::filesystem::path& folder, std::strin
     path_{folder / best_note_name},
     measure_{std::move(measure)} {
     std::error_code unused;
-    if (!goes_on) { std::filesystem::remove(path_, unused); } // that of another run
+    if (!goes_on) { std::filesystem::remove(path_, unused); } // from another run
     if (!std::filesystem::exists(path_, unused)) { return; }
     const auto read = nlohmann::json::parse(pulse::io::read_file(path_), nullptr, false);
     const bool is_note = read.is_object() && read.contains("step") && read["step"].is_number_integer() &&

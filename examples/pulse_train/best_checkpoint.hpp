@@ -7,18 +7,18 @@
 
 namespace pulse_train {
 
-/// Which step of a run has come to the least loss of validation, whose checkpoint the run's folder `best` has; a note
-/// beside it says so, for who goes on.
+/// The step of a run with the lowest validation loss, whose checkpoint is in the run's folder `best`; a note beside it
+/// records the step for resumed runs.
 class best_checkpoint {
 public:
-    /// In the run's folder. Of one that goes on there after `first` steps, what the note says of steps up to those
-    /// counts, unless it went by another `measure`: what is validated by. Throws input_error naming a note that cannot
+    /// `folder` is the run's. If the run continues there after `first` steps, the note's step counts if it is not
+    /// later, unless it used another `measure`: what it was validated by. Throws input_error naming a note that cannot
     /// be read.
     best_checkpoint(const std::filesystem::path& folder, std::string measure, bool goes_on, std::int64_t first);
 
-    /// None as yet: infinity.
+    /// Infinity if there is none yet.
     [[nodiscard]] double loss() const noexcept { return loss_; }
-    /// The checkpoint of this step is there now; throws input_error where that cannot be noted.
+    /// Records that the checkpoint of this step is there; throws input_error if the note cannot be written.
     void note(std::int64_t step, double loss);
 
 private:

@@ -31,7 +31,7 @@
 
 namespace pulse_train {
 
-/// Pictures by --prompt or --class on a side: texts are encoded and latents decoded by the networks of --from.
+/// Draws pictures by --prompt or --class on a side: the networks of --from encode texts and decode latents.
 template <class Model, class Side>
 class by_prompt {
     using math = typename pulse::train::latent_task<typename Side::math>::frozen_backend;
@@ -56,11 +56,11 @@ public:
         if constexpr (pulse::reads_hint<Model>) { read_hints(); }
     }
 
-    /// Of the pictures.
+    /// Shape of the pictures.
     [[nodiscard]] sample_shape shape() const noexcept {
         return {frozen::picture_config.out_channels, sizes_.pixels.height, sizes_.pixels.width};
     }
-    /// What the backbone reads of the prompts or classes, in turn, and of the negative one, as long as this lives.
+    /// What the backbone reads of the prompts or classes, in turn, and of the negative one; valid while this lives.
     [[nodiscard]] image_conditions conditions() const {
         const auto of = [](const std::vector<float>& rows) {
             return pulse::train::condition_source{
@@ -78,7 +78,7 @@ public:
         return all;
     }
 
-    /// Pictures of latents, one after another.
+    /// Decodes latents into pictures, one after another.
     [[nodiscard]] std::vector<float> decode(std::vector<float> latents) const {
         if constexpr (!pulse::frozen::has_autoencoder<frozen>) {
             return latents;
@@ -115,7 +115,7 @@ private:
     void encode(const pulse::any_transport& alone) {
         math on = pulse::backend_on<math>(alone, args_.threads);
         pulse::frozen::caption_encoder<Model, math> texts{args_.source(), on};
-        pulse::frozen::picture_facts facts{}; // of a picture that nothing was cut from
+        pulse::frozen::picture_facts facts{}; // of an uncropped picture
         facts.original_height = sizes_.pixels.height;
         facts.original_width = sizes_.pixels.width;
         const auto add = [&](const std::string& text, const std::string& what, std::vector<float>& rows) {
@@ -147,7 +147,7 @@ private:
     const Side& side_;
     const arguments& args_;
     pulse::frozen::picture_extents sizes_;
-    std::vector<float> rows_{}; ///< what the backbone reads of one prompt or class after another
+    std::vector<float> rows_{}; ///< what the backbone reads of each prompt or class, one after another
     std::vector<float> negative_{};
     std::vector<std::vector<float>> hints_{};
 };

@@ -25,11 +25,11 @@
 
 namespace pulse_train {
 
-/// The captioned pictures of a model that reads some.
+/// The captioned pictures of a model, if it reads any.
 template <class Model>
 using captioned = std::conditional_t<pulse::frozen::networks_of<Model>::known, pulse::pictures<Model>, std::monostate>;
 
-/// Opens those of --data; the rank that leads says what is read. Throws input_error naming the option or the file.
+/// Opens the pictures of --data; rank 0 reports what is read. Throws input_error naming the option or the file.
 template <class Model, class Side>
 void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
     const arguments& a = in.args;
@@ -68,8 +68,8 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
     }
 }
 
-/// Opens what --validate names: pictures as --data has, which are encoded once, into the run's folder. The rank that
-/// leads says what is read. Throws input_error naming the option or the file.
+/// Opens the pictures of --validate, in the layouts of --data, which are encoded once, into the run's folder; rank 0
+/// reports what is read. Throws input_error naming the option or the file.
 template <class Model>
 void open_validation(const run_inputs& in, const pulse::pictures<Model>& trained,
                      std::optional<pulse::pictures<Model>>& to) {
@@ -78,7 +78,7 @@ void open_validation(const run_inputs& in, const pulse::pictures<Model>& trained
     if (!a.validation_data.empty()) {
         o.data = a.validation_data;
         o.held_out = 0;
-        o.conditioning.clear(); // images of the names of its pictures may be those of others
+        o.conditioning.clear(); // images with the names of its pictures may belong to others
         o.words.conditioning.clear();
     }
     o.part = pulse::data::picture_part::held_out;
@@ -99,8 +99,8 @@ void open_validation(const run_inputs& in, const pulse::pictures<Model>& trained
     std::fflush(stdout);
 }
 
-/// Encodes into a cache what it does not have; rank 0 says what that took. Collective. Throws input_error where ranks
-/// do not see what others have written.
+/// Encodes into a cache what it lacks; rank 0 reports how long that took. Collective. Throws input_error if ranks do
+/// not see the files of others.
 template <class Model, class Side>
 void fill_cache(const Side& side, const run_inputs& in, pulse::pictures<Model>& pictures) {
     side.run_ranks(in, [&](const pulse::any_transport& among) {

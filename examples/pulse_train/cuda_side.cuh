@@ -46,15 +46,15 @@
 
 namespace pulse_train {
 
-/// Training on CUDA devices under a precision, on ranks that are threads or processes, each with a stream on its
-/// device: a side (see host_side). Several ranks may share a device.
+/// Training on CUDA devices in a precision, on ranks that are threads or processes, each with a stream on its device: a
+/// side (see host_side). Several ranks may share a device.
 template <class Precision>
 class cuda_side {
 public:
     using math = pulse::cuda::backend<Precision>;
     using scalar = typename math::scalar;
 
-    /// Throws input_error when there is no such device.
+    /// Throws input_error if a device does not exist.
     explicit cuda_side(const arguments& a) : devices_{a.gpus}, processes_{a.processes} {
         pulse::cuda::process_deterministic() = a.deterministic;
         if (processes_ != nullptr) {
@@ -87,7 +87,7 @@ public:
             run_workers(in.ranks(), body);
         }
     }
-    /// Those that follow each other share a device where there are more of them than devices.
+    /// If there are more workers than devices, consecutive ones share a device.
     template <class Body>
     void run_workers(int ranks, const Body& body) const {
         const auto count = static_cast<int>(devices_.size());
@@ -99,7 +99,7 @@ public:
                                [&](pulse::cuda::thread_transport& among) { body(pulse::any_transport{among}); });
     }
 
-    /// Of the thread's device.
+    /// The memory of the thread's device.
     [[nodiscard]] static pulse::link_measurement memory_of_rank() {
         const pulse::cuda::device_properties here = pulse::cuda::properties_of(pulse::cuda::current_device());
         return {.memory_bytes = static_cast<std::int64_t>(here.memory_bytes), .device = here.bus_id, .kind = here.name};
@@ -114,9 +114,9 @@ public:
                                     {.warm_up_sweeps = 2, .sweeps = 3});
     }
 
-    /// Gives the backends of this process, and `in`, engines: those that the run's folder keeps, and what the first
-    /// rank of each kind of device times besides on the layers of models, each of the run `of` it. A run that goes on
-    /// from another takes those of that alone, if it has any. Collective.
+    /// Sets the engines of this process's backends and of `in`: those kept in the run's folder, and new timings by the
+    /// first rank of each kind of device on the layers of models, each from its run in `of`. A resumed run uses only
+    /// the engines of the run that it continues, if there are any. Collective.
     template <class... Models, class... Runs>
     void time_engines(run_inputs& in, const Runs&... of) const {
         const bool resumes = !in.resume_from.empty();
@@ -200,7 +200,7 @@ public:
     };
 
 private:
-    /// Where a run's engines are kept: beside the checkpoint that it goes on from, or beside the folder of those.
+    /// File of a run's engines: beside the checkpoint that it resumes from, or beside the folder of checkpoints.
     [[nodiscard]] static std::filesystem::path engines_of(const run_inputs& in) {
         if (in.resume_from.empty()) { return in.file(engines_name); }
         const std::filesystem::path beside = in.resume_from.parent_path();
@@ -214,7 +214,7 @@ private:
                                                                       const std::filesystem::path& source) {
         return pulse::cuda::parse_engines({reinterpret_cast<const char*>(text.data()), text.size()}, source.string());
     }
-    /// Whether no rank before has such a device. Collective.
+    /// Whether no lower rank has a device of this kind. Collective.
     [[nodiscard]] static bool is_first_of_kind(const pulse::any_transport& among) {
         std::vector<double> kinds(static_cast<std::size_t>(among.size()));
         const auto rank = static_cast<std::ptrdiff_t>(among.rank());

@@ -20,8 +20,8 @@ namespace pulse_train {
 
 namespace {
 
-/// What has happened to pictures between two listings (pulse::frozen::picture_source::listing): how many were added,
-/// removed or have another caption, or another of their `hints`, with the first name of each.
+/// How the pictures changed between two listings (pulse::frozen::picture_source::listing): how many were added, were
+/// removed or have another caption or, with `hints`, another hint, with the first name of each.
 [[nodiscard]] std::string changes_between(std::string_view before, std::string_view now, bool hints) {
     using entries = std::vector<std::pair<std::string_view, std::string_view>>; // name and caption
     const auto sorted = [](std::string_view listing) {
@@ -62,27 +62,27 @@ namespace {
     return text.empty() ? "their order is another" : text;
 }
 
-/// Of what a config says of images: how many and which, and what is done with them. An older one says of bad pictures
-/// what no sample depends on where all can be read.
+/// Splits a config's text about images: how many and which, and how they are used. What an older one says about bad
+/// pictures is left out: if all can be read, no sample depends on it.
 [[nodiscard]] std::pair<std::string, std::string> which_and_how(const std::string& images) {
     const std::size_t end = std::min(images.find("), "), images.size() - 1) + 1;
     return {images.substr(0, end), images.substr(end, images.find(", bad ones ") - end)};
 }
 
-/// The name of the listing of the pictures that a config tells by their checksum.
+/// The file name of the listing of the pictures that a config identifies by checksum.
 [[nodiscard]] std::string listing_name(const std::string& images) {
     return "data-" + images.substr(images.find('(') + 1, images.find(')') - images.find('(') - 1) + ".txt";
 }
 
-/// What has changed in --data since a checkpoint whose config says `before` of it.
+/// What changed in --data since a checkpoint whose config describes it as `before`.
 [[nodiscard]] std::string changes_of_data(const run_inputs& in, const std::string& before) {
     std::filesystem::path place = std::filesystem::absolute(in.resume_from);
-    for (int above = 0; above != 2 && in.pictures != nullptr; ++above) { // of one of `checkpoints`, or of a merged file
+    for (int above = 0; above != 2 && in.pictures != nullptr; ++above) { // of one in `checkpoints`, or a merged file
         place = place.parent_path();
         try {
             const std::string listing = pulse::io::read_file(place / listing_name(before));
             return changes_between(listing, in.pictures->listing(), in.pictures->has_hints());
-        } catch (const pulse::input_error&) {} // it is not there: an older version or another folder
+        } catch (const pulse::input_error&) {} // missing: an older version or another folder
     }
     return "it was " + which_and_how(before).first + ", now it is " + which_and_how(in.config.at("images")).first;
 }

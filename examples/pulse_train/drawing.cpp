@@ -16,7 +16,7 @@ namespace pulse_train {
 
 namespace {
 
-/// With a network that reads no other image.
+/// For a network that reads no second image.
 void draw_plainly(const run_inputs& in, int first, int count, std::span<float> images,
                   const pulse::train::predictor& network) {
     const auto samples = static_cast<std::size_t>(count);

@@ -20,22 +20,22 @@
 
 namespace pulse_train {
 
-/// What images are drawn by where the model reads more of them than their time; image k is number k of each source.
+/// The conditions of drawn images if the model reads more than their time; image k is number k of each source.
 struct image_conditions {
     pulse::train::condition_source wanted{};
-    pulse::train::condition_source other{}; ///< what images are led away from; wants nothing: there is no guidance
+    pulse::train::condition_source other{}; ///< the negative condition; wants nothing: no guidance
     double guidance{1};
-    /// Those that the first backbone of a cascade has drawn, one after another, where the second reads them.
+    /// Images drawn by the first backbone of a cascade, one after another, if the second reads them.
     std::span<const float> small{};
 };
 
-/// Draws `count` images from number `first` on with a network, as the arguments say, and with what it reads of an image
-/// beside it: `small` are those to be enlarged, of the same images.
+/// Draws `count` images from number `first` on with a network, as the arguments say; `small` are the same images at the
+/// smaller size, which the network reads enlarged beside its input.
 void draw_batch(const run_inputs& in, int first, int count, std::span<const float> small, std::span<float> images,
                 const pulse::train::predictor& network);
 
-/// Draws images on a side with the averaged weights, the work spread over as many workers as there are ranks. Empty
-/// when the run was asked to stop before they were done.
+/// Draws images on a side with the averaged weights, on as many workers as there are ranks. Empty when the run was
+/// asked to stop first.
 template <class Model, class Side>
 [[nodiscard]] std::vector<float> draw_samples(const Side& side, const run_inputs& in, const drawing_weights& weights,
                                               const image_conditions& by) {
@@ -97,7 +97,7 @@ template <class Model, class Side>
             put(values.text(), to.text.data());
             space::upload(values.facts(), to.facts.data());
             put(values.hints(),
-                x.data() + static_cast<std::size_t>(n) * read); // where each of the batch's steps finds them
+                x.data() + static_cast<std::size_t>(n) * read); // where each step of the batch reads them
         };
         const auto predict_by = [&](const conditions_there& known) {
             return [&](std::span<const float> noisy, std::span<const float> t, std::span<float> answer) {
@@ -110,7 +110,7 @@ template <class Model, class Side>
                 Side::wait(backend);
                 scalars.resize(static_cast<std::size_t>(n) * answers);
                 space::download(static_cast<const scalar*>(y.data()), std::span{scalars});
-                // What a model says beyond the image's channels, such as a variance, no sampler here reads.
+                // No sampler here reads a model's outputs beyond the image's channels, such as a variance.
                 for (std::size_t e = 0; e != answer.size(); ++e) {
                     answer[e] = Side::to_float(scalars[e / channels * answered + e % channels]);
                 }

@@ -26,13 +26,13 @@
 
 namespace pulse_train {
 
-/// Images that a backbone has drawn, one after another; of a run that was asked to stop, none.
+/// Images drawn by a backbone, one after another; empty if the run was asked to stop.
 struct drawn_images {
     std::vector<float> values{};
     sample_shape shape{};
 };
 
-/// Draws with a backbone what the arguments ask for: of the second of a cascade, from the `small` images of the first.
+/// Draws what the arguments ask for; the second backbone of a cascade draws from the `small` images of the first.
 template <class Model, class Side>
 [[nodiscard]] drawn_images draw_images_of(const Side& side, const run_inputs& in, const drawing_weights& weights,
                                           std::span<const float> small = {}) {
@@ -49,7 +49,7 @@ template <class Model, class Side>
     return {draw_samples<Model>(side, in, weights, {.wanted = in.conditions_of_images(), .small = small}), in.shape};
 }
 
-/// Writes what was drawn into a folder. Whether there is something.
+/// Writes the drawn images into a folder. Returns whether there are any.
 [[nodiscard]] inline bool write_drawn(const std::filesystem::path& folder, const arguments& a,
                                       const drawn_images& drawn) {
     if (drawn.values.empty()) { return false; }
@@ -58,7 +58,7 @@ template <class Model, class Side>
     return true;
 }
 
-/// Says that images are drawn, where some are to be. Whether they are.
+/// Announces the drawing. Returns whether there are images to draw.
 [[nodiscard]] inline bool tell_drawing(const run_inputs& in) {
     if (in.args.sample == 0 || *in.stop) { return false; }
     std::printf("drawing %d image%s ...\n", in.args.sample, in.args.sample == 1 ? "" : "s");
@@ -66,7 +66,7 @@ template <class Model, class Side>
     return true;
 }
 
-/// Says, where the folder of --from asks for another way of drawing than --sampler, that it is not followed.
+/// Tells the user if the scheduler in --from asks for another sampler, which is not used.
 inline void tell_other_drawing(const arguments& a) {
     if (a.from.empty()) { return; }
     const auto asked = pulse::diffusers::read_drawing(std::filesystem::path{a.from} / "scheduler");
@@ -80,7 +80,7 @@ inline void tell_other_drawing(const arguments& a) {
                 betas ? (solver ? "--sampler dpm++" : "--sampler ddim") : "Euler's method", text.c_str());
 }
 
-/// Throws input_error unless what the arguments want drawn can be, which is looked at before a run begins.
+/// Throws input_error, before a run begins, unless what the arguments ask for can be drawn.
 template <class Model, class Side>
 void require_drawable(const Side& side, const arguments& a, const pulse::frozen::picture_extents& sizes) {
     if (a.sample == 0) { return; }

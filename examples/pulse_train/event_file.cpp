@@ -22,15 +22,15 @@ namespace {
 
 constexpr std::string_view name_begins = "events.out.tfevents.";
 constexpr std::string_view of_pulse = ".pulse.";
-// A record is the length of its event and that length's checksum, the event and its checksum.
+// A record: the length of its event, that length's checksum, the event, its checksum.
 constexpr std::size_t record_head = 12;
 constexpr std::size_t record_frame = record_head + 4;
-// An event begins with its time and its step: two fields, of which the first has 8 bytes.
+// An event begins with two fields, its time (8 bytes) and its step.
 constexpr char time_field = 1 << 3 | 1;
 constexpr char step_field = 2 << 3;
 constexpr std::size_t step_at = 10;
 
-/// CRC-32C (Castagnoli), as the framing masks it.
+/// CRC-32C (Castagnoli), masked as the framing requires.
 std::uint32_t masked_crc(std::string_view bytes) {
     static constexpr auto table = [] {
         std::array<std::uint32_t, 256> made{};
@@ -54,7 +54,7 @@ std::string raw(T value) {
     return bytes;
 }
 
-// Fields of a protocol buffer.
+// Protocol buffer fields.
 std::string varint(std::uint64_t value) {
     std::string bytes;
     for (; value >= 128; value >>= 7) { bytes += static_cast<char>(value | 128); }
@@ -65,7 +65,7 @@ std::string bytes_field(unsigned field, std::string_view bytes) {
     return varint(field << 3 | 2) + varint(bytes.size()) + std::string{bytes};
 }
 
-/// The step of an event that this file has written; 0 of others.
+/// The step of an event written by this file; 0 for other events.
 std::uint64_t step_of_event(std::string_view event) {
     if (event.size() <= step_at || event[0] != time_field || event[step_at - 1] != step_field) { return 0; }
     std::uint64_t step = 0;
@@ -76,7 +76,7 @@ std::uint64_t step_of_event(std::string_view event) {
     return 0;
 }
 
-/// The files of runs before, in the order of their beginnings.
+/// The event files of earlier runs, ordered by start time.
 std::vector<std::filesystem::path> files_before(const std::filesystem::path& folder) {
     std::error_code failed;
     std::vector<std::filesystem::path> found;
@@ -89,7 +89,7 @@ std::vector<std::filesystem::path> files_before(const std::filesystem::path& fol
     return found;
 }
 
-/// The events of steps before `first_step` in a file, up to a record that is not whole.
+/// A file's events of steps before `first_step`, up to an incomplete record.
 std::vector<std::string> events_before(const std::filesystem::path& path, std::int64_t first_step) {
     const std::string bytes = pulse::io::read_file(path);
     std::vector<std::string> kept;

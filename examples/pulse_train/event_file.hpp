@@ -10,18 +10,18 @@
 
 namespace pulse_train {
 
-/// An event file of TensorBoard: numbers and pictures by step, each in the file when a call returns. Every failure
-/// throws input_error with the name of the file or folder.
+/// A TensorBoard event file: numbers and pictures by step, each on disk when a call returns. Every failure throws
+/// input_error with the name of the file or folder.
 ///
 /// Source: TensorFlow's TFRecord framing, event.proto and summary.proto.
 class event_file {
 public:
-    /// Makes a file in `folder`. What files of runs before have there of steps before `first_step` goes
-    /// into it, and they go.
+    /// Creates a file in `folder`, copies the events of steps before `first_step` from earlier runs' files there and
+    /// deletes those.
     event_file(const std::filesystem::path& folder, std::int64_t first_step);
 
     void add_numbers(std::int64_t step, std::span<const std::pair<std::string, double>> numbers);
-    /// `png` is a whole file.
+    /// `png` holds a complete file.
     void add_picture(std::int64_t step, std::string_view tag, std::string_view png);
 
 private:

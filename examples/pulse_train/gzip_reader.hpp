@@ -17,9 +17,9 @@
 
 namespace pulse_train {
 
-/// Bytes of a file, decompressed on the way when it begins as a gzip file does.
+/// Bytes of a file, decompressed on the fly if it starts like a gzip file.
 ///
-/// Damage (a broken or cut stream, a wrong checksum, bytes after its end) throws input_error naming the file.
+/// Damage (a broken or truncated stream, a wrong checksum, bytes after its end) throws input_error naming the file.
 class gzip_reader {
 public:
     explicit gzip_reader(const std::filesystem::path& path) :
@@ -42,7 +42,7 @@ public:
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-    /// Fills `out` from the front and returns how many bytes there were; fewer than asked only at the end.
+    /// Fills `out` from the front and returns the number of bytes read; fewer than requested only at the end.
     [[nodiscard]] std::size_t read(std::span<std::uint8_t> out) {
         std::size_t done = 0;
         while (done != out.size()) {
@@ -86,7 +86,7 @@ private:
             refill();
             if (ended_) {
                 if (stream_.avail_in == 0) { return 0; }
-                // A gzip file may be several streams one after the other; anything else is damage.
+                // A gzip file may hold several streams in sequence; anything else is damage.
                 if (inflateReset(&stream_) != Z_OK) { damaged("zlib did not restart"); }
                 ended_ = false;
             }

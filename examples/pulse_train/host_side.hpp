@@ -20,13 +20,13 @@
 
 namespace pulse_train {
 
-/// Training on the host in floats, on ranks that are threads or processes: a side, which says where training runs. A
+/// Training on the host in fp32, on ranks that are threads or processes: a side, which defines where training runs. A
 /// side has
 /// - `math`, `task`: a backend and the task of a rank's trainer;
 /// - `run_ranks(in, body)`: body(transport) once for each rank of the run that this process has, and
-///   `run_workers(count, body)`: the same on threads of this process in any case;
-/// - `wait(math)`: until what a rank computes is done;
-/// - `to_scalar` and `to_float`: of one value of the backend;
+///   `run_workers(count, body)`: always on threads of this process;
+/// - `wait(math)`: waits until a rank's computation is done;
+/// - `to_scalar` and `to_float`: convert one value of the backend;
 /// - `memory_of_rank()`: the memory of the rank's device, and the device's name, and
 ///   `measured_costs<Model>(math, batch, extent)`: the profile of a model on it;
 /// - `time_engines<Models...>(in, of...)`, before the run's backends are made (see cuda_side).
@@ -54,7 +54,7 @@ public:
         pulse::threads::run_ranks(count, {},
                                   [&](pulse::threads::transport& among) { body(pulse::any_transport{among}); });
     }
-    /// All memory of the machine, which its ranks share.
+    /// All memory of the machine, shared by its ranks.
     [[nodiscard]] static pulse::link_measurement memory_of_rank() {
         return {.memory_bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE)};
     }
@@ -66,7 +66,7 @@ public:
                                     {.warm_up_sweeps = 1, .sweeps = 3});
     }
 
-    /// There is nothing to choose.
+    /// The host has no engines to choose.
     template <class... Models, class... Runs>
     static void time_engines(run_inputs&, const Runs&...) noexcept {}
 

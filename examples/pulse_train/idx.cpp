@@ -43,7 +43,7 @@ inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* con
     return static_cast<int>(value);
 }
 
-/// Exactly `count` bytes up to the file's end. Memory grows with what is there, not with what the header claims.
+/// Exactly `count` bytes up to the file's end. Memory grows with the actual data, not with what the header claims.
 [[nodiscard]] inline std::vector<std::uint8_t> idx_payload(gzip_reader& file, std::uint64_t count) {
     std::vector<std::uint8_t> bytes;
     while (bytes.size() < count) {
@@ -73,7 +73,7 @@ idx_images read_idx_images(const std::filesystem::path& path) {
     result.count = detail::idx_extent(file, "the number of images");
     result.rows = detail::idx_extent(file, "the number of rows");
     result.columns = detail::idx_extent(file, "the number of columns");
-    // Below this the whole count fits in 64 bits; a larger image is a damaged header.
+    // Below this the byte count fits in 64 bits; a larger image means a damaged header.
     const std::uint64_t image = static_cast<std::uint64_t>(result.rows) * static_cast<std::uint64_t>(result.columns);
     if (image > (std::uint64_t{1} << 28U)) {
         throw pulse::input_error("'" + file.name() + "': images of " + std::to_string(result.rows) + " x " +

@@ -19,7 +19,7 @@ namespace pulse_train {
 
 namespace {
 
-/// Images of IDX files; what is wrong with them is that of `option`.
+/// Images of IDX files; errors name `option`.
 [[nodiscard]] pulse::train::image_dataset load_idx(const arguments& a, const sample_shape& wanted,
                                                    const std::string& option, const std::string& folder,
                                                    const char* name, std::uint64_t seed) {

@@ -21,9 +21,9 @@ int main(int argc, char** argv) {
     if (!parsed) { return exit_code; }
     std::signal(SIGINT, request_stop);
     std::signal(SIGTERM, request_stop);
-    // What nohup has made the program deaf to, it stays deaf to.
+    // A signal that nohup ignores stays ignored.
     if (std::signal(SIGHUP, request_stop) == SIG_IGN) { std::signal(SIGHUP, SIG_IGN); }
-    std::signal(SIGUSR1, request_stop); // what mpirun passes on to all ranks
+    std::signal(SIGUSR1, request_stop); // which mpirun forwards to all ranks
     if (parsed->transport != pulse_train::transport_kind::threads) {
         return pulse_train::run_as_process(*parsed, stop_requested);
     }

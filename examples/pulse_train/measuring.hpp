@@ -40,16 +40,16 @@ namespace pulse_train {
     return bytes;
 }
 
-/// What the ranks of a run measure of themselves.
+/// Measurements of a run's own ranks.
 struct measurements {
-    /// Of the model in each extent of the run, by microbatch size.
+    /// Costs of the model at each extent of the run, by microbatch size.
     std::map<int, std::vector<pulse::cost_table>> costs{};
     pulse::cluster machine{};
-    /// What is to be encoded in the bubbles; none: nothing is. Components of `costs`, if any, are others.
+    /// Networks to run in the bubbles; empty: none. They replace the components of `costs`, if any.
     std::vector<pulse::frozen_component> frozen{};
 
-    /// Costs with times of microbatches of their size: as measured, or in proportion to the next smaller size that was,
-    /// or their own, where nothing was.
+    /// Costs with times for their microbatch size: measured, or scaled in proportion from the next smaller measured
+    /// size; unchanged if nothing was measured.
     [[nodiscard]] pulse::cost_table timed(pulse::cost_table bytes, std::size_t extent) const {
         if (costs.empty()) { return bytes; }
         const int microbatch_size = bytes.microbatch_size;
@@ -59,8 +59,8 @@ struct measurements {
     }
 };
 
-/// Speeds of unlike devices, relative to those of rank 0's kind, from times of the same layers on each: those of one
-/// kind are alike. Collective.
+/// Speeds of unlike devices, relative to rank 0's kind, from times of the same layers on each; devices of one kind get
+/// the same speed. Collective.
 inline void measure_speeds(const pulse::any_transport& among, const pulse::cost_table& costs, pulse::cluster& machine) {
     std::vector<double> times(machine.unlike.size());
     double& mine = times[static_cast<std::size_t>(among.rank())];
@@ -85,7 +85,7 @@ inline void measure_speeds(const pulse::any_transport& among, const pulse::cost_
     }
 }
 
-/// The speed of this rank's device, as rank 0 knows the machine: no other rank reads the file. Collective.
+/// The speed of this rank's device according to rank 0, the only rank that reads the file. Collective.
 [[nodiscard]] inline double own_speed(const pulse::any_transport& among, const pulse::cluster& machine) {
     std::vector<double> speeds(static_cast<std::size_t>(among.size()));
     for (std::size_t r = 0; among.rank() == 0 && r != speeds.size(); ++r) {
@@ -96,7 +96,7 @@ inline void measure_speeds(const pulse::any_transport& among, const pulse::cost_
     return speeds[static_cast<std::size_t>(among.rank())];
 }
 
-/// Times of layers become those of a device of speed 1, the mean over all ranks. Collective.
+/// Scales layer times to a device of speed 1 and averages them over all ranks. Collective.
 inline void make_common(const pulse::any_transport& among, pulse::cost_table& costs, double speed) {
     std::vector<double> shared;
     for (const pulse::layer_cost& l : costs.layers) {
@@ -113,7 +113,7 @@ inline void make_common(const pulse::any_transport& among, pulse::cost_table& co
     }
 }
 
-/// Rate of the optimizer on a device of speed 1, the mean over all ranks, on as many parameters as fall to a rank.
+/// Rate of the optimizer on a device of speed 1, the mean over all ranks, for a rank's share of the parameters.
 /// Collective.
 template <class Math>
 [[nodiscard]] double common_update_rate(const Math& math, const pulse::any_transport& among,
@@ -130,8 +130,8 @@ template <class Math>
     return rate / among.size();
 }
 
-/// Measures links and the speeds of unlike devices, where that is asked, the optimizer, and layers in every extent at
-/// the first of `sizes`, and at the others as long as there is time. All ranks do so at once: they may share cores,
+/// Measures links and the speeds of unlike devices if `links`, the optimizer, and the layers in every extent at the
+/// first of `sizes`, and at the others while time remains. All ranks measure at once, because they may share cores,
 /// memory or devices, and a time is the mean over them. Collective; rank 0 has the result.
 template <class Model, class Side>
 [[nodiscard]] measurements measure(const Side& side, run_inputs in, const pulse::cluster& known, bool links,
@@ -139,7 +139,7 @@ template <class Model, class Side>
     constexpr double seconds_of_links = 1;
     constexpr double seconds_of_layers = 4;
     using clock = std::chrono::steady_clock;
-    // There is no plan yet: the ranks are one pipeline.
+    // There is no plan yet, so the ranks form one pipeline.
     in.plan.pipeline_degree = in.args.ranks;
     in.plan.data_degree = 1;
     measurements made;
@@ -189,15 +189,15 @@ template <class Model, class Side>
     return made;
 }
 
-/// Adds to what the files of the arguments say (read_known) what has to be measured: layers, and links unless
-/// `knows_links`. Collective; rank 0 has all.
+/// Measures what the arguments' files do not provide (read_known): layers, and links unless `knows_links`. Collective;
+/// rank 0 has all.
 template <class Model, class Side>
 void measure_unknown(const Side& side, const run_inputs& in, measurements& known, bool knows_links = false) {
     const arguments& a = in.args;
     const bool links = !knows_links && a.plan_file.empty() && a.cluster.empty();
     std::vector<int> sizes = a.measures_layers() ? microbatch_sizes(a) : std::vector<int>{};
     if (a.processes != nullptr && !a.plan_file.empty()) {
-        // rank 0 alone has read it, and may alone have been asked for a profile
+        // only rank 0 has read it, and only rank 0 may have been asked for a profile
         double size = a.processes->rank() == 0 && !sizes.empty() ? in.plan.microbatch_size : 0;
         a.processes->sum({&size, 1});
         sizes.assign(size > 0 ? 1 : 0, static_cast<int>(size));

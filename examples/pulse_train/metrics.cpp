@@ -20,8 +20,8 @@ namespace pulse_train {
 
 namespace {
 
-/// The lines of a file, which may not be there, that are of steps before `first_step`. The last may be half a line, of
-/// a run that was killed.
+/// The lines of a file, which may be missing, for steps before `first_step`. The last line may be incomplete if the run
+/// was killed.
 std::string lines_before(const std::filesystem::path& path, std::int64_t first_step) {
     std::error_code unused;
     if (!std::filesystem::exists(path, unused)) { return {}; }
@@ -86,7 +86,7 @@ void metrics::step_done(const step_metrics& made) {
 
 void metrics::validated(const validation_loss& made, const std::vector<int>& times) {
     attempt([&] {
-        open(made.step + 1); // where none was made, steps begin behind it
+        open(made.step + 1); // if no step was made, steps begin after it
         std::vector<std::pair<std::string, double>> numbers{{"validation_loss", made.loss}};
         nlohmann::ordered_json line{{"step", made.step}, {"validation_loss", made.loss}};
         for (std::size_t i = 0; i != times.size(); ++i) {

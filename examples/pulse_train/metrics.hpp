@@ -15,35 +15,35 @@
 
 namespace pulse_train {
 
-/// What a step came to.
+/// The results of a step.
 struct step_metrics {
     std::int64_t step{};
     double loss{};
-    std::vector<double> losses{}; ///< of each backbone, where there are several: their sum is the loss
+    std::vector<double> losses{}; ///< of each backbone, if there are several: they add up to the loss
     double gradient_norm{};       ///< before clipping
     double learning_rate{};
     double samples_per_s{};
-    std::optional<double> loss_scale{}; ///< of the next step, where losses are scaled
-    bool skipped{};                     ///< gradients overflowed, and no weight changed
+    std::optional<double> loss_scale{}; ///< of the next step, if losses are scaled
+    bool skipped{};                     ///< gradients overflowed, so no weight changed
 };
 
-/// Writes down what a run comes to while it goes on: a line of JSON in metrics.jsonl, and the same for TensorBoard in
-/// the folder tensorboard.
+/// Records a run while it runs: a line of JSON in metrics.jsonl, and the same for TensorBoard in the folder
+/// tensorboard.
 ///
-/// Where nothing can be written any more, stderr says so once, and the run goes on.
+/// If writing fails, stderr says so once, and the run continues.
 class metrics {
 public:
-    /// Of every `every`th step. A run that goes on in its own folder keeps what it has of steps before its first; other
-    /// runs keep nothing.
+    /// Records every `every`th step. A run that continues in its own folder keeps the records of steps before its
+    /// first; other runs start afresh.
     metrics(std::filesystem::path folder, std::int64_t every, bool goes_on) :
         folder_{std::move(folder)}, every_{every}, goes_on_{goes_on} {}
 
     void step_done(const step_metrics& made);
-    /// `times`: of which timesteps the losses are.
+    /// `times`: the timesteps of the losses.
     void validated(const validation_loss& made, const std::vector<int>& times);
     /// `file`, a PNG, was drawn after a step of this run.
     void drawn(std::int64_t step, const std::filesystem::path& file);
-    /// Whether all that there was is written.
+    /// Whether everything was written.
     [[nodiscard]] bool written() const { return events_ && !failed_; }
 
 private:

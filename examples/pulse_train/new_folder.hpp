@@ -31,14 +31,14 @@
 
 namespace pulse_train {
 
-/// The class of diffusers that reads a folder of such a backbone and so many text encoders.
+/// The diffusers class that reads a folder with such a backbone and this many text encoders.
 [[nodiscard]] inline std::string pipeline_class(const pulse::unet_config&, std::size_t texts) {
     return texts == 0 ? "DDIMPipeline" : texts == 1 ? "StableDiffusionPipeline" : "StableDiffusionXLPipeline";
 }
 [[nodiscard]] inline std::string pipeline_class(const pulse::hunyuan_dit_config&, std::size_t) {
     return "HunyuanDiTPipeline";
 }
-/// diffusers reads the other components alone.
+/// diffusers can read only the other components.
 template <class Config>
 [[nodiscard]] std::string pipeline_class(const Config&, std::size_t) {
     return "DiffusionPipeline";
@@ -48,14 +48,14 @@ template <class Config>
 [[nodiscard]] inline std::string tokenizer_class(const pulse::encode::bert_text_config&) { return "BertTokenizer"; }
 [[nodiscard]] inline std::string tokenizer_class(const pulse::encode::t5_text_config&) { return "T5Tokenizer"; }
 
-/// A diffusers folder of random weights around a backbone: what --from has to be for it.
+/// A diffusers folder of random weights around a backbone, usable as --from.
 template <class Model>
 class new_folder {
     using frozen = pulse::frozen::networks_of<Model>;
 
 public:
-    /// Makes all of --export but its name; the arguments must outlive it. Throws input_error, before anything is
-    /// written, naming the option and the file.
+    /// Prepares all of --export except its final name; the arguments must outlive it. Throws input_error, before
+    /// anything is written, naming the option and the file.
     explicit new_folder(const arguments& a) :
         args_{a}, out_{within(a.export_option, [&] { return pulse::diffusers::folder_writer<>{a.export_to}; })} {
         const std::vector<tokenizer_place> tokenizers = tokenizers_of(a);
@@ -64,7 +64,7 @@ public:
             for (const tokenizer_place& one : tokenizers) { add_tokenizer(one); }
         });
     }
-    /// Writes it there. Throws input_error naming the option.
+    /// Commits the folder. Throws input_error naming the option.
     void finish() {
         within(args_.export_option, [&] { write_index(); });
     }
@@ -127,11 +127,11 @@ private:
         });
     }
 
-    /// Of a frozen network: others have tensors of the same names.
+    /// The seed of a frozen network: networks may have tensors of the same names.
     [[nodiscard]] std::uint64_t seed_of(std::string_view component) const {
         return pulse::nn::sequence_of(args_.seed, component);
     }
-    /// A class of diffusers, or of transformers where the config has no class of its own.
+    /// Adds a network with a diffusers class, or a transformers class if the config has none.
     void add_network(const std::string& name, const pulse::diffusers::component_config& config, std::uint64_t seed,
                      const std::vector<pulse::parameter>& parameters) {
         const bool text = config.class_name.empty();
@@ -142,7 +142,7 @@ private:
                            pulse::diffusers::shapes_of(parameters), first_values(nullptr, seed, parameters),
                            export_format(args_));
     }
-    /// Beside a tokenizer's files there may be a whole model.
+    /// Copies only known files: a whole model may be beside them.
     void add_tokenizer(const tokenizer_place& one) {
         index_.components.push_back(one.component);
         for (const char* const file : {"vocab.json", "merges.txt", "vocab.txt", "spiece.model", "tokenizer.json",
@@ -155,7 +155,7 @@ private:
     void write_index() {
         pulse::train::scheduler_settings noise = args_.scheduler;
         index_.components.push_back({"scheduler", "diffusers", pulse::diffusers::class_of(noise)});
-        // No range bounds the values of latents; diffusers warns of other settings than these.
+        // Latents have no fixed range to clip to; diffusers warns about other values of these settings.
         if constexpr (pulse::frozen::has_autoencoder<frozen>) {
             noise.clip_sample = false;
             noise.steps_offset = 1;

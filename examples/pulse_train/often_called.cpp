@@ -1,5 +1,5 @@
-// Inline functions that a small run calls most, all of them compiled, for a program whose own sources are not
-// optimised: of a function that several objects have, a linker takes the first (see CMakeLists.txt).
+// Optimised copies of the inline functions that a small run calls most, for a program whose own sources are not
+// optimised: a linker takes the first copy of a function that several objects have (see CMakeLists.txt).
 
 #include <pulse/nn/initialise.hpp>
 #include <pulse/train/adafactor.hpp>

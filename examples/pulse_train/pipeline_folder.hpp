@@ -26,7 +26,7 @@
 
 namespace pulse_train {
 
-/// Says once for a component, where this process leads, which of its tensors are not read.
+/// Reports once per component, on rank 0, which of its tensors are not read.
 inline void tell_unread(const arguments& a, const std::vector<std::string>& unread, const std::string& more = {}) {
     static std::set<std::string> told;
     if (a.processes != nullptr && a.processes->rank() != 0) { return; }
@@ -35,7 +35,7 @@ inline void tell_unread(const arguments& a, const std::vector<std::string>& unre
     }
 }
 
-/// `act()`, whose faults are those of an option.
+/// Calls `act()`; its errors name an option.
 template <class Act>
 auto within(const std::string& option, const Act& act) {
     try {
@@ -43,8 +43,8 @@ auto within(const std::string& option, const Act& act) {
     } catch (const pulse::input_error& e) { throw pulse::input_error{option + ": " + e.what()}; }
 }
 
-/// The weights with which --from begins, or null where it has none to give. Everything that the run reads or replaces
-/// at its end is looked at: throws input_error naming the option, the file and the key or the tensors.
+/// The initial weights of --from, or null if it provides none. Checks everything that the run reads, or replaces at its
+/// end: throws input_error naming the option, the file and the key or the tensors.
 template <class Model>
 [[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_start(const arguments& a) {
     if (a.from.empty()) { return nullptr; }
@@ -72,8 +72,8 @@ template <class Model>
     return found;
 }
 
-/// The weights of the ControlNet of --control-from, or null where there is none. Throws input_error likewise, and
-/// naming an option of ControlNets where the model is none.
+/// The weights of --control-from, or null if there is none. Throws input_error likewise, and naming a ControlNet option
+/// if the model is not a ControlNet.
 template <class Model>
 [[nodiscard]] std::unique_ptr<const pulse::diffusers::weights> open_branch(const arguments& a) {
     if constexpr (pulse::reads_hint<Model>) {
@@ -91,13 +91,13 @@ template <class Model>
     }
 }
 
-/// What --export writes of numbers.
+/// The number format of --export.
 [[nodiscard]] inline pulse::diffusers::weights_format export_format(const arguments& a) {
     return {a.export_type, static_cast<std::uint64_t>(a.export_shard_bytes)};
 }
 
-/// What the parameters of a model are before a step; `all` are those of model_parameters<Model>(), of which `start` may
-/// lack some. `start` and `all` must outlive the result.
+/// A model's parameters before a step; `all` are those of model_parameters<Model>(), some of which `start` may lack.
+/// `start` and `all` must outlive the result.
 [[nodiscard]] inline pulse::diffusers::tensor_values first_values(const pulse::diffusers::weights* start,
                                                                   std::uint64_t seed,
                                                                   std::span<const pulse::parameter> all) {
@@ -108,7 +108,7 @@ template <class Model>
             start->read(all[tensor], 0, values);
             return put(values);
         }
-        // A bias is drawn as its weight is, which stands before it.
+        // A bias is drawn like its weight, which precedes it.
         const bool bias = tensor != 0 && all[tensor].name.view().ends_with(".bias");
         if (bias) { values.resize(n + static_cast<std::size_t>(all[tensor - 1].elements())); }
         pulse::nn::initialise<float>(all.subspan(bias ? tensor - 1 : tensor, bias ? 2 : 1), seed, values);

@@ -37,7 +37,7 @@ namespace {
     return std::chrono::milliseconds{std::llround(1000 * a.timeout_s)};
 }
 
-/// The job as one of the processes.
+/// Runs the job as one of the processes.
 void train_among(const arguments& a, rank_collectives& others, const std::atomic<bool>& stop) {
     require_same_start(a, others);
     arguments mine = a;
@@ -51,7 +51,7 @@ void train_among(const arguments& a, rank_collectives& others, const std::atomic
     run_for(mine)(mine, stop);
 }
 
-/// What a rank says at its end, and its exit code.
+/// A rank's final message and its exit code.
 struct last_words {
     int rank{-1};
     int code{EXIT_SUCCESS};
@@ -90,7 +90,7 @@ private:
     pulse::mpi::transport& world_;
 };
 
-/// A launcher that MPI does not know has started several processes, and each believes that it is the only one.
+/// Throws input_error if a launcher unknown to MPI started several processes, each believing it is the only one.
 void require_whole_world(int size) {
     if (size != 1) { return; }
     const pulse::launch::rank_identity who = pulse::launch::identify();
@@ -110,7 +110,7 @@ int run_on_mpi(const arguments& a, const std::atomic<bool>& stop) {
     const auto report = [&](const std::exception& e) {
         end.say(e, dynamic_cast<const pulse::peer_failed*>(&e) != nullptr);
     };
-    // It is asked in every wait: MPI itself does not tell when a process is killed or stopped.
+    // Polled in every wait: MPI itself does not report a killed or stopped process.
     std::unique_ptr<pulse::launch::watch> watch;
     const auto body = [&](pulse::mpi::transport& world) {
         end.rank = world.rank();

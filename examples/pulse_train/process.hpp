@@ -11,22 +11,22 @@
 
 namespace pulse_train {
 
-/// 2 where what was asked or given is wrong, also where a rank found it amid a step; else 1.
+/// 2 if the arguments or input are wrong, even if a rank finds that during a step; else 1.
 [[nodiscard]] int exit_code_of(const std::exception& e);
 
-/// Throws input_error when a launcher has started this process as one of several, each of which would train alone and
-/// write the same files.
+/// Throws input_error if a launcher started this process as one of several: each would train alone and write the same
+/// files.
 void require_alone(const arguments& a);
 
-/// The whole job where every rank is a process of its own that a launcher has started; gives the exit code. Every rank
-/// says why it ends when it does not end well, and all give a code other than 0 then.
+/// The whole job if every rank is its own process, started by a launcher; returns the exit code. If a run fails, every
+/// rank says why, and all return a code other than 0.
 [[nodiscard]] int run_as_process(const arguments& a, const std::atomic<bool>& stop);
 
-/// Makes a process with a device of the ranks that have met. Collective.
+/// Makes a process with a device for one of the assembled ranks. Collective.
 using device_process_maker = std::unique_ptr<rank_collectives> (*)(const arguments& a,
                                                                    pulse::launch::process_group& group);
 
-/// Made once where NCCL is linked: what is linked is what there is.
+/// One instance if NCCL is linked: linking registers it.
 struct nccl_registration {
     explicit nccl_registration(device_process_maker maker);
 };

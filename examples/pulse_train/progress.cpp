@@ -12,7 +12,7 @@ namespace pulse_train {
 
 namespace {
 
-/// Width of the terminal that stdout is; 80 where it does not say.
+/// Width of stdout's terminal; 80 if unknown.
 int terminal_columns() {
     winsize size{};
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -64,7 +64,7 @@ void progress::say(const std::string& line) {
 }
 
 void progress::draw(std::string text, double done) {
-    // A line that wraps cannot be renewed, so the bar takes what the text leaves, and the last column stays free.
+    // A wrapped line cannot be updated in place, so the bar gets the rest of the line and the last column stays free.
     constexpr std::size_t widest = 24;
     constexpr std::size_t frame = 3;
     const auto room = static_cast<std::size_t>(terminal_columns() - 1);

@@ -6,7 +6,7 @@
 
 namespace pulse_train {
 
-/// Tells how a run goes: a bar that renews itself on a terminal, as wide as fits, and a line now and then elsewhere.
+/// Reports a run's progress: a bar that updates itself on a terminal, as wide as fits, else an occasional line.
 class progress {
 public:
     progress(std::int64_t first_step, std::int64_t last_step, double time_limit_s);
@@ -15,7 +15,7 @@ public:
     progress& operator=(const progress&) = delete;
 
     void step_done(std::int64_t step, double loss, double samples_per_s);
-    /// A line that stays.
+    /// Prints a permanent line.
     void say(const std::string& line);
 
 private:

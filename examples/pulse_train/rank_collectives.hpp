@@ -12,7 +12,7 @@ namespace pulse_train {
 
 struct run_inputs;
 
-/// A rank among others that are processes of their own, before there is a plan: without messages between two of them.
+/// A rank among ranks that are processes, before there is a plan: collectives only, no messages between two ranks.
 class rank_collectives {
 public:
     rank_collectives() = default;
@@ -26,9 +26,9 @@ public:
     [[nodiscard]] virtual std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) = 0;
     virtual void broadcast(std::vector<std::byte>& bytes) = 0;
     virtual void fail(std::string_view what) noexcept = 0;
-    /// The rank needs the others no more: waits until all say so, throws an error when one has failed.
+    /// Says that this rank no longer needs the others, and waits until all say so; throws an error if one has failed.
     virtual void leave() = 0;
-    /// The rank's device; -1 where it computes on the host.
+    /// The rank's device; -1 if it computes on the host.
     [[nodiscard]] virtual int device() const = 0;
     /// Calls body(transport) as a rank of the run's plan. Collective.
     virtual void run(const run_inputs& in, const std::function<void(pulse::any_transport)>& body) = 0;

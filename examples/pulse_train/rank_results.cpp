@@ -12,7 +12,7 @@ namespace pulse_train {
 
 namespace {
 
-/// Puts the fields of a value behind each other.
+/// Serializes the fields of a value in order.
 class writer {
 public:
     template <class T>
@@ -68,7 +68,7 @@ private:
     }
 };
 
-/// Takes them again in the same order.
+/// Reads them back in the same order.
 class reader {
 public:
     explicit reader(std::span<const std::byte> bytes) : left_{bytes} {}
@@ -99,7 +99,7 @@ public:
     [[nodiscard]] bool done() const noexcept { return left_.empty(); }
 
 private:
-    /// How many elements of at least so many bytes follow.
+    /// How many elements of at least `each` bytes follow.
     [[nodiscard]] std::size_t count(std::size_t each) {
         std::size_t n = 0;
         (*this)(n);

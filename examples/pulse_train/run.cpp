@@ -24,7 +24,7 @@ std::vector<job>& jobs() {
     return all;
 }
 
-/// Throws input_error where this build trains nothing on the backend.
+/// Throws input_error if this build has no models for the backend.
 void require_backend(const arguments& a) {
     if (std::ranges::none_of(jobs(), [&](const job& one) { return one.where == a.backend; })) {
         throw pulse::input_error{"--backend cuda: this build has no CUDA"};
@@ -33,7 +33,7 @@ void require_backend(const arguments& a) {
 [[nodiscard]] std::string place_of(const arguments& a) {
     return a.backend == backend_kind::cuda ? std::string{"on cuda in "} + name_of(a.precision) : "on the host";
 }
-/// The end of an error: how the program is built that has a model of the zoo or of a folder.
+/// The end of an error: how to build the program with a model of the zoo or of a folder.
 [[nodiscard]] std::string other_build(const arguments& a, const std::string& model) {
     const bool cuda = a.backend == backend_kind::cuda;
     return std::string{"; one that is configured with -DPULSE_TRAIN_"} + (cuda ? "CUDA=" : "HOST=") + model +

@@ -16,8 +16,8 @@ using run_function = void (*)(const arguments& a, const std::atomic<bool>& stop)
 /// Why the backbone of a diffusers folder is not the job's; empty: it is.
 using fault_function = std::string (*)(const std::filesystem::path& folder);
 
-/// Made once for every job that the program can do: each is a source file of its own, which compile side by side, and
-/// what is linked is what there is.
+/// One instance for every job that the program can do. Each is its own source file, so that they compile in parallel,
+/// and linking registers it.
 struct registration {
     /// `second`: the other backbone of a cascade; empty: there is one.
     registration(const char* model, const char* second, backend_kind where, precision_kind precision, run_function run,
@@ -27,11 +27,11 @@ struct registration {
 /// The names of all backbones that this build trains anywhere.
 [[nodiscard]] std::vector<std::string> trained_models();
 
-/// The backbone of --from, when this build trains exactly one there that it is, with --cascade-with if that is given.
-/// Throws input_error naming the option.
+/// The backbone of --from, if exactly one in this build matches, together with --cascade-with if given. Throws
+/// input_error naming the option.
 [[nodiscard]] std::string model_of_folder(const arguments& a);
 
-/// The job that the arguments ask for. Throws input_error naming the argument when this build does not have it.
+/// The job of the arguments. Throws input_error naming the argument if this build lacks it.
 [[nodiscard]] run_function run_for(const arguments& a);
 
 } // namespace pulse_train

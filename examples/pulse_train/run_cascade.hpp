@@ -41,13 +41,13 @@
 namespace pulse_train {
 
 /// What one rank trains, with its data: a cascade of two backbones (see trained_backbone). A step's loss is the sum of
-/// theirs.
+/// both losses.
 template <class First, class Second, class Side, class MakeFirst, class MakeSecond>
 class trained_cascade {
 public:
     static constexpr bool may_fault = rank_data<MakeFirst>::may_fault || rank_data<MakeSecond>::may_fault;
 
-    /// `first` and `second`: the runs of the backbones, which outlive it.
+    /// `first` and `second`: the runs of the backbones, which must outlive it.
     trained_cascade(const run_inputs& both, const pulse::any_transport& among, const run_inputs& first,
                     const run_inputs& second, const MakeFirst& make_first, const MakeSecond& make_second) :
         first_{first},
@@ -84,7 +84,7 @@ public:
     }
     void report(rank_results& to) const {
         second_data_.report(to);
-        to.captions_cut = 0; // which are those of the first
+        to.captions_cut = 0; // the first counts the same captions
         first_data_.report(to);
     }
     [[nodiscard]] std::vector<drawing_weights> averages() {
@@ -105,7 +105,7 @@ private:
     rank_data<MakeSecond> second_data_;
 };
 
-/// Throws input_error unless two folders have one noise to train with; they may draw in other steps.
+/// Throws input_error unless two folders train with the same noise; their drawing steps may differ.
 inline void require_same_noise(const arguments& a, const arguments& other) {
     pulse::train::scheduler_settings noise = other.scheduler;
     noise.spacing = a.scheduler.spacing;
@@ -141,8 +141,8 @@ inline void require_same_noise(const arguments& a, const arguments& other) {
     return other;
 }
 
-/// How many times the rows and columns of the images of the second are those of the first. Throws input_error unless
-/// images of the one, enlarged, are beside those of the other.
+/// The scale of the second's images to the first's, in rows and columns. Throws input_error unless an enlarged image of
+/// the first has the size of the second's.
 template <class First, class Second>
 [[nodiscard]] int enlargement_of(const arguments& a) {
     constexpr pulse::extent small = pulse::extent_of<First>();
@@ -158,8 +158,8 @@ template <class First, class Second>
     return times;
 }
 
-/// Throws input_error unless two backbones, opened, have images of their types' sizes, of as many channels, of one kind
-/// of data.
+/// Throws input_error unless two opened backbones have images of their types' sizes, the same number of channels and
+/// the same kind of data.
 template <class First, class Second, class Side>
 void require_alike(const backbone_run<First, Side>& one, const backbone_run<Second, Side>& two) {
     const bool first_fits = one.in.sizes.latents == pulse::extent_of<First>();
@@ -181,8 +181,8 @@ void require_alike(const backbone_run<First, Side>& one, const backbone_run<Seco
     }
 }
 
-/// The whole job for a cascade of two backbones on one side (see host_side): each is trained on images of its own size,
-/// and draws after the other.
+/// The whole job for a cascade of two backbones on one side (see host_side): each trains on images of its own size, and
+/// they draw in sequence.
 template <class First, class Second, class Side>
 void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     using math = typename Side::math;
@@ -241,7 +241,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
         read_plan(both);
         known = read_known(a);
     }
-    // In a folded placement the last stage of a backbone is where its first is.
+    // In a folded placement, a backbone's first and last stages are on one device.
     both.kept.beside_last_stage = two.in.kept.beside_first_stage;
     const int ranks = a.processes == nullptr && !a.plan_file.empty() ? both.plan.pipeline_degree : a.ranks;
     if (ranks == 1) { both.kept.beside_first_stage += both.kept.beside_last_stage; }
@@ -280,7 +280,7 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
                 using trained = trained_cascade<First, Second, Side, std::remove_cvref_t<decltype(first_tasks)>,
                                                 std::remove_cvref_t<decltype(second_tasks)>>;
                 const run_results all = train<trained>(side, both, during, one.in, two.in, first_tasks, second_tasks);
-                // Each reads the pictures by itself, so what was wrong with some may be said once.
+                // Both read the same pictures separately, so each damaged one may be reported only once.
                 const auto damaged = [](const run_inputs& in) {
                     return in.pictures != nullptr ? in.pictures->damaged() : std::string{};
                 };

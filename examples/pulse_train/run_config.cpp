@@ -29,7 +29,7 @@ namespace pulse_train {
 
 namespace {
 
-/// A checksum of the first bytes of each tensor, as it is stored.
+/// A checksum of the first bytes of each tensor as stored.
 [[nodiscard]] std::string text_of_weights(const pulse::diffusers::weights& of) {
     pulse::fingerprint all;
     for (const auto& [name, tensor] : of.tensors()) {
@@ -40,7 +40,7 @@ namespace {
     return all.text();
 }
 
-/// The name of the noise schedule; betas of a folder's own stand for themselves, as do the numbers of flow and EDM.
+/// The name of the noise schedule; a folder's own betas, and the numbers of flow and EDM, are spelled out.
 [[nodiscard]] std::string text_of_noise(const arguments& a) {
     if (a.scheduler.flow) {
         const pulse::train::rectified_flow& flow = *a.scheduler.flow;
@@ -64,7 +64,7 @@ namespace {
     return "trained_betas (" + all.text() + ")";
 }
 
-/// The config of the run that left a checkpoint; what an older one does not say is what every run had then.
+/// The config of the run that wrote a checkpoint; keys missing in an older one get the value that every run had then.
 [[nodiscard]] std::map<std::string, std::string> config_at(const std::filesystem::path& checkpoint) {
     auto config = pulse::train::checkpoint_reader{checkpoint}.state().config;
     config.merge(std::map<std::string, std::string>{{"replicas", "1"},
@@ -159,7 +159,7 @@ void complete_batch(run_inputs& in) {
 }
 
 pulse::train::checkpoint_place checkpoints_of(const run_inputs& in) {
-    // The checksum of plan.json stands for the plan.
+    // The checksum of plan.json identifies the plan.
     const std::string text = pulse::print_plans(in.planned().plans());
     char sum[9];
     std::snprintf(sum, sizeof sum, "%08lx", ::crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
@@ -177,7 +177,7 @@ void require_same_config(const run_inputs& in) {
     const auto before = config_at(in.resume_from);
     const bool trains = pulse::train::checkpoint_reader{in.resume_from}.state().step < in.args.steps;
     for (const auto& [key, value] : in.config) {
-        if (key == "learning_rate_schedule" && !trains) { continue; } // which has no step left to rate
+        if (key == "learning_rate_schedule" && !trains) { continue; } // no step is left to use it
         const auto found = before.find(key);
         if (found != before.end() && key == "images" && same_images(in, found->second)) { continue; }
         if (found == before.end() || found->second != value) {

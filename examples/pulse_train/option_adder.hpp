@@ -23,17 +23,17 @@ namespace pulse_train {
 
 using pulse_examples::choices;
 
-/// Of what is left to the tuner.
+/// The value of options left to the tuner.
 inline constexpr const char* left_open = "tuned";
 
 /// Whether replicas share the optimizer's state.
 enum class sharding { no, yes, tuned };
 
-/// What a process is told for itself: ranks may differ in it.
+/// Options of one process: ranks may differ in them.
 inline constexpr std::array<std::string_view, 5> of_one_process{"--threads", "--timeout", "--rank", "--world-size",
                                                                 "--local-rank"};
 
-/// The values of arguments, read when all is parsed: those that every rank must be given alike.
+/// The values of arguments that every rank must be given alike, read after parsing.
 class common_arguments {
 public:
     template <class T>
@@ -90,7 +90,7 @@ private:
     std::vector<std::pair<std::string, std::function<std::string()>>> all_{};
 };
 
-/// Adds options to a command line, and to what every rank must be given alike. Names of choices must outlive it.
+/// Adds options to a command line and to the common arguments. Names of choices must outlive it.
 struct option_adder {
     CLI::App& app;
     common_arguments common{};
@@ -118,7 +118,7 @@ struct option_adder {
     }
 };
 
-/// What the command line says in other words than `arguments`.
+/// Command-line values that `arguments` stores in another form.
 struct said_arguments {
     std::string validation{};
     std::string control_data{};
@@ -127,7 +127,7 @@ struct said_arguments {
     sharding shard_optimizer{sharding::no};
 };
 
-/// Checks of several options.
+/// Checks that several options share.
 [[nodiscard]] inline CLI::Validator positive() {
     return pulse_examples::number(std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), "above 0");
 }
@@ -142,10 +142,10 @@ struct said_arguments {
     return answers;
 }
 
-/// Data and result: what is trained on, what judges it, what the run begins with and leaves, what it draws.
+/// Data and result: training and validation data, the start and the output of the run, and the drawn pictures.
 void add_data_options(option_adder& add, arguments& a, said_arguments& said);
 
-/// Where it runs, and the plan.
+/// Where the run executes, and its plan.
 void add_plan_options(option_adder& add, arguments& a, said_arguments& said);
 
 } // namespace pulse_train

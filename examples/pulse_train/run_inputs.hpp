@@ -32,7 +32,7 @@ namespace pulse_train {
 
 class made_up_conditions;
 
-/// What a model takes as one sample.
+/// The shape of one sample of a model.
 struct sample_shape {
     int channels{};
     int height{};
@@ -43,45 +43,45 @@ struct sample_shape {
     }
 };
 
-/// What a run needs besides the model's type.
+/// Everything a run needs besides the model's type.
 struct run_inputs {
     arguments args{};
     sample_shape shape{};
     pulse::frozen::picture_extents
         sizes{}; ///< that are drawn, and without buckets trained on; latents: what the model reads
-    /// Of what the model reads in a step, and what part of the steps each has: one, or those of buckets.
+    /// Extents of the model's input, with the share of steps that each has: one, or those of buckets.
     std::vector<pulse::extent_share> extents{};
-    /// Those of the first extent.
+    /// The plan and costs of the first extent.
     pulse::plan plan{};
     pulse::cost_table costs{};
-    std::vector<pulse::planned_extent> others{}; ///< of the extents behind the first
+    std::vector<pulse::planned_extent> others{}; ///< of the extents after the first
     pulse::parameter_memory kept{};              ///< by each rank
     const pulse::train::image_dataset* images{};
-    const made_up_conditions* conditions{};          ///< of images; null where the model reads none
+    const made_up_conditions* conditions{};          ///< of images; null if the model reads none
     const pulse::frozen::picture_source* pictures{}; ///< captioned ones, instead of images
-    /// The same run on what it is validated by, which is `evaluated`; null: it is not.
+    /// The same run on its validation data, with `evaluated` set; null: no validation.
     const run_inputs* validation{};
     std::optional<pulse::train::evaluation> evaluated{};
     const pulse::train::noise_process* noise{};
     std::optional<pulse::train::enlargement> enlarged{}; ///< of the second backbone of a cascade
-    /// What the backbone's weights are at first, or always where a ControlNet is trained; null: numbers by the seed.
+    /// The backbone's weights: initial, or fixed if a ControlNet is trained; null: random weights from the seed.
     const pulse::diffusers::weights* start{};
-    const pulse::diffusers::weights* branch{}; ///< with which a ControlNet begins; null: as the backbone
+    const pulse::diffusers::weights* branch{}; ///< initial weights of a ControlNet; null: the backbone's
     pulse::extent hint{};                      ///< of hints, where the model reads any
-    /// What must be equal in a run that continues this one.
+    /// Settings that must be equal in a run that continues this one.
     std::map<std::string, std::string> config{};
-    /// Engines that the run takes, as engines.json; empty: the heuristics' first. What timing them has shown.
+    /// The run's engines, as in engines.json; empty: the heuristics' first choices. Then a report of their timings.
     std::string engines{};
     std::string engines_report{};
     const std::atomic<bool>* stop{};
-    /// The checkpoint from which the run goes on, when its arguments name one.
+    /// The checkpoint to resume from, if the arguments name one.
     std::filesystem::path resume_from{};
 
-    /// Whether the model reads as many channels again behind those of an image.
+    /// Whether the model reads as many more channels after those of an image.
     [[nodiscard]] bool reads_beside() const noexcept { return args.planning.self_conditioning || enlarged; }
-    /// Images of the second of a cascade begin with other noise than those which it reads.
+    /// Images of a cascade's second backbone start from other noise than the images it reads.
     [[nodiscard]] std::uint64_t drawing_seed() const noexcept { return args.seed + (enlarged ? 1 : 0); }
-    /// Ranks of all replicas.
+    /// Ranks over all replicas.
     [[nodiscard]] int ranks() const noexcept { return plan.pipeline_degree * plan.data_degree; }
     [[nodiscard]] pulse::replica_place place_of(int rank) const {
         return pulse::place_of({pulse::rank_layout::pipeline_inside, plan.pipeline_degree, plan.data_degree}, rank);
@@ -98,9 +98,9 @@ struct run_inputs {
                 .average_decay = args.average_decay,
                 .threads = args.threads,
                 .config = config,
-                .same_config = false}; // require_same_config has compared them
+                .same_config = false}; // require_same_config compares them
     }
-    /// Noise of validation is the same in runs of all seeds.
+    /// Validation uses the same noise in runs of all seeds.
     [[nodiscard]] pulse::train::diffusion_options task_options(int rank) const {
         return {.seed = evaluated ? 0 : args.seed,
                 .prediction = args.scheduler.prediction,
@@ -114,7 +114,7 @@ struct run_inputs {
                 .enlarged = enlarged,
                 .evaluated = evaluated};
     }
-    /// The middle of each of so many equal parts of the noise schedule.
+    /// The middle of each of `validate_times` equal parts of the noise schedule.
     [[nodiscard]] std::vector<int> validation_times() const {
         std::vector<int> times;
         for (int k = 0; k != args.validate_times; ++k) {
@@ -122,15 +122,15 @@ struct run_inputs {
         }
         return times;
     }
-    /// Whether the rank runs the first stage, which reads what is known of samples.
+    /// Whether the rank runs the first stage, which reads the samples' conditions.
     [[nodiscard]] bool runs_first_stage(int rank) const {
         return plan.cut.stages.front().device == place_of(rank).device;
     }
-    /// Samples of all its steps.
+    /// Samples of all steps.
     [[nodiscard]] std::uint64_t samples_of_run() const {
         return static_cast<std::uint64_t>(args.steps) * samples_of_step();
     }
-    /// The plan with what it was made from.
+    /// The plan with its inputs.
     [[nodiscard]] pulse::planned planned() const {
         return {plan,
                 costs,
@@ -140,12 +140,12 @@ struct run_inputs {
                 others,
                 others.empty() ? 1.0 : extents.front().share};
     }
-    /// Samples of a step, of all replicas.
+    /// Samples of a step, over all replicas.
     [[nodiscard]] std::uint64_t samples_of_step() const {
         return static_cast<std::uint64_t>(plan.microbatch_size) * static_cast<std::uint64_t>(plan.microbatches) *
                static_cast<std::uint64_t>(plan.data_degree);
     }
-    /// The number of the extent that a step has, counted from 0; where there are buckets, a rank has begun to train.
+    /// The index of a step's extent, from 0; with buckets, only after a rank has begun to train.
     [[nodiscard]] std::size_t extent_of(std::int64_t step) const {
         const pulse::data::bucket_order* const order = pictures == nullptr ? nullptr : pictures->pictures().order();
         return order == nullptr ? 0 : order->bucket_at(static_cast<std::uint64_t>(step) * samples_of_step());
@@ -159,12 +159,12 @@ struct run_inputs {
     [[nodiscard]] std::size_t hint_elements() const noexcept {
         return 3 * static_cast<std::size_t>(hint.height) * static_cast<std::size_t>(hint.width);
     }
-    /// What the rank's task reads of images: nothing unless the rank runs the first stage.
+    /// The conditions that the rank's task reads for images: none unless the rank runs the first stage.
     [[nodiscard]] pulse::train::condition_source conditions_of(int rank) const;
-    /// What drawing reads: sample i has what image i of the data has.
+    /// The conditions for drawing: sample i has those of image i of the data.
     [[nodiscard]] pulse::train::condition_source conditions_of_images() const;
 
-    /// A file of the run's folder.
+    /// A file in the run's folder.
     [[nodiscard]] std::filesystem::path file(const char* name) const { return std::filesystem::path{args.out} / name; }
 };
 

@@ -45,7 +45,7 @@
 
 namespace pulse_train {
 
-/// Why the backbone of a diffusers folder is not Model; empty: it is. What a folder does not say, --model does.
+/// Why a diffusers folder's backbone is not Model; empty: it is. What the folder cannot say, --model must.
 template <class Model>
 [[nodiscard]] std::string why_not(const std::filesystem::path& folder) {
     if constexpr (pulse::reads_hint<Model>) { return "a ControlNet is trained where --model names it"; }
@@ -60,8 +60,8 @@ template <class Model>
     } catch (const pulse::input_error& e) { return e.what(); }
 }
 
-/// Makes the plan of the run (make_plan): with frozen tasks where these are asked for, or nothing else is and there is
-/// such a plan.
+/// Makes the plan of the run (make_plan): with frozen tasks if --encode asks for them, or if it is absent and such a
+/// plan exists.
 template <class Model, class Side>
 void plan_run(const Side& side, run_inputs& in, const measurements& known, const pulse::extent_cost_source& estimated,
               const captioned<Model>* pictures) {
@@ -98,7 +98,7 @@ void plan_run(const Side& side, run_inputs& in, const measurements& known, const
     make_plan(in, known, estimated);
 }
 
-/// Writes --export of the weights with which a backbone begins, in a run of no steps. What it draws with.
+/// Writes --export of a backbone's initial weights, in a run of no steps. Returns the weights to draw with.
 template <class Model>
 [[nodiscard]] drawing_weights use_untrained(const run_inputs& in) {
     const arguments& a = in.args;
@@ -125,8 +125,8 @@ template <class Model>
     return untrained;
 }
 
-/// Trains by train_by(moments), writes what the run leaves, and tells of it; draw(results, folder) draws into a folder,
-/// and says whether there is something. Where ranks are processes, they part here.
+/// Trains with train_by(moments), writes the run's output and prints its summary; draw(results, folder) draws into a
+/// folder and returns whether there are images. Ranks that are processes part here.
 template <class Draw, class TrainBy>
 void run_and_report(const run_inputs& in, const Draw& draw, const TrainBy& train_by) {
     const arguments& a = in.args;

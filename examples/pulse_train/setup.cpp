@@ -40,7 +40,7 @@ namespace pulse_train {
 
 namespace {
 
-/// What a profile need not say of its layers becomes that of the model.
+/// Fills in, from the model, what a profile may omit about its layers.
 void fill_factored(pulse::cost_table& read, const pulse::cost_table& blank) {
     for (std::size_t l = 0; l != std::min(read.layers.size(), blank.layers.size()); ++l) {
         std::int64_t& factored = read.layers[l].factored_elements;
@@ -68,7 +68,7 @@ void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& 
     if (read != same) { refuse("skips, conditioning or input: their bytes are"); }
 }
 
-/// The plans of all extents of a run become those of `in`.
+/// Moves the plans of all extents of a run into `in`.
 void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
     if (plans.size() != in.extents.size()) { throw pulse::error{"a plan of other extents than those of this rank"}; }
     in.plan = std::move(plans.front().plan);
@@ -79,7 +79,7 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
     }
 }
 
-/// What encoding takes of each rank, and how much of it its bubbles hide.
+/// The time that encoding takes on each rank, and the share that its bubbles hide.
 [[nodiscard]] std::string frozen_text(const pulse::tuning& found) {
     const double each_us = found.frozen.work_us() / found.plan.pipeline_degree;
     const double added_us = found.mean_step_us() - found.frozen.passes_step_us;
@@ -88,7 +88,7 @@ void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
            " of it in bubbles\n";
 }
 
-/// What is kept where frozen networks are tasks of the plan, which counts them itself.
+/// Memory without the networks, if they are frozen tasks: the plan then counts them itself.
 [[nodiscard]] pulse::parameter_memory without_networks(pulse::parameter_memory kept) {
     kept.beside_first_stage = 0;
     kept.beside_last_stage = 0;
@@ -199,7 +199,7 @@ pulse::plan_request request_of(const run_inputs& in, const pulse::cluster& machi
 void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cost_source& estimated) {
     const arguments& a = in.args;
     const pulse::extent first = in.extents.front().extent;
-    // Bytes are those of the very size: not all of them are in proportion to it.
+    // Bytes are taken at the exact size, because not all of them scale with it.
     const pulse::extent_cost_source measured = [&](int size, const pulse::extent& to) {
         const auto at = std::ranges::find(in.extents, to, &pulse::extent_share::extent);
         pulse::cost_table costs = from.timed(estimated(size, to), static_cast<std::size_t>(at - in.extents.begin()));
@@ -282,7 +282,7 @@ void make_cascade_plan(run_inputs& both, const measurements& first, const pulse:
     const pulse::cost_source costs_of_second = measured(second, second_estimated);
     if (a.plan_file.empty()) {
         pulse::plan_request asked = request_of(both, first.machine);
-        asked.seconds = 0; // which would go to plans of the backbones alone
+        asked.seconds = 0; // else spent on the plans of the single backbones
         const pulse::cascade_tuning found = pulse::plan_cascade_for(costs_of_first, costs_of_second, asked);
         both.plan = found.plan;
         both.costs = found.costs;

@@ -52,7 +52,7 @@ void made_up_conditions::read(std::uint32_t image, std::size_t which, std::span<
     }
 }
 
-/// A prompt has at least one token and at most all that there are, of each text encoder.
+/// For each text encoder, a prompt has from one token up to the maximum.
 void made_up_conditions::read_mask(std::uint32_t prompt, std::span<float> to) const {
     std::uint64_t index = 8 * std::uint64_t{prompt} + 1;
     for (const pulse::condition& one : wanted_.all()) {
@@ -65,7 +65,7 @@ void made_up_conditions::read_mask(std::uint32_t prompt, std::span<float> to) co
     }
 }
 
-/// A picture of once to twice the size, somewhere in which the sample was cropped: original size, crop, target size.
+/// A picture of one to two times the size, cropped to the sample at a random place: original size, crop, target size.
 void made_up_conditions::read_sizes(std::uint32_t image, std::span<float> to) const {
     const int extents[]{shape_.height, shape_.width};
     for (std::size_t side = 0; side != 2; ++side) {

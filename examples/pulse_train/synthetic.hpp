@@ -14,8 +14,8 @@
 
 namespace pulse_train {
 
-/// What a model reads of images, made up by the seed, the same on every rank and device: image i has prompt i mod
-/// `prompts`, of which text encoders say normal numbers, and sizes and a class of its own.
+/// Made-up conditions of images from the seed, the same on every rank and device: image i has prompt i mod `prompts`,
+/// whose text states are normal numbers, and its own sizes and class.
 class made_up_conditions {
 public:
     static constexpr std::uint32_t prompts = 16;
@@ -23,7 +23,7 @@ public:
     made_up_conditions(const pulse::condition_set& wanted, const sample_shape& shape, std::uint64_t seed);
 
     [[nodiscard]] const pulse::condition_set& wanted() const noexcept { return wanted_; }
-    /// Condition `which` of those that are wanted.
+    /// Writes condition `which` of the wanted ones.
     void read(std::uint32_t image, std::size_t which, std::span<float> to) const;
 
 private:
@@ -33,14 +33,14 @@ private:
     pulse::condition_set wanted_;
     sample_shape shape_;
     pulse::train::random_source facts_;
-    std::vector<std::vector<float>> texts_; ///< of each condition that is text, of all prompts one after the other
+    std::vector<std::vector<float>> texts_; ///< of each text condition, for all prompts one after another
 };
 
-/// Samples of any shape to train on where only the work matters: each channel of one has 4 x 4 areas of normal
-/// brightness by seed, so that there is something to learn.
+/// Training samples of any shape for runs where only the work matters: each channel has 4 x 4 areas of normally
+/// distributed brightness from the seed, so that there is something to learn.
 [[nodiscard]] pulse::train::image_dataset synthetic_images(const sample_shape& shape, std::uint64_t seed);
 
-/// The hint of an image of a set: how bright it is, 0 to 1, in each colour, enlarged to height and width of the hint.
+/// Writes the hint of an image of a set: its brightness, 0 to 1, in each colour, enlarged to the hint's size.
 void read_made_up_hint(const pulse::train::image_dataset& of, std::uint32_t image, const pulse::extent& hint,
                        std::span<float> to);
 

@@ -16,14 +16,14 @@
 
 namespace pulse_train {
 
-/// Room for a message's number in a step, so that a send and the receive that meets it find each other in a picture.
+/// A number for a message in a step, the same for a send and its receive, so that a picture can connect them.
 [[nodiscard]] inline std::int64_t flow_of(const pulse::message_id& m) {
     const std::int64_t kind = pulse::is_of_frozen_task(m.kind) ? 4 + (m.kind == pulse::message_kind::encoded ? 1 : 0)
                                                                : static_cast<std::int64_t>(m.kind);
     return 1 + kind + 6 * (m.index + std::int64_t{1024} * pulse::index_of(m.microbatch));
 }
 
-/// A rank whose instructions were recorded, and the time from which its events count.
+/// A rank whose instructions were recorded, and the origin of its event times.
 struct traced_rank {
     int rank{};
     pulse::replica_place place{};
@@ -34,12 +34,12 @@ struct traced_rank {
     [[nodiscard]] double microseconds(std::int64_t ns) const { return static_cast<double>(ns - origin_ns) * 1e-3; }
 };
 
-/// One rank's recorded instructions as events, in microseconds. What starts a sum over replicas is none: see
+/// One rank's recorded instructions as events, in microseconds, without starts of sums over replicas: see
 /// reductions_of.
 [[nodiscard]] inline std::vector<pictures::timeline_event> events_of(const traced_rank& of,
                                                                      const std::vector<pulse::trace_event>& recorded) {
     std::vector<pictures::timeline_event> events;
-    // Replicas send the same messages.
+    // Replicas send the same messages, so each gets its own numbers.
     const std::int64_t of_replica = of.place.replica * (std::int64_t{1} << 40);
     for (const pulse::trace_event& seen : recorded) {
         const pulse::instruction& what = of.program[static_cast<std::size_t>(seen.instruction)];
@@ -62,7 +62,7 @@ struct traced_rank {
     return events;
 }
 
-/// Sums of gradients over the replicas, each in a row of its own beside what the rank computes meanwhile; the bytes are
+/// Sums of gradients over the replicas, each in its own row beside the rank's concurrent computation; the bytes are
 /// those of the stage's parameters.
 [[nodiscard]] inline std::vector<pictures::timeline_event> reductions_of(
     const traced_rank& of, const std::vector<pulse::reduction_event>& recorded) {

@@ -22,11 +22,11 @@
 
 namespace pulse_train {
 
-/// What data of a rank are for.
+/// The purpose of a rank's data.
 enum class purpose : std::uint8_t { training, validation };
 
-/// A rank's data of one backbone: what it is trained on and, where in.validation says so, what it is validated by, each
-/// a task that make_task(transport, in) makes.
+/// A rank's data of one backbone: its training data and, if in.validation is set, its validation data, each a task that
+/// make_task(transport, in) makes.
 template <class MakeTask>
 class rank_data {
 public:
@@ -37,7 +37,7 @@ public:
         if (in.validation != nullptr) { validation_.reset(new task(make_task(among, *in.validation))); }
     }
 
-    /// What it is trained on, or validated by.
+    /// The training or validation data.
     [[nodiscard]] task& of(purpose use) noexcept { return use == purpose::training ? trained_ : *validation_; }
 
     /// Why its samples from `position` on cannot be read; empty: they can.
@@ -50,7 +50,7 @@ public:
     }
     static constexpr bool may_fault = requires(task & of) { of.prepare(0); };
 
-    /// What frozen networks have taken goes into the results of the rank.
+    /// Adds the frozen networks' costs to the rank's results.
     void report(rank_results& to) const {
         if constexpr (requires { trained_.encode_seconds(); }) {
             to.measured_bytes += trained_.bytes();
@@ -64,7 +64,7 @@ private:
     std::unique_ptr<task> validation_{};
 };
 
-/// The weights with which a rank's share of a backbone, which has these parameters, draws. Collective.
+/// The weights to draw with, of a rank's share of a backbone with these parameters. Collective.
 template <class Backbone, class Parameters>
 [[nodiscard]] drawing_weights drawing_weights_of(Backbone& of, const Parameters& parameters,
                                                  const pulse::replica_place& place) {
@@ -77,7 +77,7 @@ template <class Backbone, class Parameters>
     return mine;
 }
 
-/// Gives a backbone the weights with which a run begins.
+/// Gives a backbone the run's initial weights.
 template <class Model, class Backbone>
 void begin_with(Backbone& of, const run_inputs& in) {
     if constexpr (pulse::reads_hint<Model>) {
@@ -87,7 +87,7 @@ void begin_with(Backbone& of, const run_inputs& in) {
     }
 }
 
-/// Writes --export of a checkpoint, in which `prefix` stands before the backbone's names.
+/// Writes --export from a checkpoint that prefixes the backbone's names with `prefix`.
 template <class Model>
 void export_backbone(const arguments& a, const std::filesystem::path& checkpoint, const char* prefix = "") {
     if (a.export_to.empty()) { return; }
@@ -101,7 +101,7 @@ void export_backbone(const arguments& a, const std::filesystem::path& checkpoint
     });
 }
 
-/// What a step of a rank came to, and the loss of each backbone where there are several.
+/// A rank's results of a step, and the loss of each backbone if there are several.
 struct trained_step {
     pulse::train::step_outcome outcome{};
     std::vector<double> losses{};

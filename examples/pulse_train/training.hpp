@@ -38,12 +38,11 @@
 
 namespace pulse_train {
 
-/// What rank 0 does in a run.
+/// What rank 0 does at points of a run.
 struct run_moments {
-    /// Called once, when every rank has all that it needs and has checked it: nothing is written before.
+    /// Called once, when every rank has all its inputs and has checked them: nothing is written before.
     std::function<void()> ready{};
-    /// Called after each of --sample-every steps but the last, with what is known of the run by then, while the other
-    /// ranks wait.
+    /// Called after every --sample-every steps except the last, with the results so far, while the other ranks wait.
     std::function<void(const run_results&)> drawing{};
     /// Called after each step.
     std::function<void(const step_metrics&)> step_done{};
@@ -55,7 +54,7 @@ struct run_moments {
 template <class Trained>
 class training_rank {
 public:
-    /// `data`: what Trained is made with besides.
+    /// `data`: further constructor arguments of Trained.
     template <class... Data>
     training_rank(const run_inputs& in, const pulse::any_transport& among, const run_moments& during,
                   const Data&... data) :
@@ -66,7 +65,7 @@ public:
     training_rank(const training_rank&) = delete;
     training_rank& operator=(const training_rank&) = delete;
 
-    /// What the rank leaves.
+    /// Trains, and returns the rank's results.
     [[nodiscard]] rank_results run() {
         const std::int64_t first = first_step_ = trainer_.steps();
         const auto samples = static_cast<double>(trainer_.step_samples());
@@ -79,7 +78,7 @@ public:
         if (rank() == 0) { shown.emplace(first, in_.args.steps, in_.args.time_limit_s); }
         pulse::traffic_count before;
         for (bool stop = false; trainer_.steps() < in_.args.steps && !stop;) {
-            // The fifth step is a warm one; the first is kept in case that no more follow.
+            // The fifth step is warm; the first is a fallback for shorter runs.
             const bool traced = trainer_.steps() == first || trainer_.steps() == first + 4;
             if (traced) {
                 transport_.sum({});
@@ -110,8 +109,8 @@ public:
             }
             const auto is_due = [&](std::int64_t every) { return every > 0 && trainer_.steps() % every == 0; };
             const bool ends = trainer_.steps() >= in_.args.steps;
-            // A run does not validate again what it goes on from, so a checkpoint comes behind the validation of its
-            // step; but the last one waits for nothing.
+            // A resumed run does not repeat a validation, so a checkpoint follows the validation of its step; but the
+            // last checkpoint waits for nothing.
             if (is_due(in_.args.validate_every) && !ends && !stop) { stop = !validate(shown); }
             if (is_due(in_.args.checkpoint_every) || ends || stop) { save(); }
             if (ends && !stop) { validate(shown); }
@@ -134,8 +133,8 @@ private:
         return in_.stop->load() || (in_.args.time_limit_s > 0 && seconds_since(start_) > in_.args.time_limit_s);
     }
 
-    /// Ends the run where a rank cannot read some samples, of which fault_of() says why, with a checkpoint if it has
-    /// made steps. The ranks agree before any of them begins with these; `then` is what cannot be done without them.
+    /// Ends the run if a rank cannot read some samples (fault_of() says why), with a checkpoint if it has made steps.
+    /// The ranks agree before any of them starts on these; `then` is what cannot be done without them.
     template <class FaultOf>
     void require_samples([[maybe_unused]] const FaultOf& fault_of, [[maybe_unused]] const std::string& then) {
         if constexpr (Trained::may_fault) {
@@ -149,7 +148,7 @@ private:
                 throw pulse::input_error{fault + "; " + then + " cannot be made" +
                                          (keeps ? ", --resume goes on from the one before" : "")};
             }
-            transport_.sum({}); // which a rank that cannot read ends
+            transport_.sum({}); // ended by a rank that cannot read
         }
     }
     void resume() {
@@ -168,7 +167,7 @@ private:
         }
     }
 
-    /// The best step of the steps before, which rank 0 reads for all.
+    /// The best earlier step, which rank 0 reads for all.
     void find_best(std::int64_t first) {
         if (!in_.args.keep_best || in_.validation == nullptr) { return; }
         if (rank() == 0) {
@@ -176,12 +175,12 @@ private:
             for (const int time : in_.validation_times()) { measure += ", " + std::to_string(time); }
             best_.emplace(in_.args.out, measure, goes_on_in_its_folder(in_), first);
         }
-        double least = rank() == 0 && std::isfinite(best_->loss()) ? best_->loss() : 0.0; // which no loss is
+        double least = rank() == 0 && std::isfinite(best_->loss()) ? best_->loss() : 0.0; // never a loss
         transport_.sum({&least, 1});
         if (least != 0) { least_loss_ = least; }
     }
-    /// The loss of what is not trained on, at each of some timesteps; the checkpoint is kept where none was less.
-    /// Whether that was not stopped before there was a result.
+    /// Computes the validation loss at each of some timesteps; keeps the checkpoint if it is the lowest yet. Returns
+    /// false if stopped before there was a result.
     bool validate(std::optional<progress>& shown) {
         if (in_.validation == nullptr) { return true; }
         const std::uint64_t samples = in_.validation->evaluated->samples;
@@ -232,7 +231,7 @@ private:
 
     void keep_trace(const pulse::traffic_count& before) {
         transport_.sum({});
-        // Threads have one clock. Processes may not: each counts from when all have come.
+        // Threads share one clock; processes may not, so each counts from the moment when all have met.
         double origin = rank() == 0 || in_.args.processes != nullptr ? static_cast<double>(origin_ns_) : 0.0;
         if (in_.args.processes == nullptr) { transport_.sum({&origin, 1}); }
         const auto& ran = trainer_.runner();
@@ -251,14 +250,14 @@ private:
         mine_.sent.gradient = after.gradient - before.gradient;
     }
 
-    /// What the plan has for the rank: for its device on the replica with the largest shares of state and the most
-    /// scratch, with its own instead.
+    /// The rank's planned bytes: those of its device on the replica with the largest shares of state and the most
+    /// scratch, with its own state and scratch instead.
     [[nodiscard]] std::int64_t planned_bytes() const {
         const int device = trainer_.runner().place().device;
         const auto kept_by = [&](int replica) {
             return pulse::kept_bytes_on(trainer_.runner().model(), device, in_.plan.data_degree, replica, in_.kept);
         };
-        // `of`: what is kept, or the scratch of the layers alone
+        // `of`: what is kept, or only the layers' scratch
         const auto scratch_of = [&](const auto& of) {
             std::int64_t most = 0;
             in_.planned().each_extent(
@@ -272,7 +271,7 @@ private:
                std::min(scratch_of(in_.kept.scratch), trainer_.scratch_bytes());
     }
 
-    /// The last checkpoint, and what the rank leaves.
+    /// Writes the last checkpoint and collects the rank's results.
     void finish(std::int64_t first) {
         mine_.rank = rank();
         mine_.planned_bytes = planned_bytes();
@@ -302,16 +301,16 @@ private:
     pulse::any_transport transport_;
     Trained trained_;
     std::remove_reference_t<decltype(std::declval<Trained&>().trainer())>& trainer_;
-    std::optional<best_checkpoint> best_{}; ///< of rank 0, where it is kept
+    std::optional<best_checkpoint> best_{}; ///< on rank 0, if it is kept
     double least_loss_{std::numeric_limits<double>::infinity()};
-    std::int64_t first_step_{}; ///< those before are of a run that this one continues
-    std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< the step of the last checkpoint, and its folder
+    std::int64_t first_step_{}; ///< earlier steps belong to a run that this one continues
+    std::pair<std::int64_t, std::filesystem::path> saved_{-1, {}}; ///< step and folder of the last checkpoint
     rank_results mine_{};
     std::int64_t origin_ns_{};
     clock::time_point start_{};
 };
 
-/// Trains on the ranks of a side what is made with `data`; whatever stops one rank is thrown here. Where ranks are
+/// Trains, on the ranks of a side, what is made with `data`; rethrows here whatever stops a rank. If ranks are
 /// processes, rank 0 has the results.
 template <class Trained, class Side, class... Data>
 [[nodiscard]] run_results train(const Side& side, const run_inputs& in, const run_moments& during,

@@ -32,7 +32,7 @@ CLASSES = ("a t-shirt", "trousers", "a pullover", "a dress", "a coat", "a sandal
 PHRASES = ("a photo of {}", "a picture of {}", "an image of {}", "{}")
 PROMPT = PHRASES[0]
 
-# As pulse_train's sd_fmnist has them.
+# As in pulse_train's sd_fmnist.
 TOKENS, VOCABULARY, FEATURES, INNER, LAYERS, HEADS = 9, 640, 32, 64, 2, 2
 UNET = {
     "_class_name": "UNet2DConditionModel", "sample_size": 28, "in_channels": 1, "out_channels": 1,
@@ -47,7 +47,7 @@ INDEX = {"_class_name": "DiffusionPipeline", "unet": ["diffusers", "UNet2DCondit
 
 
 def read_training_pictures():
-    """28x28 bytes of each picture, and its class."""
+    """28x28 bytes per picture, and its class."""
     with gzip.open(DATA / "train-images-idx3-ubyte.gz") as images:
         pictures = numpy.frombuffer(images.read(), numpy.uint8, offset=16).reshape(-1, 28, 28)
     with gzip.open(DATA / "train-labels-idx1-ubyte.gz") as labels:
@@ -70,7 +70,7 @@ def write_pictures(shard, count, random):
 
 
 def learn_merges(texts):
-    """Byte-pair merges, in order, until each word is one token."""
+    """Byte-pair merges, in order, until every word is one token."""
     words = collections.Counter(word for text in texts for word in re.findall(r"[a-z]+|[^a-z ]", text))
     parts = {word: (*word[:-1], word[-1] + "</w>") for word in words}
     merges = []
@@ -94,7 +94,7 @@ def learn_merges(texts):
 
 
 def write_tokenizer(folder):
-    # CLIP's vocabulary: a letter for each byte, inside a word and at its end, merges, and the two ends of a text.
+    # CLIP's vocabulary: a letter per byte, inside a word and at its end, merges, and the start and end of a text.
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     letters = [chr(byte) for byte in plain] + [chr(0x100 + i) for i in range(256 - len(plain))]
     merges = learn_merges([phrase.format(name) for phrase in PHRASES for name in CLASSES])

@@ -28,7 +28,7 @@ from pathlib import Path
 
 
 class Refused(Exception):
-    """Bad input, with one line that says which."""
+    """Bad input, named in one line."""
 
 
 try:
@@ -43,10 +43,10 @@ UNET_BLOCKS = ("DownBlock2D", "AttnDownBlock2D", "CrossAttnDownBlock2D", "UNetMi
 
 
 class Layer:
-    """A layer: the modules whose calls it is, and the position of the layer whose output is a skip to it."""
+    """A layer: the modules that it calls, and the position of the layer whose output is its skip."""
 
     def __init__(self, name, parts, skip=None, alone=()):
-        self.name, self.parts, self.skip, self.alone = name, parts, skip, alone  # alone: parameters of no module
+        self.name, self.parts, self.skip, self.alone = name, parts, skip, alone  # alone: parameters outside modules
 
 
 class Unet:
@@ -97,7 +97,7 @@ class Unet:
 
     @staticmethod
     def inputs(config, options, random):
-        """Positional and named arguments of the model, and its text states that boundaries relay as given."""
+        """Positional and named arguments of the model, and the text states that boundaries relay unchanged."""
         batch = options.microbatch_size
         sample = random(batch, config["in_channels"], *options.sample_size)
         args, named = [sample, torch.full((batch,), 500, device=sample.device)], {}
@@ -126,12 +126,12 @@ class Unet:
 
     @staticmethod
     def joined(module):
-        """A ResNet block of the way up, as a function of its input and of the skip."""
+        """A ResNet block of an up block, as a function of its input and its skip."""
         return lambda x, skip, *more, **named: module(torch.cat([x, skip], dim=1), *more, **named)
 
 
 class Hunyuan:
-    """Layers and inputs of HunyuanDiT2DModel, whose blocks join their skips themselves."""
+    """Layers and inputs of HunyuanDiT2DModel, whose blocks join skips themselves."""
 
     joined = None
 
@@ -170,7 +170,7 @@ def first_line(error):
 
 
 def storage_of(tensor):
-    """Where a tensor's bytes are, and how many."""
+    """Address and size of a tensor's storage, in bytes."""
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
     return storage.data_ptr(), storage.nbytes()
 
@@ -180,12 +180,12 @@ def bytes_of(tensor):
 
 
 def output_of(value):
-    """The tensor among what a module gives."""
+    """The first tensor in a module's output."""
     return next(leaf for leaf in tree_flatten(value)[0] if torch.is_tensor(leaf))
 
 
 class Call:
-    """A module's call with what it was given once; tensors that `given` says need no gradient."""
+    """A module's call with recorded arguments; tensors whose storage is in `given` need no gradient."""
 
     def __init__(self, run, args, named, given=()):
         leaves, self.spec = tree_flatten((list(args), named))
@@ -207,7 +207,7 @@ class Call:
 
 
 def record(model, names, args, named):
-    """Runs the model once; of each module: arguments, named arguments and output."""
+    """Runs the model once; returns each module's arguments, named arguments and output."""
     calls = {}
 
     def listen(name, module):
@@ -232,7 +232,7 @@ def record(model, names, args, named):
 
 
 def stopwatch(device):
-    """A function that marks now in the order of what runs, and one for the microseconds between two marks."""
+    """A function that marks the current point in execution order, and one for the microseconds between two marks."""
     if device.type == "cpu":
         return time.perf_counter, lambda begin, end: 1e6 * (end - begin)
 
@@ -245,7 +245,7 @@ def stopwatch(device):
 
 
 def passes_of(call, trains, device, warm_up, rounds):
-    """Microseconds forward, backward for the inputs, backward for the weights; and whether these two are apart."""
+    """Microseconds of forward, input gradients and weight gradients, and whether the last two are separate."""
     mark, between = stopwatch(device)
     marks, apart = [], True
     for _ in range(warm_up + rounds):
@@ -258,7 +258,7 @@ def passes_of(call, trains, device, warm_up, rounds):
             if call.inputs and apart:
                 try:
                     torch.autograd.grad(output, call.inputs, gradient, retain_graph=True, allow_unused=True)
-                except RuntimeError:  # as of a reentrant checkpoint; where backward does not run either, that says why
+                except RuntimeError:  # e.g. a reentrant checkpoint; if backward fails too, its error says why
                     apart = False
             times.append(mark())
             torch.autograd.backward(output, gradient)
@@ -286,7 +286,7 @@ def passes_of(call, trains, device, warm_up, rounds):
 
 
 def kept_by(call, without):
-    """Storages that autograd keeps (address to bytes) but those at the addresses `without`."""
+    """Bytes of the storages that autograd keeps, except the output's and those at the addresses `without`."""
     kept = {}
 
     def keep(tensor):
@@ -295,13 +295,13 @@ def kept_by(call, without):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = call()  # alive until the end, or an address might be used twice
+        output = call()  # kept alive, or an address might be reused
     own = storage_of(output)[0]
     return sum(size for address, size in kept.items() if address != own and address not in without)
 
 
 def deferred_by(call, module, ends):
-    """Bytes that modules with weights make within a call; but its output, where the layer ends with it."""
+    """Bytes of the outputs of modules with weights in a call, without the call's output if the layer `ends` there."""
     made = []
     hooks = [one.register_forward_hook(lambda _, given, output: made.append(output_of(output)))
              for one in module.modules() if any(True for _ in one.parameters(recurse=False))]
@@ -314,7 +314,7 @@ def deferred_by(call, module, ends):
 
 
 def profile(model, options, say):
-    """pulse-profile/1 of a model that is where it shall run."""
+    """pulse-profile/1 of a model on the device where it runs."""
     network = CLASSES[type(model).__name__](model)
     layers = network.layers
     owners = {id(parameter): layer for layer in layers for parameter in layer.alone}
@@ -415,7 +415,7 @@ def build(options):
     config = config_in(path)
     kind = getattr(diffusers, config["_class_name"])
     known = inspect.signature(kind.__init__).parameters
-    for key, value in config.items():  # diffusers leaves them out and builds another network
+    for key, value in config.items():  # diffusers would ignore them and build another network
         if not key.startswith("_") and key not in known and value is not None:
             raise Refused(f"{path}: the {kind.__name__} of diffusers {diffusers.__version__} has no {key}")
     try:
@@ -423,7 +423,7 @@ def build(options):
             model = kind.from_config(config)
         else:
             model = kind.from_pretrained(folder, low_cpu_mem_usage=False)
-    except Exception as error:  # whatever a constructor meets in a config that is not its own
+    except Exception as error:  # a constructor may raise anything on a foreign config
         raise Refused(f"{path}: {config['_class_name']}: {first_line(error)}") from error
     if options.sample_size is None:
         size = model.config["sample_size"]
@@ -441,7 +441,7 @@ def build(options):
 
 
 def written(value, path):
-    """Writes a profile, one layer and one edge a line; whole or not at all."""
+    """Writes a profile atomically, one layer or edge per line."""
     lines = []
     for key, field in value.items():
         if isinstance(field, list):
@@ -492,7 +492,7 @@ def main():
         print(f"profile_torch: {text}", file=sys.stderr)
 
     try:
-        if not options.out.absolute().parent.is_dir():  # before the minutes that it takes
+        if not options.out.absolute().parent.is_dir():  # checked before the minutes of measuring
             raise Refused(f"{options.out}: there is no such folder")
         try:
             device = torch.device(options.device)
@@ -502,7 +502,7 @@ def main():
         if device.type not in ("cpu", "cuda"):
             raise Refused(f"--device {options.device}: neither cpu nor cuda")
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # of the events
+            torch.cuda.set_device(device)  # for the events
         diffusers.utils.logging.set_verbosity_error()
         model = build(options)
         try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds pulse_train, trains a diffusion UNet that reads text on Fashion-MNIST's pictures with
-# captions, with 2 pipeline ranks, draws by prompt and says how many pictures show what they should; at most 15 minutes
-# on 2 cores, all set-up included.
+# Installs what is missing, builds pulse_train, trains a text-conditioned diffusion UNet on captioned Fashion-MNIST
+# pictures with 2 pipeline ranks, draws by prompt and reports how many pictures match their prompts; at most 15 minutes
+# on 2 cores, including set-up.
 #   bash examples/quickstart.sh [folder for the results]      (default: build/quickstart/run)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -27,7 +27,7 @@ echo "writing pictures, captions and a text encoder ..."
 rm -rf "$data"
 /usr/bin/python3 -B examples/fashion_mnist.py write "$data"
 
-# What is left of 15 minutes, with room for drawing; 9 minutes are enough.
+# The rest of the 15 minutes, less time for drawing; 9 minutes are enough.
 train=$((780 - SECONDS))
 train=$((train > 540 ? 540 : train < 60 ? 60 : train))
 echo "training for $((train / 60)) minutes $((train % 60)) seconds (set-up took $SECONDS s) ..."
@@ -37,6 +37,6 @@ build/quickstart/bin/pulse_train "${drawing[@]}" --data "$data/pictures" --from 
     --threads 1 --microbatch-size 8 --microbatches 4 --placement folded --lr 2e-3 --ema 0.998 --steps 100000 \
     --time-limit "$train" --sample 60 --export "$out/model" --out "$out"
 
-# The folder that was written, drawn from: 20 pictures of each prompt.
+# Draws from the exported folder: 20 pictures per prompt.
 build/quickstart/bin/pulse_train "${drawing[@]}" --from "$out/model" --steps 0 --sample 200 --out "$out/drawn"
 /usr/bin/python3 -B examples/fashion_mnist.py check "$out/drawn/pictures"

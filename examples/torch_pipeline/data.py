@@ -1,4 +1,4 @@
-"""What a step reads: what the backbone is given of some samples and what it should answer, made up or of pictures."""
+"""The data of a step: the backbone's inputs and targets for some samples, made up or from pictures."""
 
 import json
 from functools import cache, cached_property
@@ -12,7 +12,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 
 
 def made_up(backbone, samples, size, tokens, device):
-    """Inputs of the right shapes, and a target."""
+    """Random inputs of the right shapes, and a target."""
     config = backbone.config
 
     def normal(*shape):
@@ -44,8 +44,8 @@ class MadeUp:
 
 
 class Pictures:
-    """Pictures of a folder with their captions (a .txt beside each, or `text` in metadata.jsonl), encoded by the frozen
-    parts of a pipeline's folder before each step or, with --cache, once."""
+    """A folder's pictures and captions (a .txt beside each, or `text` in metadata.jsonl), encoded by the frozen parts
+    of a pipeline folder before each step or, with --cache, once."""
 
     def __init__(self, folder, options):
         self.root, self.device, self.size = options.root, options.device, options.sample_size
@@ -72,7 +72,7 @@ class Pictures:
 
     @cached_property
     def frozen(self):
-        from diffusers import DiffusionPipeline  # takes seconds
+        from diffusers import DiffusionPipeline  # importing it takes seconds
 
         unused = {"unet", "safety_checker", "feature_extractor", "image_encoder"}
         parts = unused & json.loads((self.root / "model_index.json").read_text()).keys()
@@ -97,7 +97,7 @@ class Pictures:
                                           do_classifier_free_guidance=False)
         sizes = torch.tensor([[*size, 0, 0, *size]], device=self.device).float()
         return (vae.encode(pixels).latent_dist.sample() * vae.config.scaling_factor, texts[0],
-                *((texts[2], sizes) if len(texts) == 4 else ()))  # pooled text and sizes: of SDXL
+                *((texts[2], sizes) if len(texts) == 4 else ()))  # pooled text and sizes, for SDXL
 
     def batch(self, samples):
         chosen = [self.pairs[at] for at in torch.randint(len(self.pairs), (samples,))]

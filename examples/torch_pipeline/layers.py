@@ -1,7 +1,7 @@
-"""The layers of a diffusers backbone by the names that a plan has for them: how each runs, and which modules it has.
+"""The layers of a diffusers backbone by their names in a plan: how each runs, and which modules it has.
 
-What runs through a pipeline is a state: an activation and, behind it, what every block reads: the time embedding and,
-where the backbone reads text, text states.
+A state runs through the pipeline: an activation followed by what every block reads: the time embedding and, if the
+backbone reads text, text states.
 """
 
 import copy
@@ -12,24 +12,24 @@ from diffusers.models.embeddings import get_2d_rotary_pos_embed
 
 UNET_BLOCKS = ("DownBlock2D", "AttnDownBlock2D", "CrossAttnDownBlock2D", "UNetMidBlock2D", "UNetMidBlock2DCrossAttn",
                "UpBlock2D", "AttnUpBlock2D", "CrossAttnUpBlock2D")
-# Of each class: the modules of its first layer and of its last, which are named by the module in front.
+# By class: the modules of its first and last layers, each named after its first module.
 ENDS = {"UNet2DModel": (("conv_in", "time_proj", "time_embedding"), ("conv_out", "conv_norm_out", "conv_act")),
         "UNet2DConditionModel": (("conv_in", "time_proj", "time_embedding", "encoder_hid_proj", "add_time_proj",
                                   "add_embedding"), ("conv_out", "conv_norm_out", "conv_act")),
         "HunyuanDiT2DModel": (("pos_embed", "time_extra_emb", "text_embedder", "text_embedding_padding"),
                               ("proj_out", "norm_out"))}
-# What changes how a UNet runs, with the values that are known here.
+# Config keys that change how a UNet runs, with their supported values.
 KNOWN = {"center_input_sample": (None, False), "addition_embed_type": (None, "text_time"),
          "time_embedding_act_fn": (None,), "encoder_hid_dim_type": (None, "text_proj")}
 
 
 class Refused(Exception):
-    """What cannot be run, with one line that says which."""
+    """Something that cannot be run, named in one line."""
 
 
 class Layer(torch.nn.Module):
-    """Some modules of a backbone, called as there with / in place of each dot, and how they run together:
-    forward(state, skip) gives the next state."""
+    """Some modules of a backbone, under their names there with / for each dot, and how they run together:
+    forward(state, skip) returns the next state."""
 
     def __init__(self, backbone, parts, make):
         super().__init__()
@@ -43,7 +43,7 @@ class Layer(torch.nn.Module):
         self.forward = make(self)
 
     def shell(self, backbone):
-        """The backbone with these modules alone, so that the others can be freed."""
+        """The backbone with only these modules, so that the others can be freed."""
         shell = copy.copy(backbone)
         shell._modules = {name: self._modules.get(name) for name, module in backbone._modules.items()
                           if module is None or name in self._modules}
@@ -59,7 +59,7 @@ def kind_of(backbone):
 
 
 def require_known(backbone, sample):
-    """Refuses, by name, a backbone that runs otherwise than the layers here, or a sample that is not for it."""
+    """Refuses, by name, a backbone that the layers here do not reproduce, or a sample that does not fit it."""
     if kind_of(backbone) == "HunyuanDiT2DModel":
         return require_multiples(sample, backbone.config.patch_size)
     for key, values in KNOWN.items():
@@ -79,7 +79,7 @@ def require_multiples(sample, step):
 
 
 def rotary_of(backbone, sample):
-    """The rotary embedding of Hunyuan-DiT, which its pipeline makes of the size alone; nothing for a UNet."""
+    """Hunyuan-DiT's rotary embedding, which its pipeline makes from the size alone; None for a UNet."""
     if kind_of(backbone) != "HunyuanDiT2DModel":
         return None
     patch = backbone.config.patch_size
@@ -92,7 +92,7 @@ def rotary_of(backbone, sample):
 
 
 def first(backbone, layer):
-    """From what the backbone is given to the first state."""
+    """From the backbone's inputs to the first state."""
     shell = layer.shell(backbone)
 
     def unet(given, _=None):
@@ -119,7 +119,7 @@ def first(backbone, layer):
 
 
 def last(backbone, size, layer):
-    """From the last state to what the backbone answers."""
+    """From the last state to the backbone's output."""
     shell, patch = layer.shell(backbone), backbone.config.get("patch_size")
 
     def unet(state, _=None):
@@ -135,7 +135,7 @@ def last(backbone, size, layer):
 
 
 def middle(module, rotary):
-    """From state to state through one module, by its class; nothing where the class is not known."""
+    """From state to state through one module, by its class; None for an unknown class."""
     def alone(state, _=None):
         return module(state[0]), *state[1:]
 
@@ -171,7 +171,7 @@ def layer(backbone, name, size, rotary):
 
 
 def answer(backbone, given):
-    """What the whole backbone answers to what the first layer is given."""
+    """The whole backbone's output for the first layer's inputs."""
     sample, time, *more = given
     named = {}
     if kind_of(backbone) == "HunyuanDiT2DModel":

@@ -1,7 +1,7 @@
 """A plan of pulse on PyTorch's pipeline runtime: a backbone split into the plan's stages, and the order of passes.
 
-A skip whose ends are on one device waits there, in a Skips; any other one travels with the boundaries between its
-stages, as PyTorch sends to a neighbouring stage only.
+A skip with both ends on one device waits there, in a Skips; any other skip travels with the boundaries between its
+stages, because PyTorch sends only to neighbouring stages.
 """
 
 import itertools
@@ -30,7 +30,7 @@ class Skips:
         self.tensors, self.gradients = {}, {}
 
     def take(self, key):
-        """The skip as a leaf, whose gradient waits here for the stage that made it."""
+        """Removes a skip and returns it as a leaf; its gradient waits here for the stage that made it."""
         made = self.tensors.pop(key)
         leaf = (made() if callable(made) else made).detach().requires_grad_()
         leaf.register_hook(lambda gradient: self.gradients.update({key: gradient}))
@@ -38,7 +38,7 @@ class Skips:
 
 
 class Keep(torch.autograd.Function):
-    """Hands on an activation; the gradients that its skips got elsewhere join on the way back."""
+    """Passes an activation on; in backward, its skips' gradients from other stages join in."""
 
     @staticmethod
     def forward(ctx, skips, keys, activation, *made):
@@ -51,11 +51,11 @@ class Keep(torch.autograd.Function):
 
 
 class Recomputed:
-    """A function's outputs, of which backward keeps the inputs alone: whatever else it reads is made again when it is
-    first asked for. torch.utils.checkpoint would make it again for each of the passes that a split backward has."""
+    """A function's outputs; only its inputs are kept for backward, and whatever else backward reads is recomputed when
+    first needed. torch.utils.checkpoint would recompute it in each pass of a split backward."""
 
     def __init__(self, run, inputs, kept=0):
-        """`kept`: of the outputs, at the end, how many may be asked for again."""
+        """`kept`: how many of the last outputs may be asked for again."""
         self.run, self.inputs, self.kept, self.saved, self.made = run, inputs, kept, None, None
         self.random, self.devices, self.states = torch.get_rng_state(), *get_device_states(inputs[0])
 
@@ -72,7 +72,7 @@ class Recomputed:
     def remake(self):
         self.saved = []
         inputs = [one.detach().requires_grad_(one.requires_grad) for one in self.inputs]
-        torch.autocast_increment_nesting()  # counted by thread: the end of the last one drops what others have cast
+        torch.autocast_increment_nesting()  # counted per thread: the last exit drops the casts of the others
         try:
             with torch.random.fork_rng(self.devices), torch.enable_grad(), \
                     saved_tensors_hooks(lambda tensor: self.saved.append(tensor.detach()), lambda _: None):
@@ -90,8 +90,8 @@ class Recomputed:
 
 
 class StageModule(torch.nn.Module):
-    """The layers of one stage. It is given what the boundary in front carries and the skips that waited on its device,
-    and gives what the boundary behind it carries; the last one gives the backbone's answer."""
+    """The layers of one stage. It reads the boundary before it and the skips that waited on its device, and returns the
+    boundary after it; the last stage returns the backbone's output."""
 
     def __init__(self, backbone, plan, index, skips, size, rotary, autocast):
         super().__init__()
@@ -106,7 +106,7 @@ class StageModule(torch.nn.Module):
         self.recomputes = plan.recomputes(index) or (plan.recomputation == "skips" and bool(self.kept_out))
 
     def named_weights(self):
-        """Parameters by their names in the backbone."""
+        """Parameters with their names in the backbone."""
         for part in self.layers:
             for name, weight in part.named_parameters():
                 yield name.replace("/", "."), weight
@@ -116,7 +116,7 @@ class StageModule(torch.nn.Module):
         return tuple(self.skips.take((edge, microbatch)) for edge in self.kept_in)
 
     def run(self, *inputs):
-        """From inputs to (what the boundary carries of the state, what it carries of skips, skips that wait)."""
+        """From inputs to (the boundary's state, its skips, the skips that wait)."""
         arrived = len(self.arriving) + len(self.kept_in)
         state = inputs[:len(inputs) - arrived]
         skips = dict(zip(self.arriving + self.kept_in, inputs[len(state):]))
@@ -148,7 +148,7 @@ class StageModule(torch.nn.Module):
 
 
 class Stage(PipelineStage):
-    """A stage on PyTorch's runtime: tells its module the microbatch, adds the skips that wait, counts what it sends."""
+    """A stage on PyTorch's runtime: sets its module's microbatch, adds the waiting skips, counts the bytes it sends."""
 
     def __init__(self, module, boundaries, device, group=None):
         index, count = module.index, len(boundaries) - 1
@@ -181,8 +181,8 @@ class Stage(PipelineStage):
 
 
 def split(backbone, plan, device, sample, autocast=None):
-    """The stages of a device of the plan, or of all, as modules that share the backbone's, for samples like that one.
-    `autocast`: the type to compute and send in; otherwise that of the weights."""
+    """The stages of one device of the plan, or of all, as modules that share the backbone's, for samples like `sample`.
+    `autocast`: the type to compute and send in; None: the weights' type."""
     require_known(backbone, sample)
     skips, rotary = Skips(), rotary_of(backbone, sample)
     for edge in plan.edges:
@@ -194,7 +194,7 @@ def split(backbone, plan, device, sample, autocast=None):
 
 
 def weight_files(folder):
-    """Of each weight in a folder's safetensors: its file."""
+    """The file of each weight in a folder's safetensors."""
     stem = "diffusion_pytorch_model.safetensors"
     index, found = folder / f"{stem}.index.json", {}
     for file in sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else [stem]:
@@ -206,7 +206,7 @@ def weight_files(folder):
 
 
 def load(modules, folder, device):
-    """Stages from the meta device to another one, with their weights from a folder's safetensors."""
+    """Moves stages from the meta device to `device`, with their weights from a folder's safetensors."""
     weights = {name: weight for module in modules for name, weight in module.to_empty(device=device).named_weights()}
     files = weight_files(folder)
     for file in sorted({files[name] for name in weights}):
@@ -217,8 +217,8 @@ def load(modules, folder, device):
 
 
 def outline(ghost, plan, given, autocast=None):
-    """What each boundary carries, from `given` of a microbatch to the answer, and all stages, worked out on the meta
-    device, where `ghost` is. A plan that is not of this backbone is refused, and nothing needs to have started."""
+    """The tensors of each boundary, from a microbatch's inputs `given` to the output, and all stages, derived on the
+    meta device, where `ghost` is. Refuses a plan for another backbone; no processes need to have started."""
     modules = split(ghost, plan, None, given[0])
     owned = {name for module in modules for name, _ in module.named_weights()}
     for name, _ in ghost.named_parameters():

@@ -13,8 +13,8 @@ from layers import Refused
 class Plan:
     folder: Path
     fields: dict  # plan.json
-    layers: list  # of each stage: names
-    edges: list  # skips: (from, to), names of layers
+    layers: list  # names, by stage
+    edges: list  # skips as (from, to), names of layers
 
     def __getattr__(self, name):
         """A field of plan.json."""
@@ -29,7 +29,7 @@ class Plan:
 
     @cached_property
     def devices(self):
-        """Of each stage: its device."""
+        """The device of each stage."""
         return [stage["device"] for stage in self.fields["stages"]]
 
     @cached_property
@@ -41,7 +41,7 @@ class Plan:
         return self.stage_of[edge[0]], self.stage_of[edge[1]]
 
     def recomputes(self, stage):
-        """Whether a stage runs its forward again right before its backward."""
+        """Whether a stage repeats its forward right before its backward."""
         return self.recomputation == "stages" or self.recomputation == "selective" and self.recomputed_stages[stage]
 
     def is_kept(self, edge):
@@ -50,7 +50,7 @@ class Plan:
         return begin != end and self.devices[begin] == self.devices[end]
 
     def carried(self, boundary):
-        """The skips that go from the stage before a boundary to the one behind it, though a later one may read them."""
+        """The skips that cross a boundary, even if a later stage reads them."""
         return [edge for edge in self.edges if not self.is_kept(edge)
                 and self.ends(edge)[0] < boundary <= self.ends(edge)[1]]
 
@@ -70,7 +70,7 @@ def read_json(path):
 
 
 def read_plan(folder):
-    """The plan of a folder, or of a plan.json. What PyTorch's pipeline runtime cannot run is refused by name."""
+    """The plan of a folder or a plan.json. Refuses by name what PyTorch's pipeline runtime cannot run."""
     folder = Path(folder)
     folder = folder.parent if folder.is_file() else folder
     fields, table = read_json(folder / "plan.json"), read_json(folder / "stages.json")
@@ -102,7 +102,7 @@ def read_plan(folder):
 
 
 def require_order(plan):
-    """The runtime finds a microbatch's loss by how many came before it."""
+    """Requires losses in microbatch order: the runtime finds a loss by how many came before it."""
     rows = list(csv.reader(content(plan.schedule_file).splitlines()))
     if len(rows) != plan.pipeline_degree:
         raise Refused(f"{plan.schedule_file}: {len(rows)} ranks, where plan.json has {plan.pipeline_degree}")

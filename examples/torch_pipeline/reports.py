@@ -1,4 +1,4 @@
-"""What train.py tells beside its losses: what devices will hold, whether gradients are right, which plan is faster."""
+"""train.py's reports besides losses: what devices will hold, whether gradients are right, which plan is faster."""
 
 import math
 import statistics
@@ -11,7 +11,7 @@ from layers import Refused, answer
 
 
 def sent_a_microbatch(plan, boundaries, modules):
-    """Bytes that cross devices for boundaries and for skips, forward and, of what has a gradient, backward."""
+    """Bytes of boundaries and skips that cross devices, forward and, for tensors with a gradient, backward."""
     counts = [0, 0]
     for module in modules[:-1]:
         carried = boundaries[module.index + 1]
@@ -23,7 +23,7 @@ def sent_a_microbatch(plan, boundaries, modules):
 
 
 def dry_run(plan, options):
-    """What each device will hold, worked out from shapes."""
+    """What each device will hold, derived from shapes."""
     _, boundaries, modules = options.outlines[plan.folder]
     lines = [f"{plan.model}: {plan.placement}, {plan.pipeline_degree} devices, {plan.data_degree} replicas, "
              f"{plan.microbatches} microbatches of {plan.microbatch_size}, recomputation {plan.recomputation}"]
@@ -37,7 +37,7 @@ def dry_run(plan, options):
                          f"hands on {behind:,} bytes a microbatch, in them {len(module.leaving)} skips; keeps "
                          f"{len(module.kept_out)} skips")
             weights += count
-        each = 18 if options.autocast else 16  # weights, gradients and two moments, and what weights are cast to
+        each = 18 if options.autocast else 16  # weights, gradients, two moments, and cast weights
         lines.append(f"  {each * weights:,} bytes of weights, gradients and AdamW; the plan's peak is "
                      f"{plan.predicted['peak_memory_bytes'][device]:,} bytes")
     boundary, skip = (plan.microbatches * count for count in sent_a_microbatch(plan, boundaries, modules))
@@ -47,7 +47,7 @@ def dry_run(plan, options):
 
 
 def sent(pipeline):
-    """Bytes that all ranks have sent for boundaries and for skips."""
+    """Bytes that all ranks sent for boundaries and for skips."""
     counts = torch.tensor([sum(stage.sent[kind] for stage in pipeline.stages) for kind in ("boundary", "skip")],
                           device=pipeline.device)
     dist.all_reduce(counts)
@@ -55,7 +55,7 @@ def sent(pipeline):
 
 
 def whole_gradients(whole, given, target, pipeline, loss_of):
-    """Loss and gradients of a step of the whole backbone, microbatch by microbatch."""
+    """Loss and gradients of a step of the whole backbone, one microbatch at a time."""
     losses = []
     for *parts, wanted in zip(*(one.chunk(pipeline.plan.microbatches) for one in (*given, target))):
         with torch.autocast(pipeline.device.type, pipeline.autocast, enabled=pipeline.autocast is not None):
@@ -67,14 +67,14 @@ def whole_gradients(whole, given, target, pipeline, loss_of):
 
 
 def check(made, options, data, loss_of, say):
-    """Compares loss and gradients of one step with those of the whole backbone, and the bytes sent with the plan's; 1
-    where they are too far apart. Differences are relative to the largest gradient of each tensor, and a thousandth of
-    the largest of all, as those that vanish are rounding alone."""
+    """Compares loss and gradients of one step with the whole backbone's, and the bytes sent with the plan's; returns 1
+    if loss or gradients differ too much. Differences are relative to each tensor's largest gradient plus a thousandth
+    of the largest of all, because vanishing gradients are only rounding."""
     plan, whole = made.plan, options.kind.from_pretrained(options.source).float().to(options.device).train()
     for backbone in (whole, *(stage.submod for stage in made.stages)):
         for module in backbone.modules():
             if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0  # the two would drop other elements
+                module.p = 0.0  # or the two would drop different elements
     given, target = made.samples(data)
     wanted_loss, wanted = whole_gradients(whole, given, target, made, loss_of)
     loss = made.gradients(given, target)
@@ -87,7 +87,7 @@ def check(made, options, data, loss_of, say):
             dist.all_reduce(wanted[name], group=made.replicas)
             difference = (weight.grad - wanted[name] / plan.data_degree).abs().max()
             differences.append((difference / (wanted[name].abs().max() + floor)).item())
-    # Not Python's max, which passes over what is no number.
+    # Not Python's max, which ignores NaN.
     worst = torch.tensor(differences, device=options.device).max().nan_to_num(nan=math.inf)
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     bound = 1e-1 if options.autocast else 2e-5
@@ -99,7 +99,7 @@ def check(made, options, data, loss_of, say):
 
 
 def peak_bytes(device, begin):
-    """Starts to look for the greatest memory of this process, or tells it: PyTorch's on a GPU, else the system's."""
+    """Resets this process's peak memory (`begin`) or returns it: PyTorch's on a GPU, else the system's."""
     if device.type == "cuda":
         return torch.cuda.reset_peak_memory_stats(device) if begin else torch.cuda.max_memory_allocated(device)
     if begin:
@@ -114,10 +114,10 @@ def compare(plans, pipeline_of, options, data, say):
     say(f"{'plan':24} {'step ms':>10} {'peak MB':>10} {'boundaries MB':>14} {'skips MB':>10}")
     made = None
     for plan in plans:
-        del made  # its weights and moments are not this plan's
+        del made  # frees the weights and moments of the previous plan
         peak_bytes(options.device, begin=True)
         made, times = pipeline_of(plan), []
-        for _ in range(options.steps + 1):  # the first one connects ranks
+        for _ in range(options.steps + 1):  # the first one connects the ranks
             dist.barrier()
             begin = time.perf_counter()
             made.step(data)

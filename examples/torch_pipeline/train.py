@@ -29,12 +29,12 @@ WEIGHTS = "diffusion_pytorch_model"
 
 
 def loss_of(answered, target):
-    """Mean squared error; a variance behind the prediction is not trained."""
+    """Mean squared error; a variance after the prediction is not trained."""
     return torch.nn.functional.mse_loss(answered[:, :target.shape[1]].float(), target)
 
 
 class Pipeline:
-    """This rank's stages of a backbone, their optimizer and their order."""
+    """This rank's stages of a backbone, with their optimizer and order."""
 
     def __init__(self, plan, options):
         self.plan, self.device, self.autocast = plan, options.device, options.autocast
@@ -53,7 +53,7 @@ class Pipeline:
         self.order = schedule(plan, self.stages, loss_of)
 
     def samples(self, data):
-        """Those of a step, which the last rank of each pipeline makes."""
+        """The samples of a step, made by the last rank of each pipeline."""
         count, last = self.plan.microbatches, (self.replica + 1) * self.plan.pipeline_degree - 1
         if dist.get_rank() == last:
             given, target = data.batch(count * self.plan.microbatch_size)
@@ -71,7 +71,7 @@ class Pipeline:
         return tensors[:-1], tensors[-1]
 
     def gradients(self, given, target):
-        """Runs the passes of a step, all of them; the loss where the last stage is, elsewhere nothing."""
+        """Runs all passes of a step; returns the loss on the rank with the last stage, elsewhere None."""
         losses, first, last = [], self.stages[0].is_first, self.stages[-1].is_last
         torch.autocast_increment_nesting()  # weights are cast once for all microbatches
         self.order.step(*(given if first else ()), target=target if last else None, losses=losses, return_outputs=False)
@@ -90,7 +90,7 @@ class Pipeline:
         return loss
 
     def save(self, root, source, out):
-        """Copies the folder `root` with new weights in its part `source`: a file of each device of a pipeline."""
+        """Copies the folder `root` with new weights in its part `source`: one file per device of a pipeline."""
         folder = out / source.relative_to(root)
         if dist.get_rank() == 0:
             shutil.copytree(root, out, dirs_exist_ok=True, ignore=lambda at, names: [
@@ -107,7 +107,7 @@ class Pipeline:
 
 
 def backbone_in(folder):
-    """The folder of the backbone within a folder of diffusers, and its class."""
+    """The backbone's folder within a diffusers folder, and its class."""
     for part in (folder / "unet", folder / "transformer", folder):
         if (part / "config.json").is_file():
             name = read_json(part / "config.json").get("_class_name")
@@ -140,7 +140,7 @@ def read_arguments():
 
 
 def prepared(options):
-    """The plans; refuses what cannot run, and adds to the options what they mean."""
+    """Returns the plans; refuses what cannot run, and adds derived values to the options."""
     options.source, options.kind = backbone_in(options.root)
     options.autocast = torch.bfloat16 if options.precision == "bf16" else None
 

@@ -91,7 +91,7 @@ TEST_CASE("a process group meets at one port, one run after the other") {
         process_group group{rank_of(r, 2), {there, ""}, {.timeout = 300ms}};
         return "met";
     });
-    CHECK(alone[0].find("rank 1 of 2 did not come within 0.3 s") != std::string::npos);
+    CHECK(alone[0].find("rank 1 of 2 did not join within 0.3 s") != std::string::npos);
 }
 
 TEST_CASE("ranks that call different collectives, or do not come, are named") {
@@ -117,7 +117,7 @@ TEST_CASE("ranks that call different collectives, or do not come, are named") {
         others_have_ended.count_down();
         return "summed";
     });
-    CHECK(late[0] == "error: pulse: rank 1 does not come to a collective within 1.5 s");
+    CHECK(late[0] == "error: pulse: rank 1 did not join the collective within 1.5 s");
     CHECK(late[2].find("error: pulse: ") == 0);
 }
 

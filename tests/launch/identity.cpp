@@ -109,20 +109,20 @@ TEST_CASE("what is no number, or lacks its partner, is named") {
             CHECK(contains(refusal(with(*set, {{size, nonsense}})), "variable " + size + ":"));
         }
         CHECK(contains(refusal(with(*set, {{size, "0"}})), size + "=0"));
-        CHECK(contains(refusal(with(*set, {{rank, "8"}})), rank + "=8 is no rank of " + size));
+        CHECK(contains(refusal(with(*set, {{rank, "8"}})), rank + "=8 must be at least 0 and below " + size));
     }
     CHECK(contains(refusal(with(by_slurm, {{"SLURM_LOCALID", "x"}})), "variable SLURM_LOCALID:"));
     CHECK(contains(refusal({{"PULSE_LOCAL_RANK", "0"}}), "PULSE_LOCAL_RANK is set, but PULSE_RANK is not"));
     CHECK(contains(refusal({}, {.rank = 1}), "argument rank is given"));
-    CHECK(contains(refusal({}, {.world_size = 4}), "nothing says which rank"));
-    CHECK(contains(refusal({}, {.rank = 4, .world_size = 4}), "rank=4 is no rank of world size=4"));
+    CHECK(contains(refusal({}, {.world_size = 4}), "the rank of this process is unknown"));
+    CHECK(contains(refusal({}, {.rank = 4, .world_size = 4}), "rank=4 must be at least 0 and below world size=4"));
     CHECK(contains(refusal({}, {.rank = -1, .world_size = 4}), "rank=-1"));
 }
 
 TEST_CASE("contradictions are refused, by name") {
     CHECK(contains(refusal(with(by_pulse, {{"PULSE_LOCAL_RANK", "2"}})), "PULSE_LOCAL_RANK=2"));
     CHECK(contains(refusal(with(by_torchrun, {{"LOCAL_WORLD_SIZE", "9"}})),
-                   "LOCAL_WORLD_SIZE=9 contradicts WORLD_SIZE=8"));
+                   "LOCAL_WORLD_SIZE=9 must be at least 1 and at most WORLD_SIZE=8"));
     CHECK(contains(refusal(with(by_open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "0"}})), "OMPI_COMM_WORLD_LOCAL_SIZE=0"));
     CHECK(contains(refusal(with(by_slurm, {{"SLURM_LOCALID", "8"}})), "SLURM_LOCALID=8"));
     CHECK(contains(refusal(by_open_mpi, {.world_size = 8}), "world size=8 contradicts Open MPI, which says 4"));
@@ -158,9 +158,9 @@ TEST_CASE("the ranks meet where PULSE_STORE, torchrun or Slurm says, or on their
     CHECK(at(by_pmi).host == "127.0.0.1");
     for (const std::string folder : {"file:///shared/run", "file:here", "file:", "file:77"}) {
         CHECK(no_place({{"PULSE_STORE", folder}}) ==
-              "pulse: PULSE_STORE: '" + folder + "' is a folder, and ranks meet at HOST:PORT of rank 0");
+              "pulse: PULSE_STORE: '" + folder + "' is a folder; it must be HOST:PORT of rank 0");
     }
-    CHECK(contains(no_place(by_open_mpi), "PULSE_STORE is needed"));
+    CHECK(contains(no_place(by_open_mpi), "ranks meet is unknown: set PULSE_STORE"));
     CHECK(contains(no_place(without(by_torchrun, "MASTER_PORT")), "MASTER_PORT"));
     for (const std::string bad : {"", "host", ":1", "host:", "host:66000", "host:x", "a:b:1"}) {
         CHECK(contains(no_place({{"PULSE_STORE", bad}}), "PULSE_STORE"));

@@ -134,15 +134,15 @@ TEST_CASE("ranks that do not come are named on every rank that is there") {
         const auto start = std::chrono::steady_clock::now();
         const auto said = meet(there, meet_soon, 2s);
         CHECK(seconds_since(start) < 10);
-        check_all(said, absent.size() == 1   ? "rank 2 of 4 did not come within 0.8 s"
-                        : absent.size() == 2 ? "ranks 1 and 2 of 4 did not come within 0.8 s"
-                                             : "ranks 1, 2 and 3 of 4 did not come within 0.8 s");
+        check_all(said, absent.size() == 1   ? "rank 2 of 4 did not join within 0.8 s"
+                        : absent.size() == 2 ? "ranks 1 and 2 of 4 did not join within 0.8 s"
+                                             : "ranks 1, 2 and 3 of 4 did not join within 0.8 s");
     }
 }
 
 TEST_CASE("an absent rank 0 is named") {
     const std::vector<rank_identity> there{rank_of(1, 3), rank_of(2, 3)};
-    check_all(meet(there, meet_soon, 200ms), "does not reach rank 0 at 127.0.0.1:");
+    check_all(meet(there, meet_soon, 200ms), "could not reach rank 0 at 127.0.0.1:");
 }
 
 TEST_CASE("a rank that is there twice is an error on every rank") {
@@ -154,14 +154,13 @@ TEST_CASE("a rank that is there twice is an error on every rank") {
     int heard = 0;
     for (const std::string& s : said) {
         INFO(s);
-        const bool named = s.find("rank 2 is there twice") != std::string::npos;
+        const bool named = s.find("rank 2 joined twice") != std::string::npos;
         CHECK((named || s == "met"));
         heard += named ? 1 : 0;
     }
     CHECK(heard >= 1);
     // With a rank missing it cannot be too late.
-    check_all(meet({rank_of(0, 4), rank_of(1, 4), rank_of(2, 4), rank_of(2, 4)}, just_meet, 2s),
-              "rank 2 is there twice");
+    check_all(meet({rank_of(0, 4), rank_of(1, 4), rank_of(2, 4), rank_of(2, 4)}, just_meet, 2s), "rank 2 joined twice");
 }
 
 TEST_CASE("a second rank 0 at the same place cannot listen") {

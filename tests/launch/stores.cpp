@@ -135,7 +135,7 @@ TEST_CASE("a rank of another run is sent away, and says why") {
     })[0];
     INFO(text);
     CHECK(text.find("it serves the run 'mine', not 'theirs'") != std::string::npos);
-    CHECK(text.find("rank 1 does not reach rank 0 at 127.0.0.1:" + std::to_string(port)) != std::string::npos);
+    CHECK(text.find("rank 1 could not reach rank 0 at 127.0.0.1:" + std::to_string(port)) != std::string::npos);
     CHECK_FALSE(store.get("absent", 10ms));
 }
 

@@ -114,7 +114,7 @@ TEST_CASE("a rank that exits without a goodbye, by an exception or by saying so,
                     1, "ended without a goodbye");
     check_survivors(watched(
                         3, 2, [](watch&) { throw std::runtime_error{"out"}; }, 12s),
-                    2, "was left by an exception");
+                    2, "was ended by an exception");
     for (const int bad : {0, 2}) {
         const auto fail = [](watch& seen) {
             seen.fail("rank X, instruction 7: no data");

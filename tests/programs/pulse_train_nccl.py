@@ -316,7 +316,7 @@ class Ends(Case):
         codes, outputs = self.end(children)
         self.assertEqual(codes, [1, 1], outputs)
         for output in outputs:
-            self.assertRegex(output, r"rank 2 of 3 did not come within 1 s")
+            self.assertRegex(output, r"rank 2 of 3 did not join within 1 s")
 
     def test_killed(self):
         """Every survivor ends by itself, in time, and says who was killed; the last checkpoint goes on bit for bit."""

@@ -33,7 +33,7 @@ public:
     void bring(std::string_view value) {
         if (store_.set(of_rank(who_.rank), value)) { return; }
         object("rank " + std::to_string(who_.rank) +
-               " is there twice: two processes have that rank, or the store holds an earlier run");
+               " joined twice: two processes have that rank, or the store still holds an earlier run");
     }
     /// Waits for what rank `rank` brings. Throws launch_error naming the missing ranks at the deadline.
     [[nodiscard]] std::string hear(int rank) { return wait_for(of_rank(rank)); }
@@ -57,8 +57,8 @@ private:
         }
         const std::string span = " within " + seconds_text(timeout_);
         object(missing.empty()
-                   ? "rank 0 has not decided" + span
-                   : list_ranks(missing) + " of " + std::to_string(who_.world_size) + " did not come" + span);
+                   ? "rank 0 gave no result" + span
+                   : list_ranks(missing) + " of " + std::to_string(who_.world_size) + " did not join" + span);
     }
 
     tcp_store& store_;

@@ -93,7 +93,7 @@ PULSE_INLINE std::string build_text() {
         const std::string path = own.file.empty() ? "/proc/self/exe" : own.file;
         std::ifstream file{path, std::ios::binary};
         const std::string content{std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
-        if (content.empty()) { throw error{"pulse: " + path + " cannot be read, so that its build is not known"}; }
+        if (content.empty()) { throw error{"pulse: " + path + " cannot be read, so its build is unknown"}; }
         own.build_id = fingerprint{}.add(content).text();
     }
     return own.build_id.substr(0, 16) + " (" + detail::compiler_text() + ")";

@@ -113,7 +113,7 @@ private:
     [[noreturn]] void lost(const detail::rank_link& of) {
         if (options_.seen != nullptr) { options_.seen->failed_within(look * 4); }
         check();
-        stop("pulse: the connection with " + name(of) + " has ended");
+        stop("pulse: the connection to " + name(of) + " has ended");
     }
 
     static constexpr deadline::duration look{50};

@@ -80,7 +80,7 @@ PULSE_INLINE std::vector<std::byte> control_plane::hear_bytes(detail::rank_link&
         const auto piece = std::as_bytes(std::span{theirs}.subspan(head_bytes + sizeof said));
         if (all.empty()) { size = said; }
         if (said != size || piece.size() > size - all.size() || (piece.empty() && size != 0)) {
-            stop("pulse: " + name(from) + " sends other bytes than it says");
+            stop("pulse: " + name(from) + " sent a different number of bytes than announced");
         }
         all.insert(all.end(), piece.begin(), piece.end());
     } while (all.size() != size);
@@ -94,7 +94,9 @@ PULSE_INLINE void control_plane::say(detail::rank_link& to, std::string_view fra
     while (!to.stream.flush(deadline{std::min(until.left(), look)})) {
         check();
         if (to.stream.lost()) { lost(to); }
-        if (until.passed()) { stop("pulse: " + name(to) + " takes nothing for " + seconds_text(options_.timeout)); }
+        if (until.passed()) {
+            stop("pulse: " + name(to) + " did not receive a message within " + seconds_text(options_.timeout));
+        }
     }
 }
 
@@ -109,14 +111,14 @@ PULSE_INLINE std::string control_plane::hear(detail::rank_link& from, const deta
             if (std::string_view{*frame}.substr(0, head_bytes) !=
                 std::string_view{head.bytes()}.substr(0, head_bytes)) {
                 stop("pulse: " + name(from) + " and rank " + std::to_string(rank()) +
-                     " call different collectives, or with different numbers of values");
+                     " call different collectives, or pass different numbers of values");
             }
             return *std::move(frame);
         }
         check();
         if (from.stream.lost()) { lost(from); }
         if (until.passed()) {
-            stop("pulse: " + name(from) + " does not come to a collective within " + seconds_text(options_.timeout));
+            stop("pulse: " + name(from) + " did not join the collective within " + seconds_text(options_.timeout));
         }
     }
 }

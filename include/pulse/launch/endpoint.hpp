@@ -29,7 +29,7 @@ struct endpoint {
     int port = -1;
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), port);
     if (failed != std::errc{} || end != text.data() + text.size() || port < 0 || port > 65535) {
-        throw input_error{"pulse: " + what + ": '" + std::string{text} + "' is no port (0 to 65535)"};
+        throw input_error{"pulse: " + what + ": '" + std::string{text} + "' is not a port (0 to 65535)"};
     }
     return static_cast<std::uint16_t>(port);
 }
@@ -38,7 +38,7 @@ struct endpoint {
 [[nodiscard]] inline endpoint read_endpoint(std::string_view text, const std::string& what) {
     if (text.starts_with("file:")) {
         throw input_error{"pulse: " + what + ": '" + std::string{text} +
-                          "' is a folder, and ranks meet at HOST:PORT of rank 0"};
+                          "' is a folder; it must be HOST:PORT of rank 0"};
     }
     const std::size_t colon = text.rfind(':');
     std::string_view host = text.substr(0, colon == std::string_view::npos ? 0 : colon);

@@ -37,7 +37,7 @@ public:
         const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), value);
         if (failed != std::errc{} || end != text->data() + text->size() || value < 0) {
             throw input_error{"pulse: environment variable " + name + ": '" + *text +
-                              "' is no number of ranks or of a rank"};
+                              "' is not an integer from 0 to 2147483647"};
         }
         return value;
     }

@@ -59,14 +59,14 @@ public:
     [[nodiscard]] int integer() { return static_cast<int>(static_cast<std::int64_t>(number())); }
     [[nodiscard]] std::string text() {
         const std::uint64_t size = number();
-        if (size > left_.size()) { throw bad_frame{"pulse: a message is shorter than it says"}; }
+        if (size > left_.size()) { throw bad_frame{"pulse: a message is truncated"}; }
         return std::string{take(static_cast<std::size_t>(size))};
     }
     [[nodiscard]] bool empty() const noexcept { return left_.empty(); }
 
 private:
     [[nodiscard]] std::string_view take(std::size_t bytes) {
-        if (bytes > left_.size()) { throw bad_frame{"pulse: a message is shorter than it says"}; }
+        if (bytes > left_.size()) { throw bad_frame{"pulse: a message is truncated"}; }
         const std::string_view taken = left_.substr(0, bytes);
         left_.remove_prefix(bytes);
         return taken;

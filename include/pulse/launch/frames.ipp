@@ -100,7 +100,7 @@ PULSE_INLINE void frame_stream::lose(std::string reason) {
 
 PULSE_INLINE std::optional<std::string> frame_stream::not_a_frame() {
     bad_ = true;
-    lose("what it says is not from a rank of pulse");
+    lose("the peer is not a pulse rank");
     return std::nullopt;
 }
 

@@ -79,18 +79,18 @@ inline constexpr std::array launchers{
 inline void check_identity(const rank_identity& who, const char* rank, const char* size, const char* local_rank,
                            const char* local_size) {
     const auto refuse = [](const std::string& what) { throw input_error{"pulse: " + what}; };
-    if (who.world_size < 1) { refuse(said(size, who.world_size) + ": a run has at least one rank"); }
+    if (who.world_size < 1) { refuse(said(size, who.world_size) + " must be at least 1"); }
     if (who.rank < 0 || who.rank >= who.world_size) {
-        refuse(said(rank, who.rank) + " is no rank of " + said(size, who.world_size));
+        refuse(said(rank, who.rank) + " must be at least 0 and below " + said(size, who.world_size));
     }
     if (who.local_size == 0 || who.local_size > who.world_size) {
-        refuse(said(local_size, who.local_size) + " contradicts " + said(size, who.world_size));
+        refuse(said(local_size, who.local_size) + " must be at least 1 and at most " + said(size, who.world_size));
     }
     if (who.local_size > 0 && who.local_rank >= who.local_size) {
-        refuse(said(local_rank, who.local_rank) + " is no rank of " + said(local_size, who.local_size));
+        refuse(said(local_rank, who.local_rank) + " must be below " + said(local_size, who.local_size));
     }
     if (who.local_rank >= who.world_size) {
-        refuse(said(local_rank, who.local_rank) + " contradicts " + said(size, who.world_size));
+        refuse(said(local_rank, who.local_rank) + " must be below " + said(size, who.world_size));
     }
 }
 
@@ -139,7 +139,7 @@ PULSE_INLINE rank_identity identify(const identity_arguments& given, const envir
         if (given.rank) { throw input_error{"pulse: argument rank is given, but the world size is not"}; }
         if (given.world_size && *given.world_size != 1) {
             throw input_error{"pulse: argument world size is " + std::to_string(*given.world_size) +
-                              ", but nothing says which rank this is (PULSE_RANK, or a launcher)"};
+                              ", but the rank of this process is unknown: set PULSE_RANK or use a launcher"};
         }
         who = rank_identity{0, 1, 0, 1, 0, "single process"};
     }

@@ -81,7 +81,10 @@ namespace detail {
         const auto port = from.get("MASTER_PORT");
         if (!port) { throw input_error{"pulse: MASTER_ADDR is set, but MASTER_PORT is not"}; }
         const int next = read_port(*port, "MASTER_PORT") + 1;
-        if (next > 65535) { throw input_error{"pulse: MASTER_PORT: no port follows " + *port}; }
+        if (next > 65535) {
+            throw input_error{"pulse: MASTER_PORT: must be below 65535 (the ranks meet at the next port), not " +
+                              *port};
+        }
         place.at = endpoint{*host, static_cast<std::uint16_t>(next)};
         return place;
     }
@@ -98,8 +101,8 @@ namespace detail {
         place.at = endpoint{"127.0.0.1", port};
         return place;
     }
-    throw input_error{"pulse: nothing says where " + std::to_string(who.world_size) +
-                      " ranks meet: PULSE_STORE is needed (HOST:PORT of rank 0)"};
+    throw input_error{"pulse: the address where the " + std::to_string(who.world_size) +
+                      " ranks meet is unknown: set PULSE_STORE to HOST:PORT of rank 0"};
 }
 
 } // namespace pulse::launch

@@ -96,7 +96,7 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
     frame_reader said{frame};
     const auto word = static_cast<store_word>(said.number());
     if (!c.greeted) {
-        if (word != store_word::hello) { throw bad_frame{"pulse: no greeting"}; }
+        if (word != store_word::hello) { throw bad_frame{"pulse: the first message is not a greeting"}; }
         const std::string run = said.text();
         const int rank = said.integer();
         const int ranks = said.integer();
@@ -136,7 +136,7 @@ PULSE_INLINE void store_server::answer(client& c, const std::string& frame) {
         c.greeted = false; // so its connection may end
         c.left = true;
         return;
-    default: throw bad_frame{"pulse: no request"};
+    default: throw bad_frame{"pulse: a message is not a request"};
     }
 }
 

@@ -119,14 +119,15 @@ private:
                         detail::frame_reader said{*reply};
                         const auto word = static_cast<detail::store_word>(said.number());
                         if (word == detail::store_word::welcome) { return said.number(); }
-                        why = word == detail::store_word::refused ? said.text() : "what answers there is no store";
+                        why = word == detail::store_word::refused ? said.text()
+                                                                  : "the program at that address is not a pulse store";
                     } else {
-                        why = stream_.reason().empty() ? "what answers there says nothing" : stream_.reason();
+                        why = stream_.reason().empty() ? "connected, but got no reply" : stream_.reason();
                     }
-                } catch (const detail::bad_frame&) { why = "what answers there is no store"; }
+                } catch (const detail::bad_frame&) { why = "the program at that address is not a pulse store"; }
             }
             if (until.left() <= pause) {
-                throw launch_error{"pulse: rank " + std::to_string(who.rank) + " does not reach rank 0 at " +
+                throw launch_error{"pulse: rank " + std::to_string(who.rank) + " could not reach rank 0 at " +
                                    to_text(where_) + " within " + seconds_text(options.timeout) + ": " + why};
             }
             std::this_thread::sleep_for(pause);

@@ -37,7 +37,7 @@ PULSE_INLINE tcp_store::tcp_store(const rank_identity& who, const tcp_store_opti
     }
     const std::uint64_t reached = connect(who, options);
     if (who.rank == 0 && reached != secret) {
-        throw launch_error{"pulse: " + to_text(where_) + " leads to another rank 0 of this run"};
+        throw launch_error{"pulse: " + to_text(where_) + " leads to another process that is rank 0 of this run"};
     }
 }
 
@@ -64,7 +64,7 @@ PULSE_INLINE std::optional<found_value> tcp_store::get_first(std::span<const std
         const auto index = static_cast<std::size_t>(said.number());
         return found_value{index, said.text()};
     }
-    default: throw launch_error{"pulse: rank 0's store gives no answer to a question"};
+    default: throw launch_error{"pulse: rank 0's store sent an invalid reply"};
     }
 }
 
@@ -83,7 +83,7 @@ PULSE_INLINE std::string tcp_store::ask(const detail::frame_writer& request, dea
 
 PULSE_INLINE void tcp_store::expect(detail::frame_reader& said, detail::store_word word) {
     if (static_cast<detail::store_word>(said.number()) != word) {
-        throw launch_error{"pulse: rank 0's store gives no answer to a question"};
+        throw launch_error{"pulse: rank 0's store sent an invalid reply"};
     }
 }
 

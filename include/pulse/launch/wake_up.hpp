@@ -18,7 +18,7 @@ public:
     wake_up() {
         int ends[2];
         if (::pipe(ends) != 0) {
-            throw launch_error{std::string{"pulse: no pipe can be made: "} + std::strerror(errno)};
+            throw launch_error{std::string{"pulse: cannot create a pipe: "} + std::strerror(errno)};
         }
         read_ = descriptor{ends[0]};
         write_ = descriptor{ends[1]};

@@ -59,7 +59,7 @@ public:
     watch& operator=(const watch&) = delete;
     /// Says goodbye, or reports that this rank has failed if an exception leaves the scope.
     ~watch() {
-        if (std::uncaught_exceptions() != unwinding_) { fail(table_.name_of(rank_) + " was left by an exception"); }
+        if (std::uncaught_exceptions() != unwinding_) { fail(table_.name_of(rank_) + " was ended by an exception"); }
         close();
     }
 

@@ -119,7 +119,7 @@ PULSE_INLINE void watch::listen(peer& p, clock::time_point now, deadline::durati
                 broadcast();
             }
         }
-    } catch (const detail::bad_frame&) { publish(p.rank, table_.name_of(p.rank) + " says what is not understood"); }
+    } catch (const detail::bad_frame&) { publish(p.rank, table_.name_of(p.rank) + " sent an invalid message"); }
     if (p.stream.lost()) {
         p.left = true;
         found(p.rank, " was killed or has exited: its connection ended without a goodbye" +

@@ -93,7 +93,7 @@ bool is_right(std::string_view what) {
                !by_processes.begin()->second.parameters.empty();
     }
     if (what == "wrong_number") {
-        return throws(plan, "the plan is for 4 ranks, MPI has 3", [](pulse::rank&) {});
+        return throws(plan, "the plan is for 4 ranks, but MPI has 3", [](pulse::rank&) {});
     }
     if (what == "other_plans") {
         const int rank = pulse::launch::identify().rank;

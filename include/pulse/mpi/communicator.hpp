@@ -23,8 +23,7 @@ public:
         for (int done = 0; done == 0;) {
             check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
             if (done == 0 && !left.rest()) {
-                throw error{"pulse: not all ranks came to make their transport within " + std::to_string(timeout_s) +
-                            " s"};
+                throw error{"pulse: not all ranks created their transport within " + std::to_string(timeout_s) + " s"};
             }
         }
         check(MPI_Comm_set_errhandler(get_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

@@ -28,8 +28,12 @@ struct options {
 
     /// Throws input_error naming the value that is out of range.
     void require_valid() const {
-        if (!(timeout_s > 0)) { throw input_error{"pulse: timeout_s must be above 0"}; }
-        if (!(closing_s > 0)) { throw input_error{"pulse: closing_s must be above 0"}; }
+        if (!(timeout_s > 0)) {
+            throw input_error{"pulse: timeout_s must be above 0, not " + std::to_string(timeout_s)};
+        }
+        if (!(closing_s > 0)) {
+            throw input_error{"pulse: closing_s must be above 0, not " + std::to_string(closing_s)};
+        }
         if (chunk_bytes == 0 || chunk_bytes > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
             throw input_error{"pulse: chunk_bytes must be from 1 to INT_MAX, not " + std::to_string(chunk_bytes)};
         }

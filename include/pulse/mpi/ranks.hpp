@@ -23,7 +23,7 @@ struct mpi {
         std::exception_ptr thrown;
         const auto checked = [&](pulse::mpi::transport& among) {
             if (among.size() != grid.size()) {
-                throw input_error{"pulse: the plan is for " + std::to_string(grid.size()) + " ranks, MPI has " +
+                throw input_error{"pulse: the plan is for " + std::to_string(grid.size()) + " ranks, but MPI has " +
                                   std::to_string(among.size())};
             }
             body(any_transport{among});

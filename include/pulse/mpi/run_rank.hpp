@@ -27,7 +27,7 @@ template <class Body, class Report>
             report(e);
             end.fail(e.what());
         } catch (...) {
-            const error unknown{"an exception that is no std::exception"};
+            const error unknown{"an exception that is not a std::exception"};
             report(unknown);
             end.fail(unknown.what());
         }

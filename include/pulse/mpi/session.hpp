@@ -36,7 +36,7 @@ public:
         } else {
             check(MPI_Query_thread(&level), "MPI_Query_thread");
         }
-        if (level < MPI_THREAD_SERIALIZED) { throw error{"pulse: this MPI does not give MPI_THREAD_SERIALIZED"}; }
+        if (level < MPI_THREAD_SERIALIZED) { throw error{"pulse: this MPI does not provide MPI_THREAD_SERIALIZED"}; }
         check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         if (owns_) { check(MPI_Comm_dup(MPI_COMM_WORLD, &all_), "MPI_Comm_dup"); }

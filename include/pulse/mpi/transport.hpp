@@ -46,7 +46,7 @@ public:
     transport& operator=(const transport&) = delete;
     /// Fails the run unless leave() or fail() has ended it.
     ~transport() {
-        if (!closed_) { fail("pulse: rank " + std::to_string(rank()) + " went away"); }
+        if (!closed_) { fail("pulse: rank " + std::to_string(rank()) + " left the run before its end"); }
     }
 
     [[nodiscard]] int rank() const noexcept { return on_->rank(); }
@@ -163,7 +163,7 @@ private:
     [[nodiscard]] static std::string text_of_collective(const message_name& n) {
         constexpr std::array<std::string_view, 3> names{"a sum", "a gather", "a broadcast"};
         const auto kind = static_cast<std::size_t>(n.kind);
-        return std::string{kind < names.size() ? names[kind] : "nothing known"} + " (collective operation " +
+        return std::string{kind < names.size() ? names[kind] : "an unknown operation"} + " (collective operation " +
                std::to_string(n.number) + ")";
     }
 
@@ -244,8 +244,8 @@ private:
         while (!on.test(t)) {
             look();
             if (notes_.heard(t.peer()) && !coming(which, t)) {
-                throw error{"pulse: rank " + std::to_string(t.peer()) + " has returned, and another waits for " +
-                            (which == queue_of::messages ? "a message with it" : "it in a collective operation")};
+                throw error{"pulse: rank " + std::to_string(t.peer()) + " has returned, but another rank waits for " +
+                            (which == queue_of::messages ? "a message to or from it" : "it in a collective operation")};
             }
             if (left.rest()) { continue; }
             const std::string what = on.text_of(t);
@@ -344,6 +344,6 @@ private:
     bool in_order_{};
 };
 
-static_assert(pulse::transport<transport>, "mpi::transport is a transport");
+static_assert(pulse::transport<transport>, "pulse: mpi::transport must be a transport");
 
 } // namespace pulse::mpi

@@ -104,7 +104,7 @@ inline bool nccl_ranks_are_right(int devices) {
         return "it has run";
     };
     right = all_say("wrong number", 3, devices,
-                    "error: pulse: the plan is for 2 x 2 ranks (pipeline_degree x data_degree), there are 3",
+                    "error: pulse: the plan is for 2 x 2 ranks (pipeline_degree x data_degree), but there are 3",
                     [&](const ranks::nccl& with) {
                         return run(with, {.pipeline = 2, .data = 2}, [](const any_transport&) {});
                     }) &&
@@ -126,7 +126,7 @@ inline bool nccl_ranks_are_right(int devices) {
                     }) &&
             right;
     if (devices == 1) {
-        right = all_say("shared", 2, devices, "ranks 0 and 1 have one CUDA device, that with number 0",
+        right = all_say("shared", 2, devices, "ranks 0 and 1 use the same CUDA device (PCI ",
                         [&](const ranks::nccl&) {
                             return run(ranks::nccl{}, {.pipeline = 2}, [](const any_transport&) {});
                         }) &&

@@ -367,7 +367,7 @@ TEST_CASE("a message whose other side never comes is named after the timeout, an
         }
     });
     CHECK(of_rank_1.find("rank 1: ") == 0);
-    CHECK(of_rank_1.find("from rank 0 has not gone through within 0.3 s") != std::string::npos);
+    CHECK(of_rank_1.find("from rank 0 did not complete within 0.3 s") != std::string::npos);
     CHECK(text == of_rank_1);
     CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
@@ -388,7 +388,7 @@ TEST_CASE("messages that cannot be are refused by name") {
               steps.slots = slots_of(steps.steps);
               t.follow(steps);
               if (t.rank() == 0) { t.post_send(1, message(4), {}); }
-          }).find("is posted where the plan's slots have") != std::string::npos);
+          }).find("was posted where the plan's slots expect") != std::string::npos);
     try {
         threads::run_ranks(2, {}, [&](threads::transport& control) {
             ranks_of mine{control, rank_grid{rank_layout::pipeline_inside, 3, 1}};

@@ -293,7 +293,7 @@ class Training(Case):
 class Ends(Case):
     def test_refusals(self):
         if EMULATED:
-            self.refused(ranks=2, gpus="", words="ranks 0 and 1 have one CUDA device")
+            self.refused(ranks=2, gpus="", words="ranks 0 and 1 use the same CUDA device")
         self.refused(ranks=2, gpus="0", words=r"2 ranks on host [^\n]*, but --gpus names 1")
         self.refused("--replicas", 2, ranks=3, launcher=by_srun,
                      words="--replicas: 2 pipelines cannot share 3 processes")
@@ -309,7 +309,7 @@ class Ends(Case):
         codes, outputs = self.end(start("--plan", plan, out=out, ranks=2, launcher=by_torchrun))
         self.assertIn(2, codes)
         for output in outputs:
-            self.assertRegex(output, r"the plan is for 4 x 1 ranks [^\n]*, there are 2")
+            self.assertRegex(output, r"the plan is for 4 x 1 ranks [^\n]*, but there are 2")
 
     def test_a_rank_that_does_not_come(self):
         children = start("--timeout", 1, out=fresh(), ranks=3, missing=1)

@@ -98,7 +98,7 @@ public:
     void wait(bool sends, int world_peer, message_id message, cudaStream_t on) {
         posting& p = find(sends, world_peer, message);
         if (!p.launched) {
-            throw error{"pulse: " + name(p) + " is waited for before all messages of its slot were posted"};
+            throw error{"pulse: " + name(p) + " was waited for before all messages of its slot were posted"};
         }
         p.over.block(on);
         p.waited = true;

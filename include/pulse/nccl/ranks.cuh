@@ -58,7 +58,7 @@ public:
     static void require_size(const rank_grid& grid, int ranks) {
         if (grid.size() == ranks) { return; }
         throw input_error{"pulse: the plan is for " + std::to_string(grid.pipeline) + " x " +
-                          std::to_string(grid.data) + " ranks (pipeline_degree x data_degree), there are " +
+                          std::to_string(grid.data) + " ranks (pipeline_degree x data_degree), but there are " +
                           std::to_string(ranks)};
     }
 
@@ -74,12 +74,12 @@ private:
         if (self.local_size > named || self.local_rank >= named) {
             throw input_error{"pulse: " + std::to_string(self.local_size) + " ranks on host " + self.host + ", but " +
                               (devices.empty() ? "it has " + std::to_string(named) + " CUDA devices" + advice(what)
-                                               : what + " names " + std::to_string(named))};
+                                               : what + " lists " + std::to_string(named))};
         }
         const int chosen = devices.empty() ? self.local_rank : devices[static_cast<std::size_t>(self.local_rank)];
         if (chosen < 0 || chosen >= there) {
             throw input_error{"pulse: " + what + ": there is no CUDA device " + std::to_string(chosen) + " on host " +
-                              self.host + ", there are " + std::to_string(there)};
+                              self.host + ", which has " + std::to_string(there)};
         }
         return chosen;
     }
@@ -95,8 +95,8 @@ private:
             const auto [owner, alone] = owners.emplace(theirs, r);
             if (alone) { continue; }
             const std::string text = "ranks " + std::to_string(owner->second) + " and " + std::to_string(r) +
-                                     " have one CUDA device, that with number " + std::to_string(device_) +
-                                     " on host " + group_.table().ranks[r].host + advice(what);
+                                     " use the same CUDA device (PCI " + theirs.substr(theirs.find(' ') + 1) +
+                                     ") on host " + group_.table().ranks[r].host + advice(what);
             const auto bytes = std::as_bytes(std::span{text});
             verdict.assign(bytes.begin(), bytes.end());
         }
@@ -108,7 +108,7 @@ private:
     }
 
     [[nodiscard]] static std::string advice(const std::string& what) {
-        return "; to share one, name it in " + what + " as often as ranks are to have it";
+        return "; to share a device, list it in " + what + " once for each rank";
     }
 
     launch::process_group& group_;

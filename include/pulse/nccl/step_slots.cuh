@@ -54,7 +54,7 @@ public:
     [[nodiscard]] const cuda::event* start_of(bool sends, message_id message, cudaStream_t computes) {
         const transfer& now = transfers_[next_];
         if (now.sends != sends || now.message != message) {
-            throw error{"pulse: " + to_text(message) + " is posted where the plan's slots have " +
+            throw error{"pulse: " + to_text(message) + " was posted where the plan's slots expect " +
                         to_text(now.message)};
         }
         if (next_ == 0) { marks_ = 0; }

@@ -130,7 +130,7 @@ public:
         post_with([&](std::unique_lock<std::mutex>& lock) {
             for (const message_post& p : all) {
                 if (!is_between_replicas(p.message.kind)) {
-                    throw input_error{"pulse: " + to_text(p.message) + " is no message between replicas"};
+                    throw input_error{"pulse: " + to_text(p.message) + " is not a message between replicas"};
                 }
                 static_cast<void>(put(p));
             }
@@ -212,7 +212,7 @@ private:
         return [this, end = clock::now() + longest, longest] {
             throw_if_failed();
             if (clock::now() > end) {
-                throw error{"pulse: rank " + std::to_string(rank_) + ": NCCL is not done within " +
+                throw error{"pulse: rank " + std::to_string(rank_) + ": NCCL did not finish within " +
                             launch::seconds_text(longest)};
             }
         };
@@ -237,7 +237,7 @@ private:
             std::memcpy(bytes.data(), &id, sizeof id);
         }
         control_.broadcast(bytes);
-        if (bytes.size() != sizeof id) { throw error{"pulse: rank 0 has another NCCL id than this rank"}; }
+        if (bytes.size() != sizeof id) { throw error{"pulse: rank 0's NCCL id has a different size than this rank's"}; }
         std::memcpy(&id, bytes.data(), sizeof id);
         const patience wait = while_alive(options_.timeout);
         communicator world{id, rank_, size(), options_.most_blocks, wait};
@@ -263,7 +263,9 @@ private:
 
     [[nodiscard]] peer_stream& sequence_of(message_id message) {
         if (!is_between_replicas(message.kind)) { return streams_[static_cast<std::size_t>(way_of(message.kind))]; }
-        if (streams_.size() < 3) { throw input_error{"pulse: a message between replicas, of which there is one"}; }
+        if (streams_.size() < 3) {
+            throw input_error{"pulse: " + to_text(message) + " goes between replicas, but the run has only one"};
+        }
         return streams_[2];
     }
     [[nodiscard]] cudaStream_t stream_for(message_id message) const noexcept {
@@ -373,7 +375,7 @@ private:
                 return me + "NCCL: " + ncclGetErrorString(state) + ", while " + l.oldest() + " was under way";
             }
             if (const std::optional<std::string> stuck = l.stuck(options_.timeout)) {
-                return me + *stuck + " has not gone through within " + launch::seconds_text(options_.timeout);
+                return me + *stuck + " did not complete within " + launch::seconds_text(options_.timeout);
             }
         }
         return std::nullopt;

@@ -201,7 +201,7 @@ private:
                 changed_.wait_until(lock, ready);
             } else if (const int rank = left_[who == side::sender ? 1 : 0]; rank >= 0) {
                 throw error{"pulse: rank " + std::to_string(rank) +
-                            " has returned, and another waits for a message with it"};
+                            " has returned, but another rank waits for a message to or from it"};
             } else {
                 changed_.wait(lock);
             }

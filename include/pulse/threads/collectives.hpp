@@ -110,7 +110,7 @@ private:
         failed_.throw_if_set();
         if (left_ >= 0) {
             throw error{"pulse: rank " + std::to_string(left_) +
-                        " has returned, and another waits for it in a collective operation"};
+                        " has returned, but another rank waits for it in a collective operation"};
         }
     }
     void add_in_rank_order() {

@@ -74,7 +74,7 @@ public:
 
 private:
     [[nodiscard]] static int at_least_one(int ranks) {
-        if (ranks < 1) { throw input_error{"pulse: a group has at least 1 rank, not " + std::to_string(ranks)}; }
+        if (ranks < 1) { throw input_error{"pulse: a group must have at least 1 rank, not " + std::to_string(ranks)}; }
         return ranks;
     }
     template <class Meet>

@@ -89,7 +89,10 @@ protected:
 
 private:
     [[nodiscard]] static std::shared_ptr<Group> entered(std::shared_ptr<Group> of, int rank) {
-        if (rank < 0 || rank >= of->size()) { throw input_error{"pulse: there is no rank " + std::to_string(rank)}; }
+        if (rank < 0 || rank >= of->size()) {
+            throw input_error{"pulse: there is no rank " + std::to_string(rank) + " in a group of " +
+                              std::to_string(of->size())};
+        }
         of->enter(rank);
         return of;
     }
@@ -109,7 +112,7 @@ public:
     using thread_end::thread_end;
 };
 
-static_assert(pulse::transport<transport>, "threads::transport is a transport");
+static_assert(pulse::transport<transport>, "pulse: threads::transport must be a transport");
 
 namespace detail {
 
@@ -125,7 +128,7 @@ template <class Transport, class Group, class Body>
         group->fail(rank, e.what());
         return std::current_exception();
     } catch (...) {
-        group->fail(rank, "an exception that is no std::exception");
+        group->fail(rank, "an exception that is not a std::exception");
         return std::current_exception();
     }
 }

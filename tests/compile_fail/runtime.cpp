@@ -1,10 +1,10 @@
 // What a layer and a conditioning module need to run on a backend.
 //
 // error-1: pulse: a layer (L) needs 'template <pulse::backend B> static void backward_input(
-// error-2: pulse: a conditioning module needs static forward and backward_weight over the backend
-// error-3: pulse: only the first layer of a model reads the timesteps
-// error-4: pulse: only the first layer of a model reads facts of the samples
-// error-5: pulse: what reads text or facts says what they are: a condition_set 'conditions'
+// error-2: pulse: a conditioning module needs static functions forward and backward_weight that take any backend
+// error-3: pulse: only the first layer of a model may read the timesteps
+// error-4: pulse: only the first layer of a model may read facts of the samples
+// error-5: pulse: a conditioning module or first layer that reads text or facts needs a condition_set 'conditions'
 // error-6: pulse: a layer (L) needs 'template <pulse::backend B> static void forward(
 // error-7: pulse: a layer (L) needs 'template <pulse::backend B> static void backward_input(
 // error-8: pulse: a layer (L) needs 'template <pulse::backend B> static void backward_weight(

@@ -97,7 +97,7 @@ bool is_right(std::string_view what) {
     }
     if (what == "other_plans") {
         const int rank = pulse::launch::identify().rank;
-        return throws(plan_of(rank == 2 ? 16 : 8), "rank 2 has another plan than rank 0", [](pulse::rank&) {});
+        return throws(plan_of(rank == 2 ? 16 : 8), "rank 2 has a different plan than rank 0", [](pulse::rank&) {});
     }
     return throws(plan, "rank 1 has enough", [](pulse::rank& self) {
         if (self.rank() == 1) { throw std::runtime_error{"rank 1 has enough"}; }

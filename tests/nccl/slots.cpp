@@ -287,7 +287,7 @@ TEST_CASE("what hangs and what is mixed up is named") {
     together[1].slots = {{transfer_way::forward, {0, 2}}};
     CHECK(prove_slots(together));
     const std::string swapped = judge({{{send_of(1, 0), send_of(1, 1)}, {}}, {{recv_of(0, 1), recv_of(0, 0)}, {}}}, 4);
-    CHECK(swapped == "rank 0 does not send what rank 1 receives from it, in that order");
+    CHECK(swapped == "rank 0 does not send the messages that rank 1 receives from it, in the same order");
     CHECK(judge({{{send_of(1, 0)}, {}}, {{}, {}}}, 4) == swapped);
     CHECK(judge({{{}, {}}, {{recv_of(0, 0)}, {}}}, 4) == swapped);
 }

@@ -30,9 +30,10 @@ void check_sampling() {
     };
     sample(t.text.data(), t.facts.data());
     CHECK(output == t.run.output(t.run.forward(t.batch, t.input, t.timesteps, t.text, t.facts)));
-    CHECK_THROWS_WITH_AS(sample(nullptr, t.facts.data()), "pulse: forward_runner: the model reads text states",
-                         input_error);
-    CHECK_THROWS_WITH_AS(sample(t.text.data(), nullptr), "pulse: forward_runner: the model reads facts of the samples",
+    CHECK_THROWS_WITH_AS(sample(nullptr, t.facts.data()),
+                         "pulse: forward_runner: the model reads text states, but none were given", input_error);
+    CHECK_THROWS_WITH_AS(sample(t.text.data(), nullptr),
+                         "pulse: forward_runner: the model reads facts of the samples, but none were given",
                          input_error);
 }
 

@@ -241,24 +241,32 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
     CHECK_THROWS_WITH_AS(pulse::onednn::backend{0}, "pulse: onednn::backend: threads is less than 1",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 2, 2, 3, 1, 0, 0}, 1, p, p, p, p, into::write),
-                         doctest::Contains("conv2d: no such convolution: 1x2x2"), pulse::input_error);
+                         doctest::Contains("conv2d: invalid convolution: 1x2x2"), pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 4, 4, 3, 1, 1, 1}, 0, p, p, p, p, into::write), doctest::Contains("batch 0"),
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d_pair({4, 1, 4, 4, 3, 1, 1, 1}, 4, 1, p, p, p, p, p, into::write),
-                         "pulse: conv2d_pair: second source has 4 of 4 channels", pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.linear({4, 4}, 0, p, p, p, p, into::write), "pulse: linear: 0 rows, 4 to 4 features",
-                         pulse::input_error);
+                         "pulse: conv2d_pair: second source must have 0 to 3 channels, not 4", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.linear({4, 4}, 0, p, p, p, p, into::write),
+                         "pulse: linear: 0 rows, 4 to 4 features; each must be at least 1", pulse::input_error);
     CHECK_THROWS_WITH_AS(b.group_norm({6, 1, 3, 4, 1e-5, true}, 1, p, p, p, p, p, p),
-                         "pulse: group_norm: 3 groups of 6 + 1 channels, 4 pixels, batch 1", pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.attention({4, 0, 4}, 1, p, p, p, p, p), "pulse: attention: 4 tokens, 0 heads of 4, batch 1",
+                         "pulse: group_norm: 3 groups of 6 + 1 channels, 4 pixels, batch 1; "
+                         "each must be at least 1 (second channels 0), and groups must divide channels",
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.attention({4, 0, 4}, 1, p, p, p, p, p),
+                         "pulse: attention: 4 tokens, 0 heads of 4, batch 1; "
+                         "each must be at least 1 (context tokens 0)",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(b.attention({4, 2, 4, -1}, 1, p, p, p, p, p),
-                         "pulse: attention: 4 tokens, -1 of the context, 2 heads of 4, batch 1", pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.layer_norm({0}, 3, p, p, p, p, p), "pulse: layer_norm: 3 rows of 0 features",
+                         "pulse: attention: 4 tokens, -1 context tokens, 2 heads of 4, batch 1; "
+                         "each must be at least 1 (context tokens 0)",
                          pulse::input_error);
-    CHECK_THROWS_WITH_AS(b.geglu(0, 4, p, p), "pulse: geglu: 0 rows of 4 features", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.layer_norm({0}, 3, p, p, p, p, p),
+                         "pulse: layer_norm: 3 rows of 0 features; each must be at least 1", pulse::input_error);
+    CHECK_THROWS_WITH_AS(b.geglu(0, 4, p, p), "pulse: geglu: 0 rows of 4 features; each must be at least 1",
+                         pulse::input_error);
     CHECK_THROWS_WITH_AS(b.patches_to_image({2, 0, 2, 3, 1}, 1, p, p),
-                         "pulse: patches_to_image: 2 x 0 patches of 2 x 2 x 3 after 1 tokens, batch 1",
+                         "pulse: patches_to_image: 2 x 0 patches of 2 x 2 x 3 after 1 leading tokens, batch 1; "
+                         "each must be at least 1 (leading tokens 0)",
                          pulse::input_error);
     CHECK_THROWS_AS(b.sinusoid(1, 3, false, 0.0, p, p), pulse::input_error);
     CHECK_THROWS_WITH_AS(b.group_norm_statistics({10, 0, 4, 6}, 1, nullptr, nullptr),

@@ -55,5 +55,5 @@ TEST_CASE("a plan with frozen tasks is refused where the task encodes nothing") 
             rank.step(task);
         });
     } catch (const error& e) { said = e.what(); }
-    CHECK(said.find("the plan has frozen tasks, and the task of this run has no encode(call)") != std::string::npos);
+    CHECK(said.find("the plan has frozen tasks, so the task of this run must have encode(call)") != std::string::npos);
 }

@@ -152,11 +152,11 @@ TEST_CASE("previews and a task that takes predictions go together") {
     std::mt19937 random{4};
     plan p = draw_plan<toy>(1, random);
     CHECK(refusal_of([&] { (void)run_pipelined<toy, math>(p, 1); }) ==
-          "pulse: the plan has previews, and the input of this run's task takes no prediction");
+          "pulse: the plan has previews, so the input of this run's task must take a prediction");
     p.order = draw_order(p.cut, p.microbatches, p.split_backward, random);
     p.previews = 0;
     CHECK(refusal_of([&] { (void)run_pipelined<toy, math, conditioned_task>(p, 1); }) ==
-          "pulse: the input of this run's task takes a prediction, and the plan has no previews");
+          "pulse: the input of this run's task takes a prediction, but the plan has no previews");
 }
 
 } // namespace previewed_pipelines

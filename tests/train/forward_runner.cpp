@@ -67,7 +67,7 @@ TEST_CASE("a forward run refuses more samples than it has room for, and none") {
     forward_runner<ddpm_tiny, reference::backend<double>> runner{backend, 2};
     std::vector<double> x(3 * 64), y(3 * 64), times(3);
     CHECK_THROWS_WITH_AS(runner.run(3, x.data(), times.data(), y.data()),
-                         "pulse: forward_runner: 3 samples, it was made for 1 to 2", input_error);
+                         "pulse: forward_runner: samples must be from 1 to 2, not 3", input_error);
     CHECK_THROWS_AS(runner.run(0, x.data(), times.data(), y.data()), input_error);
     using made = forward_runner<ddpm_tiny, reference::backend<double>>;
     CHECK_THROWS_AS(made(backend, 0), input_error);

@@ -241,7 +241,7 @@ TEST_CASE("a task without update(stage) runs no plan that releases gradients") {
         executor<net, math> ran{on, transport, made};
         plain_task task;
         CHECK(error_of([&] { ran.step(task); }) ==
-              "pulse: the plan releases gradients, and the task of this run has no update(stage)");
+              "pulse: the plan releases gradients, so the task of this run must have update(stage)");
     });
 }
 

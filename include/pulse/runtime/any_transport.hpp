@@ -155,6 +155,6 @@ private:
     const call_table* calls_;
 };
 
-static_assert(transport<any_transport>, "any_transport is a transport");
+static_assert(transport<any_transport>, "pulse: any_transport must be a transport");
 
 } // namespace pulse

@@ -69,7 +69,9 @@ struct model_parameters<cascade<First, Second>, B> {
     }
     /// Throws input_error for any extent but the default: each backbone has that of its type.
     [[nodiscard]] static resizing resized(const extent& to) {
-        if (to != extent{}) { throw input_error{"extent: the backbones of a cascade have those of their types"}; }
+        if (to != extent{}) {
+            throw input_error{"extent: the backbones of a cascade run only at the extents of their types"};
+        }
         return {};
     }
     [[nodiscard]] static const cost_table& fitting(const cost_table& costs, int microbatch_size, const resizing& = {}) {

@@ -50,7 +50,8 @@ template <class Model>
     using first_layer = typename Model::template layer_at<0>;
     static_assert((detail::has_conditions<embedder> || !(reads_text<embedder> || reads_facts<embedder>)) &&
                       (detail::has_conditions<first_layer> || !reads_facts<first_layer>),
-                  "pulse: what reads text or facts says what they are: a condition_set 'conditions'");
+                  "pulse: a conditioning module or first layer that reads text or facts needs a condition_set "
+                  "'conditions' that declares them");
     condition_set all;
     if constexpr (detail::has_conditions<embedder>) { all.add(embedder::conditions); }
     if constexpr (detail::has_conditions<first_layer>) {

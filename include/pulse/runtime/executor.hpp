@@ -116,7 +116,7 @@ public:
     template <class Task>
     void step(Task& task) {
         if (model().gradient_release() && !detail::updates_stages<Task>) {
-            throw input_error{"pulse: the plan releases gradients, and the task of this run has no update(stage)"};
+            throw input_error{"pulse: the plan releases gradients, so the task of this run must have update(stage)"};
         }
         together<Task>([&](std::size_t& i) {
             if (!model().frozen().empty()) { take_results(i, task); }
@@ -203,7 +203,7 @@ private:
             if (text.empty()) { throw; }
             std::throw_with_nested(error{text});
         } catch (...) {
-            stop_others(i, "an exception that is no std::exception");
+            stop_others(i, "an exception that is not a std::exception");
             throw;
         }
     }
@@ -233,7 +233,7 @@ private:
             }
             task.encoded(now().frozen.results());
         } else {
-            throw input_error{"pulse: the plan has frozen tasks, and the task of this run has no encode(call) and "
+            throw input_error{"pulse: the plan has frozen tasks, so the task of this run must have encode(call) and "
                               "encoded(results)"};
         }
     }

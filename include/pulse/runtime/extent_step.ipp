@@ -42,11 +42,11 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
             with.split_backward != planned.split_backward || with.routing != planned.routing ||
             with.recompute != planned.recompute || with.gradient_release != planned.gradient_release ||
             with.further_chains != planned.further_chains) {
-            throw input_error{"pulse: the plans of a run's extents differ in more than their order"};
+            throw input_error{"pulse: the plans of a run's extents may differ only in their order"};
         }
         // A step's frozen tasks make what the next step reads, perhaps at another extent.
         if (with.frozen_tasks != planned.frozen_tasks || other.costs->frozen != of.front().costs->frozen) {
-            throw input_error{"pulse: the frozen tasks of a run's extents, or what these cost, are not the same"};
+            throw input_error{"pulse: all extents of a run must have the same frozen tasks at the same costs"};
         }
     }
     if (planned.data_degree < 1 || planned.pipeline_degree < 1) {
@@ -54,8 +54,8 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
     }
     if (std::int64_t{planned.pipeline_degree} * planned.data_degree != transport.size()) {
         throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " x " +
-                          std::to_string(planned.data_degree) + " ranks (pipeline_degree x data_degree), there are " +
-                          std::to_string(transport.size())};
+                          std::to_string(planned.data_degree) +
+                          " ranks (pipeline_degree x data_degree), but there are " + std::to_string(transport.size())};
     }
     if (!planned.has_even_groups()) {
         throw input_error{"pulse: plan: node_replicas must be 1 or a power of two below data_degree that divides it"};

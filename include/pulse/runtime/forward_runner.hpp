@@ -34,7 +34,7 @@ public:
         math_{math}, size_{resize<Model>(to)}, batch_{batch}, parameters_{
                                                                   whole_model<Model, scalar, accumulator, space>()} {
         if (batch < 1) {
-            throw input_error{"pulse: forward_runner: batch is " + std::to_string(batch) + ", it must be at least 1"};
+            throw input_error{"pulse: forward_runner: batch must be at least 1, not " + std::to_string(batch)};
         }
         const auto n = static_cast<std::size_t>(batch);
         std::int64_t saved = 0;
@@ -68,11 +68,14 @@ public:
     void run(int samples, const scalar* x, const accumulator* timesteps, scalar* y, const scalar* text = nullptr,
              const accumulator* facts = nullptr) {
         if (samples < 1 || samples > batch_) {
-            throw input_error{"pulse: forward_runner: " + std::to_string(samples) + " samples, it was made for 1 to " +
-                              std::to_string(batch_)};
+            throw input_error{"pulse: forward_runner: samples must be from 1 to " + std::to_string(batch_) + ", not " +
+                              std::to_string(samples)};
         }
         const auto require = [](bool given, const char* what) {
-            if (!given) { throw input_error{std::string{"pulse: forward_runner: the model reads "} + what}; }
+            if (!given) {
+                throw input_error{std::string{"pulse: forward_runner: the model reads "} + what +
+                                  ", but none were given"};
+            }
         };
         require(text != nullptr || !reads_text<embedder>, "text states");
         require(facts != nullptr || !(reads_facts<embedder> || reads_facts<first_layer>), "facts of the samples");

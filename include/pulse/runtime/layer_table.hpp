@@ -51,14 +51,15 @@ template <class L, backend B>
 template <class M, backend B>
 [[nodiscard]] consteval auto layer_table() {
     if constexpr (M::is_conditioned) {
-        static_assert(conditions_on<typename M::conditioning, B>,
-                      "pulse: a conditioning module needs static forward and backward_weight over the backend");
+        static_assert(
+            conditions_on<typename M::conditioning, B>,
+            "pulse: a conditioning module needs static functions forward and backward_weight that take any backend");
     }
     return []<std::size_t... I>(std::index_sequence<I...>) {
         static_assert(!((I != 0 && reads_timesteps<typename M::template layer_at<I>>) || ...),
-                      "pulse: only the first layer of a model reads the timesteps");
+                      "pulse: only the first layer of a model may read the timesteps");
         static_assert(!((I != 0 && reads_facts<typename M::template layer_at<I>>) || ...),
-                      "pulse: only the first layer of a model reads facts of the samples");
+                      "pulse: only the first layer of a model may read facts of the samples");
         std::array<layer_entry<B>, sizeof...(I)> table{};
         if constexpr ((detail::explain_passes<typename M::template layer_at<I>, B>() && ...)) {
             table = {detail::entry_of<typename M::template layer_at<I>, B>()...};

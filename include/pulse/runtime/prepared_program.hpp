@@ -41,7 +41,7 @@ struct prepared_instruction {
         const auto at = std::lower_bound(places.begin(), places.end(), buffer,
                                          [](const auto& entry, buffer_id b) { return entry.first < b; });
         if (at == places.end() || at->first != buffer) {
-            throw error{"pulse: an instruction reads a buffer it does not hold"};
+            throw error{"pulse: an instruction uses a buffer that it does not name"};
         }
         return at->second;
     }

@@ -34,7 +34,7 @@ PULSE_INLINE int prepared_program::place_at(const memory_layout& layout, buffer_
             return static_cast<int>(p);
         }
     }
-    throw error{"pulse: a program uses a buffer that its memory layout does not place"};
+    throw error{"pulse: a program uses a buffer that has no place in its memory layout"};
 }
 
 PULSE_INLINE void prepared_program::resolve(const step_model& model, const memory_layout& layout, std::size_t i) {

@@ -58,7 +58,7 @@ public:
         if (!problem_.empty()) { return problem_; }
         const std::vector<std::pair<std::size_t, std::size_t>> open = stuck();
         if (open.empty()) { return {}; }
-        std::string text = "these never happen, each waits for another:";
+        std::string text = "deadlock: each of these slots waits for another:";
         for (const auto& [r, s] : open) { text += " " + name(r, s) + ";"; }
         return text;
     }
@@ -161,7 +161,8 @@ private:
             for (const int w : mine.steps[i].waits) {
                 const std::size_t s = slot_of[static_cast<std::size_t>(w)];
                 if (s == mine.slots.size()) {
-                    problem_ = "rank " + std::to_string(rank) + ", instruction " + std::to_string(w) + " is in no slot";
+                    problem_ =
+                        "rank " + std::to_string(rank) + ", instruction " + std::to_string(w) + " is not in any slot";
                     return;
                 }
                 follow(step(rank, i), end(rank, s));
@@ -187,8 +188,8 @@ private:
         }
     }
     void disagree(int from, int to) {
-        problem_ = "rank " + std::to_string(from) + " does not send what rank " + std::to_string(to) +
-                   " receives from it, in that order";
+        problem_ = "rank " + std::to_string(from) + " does not send the messages that rank " + std::to_string(to) +
+                   " receives from it, in the same order";
     }
 
     std::span<const rank_transfers> ranks_;

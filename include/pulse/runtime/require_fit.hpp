@@ -19,17 +19,19 @@ namespace pulse {
 constexpr void require_fit(const graph_view& graph, const cost_table& costs, int microbatch_size, int scalar_bytes) {
     const auto require = [](std::int64_t given, std::int64_t needed, const auto& field) {
         if (given == needed) { return; }
-        throw input_error{"pulse: costs: " + field() + " is " + std::to_string(given) + ", the model needs " +
+        throw input_error{"pulse: costs: " + field() + " is " + std::to_string(given) + ", but the model needs " +
                           std::to_string(needed)};
     };
     const auto named = [](const char* name) { return [name] { return std::string{name}; }; };
     const auto entry = [](const char* list, std::size_t i, const char* name) {
         return [=] { return std::string{list} + '[' + std::to_string(i) + "]." + name; };
     };
-    if (microbatch_size < 1) { throw input_error{"pulse: plan: microbatch_size is less than 1"}; }
+    if (microbatch_size < 1) {
+        throw input_error{"pulse: plan: microbatch_size must be at least 1, not " + std::to_string(microbatch_size)};
+    }
     if (costs.microbatch_size != microbatch_size) {
         throw input_error{"pulse: costs: microbatch_size is " + std::to_string(costs.microbatch_size) +
-                          ", the plan's is " + std::to_string(microbatch_size)};
+                          ", but the plan's is " + std::to_string(microbatch_size)};
     }
     const std::int64_t scale = std::int64_t{microbatch_size} * scalar_bytes;
     require(std::ssize(costs.layers), std::ssize(graph.layers), named("the number of layers"));

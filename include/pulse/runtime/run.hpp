@@ -26,8 +26,9 @@ inline void require_same_plan(const any_transport& among, const plan& mine) {
     std::string text;
     for (std::size_t r = 0; r != all.size() && text.empty(); ++r) {
         if (all[r] != all[0]) {
-            text = "pulse: rank " + std::to_string(r) + " has another plan than rank 0: processes that plan for " +
-                   "themselves need .seconds = 0, as what a search finds in a time differs, or a plan from a file";
+            text = "pulse: rank " + std::to_string(r) +
+                   " has a different plan than rank 0: if each process plans for itself, " +
+                   "set .seconds = 0 (a timed search is not reproducible) or load the plan from a file";
         }
     }
     const auto bytes = std::as_bytes(std::span{text});

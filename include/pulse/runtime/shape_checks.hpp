@@ -32,30 +32,32 @@ inline void check_convolution(const char* operation, const conv2d_shape& s, int 
         s.in_width + s.pad_before + s.pad_after >= s.kernel && s.in_height > 0 && s.in_width > 0) {
         return;
     }
-    refuse_shape(operation, "no such convolution: " + text_of(s, batch));
+    refuse_shape(operation, "invalid convolution: " + text_of(s, batch));
 }
 inline void check_pair(const char* operation, const conv2d_shape& s, int second, int batch) {
     check_convolution(operation, s, batch);
     if (second < 0 || second >= s.in_channels) {
-        refuse_shape(operation, "second source has " + std::to_string(second) + " of " + std::to_string(s.in_channels) +
-                                    " channels");
+        refuse_shape(operation, "second source must have 0 to " + std::to_string(s.in_channels - 1) +
+                                    " channels, not " + std::to_string(second));
     }
 }
 inline void check_linear(const char* operation, const linear_shape& s, std::int64_t rows) {
     if (rows > 0 && s.in_features > 0 && s.out_features > 0) { return; }
     refuse_shape(operation, std::to_string(rows) + " rows, " + std::to_string(s.in_features) + " to " +
-                                std::to_string(s.out_features) + " features");
+                                std::to_string(s.out_features) + " features; each must be at least 1");
 }
 /// Weights must not overlap, nor results.
 inline void check_linear(const char* operation, const linear_batch_shape& s, std::int64_t rows) {
     check_linear(operation, s.each, rows);
     if (s.sound(rows)) { return; }
-    refuse_shape(operation, std::to_string(s.count) + " products at distances of " + std::to_string(s.weight_stride) +
-                                " and " + std::to_string(s.result_stride));
+    refuse_shape(operation, std::to_string(s.count) + " products, weight stride " + std::to_string(s.weight_stride) +
+                                ", result stride " + std::to_string(s.result_stride) +
+                                "; there must be at least one, and they must not overlap");
 }
 inline void check_rows(const char* operation, std::int64_t rows, int features) {
     if (rows > 0 && features > 0) { return; }
-    refuse_shape(operation, std::to_string(rows) + " rows of " + std::to_string(features) + " features");
+    refuse_shape(operation,
+                 std::to_string(rows) + " rows of " + std::to_string(features) + " features; each must be at least 1");
 }
 inline void check_group_norm(const char* operation, const group_norm_shape& s, int batch) {
     if (batch > 0 && s.channels > 0 && s.second_channels >= 0 && s.groups > 0 && s.pixels > 0 &&
@@ -64,39 +66,44 @@ inline void check_group_norm(const char* operation, const group_norm_shape& s, i
     }
     refuse_shape(operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
                                 std::to_string(s.second_channels) + " channels, " + std::to_string(s.pixels) +
-                                " pixels, batch " + std::to_string(batch));
+                                " pixels, batch " + std::to_string(batch) +
+                                "; each must be at least 1 (second channels 0), and groups must divide channels");
 }
 inline void check_adaptive_norm(const char* operation, const adaptive_norm_shape& s, int batch) {
     if (batch > 0 && s.features > 0 && s.tokens > 0 && s.stride >= s.features) { return; }
     refuse_shape(operation, std::to_string(s.tokens) + " tokens of " + std::to_string(s.features) +
-                                " features, modulations " + std::to_string(s.stride) + " apart, batch " +
-                                std::to_string(batch));
+                                " features, modulation stride " + std::to_string(s.stride) + ", batch " +
+                                std::to_string(batch) +
+                                "; each must be at least 1, and the stride at least the features");
 }
 inline void check_attention(const char* operation, const attention_shape& s, int batch) {
     if (batch > 0 && s.tokens > 0 && s.heads > 0 && s.head_size > 0 && s.context_tokens >= 0) { return; }
-    const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " of the context, ";
+    const std::string context = s.context_tokens == 0 ? "" : std::to_string(s.context_tokens) + " context tokens, ";
     refuse_shape(operation, std::to_string(s.tokens) + " tokens, " + context + std::to_string(s.heads) + " heads of " +
-                                std::to_string(s.head_size) + ", batch " + std::to_string(batch));
+                                std::to_string(s.head_size) + ", batch " + std::to_string(batch) +
+                                "; each must be at least 1 (context tokens 0)");
 }
 inline void check_rotary(const char* operation, const rotary_shape& s, int batch) {
     if (batch > 0 && s.rows > 0 && s.columns > 0 && s.heads > 0 && s.head_size > 0 && s.head_size % 4 == 0) { return; }
     refuse_shape(operation, std::to_string(s.heads) + " heads of " + std::to_string(s.head_size) + " on " +
                                 std::to_string(s.rows) + " x " + std::to_string(s.columns) + " tokens, batch " +
-                                std::to_string(batch));
+                                std::to_string(batch) + "; each must be at least 1, and the head size a multiple of 4");
 }
 inline void check_grids(const char* operation, const resample_shape& s, int batch) {
     if (batch > 0 && s.sound()) { return; }
     refuse_shape(operation, std::to_string(s.from_rows) + " x " + std::to_string(s.from_columns) + " tokens of " +
                                 std::to_string(s.features) + " features to " + std::to_string(s.rows) + " x " +
-                                std::to_string(s.columns) + " after " + std::to_string(s.leading) + " tokens, batch " +
-                                std::to_string(batch));
+                                std::to_string(s.columns) + " after " + std::to_string(s.leading) +
+                                " leading tokens, batch " + std::to_string(batch) +
+                                "; each must be at least 1 (leading tokens 0)");
 }
 inline void check_patches(const char* operation, const patch_shape& s, int batch) {
     if (batch > 0 && s.rows > 0 && s.columns > 0 && s.patch > 0 && s.channels > 0 && s.leading >= 0) { return; }
     refuse_shape(operation, std::to_string(s.rows) + " x " + std::to_string(s.columns) + " patches of " +
                                 std::to_string(s.patch) + " x " + std::to_string(s.patch) + " x " +
-                                std::to_string(s.channels) + " after " + std::to_string(s.leading) + " tokens, batch " +
-                                std::to_string(batch));
+                                std::to_string(s.channels) + " after " + std::to_string(s.leading) +
+                                " leading tokens, batch " + std::to_string(batch) +
+                                "; each must be at least 1 (leading tokens 0)");
 }
 
 } // namespace pulse::detail

@@ -72,10 +72,10 @@ public:
         static_assert(takes_input<Task, scalar> || takes_prediction<Task, scalar>,
                       "pulse: a task writes the model's input as input(m, x), or input(m, x, prediction)");
         if (model_.previews() > 0 && !takes_prediction<Task, scalar>) {
-            throw input_error{"pulse: the plan has previews, and the input of this run's task takes no prediction"};
+            throw input_error{"pulse: the plan has previews, so the input of this run's task must take a prediction"};
         }
         if (model_.previews() == 0 && !takes_input<Task, scalar>) {
-            throw input_error{"pulse: the input of this run's task takes a prediction, and the plan has no previews"};
+            throw input_error{"pulse: the input of this run's task takes a prediction, but the plan has no previews"};
         }
     }
     /// For stage 0, lets the task write a microbatch's input from its data and its preview's prediction; else a no-op.

@@ -332,11 +332,11 @@ TEST_CASE("shapes that make no sense are refused by name") {
     cuda::backend<cuda::fp32> on{options};
     float* const p = nullptr;
     CHECK_THROWS_WITH_AS(on.conv2d({3, 0, 4, 4}, 1, p, p, p, p, into::write),
-                         "pulse: conv2d: no such convolution: 3x4x4 to 0x4x4, kernel 3, padding 1 and 1, stride 1, "
+                         "pulse: conv2d: invalid convolution: 3x4x4 to 0x4x4, kernel 3, padding 1 and 1, stride 1, "
                          "batch 1",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(on.conv2d_pair({3, 2, 4, 4}, 3, 1, p, p, p, p, p, into::write),
-                         "pulse: conv2d_pair: second source has 3 of 3 channels", pulse::input_error);
-    CHECK_THROWS_WITH_AS(on.linear({3, 2}, 0, p, p, p, p, into::write), "pulse: linear: 0 rows, 3 to 2 features",
-                         pulse::input_error);
+                         "pulse: conv2d_pair: second source must have 0 to 2 channels, not 3", pulse::input_error);
+    CHECK_THROWS_WITH_AS(on.linear({3, 2}, 0, p, p, p, p, into::write),
+                         "pulse: linear: 0 rows, 3 to 2 features; each must be at least 1", pulse::input_error);
 }

@@ -171,14 +171,14 @@ std::string first_fault() {
 
 TEST_CASE("a trial of a layer says what is wrong with its passes") {
     CHECK(first_fault<wrong::nothing>() == "");
-    CHECK(first_fault<wrong::output>() == "the output is not all written");
-    CHECK(first_fault<wrong::saved>() == "saved is not all written");
-    CHECK(first_fault<wrong::behind>() == "forward writes behind its workspace");
+    CHECK(first_fault<wrong::output>() == "the output is not completely written");
+    CHECK(first_fault<wrong::saved>() == "saved is not completely written");
+    CHECK(first_fault<wrong::behind>() == "forward writes past the end of its workspace");
     CHECK(first_fault<wrong::keeps>() == "a backward pass changes what forward saved");
     CHECK(first_fault<wrong::spoils>() == "backward_weight changes the gradient of the input");
     CHECK(first_fault<wrong::unasked>() ==
-          "other gradients change where nobody needs that of the input or the context");
-    const std::string kept = "gradients that are written over what was there are not those that are added to 0";
+          "other gradients change if those of the input and the context are not requested");
+    const std::string kept = "gradients written over old values differ from gradients added to 0";
     CHECK(first_fault<wrong::sums>() == kept);
     CHECK(first_fault<wrong::overwritten>() == kept);
     CHECK(first_fault<wrong::sums, false>() == "");

@@ -15,8 +15,8 @@ template <class T>
         const auto entry = static_cast<std::int64_t>(index);
         if (static_cast<T>(entry) == index) { return entry; }
     }
-    throw input_error{"pulse: embedding: index " + std::to_string(index) + " is none of 0 to " +
-                      std::to_string(shape.entries - 1)};
+    throw input_error{"pulse: embedding: index must be a whole number from 0 to " + std::to_string(shape.entries - 1) +
+                      ", not " + std::to_string(index)};
 }
 
 } // namespace pulse::reference

@@ -118,7 +118,9 @@ struct layer_trial {
 
     /// Throws input_error if batch_size is less than 1.
     explicit layer_trial(int batch_size = 2, std::uint64_t seed = 1) :
-        batch{batch_size > 0 ? batch_size : throw input_error{"layer_trial: a batch has at least one sample"}},
+        batch{batch_size > 0
+                  ? batch_size
+                  : throw input_error{"layer_trial: batch_size must be at least 1, not " + std::to_string(batch_size)}},
         input{batch * L::input::elements}, skip{batch * skip_elements}, conditioning{batch * conditioning_elements},
         context{batch * context_elements}, parameters{parameter_elements<L>()},
         output_gradient{batch * L::output::elements}, timesteps{batch}, facts{batch * fact_elements} {
@@ -184,20 +186,20 @@ struct layer_trial {
     void forward() {
         guarded workspace{batch * L::workspace_elements};
         L::forward(on, frame(workspace));
-        require(workspace.intact(), "forward writes behind its workspace");
+        require(workspace.intact(), "forward writes past the end of its workspace");
     }
     void backward_input(bool to_input = true, bool to_context = true) {
         guarded workspace{batch * L::workspace_elements};
         // No pass reads the output: a rank may give it away as soon as it is sent.
         output = guarded{batch * L::output::elements};
         L::backward_input(on, frame(workspace, to_input, to_context));
-        require(workspace.intact(), "backward_input writes behind its workspace");
+        require(workspace.intact(), "backward_input writes past the end of its workspace");
     }
     void backward_weight() {
         guarded workspace{batch * L::workspace_elements};
         guarded unread_input_gradient = input_gradient;
         L::backward_weight(on, frame(workspace));
-        require(workspace.intact(), "backward_weight writes behind its workspace");
+        require(workspace.intact(), "backward_weight writes past the end of its workspace");
         require(unread_input_gradient == input_gradient, "backward_weight changes the gradient of the input");
     }
 
@@ -267,7 +269,9 @@ struct layer_trial {
                                     result{"the gradients of the parameters", &layer_trial::parameter_gradients},
                                     result{"deferred", &layer_trial::deferred}};
         forward();
-        for (const result& r : made) { require((this->*r.of).written(), std::string{r.name} + " is not all written"); }
+        for (const result& r : made) {
+            require((this->*r.of).written(), std::string{r.name} + " is not completely written");
+        }
         const guarded kept = saved;
         const guarded kept_statistics = statistics;
         backward_input();
@@ -281,27 +285,29 @@ struct layer_trial {
         const guarded dw = parameter_gradients;
         const guarded left = deferred;
         for (const result& r : learnt) {
-            require((this->*r.of).written(), std::string{r.name} + " is not all written");
-            require((this->*r.of).intact(), "a pass writes behind " + std::string{r.name});
+            require((this->*r.of).written(), std::string{r.name} + " is not completely written");
+            require((this->*r.of).intact(), "a pass writes past the end of " + std::string{r.name});
         }
-        for (const result& r : made) { require((this->*r.of).intact(), "a pass writes behind " + std::string{r.name}); }
+        for (const result& r : made) {
+            require((this->*r.of).intact(), "a pass writes past the end of " + std::string{r.name});
+        }
 
         // If the gradients of input and context are not requested, everything else is the same bit for bit.
         clear();
         const guarded untouched = context_gradient;
         forward();
         backward_input(false, false);
-        require(context_gradient == untouched, "the gradient of the context is written where it is null");
+        require(context_gradient == untouched, "the gradient of the context is written although it was not requested");
         const bool same = skip_gradient == dskip && conditioning_gradient == dc && deferred == left &&
                           parameter_gradients == after_input;
         backward_weight();
         require(same && parameter_gradients == dw,
-                "other gradients change where nobody needs that of the input or the context");
+                "other gradients change if those of the input and the context are not requested");
 
         if constexpr (writes_gradients<L>) {
             require(summed_gradients(into::write, std::numeric_limits<double>::quiet_NaN()) ==
                         summed_gradients(into::add, 0.0),
-                    "gradients that are written over what was there are not those that are added to 0");
+                    "gradients written over old values differ from gradients added to 0");
         }
 
         check_gradient("the input", input, dx, 0.0);

@@ -1,6 +1,6 @@
 // What a shape is made of.
 //
-// error-1: pulse: every dimension of a shape is positive
+// error-1: pulse: every dimension of a shape must be positive
 
 #include <pulse/tensor/shape.hpp>
 

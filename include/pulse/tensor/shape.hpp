@@ -9,7 +9,7 @@ namespace pulse {
 /// A per-sample shape known when the model is compiled: (channels, height, width) or (features). The batch is dynamic.
 template <int... Dims>
 struct shape {
-    static_assert(((Dims > 0) && ...), "pulse: every dimension of a shape is positive");
+    static_assert(((Dims > 0) && ...), "pulse: every dimension of a shape must be positive");
     static constexpr std::size_t rank = sizeof...(Dims);
     static constexpr std::array<int, sizeof...(Dims)> dims{Dims...};
     static constexpr std::int64_t elements = (std::int64_t{1} * ... * Dims);

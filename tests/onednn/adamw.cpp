@@ -78,7 +78,8 @@ TEST_CASE("AdamW without an average does the same to the rest, and refuses sizes
     CHECK(v.single == v2.single);
     const std::span<float> less = std::span<float>{m.single}.first(99);
     CHECK_THROWS_WITH_AS(pulse::onednn::adamw_step(w.single, g.single, less, v.single, {}, c),
-                         "pulse: adamw_step: 100 weights, 100 gradients, 99 and 100 moments, 0 averages",
+                         "pulse: adamw_step: 100 weights, 100 gradients, 99 and 100 moments, 0 averages; "
+                         "the numbers must be equal (averages may be 0)",
                          pulse::input_error);
     c.step = 0;
     CHECK_THROWS_AS(pulse::onednn::adamw_step(w.single, g.single, m.single, v.single, {}, c), pulse::input_error);

@@ -238,7 +238,7 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
     pulse::onednn::backend b;
     std::vector<float> x(64);
     float* const p = x.data();
-    CHECK_THROWS_WITH_AS(pulse::onednn::backend{0}, "pulse: onednn::backend: threads is less than 1",
+    CHECK_THROWS_WITH_AS(pulse::onednn::backend{0}, "pulse: onednn::backend: threads must be at least 1, not 0",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(b.conv2d({1, 1, 2, 2, 3, 1, 0, 0}, 1, p, p, p, p, into::write),
                          doctest::Contains("conv2d: invalid convolution: 1x2x2"), pulse::input_error);
@@ -270,7 +270,8 @@ TEST_CASE("a bad shape gives a sentence that names the operation") {
                          pulse::input_error);
     CHECK_THROWS_AS(b.sinusoid(1, 3, false, 0.0, p, p), pulse::input_error);
     CHECK_THROWS_WITH_AS(b.group_norm_statistics({10, 0, 4, 6}, 1, nullptr, nullptr),
-                         "pulse: group_norm_statistics: 4 groups of 10 + 0 channels, 1 of 6 pixels",
+                         "pulse: group_norm_statistics: 4 groups of 10 + 0 channels, 1 rows of 6 pixels; "
+                         "each must be at least 1 (second channels exactly 0), and groups must divide channels",
                          pulse::input_error);
     CHECK_THROWS_AS(b.group_norm_rows({8, 8, 4, 6}, 1, 6, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
                     pulse::input_error);

@@ -23,7 +23,7 @@ struct fused_adamw {
         adamw_step(weights, gradients, first_moment, second_moment, average, now, threads);
     }
 };
-static_assert(optimizer_rule<fused_adamw>, "fused_adamw is an update rule");
+static_assert(optimizer_rule<fused_adamw>, "pulse: fused_adamw must be an update rule");
 
 } // namespace pulse::onednn
 

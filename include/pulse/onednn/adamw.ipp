@@ -20,10 +20,13 @@ PULSE_HOST_INLINE void adamw_step(std::span<float> w, std::span<const float> g, 
         (!ema.empty() && ema.size() != w.size())) {
         throw input_error{"pulse: adamw_step: " + std::to_string(w.size()) + " weights, " + std::to_string(g.size()) +
                           " gradients, " + std::to_string(m.size()) + " and " + std::to_string(v.size()) +
-                          " moments, " + std::to_string(ema.size()) + " averages"};
+                          " moments, " + std::to_string(ema.size()) +
+                          " averages; the numbers must be equal (averages may be 0)"};
     }
     const adamw_constants& c = now.constants;
-    if (now.step < 1) { throw input_error{"pulse: adamw_step: step is less than 1"}; }
+    if (now.step < 1) {
+        throw input_error{"pulse: adamw_step: step must be at least 1, not " + std::to_string(now.step)};
+    }
     const auto steps = static_cast<double>(now.step);
     const auto keep = static_cast<float>(1.0 - c.learning_rate * c.weight_decay);
     const auto rate = static_cast<float>(c.learning_rate / (1.0 - std::pow(c.beta1, steps)));

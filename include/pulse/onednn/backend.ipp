@@ -22,7 +22,9 @@ namespace pulse::onednn {
 
 PULSE_HOST_INLINE backend::backend(int threads) :
     text_operations{threads}, conditioned_operations{threads}, picture_operations{threads}, threads_{threads} {
-    if (threads < 1) { throw input_error{"pulse: onednn::backend: threads is less than 1"}; }
+    if (threads < 1) {
+        throw input_error{"pulse: onednn::backend: threads must be at least 1, not " + std::to_string(threads)};
+    }
 }
 
 PULSE_HOST_INLINE void backend::conv2d(const conv2d_shape& s, int batch, const float* x, const float* weight,
@@ -208,7 +210,7 @@ PULSE_HOST_INLINE void backend::upsample_nearest_backward(int batch, int height,
 PULSE_HOST_INLINE void backend::sinusoid(int batch, int features, bool flip, double shift, const float* timesteps,
                                          float* e) {
     if (features < 1 || features % 2 != 0) {
-        detail::refuse_shape("sinusoid", "features is not a positive even number");
+        detail::refuse_shape("sinusoid", "features must be a positive even number, not " + std::to_string(features));
     }
     onednn::sinusoid(batch, features, flip, shift, timesteps, e);
 }

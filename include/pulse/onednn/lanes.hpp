@@ -6,7 +6,7 @@
 #include <utility>
 
 #if defined(PULSE_SEPARATE_HOST) && !defined(PULSE_COMPILING)
-#error "pulse: vectors are as wide as a unit's flags allow, so no unit beside pulse::compiled_host includes their code"
+#error "pulse: vector widths depend on compiler flags, so only pulse::compiled_host may include this code"
 #endif
 
 namespace pulse::onednn {

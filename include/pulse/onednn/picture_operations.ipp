@@ -65,9 +65,11 @@ PULSE_HOST_INLINE void picture_operations::check_norm(const char* operation, con
         s.channels % s.groups == 0) {
         return;
     }
-    detail::refuse_shape(operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
-                                        std::to_string(s.second_channels) + " channels, " + std::to_string(rows) +
-                                        " of " + std::to_string(pixels) + " pixels");
+    detail::refuse_shape(
+        operation, std::to_string(s.groups) + " groups of " + std::to_string(s.channels) + " + " +
+                       std::to_string(s.second_channels) + " channels, " + std::to_string(rows) + " rows of " +
+                       std::to_string(pixels) +
+                       " pixels; each must be at least 1 (second channels exactly 0), and groups must divide channels");
 }
 
 } // namespace pulse::onednn

@@ -8,10 +8,10 @@
 // version.
 namespace pulse::onednn {
 
-static_assert(DNNL_VERSION_MAJOR == 2 || DNNL_VERSION_MAJOR == 3, "pulse: oneDNN 2.5 or later is needed, and before 4");
+static_assert(DNNL_VERSION_MAJOR == 2 || DNNL_VERSION_MAJOR == 3, "pulse: oneDNN must be 2.5 or later, and before 4");
 static_assert(DNNL_CPU_RUNTIME != DNNL_RUNTIME_SYCL,
-              "pulse: this oneDNN queues its work with SYCL, where a call returns before its result is there; "
-              "one that is built for OpenMP is needed");
+              "pulse: this oneDNN runs on SYCL, where a call returns before its result is ready; "
+              "use one that is built for OpenMP");
 
 /// The pass of a convolution.
 enum class convolution_pass : std::uint8_t { forward, backward_input, backward_weight };

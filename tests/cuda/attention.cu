@@ -199,13 +199,13 @@ TEST_CASE("attention refuses shapes that it has no kernel for, and names what is
         } catch (const pulse::input_error& e) { return std::string(e.what()).find(culprit) != std::string::npos; }
         return false;
     };
-    CHECK(refuses({4, 1, 257}, 1, "head_size is 257"));
-    CHECK(refuses({4, 1, 0}, 1, "head_size is 0"));
-    CHECK(refuses({0, 1, 8}, 1, "tokens is 0"));
-    CHECK(refuses({4, 0, 8}, 1, "heads is 0"));
-    CHECK(refuses({4, 1, 8, -1}, 1, "context_tokens is -1"));
-    CHECK(refuses({4, 1, 8}, 0, "batch is 0"));
-    CHECK(refuses({4, 1, 8}, 70000, "batch is 70000"));
+    CHECK(refuses({4, 1, 257}, 1, "head_size must be from 1 to 256, not 257"));
+    CHECK(refuses({4, 1, 0}, 1, "head_size must be from 1 to 256, not 0"));
+    CHECK(refuses({0, 1, 8}, 1, "tokens must be at least 1, not 0"));
+    CHECK(refuses({4, 0, 8}, 1, "heads must be from 1 to 65535, not 0"));
+    CHECK(refuses({4, 1, 8, -1}, 1, "context_tokens must be at least 0, not -1"));
+    CHECK(refuses({4, 1, 8}, 0, "batch must be from 1 to 65535, not 0"));
+    CHECK(refuses({4, 1, 8}, 70000, "batch must be from 1 to 65535, not 70000"));
 }
 
 namespace {

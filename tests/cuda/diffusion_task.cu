@@ -321,7 +321,7 @@ TEST_CASE("a device's task for a model of another size, or without samples, is r
     CHECK_NOTHROW(make({.model_elements = 16}));
     CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
                          pulse::input_error);
-    CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be 1 to 65535",
+    CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be from 1 to 65535, not 0",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1",
                          pulse::input_error);

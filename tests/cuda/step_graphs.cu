@@ -276,7 +276,7 @@ TEST_CASE("however CUDA refuses or ends a capture, its work is started as it is 
         CHECK(b.graphs.captured() == 0);
         CHECK(b.graphs.given_up() == 2);
         CAPTURE(said.text());
-        CHECK(said.count("is started call by call") == 1);
+        CHECK(said.count("runs call by call from now on") == 1);
         CHECK(said.count(std::string{one.says} + ",") == 1);
     }
     side.synchronize();

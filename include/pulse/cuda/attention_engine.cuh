@@ -45,12 +45,13 @@ inline void require_attention(const attention_shape& s, int batch) {
     const auto require = [](bool holds, const std::string& what) {
         if (!holds) { throw input_error("attention: " + what); }
     };
-    require(s.tokens > 0, "tokens is " + std::to_string(s.tokens) + ", at least 1 is needed");
-    require(s.context_tokens >= 0, "context_tokens is " + std::to_string(s.context_tokens) + ", below 0");
-    require(s.heads > 0 && s.heads <= 65535, "heads is " + std::to_string(s.heads) + ", not from 1 to 65535");
-    require(batch > 0 && batch <= 65535, "batch is " + std::to_string(batch) + ", not from 1 to 65535");
-    require(s.head_size > 0 && s.head_size <= most_fma_head_size,
-            "head_size is " + std::to_string(s.head_size) + ", not from 1 to " + std::to_string(most_fma_head_size));
+    require(s.tokens > 0, "tokens must be at least 1, not " + std::to_string(s.tokens));
+    require(s.context_tokens >= 0, "context_tokens must be at least 0, not " + std::to_string(s.context_tokens));
+    require(s.heads > 0 && s.heads <= 65535, "heads must be from 1 to 65535, not " + std::to_string(s.heads));
+    require(batch > 0 && batch <= 65535, "batch must be from 1 to 65535, not " + std::to_string(batch));
+    require(s.head_size > 0 && s.head_size <= most_fma_head_size, "head_size must be from 1 to " +
+                                                                      std::to_string(most_fma_head_size) + ", not " +
+                                                                      std::to_string(s.head_size));
 }
 
 /// Which of pulse's own kernels compute attention of this shape under policy P, for operands aligned to 16 bytes;

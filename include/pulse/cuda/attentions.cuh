@@ -180,7 +180,7 @@ private:
             const bool usual = which == pass::forward ? options_.cudnn_forward : options_.cudnn_backward;
             const bool chooses = engine_options_.times() || engine_options_.choices != nullptr;
             if (usual || (chooses && (which == pass::forward || !engine_options_.deterministic))) {
-                require_not_captured(stream, "an engine of an attention has to be made");
+                require_not_captured(stream, "an attention needs a new engine");
                 const std::string_view fault =
                     cudnn::attention_fault(which, s, properties_of(current_device()).sm(), cudnnGetVersion());
                 if (!fault.empty()) { return {{}, std::string{fault}, nullptr}; }
@@ -204,7 +204,7 @@ private:
             try {
                 return {cudnn::ready_engine{cudnn::target{dnn_->get(), {}}, kept->text}, {}, kept->counted};
             } catch (const cudnn::cudnn_error& e) {
-                std::fprintf(stderr, "pulse: a kept engine is not taken: %s\n", e.what());
+                std::fprintf(stderr, "pulse: ignoring a kept engine: %s\n", e.what());
             }
         }
         const engine_trial trial{engine_options_};
@@ -272,11 +272,11 @@ private:
         } catch (const cudnn::cudnn_error& e) { refused_graph = e.what(); }
         if (chosen.made) { return {std::move(chosen.made), {}, nullptr}; }
         std::string fault =
-            refused_graph.empty() ? cudnn::why_none(*dnn_, chosen) : "it takes no such graph: " + refused_graph;
+            refused_graph.empty() ? cudnn::why_none(*dnn_, chosen) : "it does not support this graph: " + refused_graph;
         const bool lacks =
             !chosen.refusal.empty() || !refused_graph.empty() || !cudnn::compiles_at_run_time({dnn_->get(), {}});
         if (lacks && !std::exchange(said_lacking_, true)) {
-            std::fprintf(stderr, "pulse: %s is pulse's, not cuDNN's: %s\n",
+            std::fprintf(stderr, "pulse: %s uses pulse's kernels instead of cuDNN: %s\n",
                          text_of(graph.pass, graph.shape, graph.batch).c_str(), fault.c_str());
         }
         return {{}, std::move(fault), nullptr};

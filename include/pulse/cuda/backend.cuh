@@ -54,7 +54,7 @@ class device_updates;
 /// The stream of a rank. Throws input_error for a host-memory transport.
 [[nodiscard]] inline cudaStream_t stream_of(const any_transport& rank) {
     if (rank.streams().work == nullptr) {
-        throw input_error{"pulse: a transport of host memory has no tensors of a device"};
+        throw input_error{"pulse: a host-memory transport has no device streams; use a device transport"};
     }
     return static_cast<cudaStream_t>(rank.streams().work);
 }
@@ -373,7 +373,7 @@ template <class... P>
 inline constexpr bool has_all = ((picture_backend<backend<P>> && text_backend<backend<P>> &&
                                   batches_linear<backend<P>> && sums_residuals<backend<P>>)&&...);
 static_assert(has_all<bf16, fp16, tf32, fp32>,
-              "pulse: cuda::backend has every operation, the optional ones among them");
+              "pulse: cuda::backend must have every operation, including the optional ones");
 
 } // namespace detail
 

@@ -261,7 +261,7 @@ private:
     const prepared& find(cudaStream_t stream, const cudnn::convolution_request& r) {
         const key wanted = key_of(r);
         if (const auto found = plans_.find(wanted); found != plans_.end()) { return found->second; }
-        require_not_captured(stream, "an engine of a convolution has to be made");
+        require_not_captured(stream, "a convolution needs a new engine");
         cudnn::choice chosen;
         for (const cudnn::convolution_form form : cudnn::forms_for(r)) {
             const cudnn::convolution_graph g = cudnn::graph_of_request(r, form);

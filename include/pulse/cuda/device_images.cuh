@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/kernels/diffusion.cuh>
@@ -19,7 +20,8 @@ public:
     /// Copies all images. Throws input_error when an image has more elements than a kernel can index.
     explicit device_images(const train::image_dataset& data) : data_{data}, pixels_{data.pixels().size()} {
         if (data.elements() > static_cast<std::size_t>(std::numeric_limits<int>::max() / 2)) {
-            throw input_error{"device_images: an image has more than 2^30 elements"};
+            throw input_error{"device_images: an image must have fewer than 2^30 elements, not " +
+                              std::to_string(data.elements())};
         }
         const int padding = data.options().padding;
         layout_ = {data.height() - 2 * padding, data.width() - 2 * padding, data.channels(), padding};

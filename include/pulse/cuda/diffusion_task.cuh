@@ -188,7 +188,8 @@ private:
                                                                  const train::noise_process& noise,
                                                                  const train::diffusion_options& o) {
         if (o.microbatch_size < 1 || o.microbatch_size > 65535) {
-            throw input_error{"diffusion_task: microbatch_size must be 1 to 65535"};
+            throw input_error{"diffusion_task: microbatch_size must be from 1 to 65535, not " +
+                              std::to_string(o.microbatch_size)};
         }
         train::detail::require_in_range(o, noise, images.data().elements(), images.layout().channels);
         return o;

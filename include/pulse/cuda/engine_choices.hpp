@@ -115,8 +115,8 @@ private:
         const auto other = all_.lower_bound(library);
         if (other == all_.end() || other->first.rfind(library, 0) != 0) { return; }
         if (said_.exchange(true)) { return; }
-        std::fprintf(stderr, "pulse: %s has engines of %s, which are not taken: here is %s\n",
-                     source_.empty() ? "what was timed" : source_.c_str(), other->first.c_str(), made_for.c_str());
+        std::fprintf(stderr, "pulse: ignoring engines from %s: they were chosen for %s, this is %s\n",
+                     source_.empty() ? "this process" : source_.c_str(), other->first.c_str(), made_for.c_str());
     }
 
     double budget_s_;

@@ -47,9 +47,12 @@ struct engine_options {
     /// Throws input_error naming the bad option.
     void require_valid() const {
         if (candidates < 0 || candidates > 16) {
-            throw input_error("engine_options: candidates is " + std::to_string(candidates) + ", not from 0 to 16");
+            throw input_error("engine_options: candidates must be from 0 to 16, not " + std::to_string(candidates));
         }
-        if (workspace_limit < 0) { throw input_error("engine_options: workspace_limit is less than 0"); }
+        if (workspace_limit < 0) {
+            throw input_error("engine_options: workspace_limit must be at least 0, not " +
+                              std::to_string(workspace_limit));
+        }
     }
     [[nodiscard]] bool times() const noexcept { return candidates > 1; }
     /// Number of proposals that the next choice considers.

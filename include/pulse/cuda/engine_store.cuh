@@ -48,7 +48,8 @@ public:
         if (content.size() < head.size() + tail || content.compare(0, head.size(), head) != 0 ||
             content.compare(content.size() - tail, tail, "\n" + hash_of(content.substr(0, content.size() - tail))) !=
                 0) {
-            std::fprintf(stderr, "pulse: %s is damaged or of another program: ignored\n", path_of(key).c_str());
+            std::fprintf(stderr, "pulse: ignoring %s: it is damaged or was written by another program\n",
+                         path_of(key).c_str());
             return std::nullopt;
         }
         return content.substr(head.size(), content.size() - head.size() - tail);

@@ -24,7 +24,8 @@ __device__ T* shared_memory() {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
-    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments),
+                  "pulse::cuda: a launch needs as many arguments as the kernel has parameters");
     const auto* address = reinterpret_cast<const void*>(kernel);
     const auto where = std::source_location::current();
     require_grid(grid);

@@ -48,8 +48,8 @@ inline void allow_shared_bytes(const void* kernel, std::size_t bytes, std::sourc
 /// Throws input_error for a grid too large for any device in y or z, which count samples and heads.
 inline void require_grid(dim3 grid) {
     if (grid.y <= most_grid_rows && grid.z <= most_grid_rows) { return; }
-    throw input_error("pulse: an operation takes at most " + std::to_string(most_grid_rows) +
-                      " samples or heads at once, and was given " + std::to_string(grid.y < grid.z ? grid.z : grid.y));
+    throw input_error("pulse: an operation may have at most " + std::to_string(most_grid_rows) +
+                      " samples or heads at once, not " + std::to_string(grid.y < grid.z ? grid.z : grid.y));
 }
 
 } // namespace pulse::cuda

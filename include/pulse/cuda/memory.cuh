@@ -42,7 +42,7 @@ enum class memory_place : bool { device, pinned_host };
 /// Allocation and release wait for the device: make buffers before the first step, not during one.
 template <class T, memory_place Where>
 class owned_memory {
-    static_assert(std::is_trivially_copyable_v<T>, "pulse::cuda: memory of a device holds plain values");
+    static_assert(std::is_trivially_copyable_v<T>, "pulse::cuda: values in device memory must be trivially copyable");
 
 public:
     owned_memory() = default;

@@ -101,7 +101,9 @@ protected:
 private:
     [[nodiscard]] static cudaStream_t reductions_of(const any_transport& transport) {
         void* const stream = transport.streams().reductions;
-        if (stream == nullptr) { throw input_error{"pulse: a transport of host memory has no tensors of a device"}; }
+        if (stream == nullptr) {
+            throw input_error{"pulse: a host-memory transport has no device streams; use a device transport"};
+        }
         return static_cast<cudaStream_t>(stream);
     }
 

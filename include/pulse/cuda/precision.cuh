@@ -23,7 +23,7 @@ __host__ __device__ inline float to_float(__half value) { return __half2float(va
 /// The scalar nearest to the value, ties to even; overflow gives infinity, NaN stays NaN.
 template <class T>
 __host__ __device__ inline T from_float(float value) {
-    static_assert(is_scalar_v<T>, "pulse::cuda: a scalar is __nv_bfloat16, __half or float");
+    static_assert(is_scalar_v<T>, "pulse::cuda: a scalar must be __nv_bfloat16, __half or float");
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
         return __float2bfloat16_rn(value);
     } else if constexpr (std::is_same_v<T, __half>) {

@@ -245,14 +245,14 @@ private:
     /// products with an epilogue and batches, which have a fallback.
     const entry& find(cudaStream_t stream, const cublas::product& p) {
         if (const auto found = entries_.find(p); found != entries_.end()) { return found->second; }
-        require_not_captured(stream, "an algorithm has to be chosen");
+        require_not_captured(stream, "a matrix product needs a new algorithm");
         entry made{std::make_unique<cublas::prepared_product>(p), std::nullopt, nullptr};
         const std::string made_for = "cuBLASLt " + std::to_string(cublasLtGetVersion()) + ", " + device_ +
                                      ", workspace " + std::to_string(options_.workspace_limit);
         if (const auto kept = options_.find(made_for, p.text())) {
             made.how = made.prepared->restore(lt_, kept->text);
             made.counted = kept->counted;
-            if (!made.how) { std::fprintf(stderr, "pulse: a kept algorithm is not taken: %s\n", p.name().c_str()); }
+            if (!made.how) { std::fprintf(stderr, "pulse: ignoring a kept algorithm: %s\n", p.name().c_str()); }
         }
         if (!made.how) {
             const engine_trial trial{options_};

@@ -17,7 +17,7 @@ class threads_on {
 public:
     /// Throws input_error if `devices` is empty.
     explicit threads_on(std::vector<int> devices) : devices_{std::move(devices)} {
-        if (devices_.empty()) { throw input_error{"pulse: ranks::threads_on: no device is named"}; }
+        if (devices_.empty()) { throw input_error{"pulse: ranks::threads_on: devices must not be empty"}; }
     }
 
     template <class Body>

@@ -31,7 +31,7 @@ struct not_capturable : input_error {
 /// Throws not_capturable while the stream is captured: `what` allocates or waits, which a graph cannot.
 inline void require_not_captured(cudaStream_t stream, const std::string& what) {
     if (capture_of(stream) == 0) { return; }
-    throw not_capturable(what + " while the stream is captured: run the program once before it is captured");
+    throw not_capturable(what + " while the stream is captured: run the program once before capturing it");
 }
 
 /// Device memory that the operations of one stream share in turn. It grows when an operation first needs more, which
@@ -45,7 +45,7 @@ public:
     std::byte* reserve(std::size_t bytes) {
         if (bytes > memory_.size()) {
             require_not_captured(stream_,
-                                 "the scratch of a backend has to grow to " + std::to_string(bytes) + " bytes");
+                                 "the scratch memory of a backend must grow to " + std::to_string(bytes) + " bytes");
             check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
             memory_ = device_memory<std::byte>{};
             memory_ = device_memory<std::byte>{arena::aligned_size(bytes)};

@@ -170,8 +170,8 @@ private:
             mine.given_up = true;
             if (given_up_++ == 0) {
                 std::fprintf(stderr,
-                             "pulse: %s is started call by call from now on, as it cannot be captured in a CUDA graph: "
-                             "%s. It may not be the only one.\n",
+                             "pulse: %s runs call by call from now on, as it cannot be captured in a CUDA graph: %s. "
+                             "Others may follow.\n",
                              mine.name.c_str(), e.what());
             }
             return false;

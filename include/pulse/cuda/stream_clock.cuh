@@ -35,7 +35,7 @@ public:
     [[nodiscard]] mark now() { return now(stream_); }
     /// The same for another stream of the device.
     [[nodiscard]] mark now(cudaStream_t on) {
-        if (next_ == events_.size()) { throw error{"pulse: a stream_clock was made for fewer points"}; }
+        if (next_ == events_.size()) { throw error{"pulse: stream_clock has no events left"}; }
         events_[next_].record(on);
         return static_cast<mark>(next_++);
     }

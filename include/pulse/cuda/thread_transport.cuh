@@ -111,7 +111,7 @@ public:
     [[nodiscard]] cudaStream_t reduction_stream() const noexcept { return places().reducing.get(); }
 };
 
-static_assert(transport<thread_transport>, "thread_transport is a transport");
+static_assert(transport<thread_transport>, "pulse: thread_transport must be a transport");
 
 /// Runs body(transport) on one thread per rank, rank r on device devices[r], and waits for all; as threads::run_ranks.
 template <class Body>

@@ -35,7 +35,7 @@ public:
     void forward(const queue& on, scratch_arena& scratch, products<T>& by, const attention_shape& s, int batch,
                  const T* q, const T* k, const T* v, T* o, float* lse) {
         if (s.tokens < 1 || s.context_tokens < 0 || s.heads < 1 || batch < 1) {
-            throw input_error("attention: sizes are at least 1");
+            throw input_error("attention: tokens, heads and batch must be at least 1, context_tokens at least 0");
         }
         met_.insert({s.tokens, s.keys(), s.heads, s.head_size});
         const auto rows = static_cast<int>(std::clamp<std::int64_t>(most_scores_ / s.keys(), 1, s.tokens));

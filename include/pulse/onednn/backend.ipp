@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include <pulse/core/separate.hpp>
 #include <pulse/onednn/activations.hpp>

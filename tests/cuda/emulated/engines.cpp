@@ -206,8 +206,8 @@ TEST_CASE("an engine is never given more workspace than the limit, nor one that 
     CHECK(dnn::executed(0) > rounding);
 
     options.candidates = 17;
-    CHECK_THROWS_WITH_AS((cuda::backend<cuda::fp32>{options}), "engine_options: candidates is 17, not from 0 to 16",
-                         pulse::input_error);
+    CHECK_THROWS_WITH_AS((cuda::backend<cuda::fp32>{options}),
+                         "engine_options: candidates must be from 0 to 16, not 17", pulse::input_error);
     options.candidates = 0;
     options.workspace_limit = -1;
     CHECK_THROWS_AS((cuda::backend<cuda::fp32>{options}), pulse::input_error);

@@ -145,7 +145,7 @@ TEST_CASE("work is started call by call for every code that a capture or a call 
             CHECK(x.download(math.stream())[0] == 6);
             CHECK(graphs.given_up() == 2);
             CAPTURE(said.text());
-            CHECK(said.count("pulse: one is started call by call") == 1);
+            CHECK(said.count("pulse: one runs call by call from now on") == 1);
             CHECK(said.count("two") == 0);
             CHECK(said.count(std::string{cudaGetErrorName(how)} + ",") == 1);
         }

@@ -26,12 +26,12 @@ namespace pulse::cuda::cudnn {
 [[nodiscard]] constexpr std::string_view attention_fault(attention_pass pass, const attention_shape& s, int sm,
                                                          std::size_t version) noexcept {
     constexpr int tile = 128; // keys that a block of cuDNN's kernels processes at once
-    if (version < 91301) { return "before 9.13.1 it knows no attention of one operation"; }
+    if (version < 91301) { return "before 9.13.1 cuDNN has no single attention operation"; }
     if (s.tokens == 1) { return "attention of one query may be wrong, or its gradients NaN"; }
     if (s.keys() == 1) { return "attention to one key is not supported"; }
     if (pass == attention_pass::forward) { return {}; }
     if (version <= 91500 && s.keys() % tile != 0) {
-        return "up to 9.15.0 gradients are wrong where the number of keys is no multiple of 128";
+        return "up to 9.15.0 gradients are wrong where the number of keys is not a multiple of 128";
     }
     if (version < 92600 && sm / 10 == 9 && s.keys() % tile == tile / 2) {
         return "before 9.26 gradients may be NaN on sm_90 where the number of keys is 64 more than a multiple of 128";

@@ -60,7 +60,7 @@ struct choice {
     if (const auto kept = options.find(made_for, what)) {
         try {
             return {ready_engine{here, kept->text}, {}, kept->counted};
-        } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: a kept engine is not taken: %s\n", e.what()); }
+        } catch (const cudnn_error& e) { std::fprintf(stderr, "pulse: ignoring a kept engine: %s\n", e.what()); }
     }
     const engine_trial trial{options};
     const auto wanted = static_cast<std::size_t>(options.next_candidates());
@@ -80,7 +80,7 @@ struct choice {
                 ready.push_back(std::move(made));
                 continue;
             }
-            why = "it needs " + std::to_string(made.workspace_bytes()) + " bytes of workspace, the limit is " +
+            why = "it needs " + std::to_string(made.workspace_bytes()) + " bytes of workspace, but the limit is " +
                   std::to_string(options.workspace_limit);
         } catch (const cudnn_error& e) {
             why = e.what();

@@ -21,7 +21,7 @@ template <class T>
     } else if constexpr (std::is_same_v<T, __half>) {
         return CUDNN_DATA_HALF;
     } else {
-        static_assert(std::is_same_v<T, float>, "pulse::cuda: a scalar is __nv_bfloat16, __half or float");
+        static_assert(std::is_same_v<T, float>, "pulse::cuda: a scalar must be __nv_bfloat16, __half or float");
         return CUDNN_DATA_FLOAT;
     }
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <cuda_runtime.h>
 
@@ -146,9 +147,11 @@ __global__ void __launch_bounds__(adafactor_threads)
 template <class T>
 void adafactor(const queue& on, const optimizer_update& now, const train::update_arrays<T>& arrays, double* parts) {
     if (arrays.size == 0) { return; }
-    static_assert(update_parts <= adafactor_threads, "each part is a thread's");
+    static_assert(update_parts <= adafactor_threads, "pulse::cuda: each part of an update needs a thread of its own");
     const auto size = static_cast<std::int64_t>(arrays.size);
-    if (size >= std::int64_t{1} << 31) { throw input_error("adafactor: elements of a tensor must be below 2^31"); }
+    if (size >= std::int64_t{1} << 31) {
+        throw input_error("adafactor: a tensor must have fewer than 2^31 elements, not " + std::to_string(size));
+    }
     const auto rows = static_cast<std::int64_t>(arrays.rows);
     const std::int64_t columns = rows == 0 ? size : size / rows;
     const factored_shape shape{size, rows, divider{columns}};

@@ -99,7 +99,9 @@ __global__ void __launch_bounds__(128)
 }
 
 inline void check_adaptive_norm(const adaptive_norm_shape& s, int batch) {
-    if (batch < 1 || s.tokens < 1 || s.features < 1) { throw input_error("adaptive_norm: sizes are at least 1"); }
+    if (batch < 1 || s.tokens < 1 || s.features < 1) {
+        throw input_error("adaptive_norm: batch, tokens and features must be at least 1");
+    }
     check_layer_norm({s.features}, std::int64_t{batch} * s.tokens);
 }
 

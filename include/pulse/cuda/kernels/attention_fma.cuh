@@ -25,7 +25,7 @@ struct fma_tile {
     static constexpr int weights_stride = columns + 4; ///< of rows of scores
     static constexpr int numbers_each = HeadSize / 16; ///< of a head
 
-    static_assert(HeadSize % 16 == 0, "pulse::cuda: a thread has every 16th number of a head");
+    static_assert(HeadSize % 16 == 0, "pulse::cuda: HeadSize must be a multiple of 16");
 };
 
 inline constexpr int fma_threads = 256;

@@ -22,7 +22,7 @@ struct head_tile {
     static constexpr int stride = steps * core::step + chunk;
     static constexpr int columns = HeadSize / 8; ///< of 8 scalars
 
-    static_assert(HeadSize % 8 == 0, "pulse::cuda: tiles of heads have whole columns of 8");
+    static_assert(HeadSize % 8 == 0, "pulse::cuda: HeadSize must be a multiple of 8");
 };
 
 /// Copies rows of `Tensors` tensors of one shape into tiles, from token `first` on, `Rows` at a time. A thread copies
@@ -66,7 +66,7 @@ private:
     static constexpr int chunks = G::stride / G::chunk - 1; ///< per row
     static constexpr int rows_apart = Threads / chunks;     ///< between two copies of a thread
 
-    static_assert(rows_apart > 0, "pulse::cuda: a block copies a whole row at once");
+    static_assert(rows_apart > 0, "pulse::cuda: a block must have enough threads to copy a whole row at once");
 
     [[nodiscard]] static __device__ int thread() { return static_cast<int>(threadIdx.x); }
     [[nodiscard]] static __device__ int row() { return thread() / chunks; }

@@ -139,7 +139,9 @@ void column_sums(const queue& on, int sets, std::int64_t rows, int columns, cons
 /// convolutions. Must read dy once: e n bytes. Scratch: add_bias_gradient_scratch_bytes.
 template <class T>
 void add_bias_gradient(const queue& on, std::int64_t rows, int features, const T* dy, gradient_place<float> dbias) {
-    if (rows < 0 || features < 1) { throw input_error("add_bias_gradient: rows >= 0 and features >= 1 are needed"); }
+    if (rows < 0 || features < 1) {
+        throw input_error("add_bias_gradient: rows must be at least 0 and features at least 1");
+    }
     column_sums<T, float>(on, 1, rows, features, dy, {dbias.to, nullptr, features}, dbias.how,
                           reinterpret_cast<float*>(on.scratch));
 }
@@ -151,7 +153,9 @@ void add_bias_gradient(const queue& on, std::int64_t rows, int features, const T
 /// sum_pixels_scratch_bytes.
 template <class T>
 void sum_pixels(const queue& on, int batch, int pixels, int channels, const T* y, T* t) {
-    if (batch < 1 || pixels < 1 || channels < 1) { throw input_error("sum_pixels: sizes are at least 1"); }
+    if (batch < 1 || pixels < 1 || channels < 1) {
+        throw input_error("sum_pixels: batch, pixels and channels must be at least 1");
+    }
     column_sums<T, T>(on, batch, pixels, channels, y, {t, nullptr, channels}, into::write,
                       reinterpret_cast<float*>(on.scratch));
 }

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(256)
 /// so that a copy can leave multiprocessors to others; 0: as many as fill the device. Must move 2 x `bytes`. Throws
 /// input_error for a negative number of bytes or blocks.
 inline void copy_bytes(const queue& on, const std::byte* from, std::byte* to, std::int64_t bytes, int blocks = 0) {
-    if (bytes < 0 || blocks < 0) { throw input_error("copy_bytes: bytes and blocks are not negative"); }
+    if (bytes < 0 || blocks < 0) { throw input_error("copy_bytes: bytes and blocks must be at least 0"); }
     if (bytes == 0) { return; }
     const auto off = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(from) % 16);
     const bool together = off == static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % 16);
@@ -108,9 +108,9 @@ inline void copy_bytes_in_bulk(const queue& on, const std::byte* from, std::byte
                                int blocks = 0) {
     constexpr int slots = 4;
     constexpr int chunk = 8192;
-    if (bytes < 0 || blocks < 0) { throw input_error("copy_bytes_in_bulk: bytes and blocks are not negative"); }
+    if (bytes < 0 || blocks < 0) { throw input_error("copy_bytes_in_bulk: bytes and blocks must be at least 0"); }
     if (!is_pack_aligned(from) || !is_pack_aligned(to)) {
-        throw input_error("copy_bytes_in_bulk: addresses are multiples of 16");
+        throw input_error("copy_bytes_in_bulk: addresses must be multiples of 16");
     }
     if (bytes == 0) { return; }
     const unsigned grid = copy_blocks(bytes, chunk, blocks, 2 * on.multiprocessors);

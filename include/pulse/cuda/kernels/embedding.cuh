@@ -62,7 +62,7 @@ struct embedding_gradient_scalars {
 template <class T>
 void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices, const T* table,
                T* y) {
-    if (s.entries < 1 || s.features < 1) { throw input_error("embedding: sizes are at least 1"); }
+    if (s.entries < 1 || s.features < 1) { throw input_error("embedding: entries and features must be at least 1"); }
     with_lanes<T>(is_packable<T>(s.features, table, y), [&]<int N>() {
         map_items(on, "embedding", rows * s.features / N,
                   embedding_lanes<T, N>{indices, table, y, s.features, divider(s.features / N)});
@@ -73,7 +73,9 @@ void embedding(const queue& on, const embedding_shape& s, std::int64_t rows, con
 template <class T>
 void embedding_backward_weight(const queue& on, const embedding_shape& s, std::int64_t rows, const float* indices,
                                const T* dy, gradient_place<float> dtable) {
-    if (s.entries < 1 || s.features < 1) { throw input_error("embedding_backward_weight: sizes are at least 1"); }
+    if (s.entries < 1 || s.features < 1) {
+        throw input_error("embedding_backward_weight: entries and features must be at least 1");
+    }
     if (!dtable.adds()) {
         fill_bytes_async(dtable.to, 0, static_cast<std::size_t>(s.entries) * static_cast<std::size_t>(s.features),
                          on.stream);
@@ -158,7 +160,9 @@ struct padding_sums {
 /// rows.
 template <class T>
 void replace_padding(const queue& on, int batch, int tokens, int features, const float* mask, const T* padding, T* y) {
-    if (batch < 1 || tokens < 1 || features < 1) { throw input_error("replace_padding: sizes are at least 1"); }
+    if (batch < 1 || tokens < 1 || features < 1) {
+        throw input_error("replace_padding: batch, tokens and features must be at least 1");
+    }
     const std::int64_t n = std::int64_t{batch} * tokens * features;
     with_lanes<T>(is_packable<T>(features, padding, y), [&]<int N>() {
         map_items(on, "replace_padding", n / N,
@@ -171,7 +175,7 @@ template <class T>
 void replace_padding_backward(const queue& on, int batch, int tokens, int features, const float* mask, const T* dy,
                               T* dx, gradient_place<float> dpadding) {
     if (batch < 1 || tokens < 1 || features < 1) {
-        throw input_error("replace_padding_backward: sizes are at least 1");
+        throw input_error("replace_padding_backward: batch, tokens and features must be at least 1");
     }
     const std::int64_t sample = std::int64_t{tokens} * features;
     // Before dx is written, because it may be dy.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <pulse/cuda/kernels/activations.cuh>
 #include <pulse/cuda/kernels/divider.cuh>
@@ -71,7 +72,7 @@ struct geglu_gradient_lanes {
 /// and y once: 3 e n bytes for the n scalars of y.
 template <class T>
 void geglu(const queue& on, std::int64_t rows, int features, const T* x, T* y) {
-    if (features < 1) { throw input_error("geglu: features are at least 1"); }
+    if (features < 1) { throw input_error("geglu: features must be at least 1, not " + std::to_string(features)); }
     with_lanes<T>(is_packable<T>(features, x, y), [&]<int N>() {
         map_items(on, "geglu", rows * features / N, geglu_lanes<T, N>{x, y, features, divider(features / N)});
     });
@@ -79,7 +80,9 @@ void geglu(const queue& on, std::int64_t rows, int features, const T* x, T* y) {
 /// dx from x and dy. Must move x, dy and dx once: 5 e n bytes for the n scalars of dy.
 template <class T>
 void geglu_backward(const queue& on, std::int64_t rows, int features, const T* x, const T* dy, T* dx) {
-    if (features < 1) { throw input_error("geglu_backward: features are at least 1"); }
+    if (features < 1) {
+        throw input_error("geglu_backward: features must be at least 1, not " + std::to_string(features));
+    }
     with_lanes<T>(is_packable<T>(features, x, dy, dx), [&]<int N>() {
         map_items(on, "geglu_backward", rows * features / N,
                   geglu_gradient_lanes<T, N>{dy, dx, {x, nullptr, features, divider(features / N)}});

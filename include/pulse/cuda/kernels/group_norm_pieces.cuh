@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/kernels/divider.cuh>
@@ -84,7 +85,9 @@ void group_norm_rows(const queue& on, const group_norm_shape& s, int rows, int w
     group_norm_shape row = s;
     row.pixels = width;
     check_group_norm(row, rows);
-    if (s.second_channels != 0) { throw input_error("group_norm_rows: there is one source"); }
+    if (s.second_channels != 0) {
+        throw input_error("group_norm_rows: second_channels must be 0, not " + std::to_string(s.second_channels));
+    }
     const std::int64_t n = std::int64_t{width} * s.channels;
     with_lanes<T>(is_packable<T>(s.channels, x, gamma, beta, y) && y_stride % pack_size<T> == 0, [&]<int N>() {
         map_items(on, "group_norm_rows", rows * n / N,

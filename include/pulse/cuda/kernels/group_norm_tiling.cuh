@@ -65,14 +65,15 @@ inline constexpr std::size_t shared_bytes_of_multiprocessor = 160 * 1024;
 /// Throws input_error for sizes that are not positive, and groups that do not divide the channels or are too large.
 inline void check_group_norm(const group_norm_shape& s, int batch) {
     if (batch < 1 || s.channels < 1 || s.second_channels < 0 || s.pixels < 1) {
-        throw input_error("group_norm: batch, channels and pixels are at least 1");
+        throw input_error("group_norm: batch, channels and pixels must be at least 1, second_channels at least 0");
     }
     if (s.groups < 1 || s.all_channels() % s.groups != 0) {
         throw input_error("group_norm: " + std::to_string(s.groups) + " groups do not divide " +
                           std::to_string(s.all_channels()) + " channels");
     }
     if (s.all_channels() / s.groups > most_slab_channels) {
-        throw input_error("group_norm: a group has more than " + std::to_string(most_slab_channels) + " channels");
+        throw input_error("group_norm: a group must have at most " + std::to_string(most_slab_channels) +
+                          " channels, not " + std::to_string(s.all_channels() / s.groups));
     }
 }
 

@@ -9,7 +9,7 @@ namespace pulse::cuda {
 /// N neighbouring scalars, converted to float when read: a whole pack, or one scalar if packs do not fit.
 template <class T, int N>
 struct lanes {
-    static_assert(N == 1 || N == pack_size<T>, "pulse::cuda: lanes are one scalar or one pack");
+    static_assert(N == 1 || N == pack_size<T>, "pulse::cuda: lanes must be one scalar or one pack");
 
     std::conditional_t<N == 1, T, pack<T>> stored;
 

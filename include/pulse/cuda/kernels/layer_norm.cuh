@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <pulse/core/error.hpp>
 #include <pulse/cuda/kernels/block_sums.cuh>
@@ -111,8 +112,12 @@ __global__ void __launch_bounds__(row_warps * 32)
 
 /// Throws input_error if features are not positive or rows are negative or too many.
 inline void check_layer_norm(const layer_norm_shape& s, std::int64_t rows) {
-    if (s.features < 1) { throw input_error("layer_norm: features are at least 1"); }
-    if (rows < 0 || rows >= std::int64_t{1} << 31) { throw input_error("layer_norm: rows are 0 or more, below 2^31"); }
+    if (s.features < 1) {
+        throw input_error("layer_norm: features must be at least 1, not " + std::to_string(s.features));
+    }
+    if (rows < 0 || rows >= std::int64_t{1} << 31) {
+        throw input_error("layer_norm: rows must be at least 0 and below 2^31, not " + std::to_string(rows));
+    }
 }
 
 /// Normalises rows of x and runs `affine` over them; `packs`: whether packs fit all operands.

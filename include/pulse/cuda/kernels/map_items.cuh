@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(256) map_items_kernel(F f, std::uint32_t n) {
 template <class F>
 void map_items(const queue& on, const char* operation, std::int64_t n, const F& f) {
     if (n < 0 || n > std::int64_t{1} << 30) {
-        throw input_error(std::string(operation) + ": " + std::to_string(n) + " accesses, and 0 to 2^30 are possible");
+        throw input_error(std::string(operation) + ": accesses must be from 0 to 2^30, not " + std::to_string(n));
     }
     if (n == 0) { return; }
     const std::int64_t blocks = map_items_blocks(n, items_in_flight<F>, on.multiprocessors);

@@ -154,7 +154,7 @@ void masked_attention(const queue& on, const masked_attention_shape& s, int batc
         s.head_size > 256) {
         throw input_error("masked_attention: " + std::to_string(s.tokens) + " tokens, " + std::to_string(s.heads) +
                           " heads of " + std::to_string(s.head_size) + ", batch " + std::to_string(batch) +
-                          "; possible are 1 to 65535 heads and samples, and heads of 1 to 256");
+                          "; heads and batch must be from 1 to 65535, head_size from 1 to 256, tokens at least 1");
     }
     const masked_operands<T> operands{
         q, k, v, mask, bias, o, s.tokens, s.heads, s.head_size, static_cast<float>(s.scale), s.causal};

@@ -103,7 +103,9 @@ struct sample_addition {
 /// y[b][p][c] += t[b][c] over [batch][pixels][channels]. Must move y twice: 2 e n bytes.
 template <class T>
 void add_per_sample(const queue& on, int batch, int pixels, int channels, const T* t, T* y) {
-    if (batch < 1 || pixels < 1 || channels < 1) { throw input_error("add_per_sample: sizes are at least 1"); }
+    if (batch < 1 || pixels < 1 || channels < 1) {
+        throw input_error("add_per_sample: batch, pixels and channels must be at least 1");
+    }
     const std::int64_t sample = std::int64_t{pixels} * channels;
     with_lanes<T>(is_packable<T>(channels, t, y), [&]<int N>() {
         map_items(on, "add_per_sample", batch * sample / N,
@@ -181,7 +183,7 @@ template <int N>
 template <class T>
 void upsample_nearest(const queue& on, int batch, int height, int width, int channels, const T* x, T* y) {
     if (batch < 1 || height < 1 || width < 1 || channels < 1) {
-        throw input_error("upsample_nearest: sizes are at least 1");
+        throw input_error("upsample_nearest: batch, height, width and channels must be at least 1");
     }
     const std::int64_t n = std::int64_t{batch} * height * width * channels;
     with_lanes<T>(is_packable<T>(channels, x, y), [&]<int N>() {
@@ -192,7 +194,7 @@ void upsample_nearest(const queue& on, int batch, int height, int width, int cha
 template <class T>
 void upsample_nearest_backward(const queue& on, int batch, int height, int width, int channels, const T* dy, T* dx) {
     if (batch < 1 || height < 1 || width < 1 || channels < 1) {
-        throw input_error("upsample_nearest_backward: sizes are at least 1");
+        throw input_error("upsample_nearest_backward: batch, height, width and channels must be at least 1");
     }
     const std::int64_t n = std::int64_t{batch} * height * width * channels;
     with_lanes<T>(is_packable<T>(channels, dy, dx), [&]<int N>() {

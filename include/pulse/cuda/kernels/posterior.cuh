@@ -32,7 +32,7 @@ struct posterior_scalars {
 template <class T>
 void posterior(const queue& on, std::int64_t pixels, int channels, float factor, const T* moments, const T* noise,
                T* z) {
-    if (pixels < 1 || channels < 1) { throw input_error("posterior: sizes are at least 1"); }
+    if (pixels < 1 || channels < 1) { throw input_error("posterior: pixels and channels must be at least 1"); }
     map_items(on, "posterior", pixels * channels, posterior_scalars<T>{moments, noise, z, factor, divider(channels)});
 }
 

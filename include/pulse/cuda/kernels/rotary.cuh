@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(128) rotary_kernel(rotary_angles angles, divid
 template <class T>
 void turn_pairs(const queue& on, const rotary_shape& s, int batch, float direction, const T* x, T* y) {
     if (batch < 1 || s.rows < 1 || s.columns < 1 || s.heads < 1 || s.head_size < 4 || s.head_size % 4 != 0) {
-        throw input_error("rotary: sizes are at least 1, and head_size is divisible by 4");
+        throw input_error("rotary: sizes must be at least 1, and head_size a multiple of 4");
     }
     const auto run = [&]<int Pairs>() {
         const int accesses = s.head_size / (2 * Pairs);

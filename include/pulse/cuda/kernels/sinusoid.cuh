@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include <pulse/cuda/kernels/divider.cuh>
 #include <pulse/cuda/kernels/map_items.cuh>
@@ -43,7 +44,7 @@ struct sinusoid_pairs {
 template <class T>
 void sinusoid(const queue& on, int batch, int features, bool flip, double shift, const float* timesteps, T* e) {
     const int half = features / 2;
-    if (half < 1) { throw input_error("sinusoid: features are at least 2"); }
+    if (half < 1) { throw input_error("sinusoid: features must be at least 2, not " + std::to_string(features)); }
     const double decay = std::log(10000.0) / (half - shift);
     map_items(on, "sinusoid", std::int64_t{batch} * half,
               sinusoid_pairs<T>{timesteps, e, features, flip, decay, divider(half)});

@@ -34,7 +34,7 @@ inline constexpr int update_parts = cuda_tables.factored / static_cast<int>(size
 
 static_assert(cuda_tables.fixed == sizeof(std::int32_t) && cuda_tables.layer == sizeof(std::int32_t) + sizeof(double) &&
                   cuda_tables.chunk == sizeof(value_chunk) + sizeof(double),
-              "pulse: a plan counts the tables that sums of squares read");
+              "pulse: cuda_tables must match the tables that sums of squares read");
 
 inline constexpr int sum_of_squares_threads = 256;
 

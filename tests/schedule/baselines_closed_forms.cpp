@@ -92,7 +92,7 @@ TEST_CASE("interleaved 1F1B takes any number of microbatches from P on, in group
         }
         if (devices == 1) { continue; }
         const auto few = equal_stages(placement::interleaved, devices, 2, devices - 1, false, {1, 1, 1});
-        CHECK_THROWS_WITH_AS((void)interleaved_one_f_one_b(few), doctest::Contains("microbatches are fewer"),
+        CHECK_THROWS_WITH_AS((void)interleaved_one_f_one_b(few), doctest::Contains("microbatches must be at least"),
                              input_error);
     }
 }

@@ -180,7 +180,7 @@ TEST_CASE("a refusal says which order needs what of the problem") {
     CHECK(has(refusal(waves, m::dualpipe_v), "dualpipe-v needs one wave"));
     CHECK(has(refusal(whole, m::dualpipe_v), "dualpipe-v needs a split backward"));
     CHECK(has(refusal(sequential, m::hanayo), "hanayo needs the folded placement"));
-    CHECK(has(refusal(folded, m::list), "list: it is no published order"));
+    CHECK(has(refusal(folded, m::list), "list: it is not a published method"));
 }
 
 TEST_CASE("devices may come in any order along the stages") {

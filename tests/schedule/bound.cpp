@@ -158,7 +158,7 @@ TEST_CASE("ill-formed problems are refused by name") {
     refuses(bad, "microbatches");
     bad = good;
     bad.stages[1].device = 2;
-    refuses(bad, "no such device");
+    refuses(bad, "stages: a device is out of range");
     bad = good;
     bad.stages[1].forward_us = -1;
     refuses(bad, "duration");

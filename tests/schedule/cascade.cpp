@@ -101,7 +101,8 @@ TEST_CASE("what wants one chain refuses two, and limits of memory with two are r
     options.microbatches = 2;
     schedule_problem problem = of.problem(options);
     CHECK_THROWS_WITH_AS(static_cast<void>(synthesize(problem)),
-                         "schedule_problem.further_chains: list_search alone orders several chains", input_error);
+                         "schedule_problem.further_chains: only list_search and gpipe accept several chains",
+                         input_error);
     problem.memory_limit_bytes.assign(2, 1);
     CHECK_THROWS_AS(static_cast<void>(list_search(problem)), input_error);
     problem = of.problem(options);

@@ -324,11 +324,15 @@ TEST_SUITE("host") {
         CHECK(says([](frozen_work&) {}).empty());
         CHECK(has(says([](frozen_work& w) { w.samples = -1; }), "samples"));
         CHECK(has(says([](frozen_work& w) { w.hosts = {{0}}; }), "hosts"));
-        CHECK(has(says([](frozen_work& w) { w.hosts = {{}, {}}; }), "no device has component encoder"));
+        CHECK(has(says([](frozen_work& w) { w.hosts = {{}, {}}; }), "no device hosts component encoder"));
         CHECK(has(says([](frozen_work& w) { w.hosts = {{0}, {1}}; }), "no component 1"));
-        CHECK(has(says([](frozen_work& w) { w.split = {{}, {}}; }), "split: there are 2 lists for 1 components"));
-        CHECK(has(says([](frozen_work& w) { w.split = {{0}}; }), "split: of component encoder it has not every layer"));
-        CHECK(has(says([](frozen_work& w) { w.split = {{0, 2, 0}}; }), "device 2 has a layer, which is no host"));
+        CHECK(has(says([](frozen_work& w) {
+                      w.split = {{}, {}};
+                  }),
+                  "split: must have one list for each of 1 components, not 2"));
+        CHECK(has(says([](frozen_work& w) { w.split = {{0}}; }),
+                  "split: component encoder: must have one device for each of 3 layers, not 1"));
+        CHECK(has(says([](frozen_work& w) { w.split = {{0, 2, 0}}; }), "device 2 has a layer but is not a host"));
         CHECK(has(says([](frozen_work& w) { w.hosts = {{0}, {}}, w.split = {{0, 1, 0}}; }), "device 1 has a layer"));
         CHECK(has(says([](frozen_work& w) { w.components[0].max_chunk = 0; }), "max_chunk"));
         CHECK(has(says([](frozen_work& w) { w.components[0].layers[1].sample_us = -1; }), "layer b"));
@@ -337,8 +341,9 @@ TEST_SUITE("host") {
         CHECK(has(says([](frozen_work& w) { w.components.push_back(w.components[0]); }), "name"));
         CHECK(has(says([](frozen_work& w) { w.components[0].layers[0].sample_us = 1e308; }), "encoder"));
         CHECK(has(says([](frozen_work& w) { w.link.latency_us = -1; }), "link"));
-        CHECK(has(says([](frozen_work& w) { w.after_us = {1.0}; }), "after_us: there are 1 for 2 devices"));
-        CHECK(has(says([](frozen_work& w) { w.after_us = {0.0, -1.0}; }), "after_us: it is negative"));
+        CHECK(has(says([](frozen_work& w) { w.after_us = {1.0}; }),
+                  "after_us: must have one value for each of 2 devices, not 1"));
+        CHECK(has(says([](frozen_work& w) { w.after_us = {0.0, -1.0}; }), "after_us: must not be negative"));
     }
 }
 

@@ -272,7 +272,7 @@ TEST_CASE("ill-formed programs are refused by name") {
     refuses(bad, "row 0 has no value");
     bad = good;
     bad.terms[1].column = 2;
-    refuses(bad, "row 0 names a column that is not there");
+    refuses(bad, "row 0 names a column that does not exist");
     bad = good;
     bad.terms[1].column = 0;
     refuses(bad, "row 0 names a column twice");
@@ -281,5 +281,5 @@ TEST_CASE("ill-formed programs are refused by name") {
     refuses(bad, "row 0 has a coefficient");
     bad = good;
     bad.rows[0].count = 3;
-    refuses(bad, "row 0 has terms that are not there");
+    refuses(bad, "row 0 refers to terms that do not exist");
 }

@@ -67,7 +67,7 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
             for (std::size_t d = 0; d != needs.size(); ++d) {
                 named = named || (needs[d] > problem.memory_limit_bytes[d] &&
                                   text == "device " + std::to_string(d) + " needs " + std::to_string(needs[d]) +
-                                              " bytes for one microbatch alone and has " +
+                                              " bytes for a single microbatch but has only " +
                                               std::to_string(problem.memory_limit_bytes[d]));
             }
             CHECK_MESSAGE(named, text);

@@ -134,5 +134,6 @@ TEST_CASE("a phase that there is not is refused, with those that there are") {
     using namespace phases_test;
     const auto problem = test::chain_problem({0, 1}, 2, 2, true, 1, 1, 1);
     CHECK_THROWS_WITH_AS((void)found_without(problem, {"walk"}),
-                         doctest::Contains("'walk' is no phase; there are known_orders, lists, devices"), input_error);
+                         doctest::Contains("'walk' is not a phase; the phases are known_orders, lists, devices"),
+                         input_error);
 }

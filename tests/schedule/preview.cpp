@@ -224,18 +224,18 @@ TEST_CASE("what orders no previews refuses them, and ill-formed ones are refused
     of.options.previews = 2;
     schedule_problem problem = of.problem();
     CHECK_THROWS_WITH_AS(static_cast<void>(synthesize(problem)),
-                         "schedule_problem.previews: list_search alone orders previews", input_error);
+                         "schedule_problem.previews: only list_search and gpipe accept previews", input_error);
     CHECK_THROWS_AS(static_cast<void>(one_f_one_b(problem)), input_error);
     problem.previews = 5;
-    CHECK_THROWS_WITH_AS(static_cast<void>(list_search(problem)), "schedule_problem.previews: more than microbatches",
-                         input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(list_search(problem)),
+                         "schedule_problem.previews: must be from 0 to microbatches", input_error);
     problem = of.problem();
     std::erase_if(problem.dependencies, [](const dependency& d) { return d.before == stage_pass{pass::preview, 3}; });
     CHECK_THROWS_AS(static_cast<void>(list_search(problem)), input_error);
     problem = of.problem();
     problem.further_chains = {2};
     CHECK_THROWS_WITH_AS(static_cast<void>(list_search(problem)),
-                         "schedule_problem.previews: several chains are ordered without previews", input_error);
+                         "schedule_problem.previews: must be 0 for several chains", input_error);
     of.options.previews = 5;
     CHECK_THROWS_WITH_AS(static_cast<void>(of.problem()), "make_problem: previews must be from 0 to microbatches",
                          input_error);

@@ -256,7 +256,7 @@ TEST_CASE("tables, cuts and options that do not fit together are refused by name
     const auto cut = cut_of(placement::folded, 2, 4);
     auto bad_cut = cut;
     bad_cut.stages[1].device = 2;
-    refuses(costs, bad_cut, {}, "no such device");
+    refuses(costs, bad_cut, {}, "partition.stages: a device is out of range");
     bad_cut = cut;
     bad_cut.stages.pop_back();
     refuses(costs, bad_cut, {}, "last layer");

@@ -103,8 +103,8 @@ TEST_CASE("validate names every kind of mistake") {
         const auto violation = find_violation(tight, good);
         CHECK(violation.rule == schedule_rule::memory);
         CHECK(violation.device == 1);
-        CHECK_THROWS_WITH_AS(validate(tight, good), doctest::Contains("brings the device to 8 bytes, the limit is 7"),
-                             input_error);
+        CHECK_THROWS_WITH_AS(validate(tight, good),
+                             doctest::Contains("raises the device's memory to 8 bytes; the limit is 7"), input_error);
     }
 }
 

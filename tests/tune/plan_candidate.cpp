@@ -190,8 +190,8 @@ bool names_what_binds(const std::string& text, std::int64_t limit) {
     long long room = 0;
     const auto at = text.find("device");
     const char* from = text.c_str() + (at == std::string::npos ? 0 : at);
-    for (const char* form : {"device %lld needs %lld bytes for one microbatch alone and has %lld",
-                             "device %lld needs %lld bytes and has %lld"}) {
+    for (const char* form : {"device %lld needs %lld bytes for a single microbatch but has only %lld",
+                             "device %lld needs %lld bytes but has only %lld"}) {
         if (std::sscanf(from, form, &device, &need, &room) == 3) { return device >= 0 && need > room && room <= limit; }
     }
     return mentions(text, "device") && mentions(text, "bytes") && mentions(text, std::to_string(limit));
@@ -333,7 +333,7 @@ TEST_CASE("a published method is refused where it is not defined, before anythin
     CHECK(mentions(refusal(m::dualpipe_v, placement::folded, 1, false), "dualpipe-v: needs a split backward"));
     CHECK(mentions(refusal(m::hanayo, placement::interleaved, 1, true), "hanayo: needs the folded placement"));
     const tune_candidate few{.pipeline_degree = 2, .kind = placement::interleaved, .method = m::interleaved};
-    CHECK(mentions(message_of<input_error>(costs, few), "microbatches are fewer"));
+    CHECK(mentions(message_of<input_error>(costs, few), "microbatches must be at least"));
 }
 
 TEST_CASE("DDPM's plans of every method: sound, no shorter than the bound; folded ones send no skip bytes") {

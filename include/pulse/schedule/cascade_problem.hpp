@@ -39,11 +39,9 @@ constexpr void add_chain(schedule_problem& problem, const schedule_problem& othe
                                                            const cost_table& second, const partition& second_cut,
                                                            const problem_options& options) {
     if (first_cut.devices != second_cut.devices) {
-        throw input_error("cascade: the two cuts are over different devices");
+        throw input_error("cascade: the two cuts must have the same number of devices");
     }
-    if (!options.memory_limit_bytes.empty()) {
-        throw input_error("cascade: an order under a memory limit is not looked for");
-    }
+    if (!options.memory_limit_bytes.empty()) { throw input_error("cascade: memory limits are not supported"); }
     schedule_problem problem = make_problem(first, first_cut, options);
     problem_options behind = options;
     std::vector<char>& flags = behind.recompute.stages;

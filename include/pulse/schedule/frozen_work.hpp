@@ -145,18 +145,18 @@ struct frozen_part {
 constexpr void require_valid(const frozen_work& work, const schedule_problem& problem) {
     check_frozen(work.components);
     const auto fail = [](const std::string& what) { throw input_error("frozen_work." + what); };
-    if (work.samples < 0) { fail("samples: there are " + std::to_string(work.samples)); }
-    if (!(work.link.latency_us >= 0) || !(work.link.bandwidth_gb_per_s >= 0)) { fail("link: it is negative"); }
+    if (work.samples < 0) { fail("samples: must be at least 0, not " + std::to_string(work.samples)); }
+    if (!(work.link.latency_us >= 0) || !(work.link.bandwidth_gb_per_s >= 0)) { fail("link: must not be negative"); }
     if (!work.hosts.empty() && work.hosts.size() != static_cast<std::size_t>(problem.devices)) {
-        fail("hosts: there are " + std::to_string(work.hosts.size()) + " lists for " + std::to_string(problem.devices) +
-             " devices");
+        fail("hosts: must have one list for each of " + std::to_string(problem.devices) + " devices, not " +
+             std::to_string(work.hosts.size()));
     }
     if (!work.after_us.empty() && work.after_us.size() != static_cast<std::size_t>(problem.devices)) {
-        fail("after_us: there are " + std::to_string(work.after_us.size()) + " for " + std::to_string(problem.devices) +
-             " devices");
+        fail("after_us: must have one value for each of " + std::to_string(problem.devices) + " devices, not " +
+             std::to_string(work.after_us.size()));
     }
     for (const double after : work.after_us) {
-        if (!(after >= 0)) { fail("after_us: it is negative"); }
+        if (!(after >= 0)) { fail("after_us: must not be negative"); }
     }
     const int components = static_cast<int>(work.components.size());
     std::vector<char> hosted(work.components.size(), work.hosts.empty() ? 1 : 0);
@@ -167,22 +167,25 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
         }
     }
     if (!work.split.empty() && work.split.size() != work.components.size()) {
-        fail("split: there are " + std::to_string(work.split.size()) + " lists for " + std::to_string(components) +
-             " components");
+        fail("split: must have one list for each of " + std::to_string(components) + " components, not " +
+             std::to_string(work.split.size()));
     }
     for (std::size_t c = 0; c != work.split.size(); ++c) {
         const auto& owners = work.split[c];
         if (owners.empty()) { continue; }
-        const std::string of = "split: of component " + work.components[c].name.str();
-        if (owners.size() != work.components[c].layers.size()) { fail(of + " it has not every layer"); }
+        const std::string of = "split: component " + work.components[c].name.str() + ": ";
+        if (owners.size() != work.components[c].layers.size()) {
+            fail(of + "must have one device for each of " + std::to_string(work.components[c].layers.size()) +
+                 " layers, not " + std::to_string(owners.size()));
+        }
         for (const int d : owners) {
             if (d < 0 || d >= problem.devices || !work.may_host(static_cast<int>(c), d)) {
-                fail(of + " device " + std::to_string(d) + " has a layer, which is no host");
+                fail(of + "device " + std::to_string(d) + " has a layer but is not a host");
             }
         }
     }
     for (std::size_t c = 0; c != work.components.size(); ++c) {
-        if (hosted[c] == 0) { fail("hosts: no device has component " + work.components[c].name.str()); }
+        if (hosted[c] == 0) { fail("hosts: no device hosts component " + work.components[c].name.str()); }
         if (!(least_work_us(work.components[c], work.samples) < 1e300)) {
             fail("components: " + work.components[c].name.str() + " takes infinitely long");
         }

@@ -36,7 +36,7 @@ constexpr void require_valid(const schedule_problem& problem) {
     if (stages < 1) { fail("stages is empty"); }
     const auto is_time = [](double t) { return t >= 0 && t < 1e300; };
     for (const auto& s : problem.stages) {
-        if (s.device < 0 || s.device >= problem.devices) { fail("stages: no such device"); }
+        if (s.device < 0 || s.device >= problem.devices) { fail("stages: a device is out of range"); }
         if (!is_time(s.forward_us) || !is_time(s.backward_input_us) || !is_time(s.backward_weight_us) ||
             !is_time(s.preview_us)) {
             fail("stages: a duration is negative or not finite");
@@ -44,19 +44,21 @@ constexpr void require_valid(const schedule_problem& problem) {
     }
     int previous = 0;
     for (const int first : problem.further_chains) {
-        if (first <= previous || first >= stages) { fail("further_chains: they do not begin at stages, ascending"); }
+        if (first <= previous || first >= stages) {
+            fail("further_chains: must be ascending stage numbers between 1 and the last stage");
+        }
         previous = first;
     }
     if (!problem.further_chains.empty() && !problem.memory_limit_bytes.empty()) {
-        fail("memory_limit_bytes: several chains are ordered without limits");
+        fail("memory_limit_bytes: must be empty for several chains");
     }
-    if (problem.previews < 0 || problem.previews > problem.microbatches) { fail("previews: more than microbatches"); }
-    if (problem.previews > 0 && !problem.further_chains.empty()) {
-        fail("previews: several chains are ordered without previews");
+    if (problem.previews < 0 || problem.previews > problem.microbatches) {
+        fail("previews: must be from 0 to microbatches");
     }
+    if (problem.previews > 0 && !problem.further_chains.empty()) { fail("previews: must be 0 for several chains"); }
     const auto known = [&](stage_pass p) { return p.stage >= 0 && p.stage < stages && problem.has(p.op); };
     for (const auto& d : problem.dependencies) {
-        if (!known(d.before) || !known(d.after)) { fail("dependencies: no such pass"); }
+        if (!known(d.before) || !known(d.after)) { fail("dependencies: a pass does not exist"); }
         if (!is_time(d.lag_us)) { fail("dependencies: a lag is negative or not finite"); }
         if (detail::alone_rank(d.before, stages) >= detail::alone_rank(d.after, stages)) {
             fail("dependencies: a pass depends on a later one");
@@ -85,7 +87,7 @@ constexpr void require_valid(const schedule_problem& problem) {
         }
     }
     for (const auto& h : problem.holds) {
-        if (!known(h.begin) || !known(h.end) || !known(h.also_end)) { fail("holds: no such pass"); }
+        if (!known(h.begin) || !known(h.end) || !known(h.also_end)) { fail("holds: a pass does not exist"); }
         if (h.bytes < 0) { fail("holds: bytes are negative"); }
         for (const auto p : {h.begin, h.end, h.also_end}) {
             if (problem.stages[static_cast<std::size_t>(p.stage)].device != h.device) {
@@ -95,7 +97,7 @@ constexpr void require_valid(const schedule_problem& problem) {
         if (h.begin.op == pass::backward_weight) { fail("holds: a hold begins with a weight pass"); }
         for (const auto p : {h.end, h.also_end}) {
             if ((p.op == pass::preview) != (h.begin.op == pass::preview)) {
-                fail("holds: some but not all of its passes are previews");
+                fail("holds: only some passes of a hold are previews");
             }
         }
         const int begin = detail::alone_rank(h.begin, stages);
@@ -105,7 +107,7 @@ constexpr void require_valid(const schedule_problem& problem) {
     }
     const std::size_t limits = problem.memory_limit_bytes.size();
     if (limits != 0 && limits != static_cast<std::size_t>(problem.devices)) {
-        fail("memory_limit_bytes has not one value per device");
+        fail("memory_limit_bytes must be empty or have one value per device");
     }
 }
 
@@ -190,10 +192,10 @@ enum class taken_chains : bool { one, several };
                                                       taken_chains taken = taken_chains::one) {
     require_valid(problem);
     if (taken == taken_chains::one && !problem.further_chains.empty()) {
-        throw input_error("schedule_problem.further_chains: list_search alone orders several chains");
+        throw input_error("schedule_problem.further_chains: only list_search and gpipe accept several chains");
     }
     if (taken == taken_chains::one && problem.previews > 0) {
-        throw input_error("schedule_problem.previews: list_search alone orders previews");
+        throw input_error("schedule_problem.previews: only list_search and gpipe accept previews");
     }
     indexed_problem out{};
     const int stages = static_cast<int>(problem.stages.size());

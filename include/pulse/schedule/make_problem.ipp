@@ -25,15 +25,17 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     if (cut.stages.empty()) { fail("partition.stages is empty"); }
     int next = 0;
     for (const auto& s : cut.stages) {
-        if (s.device < 0 || s.device >= cut.devices) { fail("a stage of the partition has no such device"); }
+        if (s.device < 0 || s.device >= cut.devices) { fail("partition.stages: a device is out of range"); }
         if (s.first_layer != next || s.last_layer < s.first_layer) {
-            fail("the stages of the partition do not cover the layers one after the other");
+            fail("partition.stages must cover the layers in order, without gaps or empty stages");
         }
         next = s.last_layer + 1;
     }
     if (next != layers) { fail("the partition does not end with the last layer of the cost table"); }
     for (const auto& e : costs.skips) {
-        if (e.from < 0 || e.to <= e.from || e.to >= layers) { fail("a skip of the cost table has no such layers"); }
+        if (e.from < 0 || e.to <= e.from || e.to >= layers) {
+            fail("a skip of the cost table must go forward between two of its layers");
+        }
     }
     if (options.microbatches < 1) { fail("microbatches is less than 1"); }
     if (options.previews < 0 || options.previews > options.microbatches) {
@@ -42,9 +44,11 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     check_device_speed(options.device_speed, cut.devices);
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
     const std::size_t limits = options.memory_limit_bytes.size();
-    if (limits > 1 && limits != devices) { fail("memory_limit_bytes has neither one value nor one per device"); }
+    if (limits > 1 && limits != devices) {
+        fail("memory_limit_bytes must be empty, one value or one value per device");
+    }
     if (!options.links.empty() && options.links.size() != devices * devices) {
-        fail("links does not have P x P entries");
+        fail("links must be empty or have P x P entries for P devices");
     }
 }
 

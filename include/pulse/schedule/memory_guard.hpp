@@ -78,7 +78,7 @@ constexpr void require_room(const memory_profile& memory) {
     for (std::size_t d = 0; d != memory.limit.size(); ++d) {
         if (memory.peak_from[d].front() <= memory.limit[d]) { continue; }
         throw infeasible_error("device " + std::to_string(d) + " needs " + std::to_string(memory.peak_from[d].front()) +
-                               " bytes for one microbatch alone and has " + std::to_string(memory.limit[d]));
+                               " bytes for a single microbatch but has only " + std::to_string(memory.limit[d]));
     }
 }
 

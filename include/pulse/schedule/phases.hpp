@@ -71,7 +71,7 @@ inline void require_phases(const synthesis_options& options) {
         if (std::find(synthesis_phases.begin(), synthesis_phases.end(), name) != synthesis_phases.end()) { continue; }
         std::string all{};
         for (const std::string_view known : synthesis_phases) { all.append(all.empty() ? "" : ", ").append(known); }
-        throw input_error("synthesis_options: '" + name + "' is no phase; there are " + all);
+        throw input_error("synthesis_options: '" + name + "' is not a phase; the phases are " + all);
     }
 }
 

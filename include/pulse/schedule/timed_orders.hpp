@@ -83,7 +83,7 @@ using device_orders = std::vector<std::vector<timed_pass>>;
 [[nodiscard]] constexpr schedule timed_from_orders(const schedule_problem& problem, const device_orders& orders) {
     const indexed_problem index = index_problem(problem, taken_chains::several);
     if (orders.size() != static_cast<std::size_t>(index.devices)) {
-        throw input_error("orders: not one list per device");
+        throw input_error("orders: must have one list per device");
     }
     std::vector<char> listed(static_cast<std::size_t>(index.ops() * index.microbatches), 0);
     std::size_t count = 0;

@@ -163,7 +163,7 @@ PULSE_INLINE std::string describe(const schedule_violation& v) {
     switch (v.rule) {
     case schedule_rule::none: return {};
     case schedule_rule::device_count:
-        return "the schedule lists " + whole(v.found) + " devices, the problem has " + whole(v.wanted);
+        return "the schedule lists " + whole(v.found) + " devices, but the problem has " + whole(v.wanted);
     case schedule_rule::unknown_pass: return at + " does not exist in the problem";
     case schedule_rule::wrong_device: return at + " belongs on device " + whole(v.wanted);
     case schedule_rule::repeated: return at + " is listed twice";
@@ -175,10 +175,10 @@ PULSE_INLINE std::string describe(const schedule_violation& v) {
         return at + " starts at " + found + " us, before " + describe(v.other) + " ends at " + wanted + " us";
     case schedule_rule::fifo: return at + " runs after " + describe(v.other);
     case schedule_rule::dependency:
-        return at + " starts at " + found + " us, but what it needs from " + describe(v.other) + " is there at " +
-               wanted + " us";
+        return at + " starts at " + found + " us, but what it needs from " + describe(v.other) +
+               " is available only at " + wanted + " us";
     case schedule_rule::memory:
-        return at + " brings the device to " + whole(v.found) + " bytes, the limit is " + whole(v.wanted);
+        return at + " raises the device's memory to " + whole(v.found) + " bytes; the limit is " + whole(v.wanted);
     }
     return {};
 }

@@ -222,21 +222,23 @@ PULSE_INLINE std::string describe(const fill_violation& v) {
     switch (v.rule) {
     case fill_rule::none: return {};
     case fill_rule::device_count:
-        return "the tasks are of " + whole(v.found) + " devices, the problem has " + whole(v.wanted);
+        return "tasks are listed for " + whole(v.found) + " devices, but the problem has " + whole(v.wanted);
     case fill_rule::unknown_task: return at + " do not exist in the work, or are in the list of another device";
-    case fill_rule::wrong_device: return at + " run without their weights";
-    case fill_rule::chunk: return at + " are " + whole(v.found) + " samples, a call has 1 to " + whole(v.wanted);
+    case fill_rule::wrong_device: return at + " run on a device that does not host them";
+    case fill_rule::chunk:
+        return at + " run " + whole(v.found) + " samples in one call; 1 to " + whole(v.wanted) + " are allowed";
     case fill_rule::start: return at + " start at " + found + " us";
     case fill_rule::duration: return at + " take " + found + " us instead of " + wanted + " us";
     case fill_rule::sorted: return at + " are listed after " + name(v.other) + ", which start later";
-    case fill_rule::overlap: return at + " start at " + found + " us, before what runs there ends at " + wanted + " us";
-    case fill_rule::repeated: return at + " run a layer again that " + name(v.other) + " ran";
+    case fill_rule::overlap:
+        return at + " start at " + found + " us, before other work on the device ends at " + wanted + " us";
+    case fill_rule::repeated: return at + " repeat a layer that " + name(v.other) + " also run";
     case fill_rule::missing: return name(v.at) + " are missing";
     case fill_rule::chain:
-        return at + " start at " + found + " us, but what they need from " + name(v.other) + " is there at " + wanted +
-               " us";
+        return at + " start at " + found + " us, but what they need from " + name(v.other) + " is available only at " +
+               wanted + " us";
     case fill_rule::memory:
-        return at + " bring the device to " + whole(v.found) + " bytes, the limit is " + whole(v.wanted);
+        return at + " raise the device's memory to " + whole(v.found) + " bytes; the limit is " + whole(v.wanted);
     }
     return {};
 }

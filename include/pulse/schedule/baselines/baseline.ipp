@@ -61,7 +61,7 @@ PULSE_CONSTEXPR schedule baseline_schedule(const schedule_problem& problem, sche
     case schedule_method::zb_v: timed = zb_v(problem); break;
     case schedule_method::dualpipe_v: timed = dualpipe_v(problem); break;
     case schedule_method::hanayo: timed = hanayo(problem); break;
-    default: throw input_error("schedule method " + std::string{name_of(method)} + ": it is no published order");
+    default: throw input_error("schedule method " + std::string{name_of(method)} + ": it is not a published method");
     }
     detail::require_fits_memory(problem, timed, std::string{name_of(method)}.c_str());
     return timed;

@@ -28,8 +28,8 @@ namespace pulse {
     for (int s = 0; s != stages; ++s) {
         const auto d = static_cast<std::size_t>(problem.stages[static_cast<std::size_t>(s)].device);
         if (++stages_on[d] > 1) {
-            throw input_error("one_f_one_b: needs one stage per device, and device " + std::to_string(d) +
-                              " has more; it is an order for the sequential placement");
+            throw input_error("one_f_one_b: needs one stage per device (the sequential placement), but device " +
+                              std::to_string(d) + " has more");
         }
         const int ahead = std::min(stages - 1 - s, count);
         for (int k = 0; k != ahead; ++k) { orders[d].push_back({pass::forward, s, k}); }

@@ -35,7 +35,7 @@ constexpr void require_fits_memory(const schedule_problem& problem, const schedu
     if (worst < 0) { return; }
     const auto d = static_cast<std::size_t>(worst);
     throw infeasible_error(std::string{who} + ": device " + std::to_string(worst) + " needs " +
-                           std::to_string(peak_holds(problem, timed)[d]) + " bytes and has " +
+                           std::to_string(peak_holds(problem, timed)[d]) + " bytes but has only " +
                            std::to_string(problem.memory_limit_bytes[d]));
 }
 

@@ -34,7 +34,7 @@ public:
         std::size_t longest = 0;
         for (const auto& row : model.rows) { longest = std::max(longest, row.count); }
         if (std::max({columns, model.rows.size(), longest}) >= static_cast<std::size_t>(INT_MAX)) {
-            throw input_error("ilp_model: more rows or columns than GLPK can number");
+            throw input_error("ilp_model: too many rows or columns for GLPK");
         }
         at_.assign(longest + 1, 0);
         coefficient_.assign(longest + 1, 0.0);
@@ -49,7 +49,7 @@ public:
         const bool returned = guarded();
         // After an internal error, what GLPK allocated is reachable only through its environment.
         if (made || !returned) { glp_free_env(); }
-        if (!returned) { throw error("GLPK gave up: " + std::string{said_.data(), said_length_}); }
+        if (!returned) { throw error("GLPK failed: " + std::string{said_.data(), said_length_}); }
         ilp_answer out{};
         out.nodes = nodes_;
         const bool found = best_cost_ < std::numeric_limits<double>::infinity();

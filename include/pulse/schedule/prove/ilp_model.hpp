@@ -72,12 +72,12 @@ constexpr void require_valid(const ilp_model& model) {
         const auto& row = model.rows[i];
         if (!in_order(row.lower, row.upper)) { fail("row", i, "has no value between its bounds"); }
         if (row.first > model.terms.size() || row.count > model.terms.size() - row.first) {
-            fail("row", i, "has terms that are not there");
+            fail("row", i, "refers to terms that do not exist");
         }
         for (std::size_t t = row.first; t != row.first + row.count; ++t) {
             const auto& term = model.terms[t];
             if (term.column < 0 || static_cast<std::size_t>(term.column) >= model.columns.size()) {
-                fail("row", i, "names a column that is not there");
+                fail("row", i, "names a column that does not exist");
             }
             if (!(term.coefficient > -infinity && term.coefficient < infinity)) {
                 fail("row", i, "has a coefficient that is not finite");

@@ -112,24 +112,23 @@ TEST_CASE("files of a cascade that contradict themselves are refused by field, a
         return complaint_of([&] { require_valid(bad, "file"); });
     };
     CHECK(wrong([](plan&) {}) == "");
-    CHECK(wrong([](plan& p) { ++p.cut.devices; }) == "file: pipeline_degree is not the partition's device count");
+    CHECK(wrong([](plan& p) { ++p.cut.devices; }) == "file: pipeline_degree must equal the partition's device count");
     CHECK(wrong([](plan& p) { p.further_chains = {3}; }) ==
-          "file: further_chains must hold 4 alone: a second backbone follows the stages of the first");
-    CHECK(wrong([](plan& p) { p.further_chains = {4, 8}; }).find("must hold 4 alone") != std::string::npos);
+          "file: further_chains must hold only 4: a second backbone follows the stages of the first");
+    CHECK(wrong([](plan& p) { p.further_chains = {4, 8}; }).find("must hold only 4") != std::string::npos);
     CHECK(wrong([](plan& p) { p.further_chains.clear(); }).find("stages has 8 entries") != std::string::npos);
     CHECK(wrong([](plan& p) { p.cut.stages[4].device = 0; }) ==
           "file: stages[4].device must be 1 under folded placement");
     CHECK(wrong([](plan& p) { p.cut.kind = placement::interleaved; }) ==
           "file: further_chains must be absent unless placement is folded in one wave");
-    CHECK(wrong([](plan& p) { p.data_degree = 2; }) ==
-          "file: further_chains must be absent where data_degree is not 1");
+    CHECK(wrong([](plan& p) { p.data_degree = 2; }) == "file: further_chains must be absent unless data_degree is 1");
     // Whoever has the plan and forgets the second backbone is another run.
     plan other = drawn.made.plan;
     other.further_chains.clear();
     CHECK(fingerprint_of(other) != fingerprint_of(drawn.made.plan));
     CHECK(complaint_of([&] {
               static_cast<void>(step_model{other, drawn.made.costs});
-          }).find("further_chains has 0 entries, the costs have 1") != std::string::npos);
+          }).find("further_chains has 0 entries, but the costs have 1") != std::string::npos);
     CHECK(complaint_of([&] {
               static_cast<void>(print_profile(drawn.made.costs));
           }).find("a table of several backbones") != std::string::npos);

@@ -247,7 +247,7 @@ TEST_CASE("two ranks that send to each other first are named") {
         report.violation ==
         "rank 0, instruction 1 (recv boundary_gradient 0 of microbatch 0 from rank 1) waits for rank 1, instruction 0 "
         "(recv boundary 0 of microbatch 0 from rank 0) waits for rank 0, instruction 1 (recv boundary_gradient 0 of "
-        "microbatch 0 from rank 1): no rank can go on");
+        "microbatch 0 from rank 1): no rank can continue");
 }
 
 TEST_CASE("a skip whose size is not its source's is refused: its two sides would differ") {

@@ -223,11 +223,11 @@ TEST_CASE("frozen tasks that do not do a step's work are refused by name") {
     const auto with_task = [](const auto& change) {
         return refusal([&](planned_model& c) { change(c, c.planned.frozen_tasks.back().back()); });
     };
-    CHECK(with_task([](auto&, auto& t) { t.device = 0; }).find("is of another device") != std::string::npos);
-    CHECK(with_task([](auto&, auto& t) { t.component = 9; }).find("a component that the costs do not have") !=
+    CHECK(with_task([](auto&, auto& t) { t.device = 0; }).find("belongs to another device") != std::string::npos);
+    CHECK(with_task([](auto&, auto& t) { t.component = 9; }).find("a component that the cost table lacks") !=
           std::string::npos);
     CHECK(with_task([](auto&, auto& t) { t.last_layer = 99; }).find("layers that its component") != std::string::npos);
-    CHECK(with_task([](auto&, auto& t) { t.samples = 99; }).find("samples that a step") != std::string::npos);
+    CHECK(with_task([](auto&, auto& t) { t.samples = 99; }).find("names samples that a step") != std::string::npos);
     CHECK(with_task([](auto& c, auto& t) {
               auto& of = c.costs.frozen[static_cast<std::size_t>(t.component)];
               of.max_chunk = t.samples - 1;

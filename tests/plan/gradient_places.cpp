@@ -201,6 +201,6 @@ TEST_CASE("a plan's file says that gradients are released, and only then; no cas
         (void)print_plan(cascade.made);
         FAIL("it was printed");
     } catch (const input_error& e) {
-        CHECK(std::string{e.what()} == "plan: further_chains must be absent where there is gradient_release");
+        CHECK(std::string{e.what()} == "plan: further_chains must be absent when gradient_release is set");
     }
 }

@@ -56,15 +56,15 @@ TEST_CASE("what is wrong is named by its field") {
           "plan.json: schedule[0][1].start_us is before the end of B of stage 1, microbatch 0");
     CHECK(refusal("\"start_us\":8", "\"start_us\":1e999").find("plan.json: not valid JSON") == 0);
     CHECK(refusal("\"stage\":1", "\"stage\":0") == "plan.json: schedule[1][0].stage is not on device 1");
-    CHECK(refusal("\"stage\":1", "\"stage\":7") == "plan.json: schedule[1][0].stage names no stage");
+    CHECK(refusal("\"stage\":1", "\"stage\":7") == "plan.json: schedule[1][0].stage must be from 0 to 1");
     CHECK(refusal("\"microbatch\":0", "\"microbatch\":1") ==
-          "plan.json: schedule[0][0].microbatch names no microbatch");
+          "plan.json: schedule[0][0].microbatch must be from 0 to 0");
     CHECK(refusal("\"op\":\"B\"", "\"op\":\"F\"") == "plan.json: schedule[0][1] repeats F of stage 0, microbatch 0");
     CHECK(refusal("\"microbatches\":1", "\"microbatches\":2") ==
           "plan.json: schedule has 4 passes; its stages and microbatches need 8");
     CHECK(refusal("\"microbatches\":1", "\"microbatches\":2147483647").find("plan.json: schedule has 4 passes") == 0);
     CHECK(refusal("\"first_layer\":3", "\"first_layer\":4") ==
-          "plan.json: stages[1].first_layer must be 3: stages have no holes");
+          "plan.json: stages[1].first_layer must be 3: stages must not leave gaps");
     CHECK(refusal("\"device\":1,", "\"device\":2,") ==
           "plan.json: stages[1].device must be 1 under sequential placement");
     CHECK(refusal("\"index\":1", "\"index\":2") == "plan.json: stages[1].index must be 1");
@@ -98,11 +98,11 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"recomputed_stages\":[true,1],\"waves\"")
               .find("plan.json: recomputed_stages[1] must be") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"stages\",\"recomputed_stages\":[true,true],\"waves\"") ==
-          "plan.json: recomputed_stages must not be there unless recomputation is selective");
+          "plan.json: recomputed_stages must be absent unless recomputation is selective");
     CHECK(refusal("\"waves\"", "\"waves\":1,\"waves\"") == "plan.json: the field 'waves' is there twice");
     CHECK(refusal("\"waves\"", "\"skip_policy\":\"gone\",\"waves\"").find("plan.json: skip_policy is 'gone'") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"none\",\"skip_policy\":\"resident\",\"waves\"") ==
-          "plan.json: skip_policy must not be there beside recomputation");
+          "plan.json: skip_policy must be absent when recomputation is given");
 }
 
 TEST_CASE("what is wrong with a frozen task is named by its field") {
@@ -130,22 +130,23 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
     CHECK(refusal(",[0]]", ",[0],[]]") == "plan.json: frozen_hosts must have one list for each of 2 devices");
     CHECK(refusal("7.5,\"end_us\":8}]]", "7.5,\"end_us\":8}],[]]") ==
           "plan.json: frozen_tasks must have one list for each of 2 devices");
-    CHECK(refusal(",[0]]", ",[-1]]") == "plan.json: frozen_hosts[1][0] names no component");
-    CHECK(refusal(",[0]]", ",[2000000000]]") == "plan.json: frozen_hosts[1][0] names no component");
+    CHECK(refusal(",[0]]", ",[-1]]") == "plan.json: frozen_hosts[1][0] must be a component number from 0 to 1023");
+    CHECK(refusal(",[0]]", ",[2000000000]]") ==
+          "plan.json: frozen_hosts[1][0] must be a component number from 0 to 1023");
     CHECK(refusal(",[0]]", ",[0,0]]") == "plan.json: frozen_hosts[1][1] repeats component 0");
     CHECK(refusal(",[0]]", ",[1]]") ==
-          "plan.json: frozen_tasks[1][0].component is none that device 1 has in frozen_hosts");
+          "plan.json: frozen_tasks[1][0].component is not hosted by device 1 (frozen_hosts)");
     CHECK(refusal(",[0]]", ",[0,2]]") == "plan.json: frozen_tasks run no layer of component 2");
     CHECK(refusal("\"component\":1", "\"component\":-1") ==
-          "plan.json: frozen_tasks[0][2].component is none that device 0 has in frozen_hosts");
+          "plan.json: frozen_tasks[0][2].component is not hosted by device 0 (frozen_hosts)");
     CHECK(refusal("\"first_layer\":0,\"last_layer\":1", "\"first_layer\":-1,\"last_layer\":1") ==
           "plan.json: frozen_tasks[0][0].first_layer must not be negative");
     CHECK(refusal("\"first_layer\":0,\"last_layer\":1", "\"first_layer\":2,\"last_layer\":1") ==
-          "plan.json: frozen_tasks[0][0].last_layer must not be less than first_layer, nor beyond any component");
+          "plan.json: frozen_tasks[0][0].last_layer must be from first_layer to 2^30");
     CHECK(refusal("\"last_layer\":1,\"first_sample\":0", "\"last_layer\":2147483647,\"first_sample\":0") ==
-          "plan.json: frozen_tasks[0][0].last_layer must not be less than first_layer, nor beyond any component");
+          "plan.json: frozen_tasks[0][0].last_layer must be from first_layer to 2^30");
     CHECK(refusal("\"first_sample\":1", "\"first_sample\":2") ==
-          "plan.json: frozen_tasks[0][1].first_sample names no sample");
+          "plan.json: frozen_tasks[0][1].first_sample must be from 0 to 1");
     CHECK(refusal("\"samples\":2,", "\"samples\":3,") ==
           "plan.json: frozen_tasks[0][2].samples must be at least 1 and end within the 2 samples of a step");
     CHECK(refusal("\"samples\":2,", "\"samples\":2147483647,") ==
@@ -157,9 +158,9 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
     CHECK(refusal("\"start_us\":2,\"end_us\":4", "\"start_us\":2,\"end_us\":1") ==
           "plan.json: frozen_tasks[0][0].end_us is before start_us");
     CHECK(refusal("\"start_us\":2,\"end_us\":4", "\"start_us\":1,\"end_us\":4") ==
-          "plan.json: frozen_tasks[0][0].start_us is while the device runs schedule[0][0]");
+          "plan.json: frozen_tasks[0][0].start_us makes the task overlap schedule[0][0] on its device");
     CHECK(refusal("\"start_us\":5,\"end_us\":7", "\"start_us\":5,\"end_us\":8.5") ==
-          "plan.json: frozen_tasks[0][2].start_us is while the device runs schedule[0][1]");
+          "plan.json: frozen_tasks[0][2].start_us makes the task overlap schedule[0][1] on its device");
     CHECK(refusal("\"start_us\":4,\"end_us\":5", "\"start_us\":3,\"end_us\":5") ==
           "plan.json: frozen_tasks[0][1].start_us is before the end of the task that is listed before it");
     CHECK(refusal("\"start_us\":4,\"end_us\":5}", "\"start_us\":4,\"end_us\":5,\"device\":0}") ==

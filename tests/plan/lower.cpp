@@ -316,14 +316,15 @@ TEST_CASE("an incomplete schedule is refused by the name of the pass") {
     CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("is missing"), pulse::input_error);
     damaged = c.planned;
     damaged.order.devices[0].push_back(damaged.order.devices[0][0]);
-    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("is there twice"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("appears twice"), pulse::input_error);
     damaged = c.planned;
     damaged.order.devices[0][0].stage = 99;
-    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("no such stage"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("names a stage that does not exist"),
+                         pulse::input_error);
     damaged = c.planned;
     damaged.order.devices[0][0].microbatch = -1;
-    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("no such microbatch"),
-                         pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model),
+                         doctest::Contains("names a microbatch that does not exist"), pulse::input_error);
     damaged = c.planned;
     damaged.order.devices.emplace_back();
     CHECK_THROWS_WITH_AS((void)pulse::lower(damaged, model), doctest::Contains("one list for each device"),

@@ -89,10 +89,10 @@ TEST_CASE("a file with wrong previews is refused by its field") {
     p.previews = -1;
     CHECK(refusal(p) == "file: previews must not be negative");
     p.previews = 1;
-    CHECK(refusal(p).find("has no preview") != std::string::npos);
+    CHECK(refusal(p).find("names a microbatch without a preview") != std::string::npos);
     p = good;
     first_preview(p, 0).microbatch = 0;
-    CHECK(refusal(p).find("names one that has no preview") != std::string::npos);
+    CHECK(refusal(p).find("names a microbatch without a preview") != std::string::npos);
     p = good;
     for (timed_pass& one : p.order.devices[0]) {
         if (one.op == pass::preview && one.stage == 3 && one.microbatch == 2) { one.end_us += 1e9; }

@@ -229,11 +229,11 @@ TEST_CASE("factored moments are of tensors that are known and whole") {
           }) == "rank_optimizer: 0 elements in tensors, it was made for 10");
     CHECK(refusal([&] {
               rank_optimizer{2, 1, known, {.replicas = {.sharded = true}, .form = adafactor_form}};
-          }) == "rank_optimizer: adafactor's state is of whole tensors, which replicas do not share");
+          }) == "rank_optimizer: adafactor keeps state for whole tensors, which replicas cannot share");
     parameter_memory kept = adamw_memory(4, adafactor_form);
     kept.sharded = true;
     CHECK(refusal([&] { check_parameter_memory(kept); }) ==
-          "parameter_memory: sharded: adafactor's state is of whole tensors, which replicas do not share");
+          "parameter_memory: sharded: adafactor keeps state for whole tensors, which replicas cannot share");
 }
 
 TEST_CASE("the rate of Adafactor's updates is measured, whatever the number of parameters") {

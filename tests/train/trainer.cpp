@@ -160,8 +160,7 @@ TEST_CASE(
         }
     }
     CHECK_THROWS_WITH_AS(draw(1, 1, 1, false, {.weights = weight_form::kahan}),
-                         "optimizer: weights: kahan and stochastic are for values that are narrower than a float",
-                         input_error);
+                         "optimizer: weights: kahan and stochastic need values narrower than a float", input_error);
 }
 
 TEST_CASE("factored moments train to the same bits on any plan, in the memory that is planned, and when resumed") {
@@ -196,7 +195,7 @@ TEST_CASE("factored moments train to the same bits on any plan, in the memory th
     CHECK_THROWS_AS(run(draw(1, 2, 1, true, {.moments = moment_form::factored}), 1), input_error);
     planned made = draw(1, 1, 1, false, {.moments = moment_form::factored});
     made.costs.layers[1].factored_elements = 0;
-    CHECK_THROWS_WITH_AS(run(made, 1), doctest::Contains(": factored_elements is missing, which adafactor needs"),
+    CHECK_THROWS_WITH_AS(run(made, 1), doctest::Contains(": factored_elements is missing, but adafactor needs it"),
                          input_error);
 }
 

@@ -145,7 +145,7 @@ TEST_CASE("factored moments are planned for as floats of rows and columns, and a
         return std::string{};
     };
     const std::string why =
-        "costs: layers: " + found.costs.layers[0].name.str() + ": factored_elements is missing, which adafactor needs";
+        "costs: layers: " + found.costs.layers[0].name.str() + ": factored_elements is missing, but adafactor needs it";
     CHECK(refused([&] { static_cast<void>(plan_for(costs_without, asked)); }) == why);
     CHECK(refused([&] { static_cast<void>(plan_for(costs_without(2), asked)); }) == why);
 }
@@ -340,7 +340,7 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
                        a.optimizer.moments = moment_form::factored;
                        a.sharded_optimizer = true;
                    }),
-                   "sharded_optimizer: adafactor's state is of whole tensors"));
+                   "sharded_optimizer: adafactor keeps state for whole tensors"));
     CHECK(mentions(refusal([](plan_request& a) {
                        a.pipeline_degree = 1;
                        a.split_backward = true;

@@ -38,7 +38,7 @@ public:
         for (at_ = 0; at_ != program_.instructions.size() && !why_; ++at_) {
             const instruction& what = program_.instructions[at_];
             if (auto ill = ill_formed(planned_, model_, program_.device, what)) { fail(*ill); }
-            if (stepped_) { fail("stands after optimizer_step"); }
+            if (stepped_) { fail("comes after optimizer_step"); }
             if (!why_) { follow_order(what); }
             if (!why_) { follow_buffers(what); }
         }
@@ -121,12 +121,12 @@ private:
             if (!insert(stashed_, {k->edge, k->microbatch})) { fail("the edge is stashed twice"); }
         } else if (const auto* e = std::get_if<op::encode>(&what)) {
             if (e->task != tasks_++) {
-                fail("the plan has task " + std::to_string(tasks_ - 1) + " of the device here");
+                fail("the plan expects task " + std::to_string(tasks_ - 1) + " of the device here");
             }
         } else if (const auto* p = std::get_if<op::keep>(&what)) {
             if (!insert(kept_, p->task)) { fail("the result is kept twice"); }
         } else if (const auto* a = std::get_if<op::all_reduce>(&what)) {
-            if (!has_gradients(a->stage)) { fail("the stage has microbatches left"); }
+            if (!has_gradients(a->stage)) { fail("the stage still has microbatches to run"); }
             if (!insert(reduced_, a->stage)) { fail("the stage is reduced twice"); }
         } else if (std::holds_alternative<op::optimizer_step>(what)) {
             stepped_ = true;
@@ -216,7 +216,8 @@ PULSE_CONSTEXPR verdict first_violation(const plan& planned, const step_model& m
     }
     for (std::size_t d = 0; d != programs.size(); ++d) {
         if (programs[d].device != static_cast<int>(d)) {
-            return "program " + std::to_string(d) + " is of rank " + std::to_string(programs[d].device);
+            return "programs[" + std::to_string(d) + "] belongs to rank " + std::to_string(programs[d].device) +
+                   "; expected rank " + std::to_string(d);
         }
         detail::rank_check of_rank{planned, model, programs[d]};
         if (auto why = of_rank.run()) { return why; }

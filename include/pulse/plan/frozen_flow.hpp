@@ -149,25 +149,25 @@ private:
             first_.push_back(count());
             for (std::size_t i = 0; i != planned.frozen_tasks[d].size(); ++i) {
                 const frozen_task& t = planned.frozen_tasks[d][i];
-                if (t.device != static_cast<int>(d)) { refuse(d, i, "is of another device"); }
+                if (t.device != static_cast<int>(d)) { refuse(d, i, "belongs to another device"); }
                 if (t.component < 0 || t.component >= static_cast<int>(costs.frozen.size())) {
-                    refuse(d, i, "is of a component that the costs do not have");
+                    refuse(d, i, "names a component that the cost table lacks");
                 }
                 const frozen_component& of = costs.frozen[static_cast<std::size_t>(t.component)];
                 const int layers = static_cast<int>(of.layers.size());
                 if (t.first_layer < 0 || t.last_layer < t.first_layer || t.last_layer >= layers) {
-                    refuse(d, i, "has layers that its component does not have");
+                    refuse(d, i, "names layers that its component lacks");
                 }
                 if (t.first_sample < 0 || t.samples < 1 || t.samples > samples_ - t.first_sample) {
-                    refuse(d, i, "has samples that a step does not have");
+                    refuse(d, i, "names samples that a step lacks");
                 }
                 if (t.samples > of.max_chunk) {
                     refuse(d, i,
                            "has more samples than the " + std::to_string(of.max_chunk) + " that " + of.name.str() +
-                               " takes at once");
+                               " can take at once");
                 }
                 if (!hosts_.empty() && std::find(hosts_[d].begin(), hosts_[d].end(), t.component) == hosts_[d].end()) {
-                    refuse(d, i, "is of a component that its device does not host");
+                    refuse(d, i, "names a component that its device does not host");
                 }
                 node one{};
                 one.what = t;

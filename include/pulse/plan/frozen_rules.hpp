@@ -65,7 +65,10 @@ private:
         for (std::size_t d = 0; d != plan_.frozen_hosts.size(); ++d) {
             const auto& here = plan_.frozen_hosts[d];
             for (std::size_t i = 0; i != here.size(); ++i) {
-                if (here[i] < 0 || here[i] >= most) { fail(name("frozen_hosts", d, i), "names no component"); }
+                if (here[i] < 0 || here[i] >= most) {
+                    fail(name("frozen_hosts", d, i),
+                         "must be a component number from 0 to " + std::to_string(most - 1));
+                }
                 if (std::find(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(i), here[i]) !=
                     here.begin() + static_cast<std::ptrdiff_t>(i)) {
                     fail(name("frozen_hosts", d, i), "repeats component " + std::to_string(here[i]));
@@ -89,14 +92,16 @@ private:
         const std::string here = name("frozen_tasks", d, i);
         const auto& hosted = plan_.frozen_hosts[d];
         if (std::find(hosted.begin(), hosted.end(), t.component) == hosted.end()) {
-            fail(here + ".component", "is none that device " + std::to_string(d) + " has in frozen_hosts");
+            fail(here + ".component", "is not hosted by device " + std::to_string(d) + " (frozen_hosts)");
         }
         if (t.device != static_cast<int>(d)) { fail(here, "is in the list of another device"); }
         if (t.first_layer < 0) { fail(here + ".first_layer", "must not be negative"); }
         if (t.last_layer < t.first_layer || t.last_layer > (1 << 30)) {
-            fail(here + ".last_layer", "must not be less than first_layer, nor beyond any component");
+            fail(here + ".last_layer", "must be from first_layer to 2^30");
         }
-        if (t.first_sample < 0 || t.first_sample >= samples()) { fail(here + ".first_sample", "names no sample"); }
+        if (t.first_sample < 0 || t.first_sample >= samples()) {
+            fail(here + ".first_sample", "must be from 0 to " + std::to_string(samples() - 1));
+        }
         if (t.samples < 1 || t.samples > samples() - t.first_sample) {
             fail(here + ".samples",
                  "must be at least 1 and end within the " + std::to_string(samples()) + " samples of a step");
@@ -120,8 +125,8 @@ private:
             }
             while (next != passes.size() && passes[next].end_us <= tasks[i].start_us + most) { ++next; }
             if (next != passes.size() && passes[next].start_us < tasks[i].end_us - most) {
-                fail(name("frozen_tasks", d, i) + ".start_us",
-                     "is while the device runs schedule[" + std::to_string(d) + "][" + std::to_string(next) + ']');
+                fail(name("frozen_tasks", d, i) + ".start_us", "makes the task overlap schedule[" + std::to_string(d) +
+                                                                   "][" + std::to_string(next) + "] on its device");
             }
         }
     }

@@ -77,7 +77,9 @@ struct placed_gradients {
         made.elements += size;
     }
     if (!model.gradient_release()) { return made; }
-    if (!model.further_chains().empty()) { throw input_error("pulse: plan: gradient_release: a cascade has none"); }
+    if (!model.further_chains().empty()) {
+        throw input_error("pulse: plan: gradient_release: must not be set for a cascade");
+    }
     std::vector<std::vector<detail::gradient_life>> lives{};
     for (const program* of_extent : of_device) {
         lives.push_back(detail::gradient_lives(*of_extent, model.stage_count()));

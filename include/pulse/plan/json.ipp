@@ -121,7 +121,7 @@ template <class Entry, class Print>
                                                                       {"selective", recomputation::selective}});
     }
     if (root.has("skip_policy")) {
-        if (root.has("recomputation")) { root["skip_policy"].fail("must not be there beside recomputation"); }
+        if (root.has("recomputation")) { root["skip_policy"].fail("must be absent when recomputation is given"); }
         made.recompute = root["skip_policy"].one_of<recomputation>(
             {{"resident", recomputation::none}, {"recomputed", recomputation::skips}});
     }
@@ -130,7 +130,7 @@ template <class Entry, class Print>
             made.recompute.stages.push_back(one.boolean() ? 1 : 0);
         }
     } else if (root.has("recomputed_stages")) {
-        root["recomputed_stages"].fail("must not be there unless recomputation is selective");
+        root["recomputed_stages"].fail("must be absent unless recomputation is selective");
     }
     if (root.has("gradient_release")) { made.gradient_release = root["gradient_release"].boolean(); }
     if (root.has("previews")) { made.previews = root["previews"].small_integer(); }
@@ -259,7 +259,7 @@ PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::st
         return all;
     }
     for (const char* name : {"schedule", "frozen_tasks", "frozen_hosts", "spare_sends", "predicted"}) {
-        if (root.has(name)) { root[name].fail("must not be there beside extents, each of which has one"); }
+        if (root.has(name)) { root[name].fail("must be absent when extents are given: each extent has its own"); }
     }
     for (const io::json_field& one : root["extents"].list()) {
         one.only({"height", "width", "share", "spare_sends", "schedule", "frozen_tasks", "frozen_hosts", "predicted"});
@@ -284,14 +284,14 @@ PULSE_INLINE std::vector<extent_plan> parse_plans(std::string_view text, std::st
 PULSE_INLINE plan parse_plan(std::string_view text, std::string_view source) {
     std::vector<extent_plan> all = parse_plans(text, source);
     if (all.front().extent != extent{}) {
-        throw input_error(std::string{source} + ": extents: the plan is for " + std::to_string(all.size()) +
-                          " extents of a run, and one without is asked for");
+        throw input_error(std::string{source} + ": extents: the file holds plans for " + std::to_string(all.size()) +
+                          " extents; expected a single plan");
     }
     return std::move(all.front().plan);
 }
 
 PULSE_INLINE std::string print_plans(const std::vector<extent_plan>& plans) {
-    if (plans.empty()) { throw input_error("plan: there is none"); }
+    if (plans.empty()) { throw input_error("plans: must not be empty"); }
     for (const extent_plan& one : plans) { require_valid(one.plan, "plan"); }
     const plan& first = plans.front().plan;
     if (plans.size() == 1 && plans.front().extent == extent{}) {
@@ -303,7 +303,7 @@ PULSE_INLINE std::string print_plans(const std::vector<extent_plan>& plans) {
     const char* before = "\n";
     for (const extent_plan& one : plans) {
         if (detail::print_common(one.plan, false) + detail::print_chains(one.plan) != common) {
-            throw input_error("plan: extents: they differ in more than their order");
+            throw input_error("plan: extents: their plans differ in more than their orders");
         }
         text += before;
         before = ",\n";

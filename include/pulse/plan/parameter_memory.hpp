@@ -70,7 +70,7 @@ struct parameter_memory {
 [[nodiscard]] constexpr parameter_memory adamw_memory(int scalar_bytes, const optimizer_form& form = {}) {
     const bool narrow = scalar_bytes < 4;
     if (!narrow && form.weights != weight_form::float32) {
-        throw input_error("optimizer: weights: kahan and stochastic are for values that are narrower than a float");
+        throw input_error("optimizer: weights: kahan and stochastic need values narrower than a float");
     }
     const int wide = narrow ? 4 : scalar_bytes;
     const bool coded = form.moments == moment_form::dynamic8;
@@ -86,7 +86,7 @@ struct parameter_memory {
 }
 
 /// Why every replica keeps all of the factored moments.
-inline constexpr const char* unshared_moments = "adafactor's state is of whole tensors, which replicas do not share";
+inline constexpr const char* unshared_moments = "adafactor keeps state for whole tensors, which replicas cannot share";
 
 /// Throws input_error, naming the field, if a size is out of range or factored moments are to be sharded.
 constexpr void check_parameter_memory(const parameter_memory& kept) {
@@ -96,7 +96,7 @@ constexpr void check_parameter_memory(const parameter_memory& kept) {
     if (kept.block_bytes < 0) { throw input_error("parameter_memory: block_bytes must not be negative"); }
     if (kept.tables.fixed < 0 || kept.tables.layer < 0 || kept.tables.chunk < 0 || kept.tables.chunk_elements < 1 ||
         kept.tables.factored < 0) {
-        throw input_error("parameter_memory: tables must not be negative, nor chunks empty");
+        throw input_error("parameter_memory: tables must not be negative, and chunk_elements must be at least 1");
     }
     if (kept.sharded && kept.form.is_factored()) {
         throw input_error(std::string{"parameter_memory: sharded: "} + unshared_moments);
@@ -122,7 +122,7 @@ constexpr void check_moments(const optimizer_form& form, const cost_table& costs
     for (const layer_cost& layer : costs.layers) {
         if (layer.parameter_bytes == 0 || layer.factored_elements != 0) { continue; }
         throw input_error(std::string{source} + ": layers: " + layer.name.str() +
-                          ": factored_elements is missing, which adafactor needs");
+                          ": factored_elements is missing, but adafactor needs it");
     }
 }
 

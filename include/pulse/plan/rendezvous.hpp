@@ -94,7 +94,7 @@ private:
             if (ended(rank)) { return text + " waits for rank " + std::to_string(rank) + ", which has ended"; }
             text += " waits for " + instruction_place(programs_[rank], at_[rank]);
         }
-        return text + ": no rank can go on";
+        return text + ": no rank can continue";
     }
 };
 

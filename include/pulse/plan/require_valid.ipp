@@ -74,7 +74,7 @@ private:
         if (plan_.spare_sends < 0) { fail("spare_sends", "must not be negative"); }
         if (plan_.spare_sends > (1 << 20)) { fail("spare_sends", "is too large"); }
         if (plan_.cut.devices != plan_.pipeline_degree) {
-            fail("pipeline_degree", "is not the partition's device count");
+            fail("pipeline_degree", "must equal the partition's device count");
         }
         // More stages than these cannot be listed in memory, and their count would not fit an int.
         const auto most = std::int64_t{1} << 24;
@@ -90,13 +90,13 @@ private:
         if (plan_.cut.kind != placement::folded || plan_.cut.waves != 1) {
             fail("further_chains", "must be absent unless placement is folded in one wave");
         }
-        if (plan_.data_degree != 1) { fail("further_chains", "must be absent where data_degree is not 1"); }
-        if (!plan_.frozen_tasks.empty()) { fail("further_chains", "must be absent where there are frozen_tasks"); }
-        if (plan_.previews != 0) { fail("further_chains", "must be absent where there are previews"); }
-        if (plan_.gradient_release) { fail("further_chains", "must be absent where there is gradient_release"); }
+        if (plan_.data_degree != 1) { fail("further_chains", "must be absent unless data_degree is 1"); }
+        if (!plan_.frozen_tasks.empty()) { fail("further_chains", "must be absent when there are frozen_tasks"); }
+        if (plan_.previews != 0) { fail("further_chains", "must be absent when there are previews"); }
+        if (plan_.gradient_release) { fail("further_chains", "must be absent when gradient_release is set"); }
         if (plan_.further_chains != std::vector<int>{stages_of_chain()}) {
-            fail("further_chains", "must hold " + std::to_string(stages_of_chain()) +
-                                       " alone: a second backbone follows the stages of the first");
+            fail("further_chains", "must hold only " + std::to_string(stages_of_chain()) +
+                                       ": a second backbone follows the stages of the first");
         }
     }
     void recomputed_stages() const {
@@ -128,11 +128,12 @@ private:
                                                       std::string(name_of(plan_.cut.kind)) + " placement");
             }
             if (one.first_layer != next) {
-                fail(at("stages", i) + ".first_layer", "must be " + std::to_string(next) + ": stages have no holes");
+                fail(at("stages", i) + ".first_layer",
+                     "must be " + std::to_string(next) + ": stages must not leave gaps");
             }
             // A layer number must leave room for the next.
             if (one.last_layer < one.first_layer || one.last_layer > (1 << 30)) {
-                fail(at("stages", i) + ".last_layer", "must not be less than first_layer, nor beyond any model");
+                fail(at("stages", i) + ".last_layer", "must be from first_layer to 2^30");
             }
             next = one.last_layer + 1;
         }
@@ -181,15 +182,17 @@ private:
         if (p.op == pass::backward_weight && !plan_.split_backward) {
             fail(entry(d, i) + ".op", "must not be W when split_backward is false");
         }
-        if (p.stage < 0 || p.stage >= stage_total()) { fail(entry(d, i) + ".stage", "names no stage"); }
+        if (p.stage < 0 || p.stage >= stage_total()) {
+            fail(entry(d, i) + ".stage", "must be from 0 to " + std::to_string(stage_total() - 1));
+        }
         if (plan_.cut.stages[static_cast<std::size_t>(p.stage)].device != static_cast<int>(d)) {
             fail(entry(d, i) + ".stage", "is not on device " + std::to_string(d));
         }
         if (p.microbatch < 0 || p.microbatch >= plan_.microbatches) {
-            fail(entry(d, i) + ".microbatch", "names no microbatch");
+            fail(entry(d, i) + ".microbatch", "must be from 0 to " + std::to_string(plan_.microbatches - 1));
         }
         if (p.op == pass::preview && p.microbatch < first_preview()) {
-            fail(entry(d, i) + ".microbatch", "names one that has no preview");
+            fail(entry(d, i) + ".microbatch", "names a microbatch without a preview");
         }
         number(entry(d, i) + ".start_us", p.start_us);
         number(entry(d, i) + ".end_us", p.end_us);

@@ -143,7 +143,9 @@ PULSE_CONSTEXPR void step_model::validate() const {
         if (at(s).first_layer != next || at(s).last_layer < next) {
             refuse("stages", s, "must begin at layer " + std::to_string(next) + " and hold at least one layer");
         }
-        if (at(s).device < 0 || at(s).device >= devices_) { refuse("stages", s, "is on a device out of range"); }
+        if (at(s).device < 0 || at(s).device >= devices_) {
+            refuse("stages", s, "names a device that is out of range");
+        }
         next = at(s).last_layer + 1;
     }
     if (next != layer_count()) {
@@ -151,13 +153,13 @@ PULSE_CONSTEXPR void step_model::validate() const {
     }
     if (further_chains_.size() != costs_.further_chains.size()) {
         throw input_error("pulse: plan: further_chains has " + std::to_string(further_chains_.size()) +
-                          " entries, the costs have " + std::to_string(costs_.further_chains.size()) +
-                          " backbones behind the first");
+                          " entries, but the costs have " + std::to_string(costs_.further_chains.size()) +
+                          " backbones after the first");
     }
     for (std::size_t c = 0; c != further_chains_.size(); ++c) {
         const int s = further_chains_[c];
         if (s < 1 || s >= stage_count() || first_layer(s) != costs_.further_chains[c].first_layer) {
-            refuse("further_chains", static_cast<int>(c), "is not the stage of a backbone's first layer");
+            refuse("further_chains", static_cast<int>(c), "must be the stage that begins at a backbone's first layer");
         }
     }
     if (!recompute_.stages.empty() && recompute_.stages.size() != stages_.size()) {

@@ -150,15 +150,15 @@ private:
             };
             for (std::size_t i = 0; i != passes.size(); ++i) {
                 const timed_pass& p = passes[i];
-                if (p.stage < 0 || p.stage >= stages_) { refuse_order(p, "has no such stage"); }
-                if (p.microbatch < 0 || p.microbatch >= microbatches_) { refuse_order(p, "has no such microbatch"); }
-                if (!split_ && p.op == pass::backward_weight) {
-                    refuse_order(p, "is not there without a split backward");
+                if (p.stage < 0 || p.stage >= stages_) { refuse_order(p, "names a stage that does not exist"); }
+                if (p.microbatch < 0 || p.microbatch >= microbatches_) {
+                    refuse_order(p, "names a microbatch that does not exist");
                 }
-                if (p.microbatch < first_of(p.op)) { refuse_order(p, "is of a microbatch without a preview"); }
+                if (!split_ && p.op == pass::backward_weight) { refuse_order(p, "requires split_backward"); }
+                if (p.microbatch < first_of(p.op)) { refuse_order(p, "names a microbatch without a preview"); }
                 if (model.device_of_stage(p.stage) != static_cast<int>(d)) { refuse_order(p, "is on another device"); }
                 const std::size_t n = node(p.op, p.stage, p.microbatch);
-                if (seen[n] != 0) { refuse_order(p, "is there twice"); }
+                if (seen[n] != 0) { refuse_order(p, "appears twice"); }
                 seen[n] = 1;
                 nodes_[n].work = p;
                 add_tasks(p.start_us);

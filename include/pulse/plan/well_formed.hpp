@@ -113,8 +113,8 @@ private:
         if (!known) { return "the step has no such message"; }
         const int from = model_.sender(id);
         const int to = model_.receiver(id);
-        if ((sends ? from : to) != device_) { return "the message is not this rank's"; }
-        if ((sends ? to : from) != index_of(peer)) { return "the message is not the peer's"; }
+        if ((sends ? from : to) != device_) { return "the message does not belong to this rank"; }
+        if ((sends ? to : from) != index_of(peer)) { return "the message does not belong to the peer"; }
         const std::vector<buffer_id> sent = model_.parts(id, from);
         const std::vector<buffer_id> received = model_.parts(id, to);
         if (sent.size() != received.size()) { return "its two sides have different numbers of parts"; }

@@ -178,8 +178,8 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
     CHECK(refused([](tune_candidate& c) { c.waves = 2; }).find("folded in one wave") != std::string::npos);
     CHECK(refused([](tune_candidate& c) { c.kind = placement::sequential; }).find("folded") != std::string::npos);
     CHECK(refused([](tune_candidate& c) { c.method = schedule_method::gpipe; }) ==
-          "schedule: the list scheduler alone orders a cascade, not gpipe");
-    CHECK(refused([](tune_candidate& c) { c.microbatches = 0; }) == "microbatches: there must be at least one");
+          "schedule: it must be list for a cascade, not gpipe");
+    CHECK(refused([](tune_candidate& c) { c.microbatches = 0; }) == "microbatches: it must be at least 1");
     CHECK(refused([](tune_candidate& c) { c.pipeline_degree = 5; }).find("has no cut over 5 devices") !=
           std::string::npos);
     tune_candidate pair;
@@ -209,13 +209,13 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
     CHECK(asking([](plan_request& r) { r.waves = 2; }) == "waves: a cascade is folded in one wave");
     CHECK(asking([](plan_request& r) { r.placement = placement::sequential; }) == "placement: a cascade is folded");
     CHECK(asking([](plan_request& r) { r.schedule = schedule_method::ilp; }) ==
-          "schedule: a cascade is ordered by list alone");
+          "schedule: a cascade can only be ordered by list");
     CHECK(asking([](plan_request& r) { r.sharded_optimizer = true; }).find("sharded_optimizer") == 0);
     CHECK(asking([](plan_request& r) { r.gradient_release = true; }).find("gradient_release") == 0);
     CHECK(asking([](plan_request& r) { r.frozen = frozen_mode::bubbles; }).find("frozen: a cascade encodes nothing") ==
           0);
     CHECK(asking([](plan_request& r) { r.pipeline_degree = 2; }) ==
-          "pipeline_degree: a cascade is one pipeline of all devices");
+          "pipeline_degree: a cascade is one pipeline over all devices");
     CHECK(asking([](plan_request& r) { r.slack = 0.1; }).find("slack") == 0);
     CHECK(asking([](plan_request& r) { r.microbatch_size = 3; }).find("microbatch_size") != std::string::npos);
     CHECK(asking([](plan_request& r) { r.memory_limit_bytes = 10; }) != "");

@@ -318,10 +318,11 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
     CHECK(mentions(refusal([](plan_request& a) { a.pipeline_degree = 0; }), "pipeline_degree: it must be at least 1"));
     CHECK(mentions(refusal([](plan_request& a) { a.pipeline_degree = a.data_degree = 4; }),
                    "pipeline_degree x data_degree is 16, not the 4 of devices"));
-    CHECK(mentions(refusal([](plan_request& a) { a.devices = 5; }), "devices: 5, but cluster has 4"));
+    CHECK(mentions(refusal([](plan_request& a) { a.devices = 5; }), "devices: 5 requested, but cluster has 4"));
     CHECK(mentions(refusal([](plan_request& a) { a.microbatch_size = 5; }),
                    "microbatch_size is 5, which does not divide"));
-    CHECK(mentions(refusal([](plan_request& a) { a.global_batch = 0; }), "global_batch: neither it"));
+    CHECK(
+        mentions(refusal([](plan_request& a) { a.global_batch = 0; }), "global_batch: not given, and the other sizes"));
     CHECK(mentions(refusal([](plan_request& a) { a.slack = -1; }), "slack"));
     CHECK(mentions(refusal([](plan_request& a) { a.seconds = -1; }), "seconds"));
     CHECK(mentions(refusal([](plan_request& a) { a.memory_limit_bytes = -1; }), "memory_limit_bytes"));
@@ -330,12 +331,12 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
                        a.waves = 2;
                        a.placement = placement::sequential;
                    }),
-                   "waves: a sequential placement has one stage"));
+                   "waves: must be 1, as a sequential placement has one stage"));
     CHECK(mentions(refusal([](plan_request& a) {
                        a.data_degree = 1;
                        a.sharded_optimizer = true;
                    }),
-                   "sharded_optimizer: there is one replica"));
+                   "sharded_optimizer: there is only one replica"));
     CHECK(mentions(refusal([](plan_request& a) {
                        a.optimizer.moments = moment_form::factored;
                        a.sharded_optimizer = true;
@@ -345,7 +346,7 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
                        a.pipeline_degree = 1;
                        a.split_backward = true;
                    }),
-                   "split_backward: with pipeline_degree 1"));
+                   "split_backward: must not be set with pipeline_degree 1"));
     CHECK(mentions(refusal([](plan_request& a) {
                        a.schedule = schedule_method::zb_v;
                        a.waves = 2;
@@ -356,9 +357,9 @@ TEST_CASE("a request that contradicts itself is refused in the words of whoever 
                        a.words.schedule = "--schedule";
                        a.waves = 2;
                    }),
-                   "--schedule 1f1b: it has one stage on each device, and waves says more"));
+                   "--schedule 1f1b: it has one stage on each device, so waves must be 1"));
     CHECK(mentions(refusal([](plan_request& a) { a.schedule = schedule_method::ilp; }),
-                   "seconds: 0 leaves schedule ilp"));
+                   "seconds: must be above 0 for schedule ilp"));
     CHECK(mentions(refusal([](plan_request& a) {
                        a.schedule = schedule_method::ilp;
                        a.seconds = 1;

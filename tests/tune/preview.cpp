@@ -190,11 +190,12 @@ TEST_CASE("what self-conditioning is not planned with is refused") {
     plan_request asked = request(2);
     asked.microbatches = 1;
     CHECK_THROWS_WITH_AS(static_cast<void>(plan_for(ddpm_costs, asked)),
-                         "self_conditioning: microbatches must be even, as half of them have a preview", input_error);
+                         "self_conditioning: microbatches must be even, because half of them have a preview",
+                         input_error);
     asked = request(2);
     asked.schedule = schedule_method::zb_v;
     CHECK_THROWS_WITH_AS(static_cast<void>(plan_for(ddpm_costs, asked)),
-                         "self_conditioning: schedule zb-v orders no previews, list and gpipe do", input_error);
+                         "self_conditioning: schedule zb-v does not order previews; use list or gpipe", input_error);
 }
 
 } // namespace previewed_candidates

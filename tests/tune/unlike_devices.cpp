@@ -261,7 +261,8 @@ TEST_CASE("what is only for devices that are alike is refused") {
     space.global_batch = 2;
     space.frozen = frozen_mode::bubbles;
     CHECK(mentions(refusal([&] { return tune(with_frozen, *asked.cluster, space); }), "alike"));
-    CHECK(mentions(refusal([&] { return plan_cascade_for(costs_of_sd, costs_of_sd, asked); }), "a cascade is for"));
+    CHECK(mentions(refusal([&] { return plan_cascade_for(costs_of_sd, costs_of_sd, asked); }),
+                   "a cascade needs devices that are all alike"));
 }
 
 TEST_CASE("a list of devices that is none of the cluster is refused before it is read") {

@@ -98,7 +98,7 @@ struct candidate_options {
 [[nodiscard]] constexpr std::string_view unmet_by_previews(const tune_candidate& c) noexcept {
     if (c.microbatches % 2 != 0) { return "self-conditioning needs an even number of microbatches"; }
     if (c.method != schedule_method::list && c.method != schedule_method::gpipe) {
-        return "self-conditioning needs the schedule method list or gpipe: no other orders previews";
+        return "self-conditioning needs the schedule method list or gpipe: no other method orders previews";
     }
     return {};
 }

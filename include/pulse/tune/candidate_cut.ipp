@@ -50,9 +50,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
     switch (c.kind) {
     case placement::folded: {
         if (c.fold == fold_cut::balanced) {
-            if (!device_speed.empty()) {
-                throw input_error("a fold that is cut by load is for devices that are alike");
-            }
+            if (!device_speed.empty()) { throw input_error("a fold cut by load needs devices that are all alike"); }
             // An interleaved cut with as many stages as the fold, placed on the fold.
             partition chain = interleaved_partition(costs, c.pipeline_degree, 2 * c.waves);
             chain.kind = placement::folded;

@@ -285,10 +285,10 @@ PULSE_CONSTEXPR planned plan_candidate(const cost_table& costs, tune_candidate c
                                        const candidate_options& options) {
     check_parameter_memory(options.kept);
     check_moments(options.kept.form, costs);
-    if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
+    if (c.microbatches < 1) { throw input_error("microbatches: it must be at least 1"); }
     if (options.memory_limit_bytes < 0) { throw input_error("memory_limit_bytes: it must not be negative"); }
     if (c.kind == placement::sequential && c.waves != 1) {
-        throw input_error("waves: a sequential placement has one stage on each device");
+        throw input_error("waves: must be 1, as a sequential placement has one stage on each device");
     }
     if (const auto need = unmet_need(c.method, c.kind, c.waves, c.split_backward); !need.empty()) {
         throw input_error("schedule method " + std::string{name_of(c.method)} + ": " + std::string{need});

@@ -53,7 +53,7 @@ struct cascade_tuning : tuning {
 /// For two models on a backend; costs follow from the rates of the request's device (analytic_costs).
 template <class First, class Second, class Backend>
 [[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
-    if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
+    if (!request.device) { throw input_error("device: must be given when there are no measured costs"); }
     if (!request.kept) { request.kept = kept_by<cascade<First, Second>, Backend>(false, request.optimizer); }
     const auto costs_of = [on = *request.device]<class Model>(const Model*) {
         return [on](int samples) {

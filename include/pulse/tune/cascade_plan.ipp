@@ -36,13 +36,13 @@ namespace detail {
 
 /// Throws input_error for what plan_cascade does not support.
 inline void require_cascade(const tune_candidate& c) {
-    if (c.microbatches < 1) { throw input_error("microbatches: there must be at least one"); }
+    if (c.microbatches < 1) { throw input_error("microbatches: it must be at least 1"); }
     if (c.data_degree != 1) { throw input_error("data_degree: a cascade has one pipeline, without replicas"); }
     if (c.kind != placement::folded || c.waves != 1 || c.fold != fold_cut::collocated || c.slack > 0) {
-        throw input_error("placement: a cascade is folded in one wave, both ends of every skip on one device");
+        throw input_error("placement: a cascade is folded in one wave, with both ends of every skip on one device");
     }
     if (c.method != schedule_method::list) {
-        throw input_error("schedule: the list scheduler alone orders a cascade, not " + std::string{name_of(c.method)});
+        throw input_error("schedule: it must be list for a cascade, not " + std::string{name_of(c.method)});
     }
 }
 
@@ -59,9 +59,10 @@ inline void require_cascade(const tune_candidate& c) {
     cascade_cut found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree, memory);
     if (!found.found() && limit_bytes > 0) { found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree); }
     if (found.found()) { return {one.of_layers(std::move(found.first)), other.of_layers(std::move(found.second))}; }
-    throw infeasible_error("a cascade of " + first.model.str() + " and " + second.model.str() + " has no cut over " +
-                           std::to_string(c.pipeline_degree) +
-                           " devices: each needs two stages on each, and both ends of every skip on one");
+    throw infeasible_error(
+        "a cascade of " + first.model.str() + " and " + second.model.str() + " has no cut over " +
+        std::to_string(c.pipeline_degree) +
+        " devices: each backbone needs two stages on each device, and both ends of every skip on one");
 }
 
 /// The stages of the second backbone after those of the first.
@@ -84,7 +85,7 @@ inline void require_cascade(const tune_candidate& c) {
                                              const candidate_options& options, const schedule* order = nullptr) {
     check_parameter_memory(options.kept);
     require_cascade(c);
-    if (!machine.unlike.empty()) { throw input_error("a cascade runs on devices that are alike"); }
+    if (!machine.unlike.empty()) { throw input_error("cluster: a cascade needs devices that are all alike"); }
     cost_table costs = join_costs(first, second);
     check_moments(options.kept.form, costs);
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;
@@ -185,18 +186,20 @@ inline void require_cascade_request(const plan_request& asked) {
     if (asked.data_degree.value_or(1) != 1) { refuse(words.data_degree, "has one pipeline, without replicas"); }
     if (asked.waves.value_or(1) != 1) { refuse(words.waves, "is folded in one wave"); }
     if (asked.placement.value_or(placement::folded) != placement::folded) { refuse("placement", "is folded"); }
-    if (asked.slack > 0) { refuse(words.slack, "is cut by load"); }
+    if (asked.slack > 0) { refuse(words.slack, "is always cut by load, without slack"); }
     if (asked.schedule.value_or(schedule_method::list) != schedule_method::list) {
-        refuse(words.schedule, "is ordered by list alone");
+        refuse(words.schedule, "can only be ordered by list");
     }
-    if (asked.sharded_optimizer.value_or(false)) { refuse(words.sharded_optimizer, "has no replicas to share with"); }
-    if (asked.gradient_release) { refuse(words.gradient_release, "changes when both backbones are measured"); }
+    if (asked.sharded_optimizer.value_or(false)) { refuse(words.sharded_optimizer, "has no replicas to shard over"); }
+    if (asked.gradient_release) {
+        refuse(words.gradient_release, "updates its weights only after the gradients of both backbones are checked");
+    }
     if (asked.frozen == frozen_mode::first || asked.frozen == frozen_mode::bubbles) {
-        refuse(words.frozen, "encodes nothing: its data come encoded");
+        refuse(words.frozen, "encodes nothing: its data are already encoded");
     }
-    if (asked.cluster && !asked.cluster->unlike.empty()) { refuse(words.cluster, "is for devices that are alike"); }
+    if (asked.cluster && !asked.cluster->unlike.empty()) { refuse(words.cluster, "needs devices that are all alike"); }
     if (asked.pipeline_degree && asked.devices != 0 && *asked.pipeline_degree != asked.devices) {
-        refuse(words.pipeline_degree, "is one pipeline of all devices");
+        refuse(words.pipeline_degree, "is one pipeline over all devices");
     }
 }
 
@@ -334,7 +337,7 @@ PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cos
         if (why.empty()) { why = row.reason; }
     }
     if (found.ranking.empty()) {
-        throw infeasible_error(why.empty() ? "no microbatches make the batch that was asked for" : why);
+        throw infeasible_error(why.empty() ? "no microbatch size and count make the requested batch" : why);
     }
     found.rows[found.chosen].verdict = tune_verdict::best;
     found.rows[found.chosen].reason.clear();

@@ -86,9 +86,9 @@ PULSE_INLINE cost_table mean_costs(const std::vector<cost_table>& costs, const s
         if (one.model != mean.model || one.microbatch_size != mean.microbatch_size ||
             one.layers.size() != mean.layers.size() || one.skips.size() != mean.skips.size() ||
             one.further_chains != mean.further_chains) {
-            throw input_error("extents: their costs are not of one model and microbatch size");
+            throw input_error("extents: their costs must be of one model and microbatch size");
         }
-        if (one.frozen != mean.frozen) { throw input_error("extents: their frozen components differ"); }
+        if (one.frozen != mean.frozen) { throw input_error("extents: they must have the same frozen components"); }
         const double share = shares[e];
         for (std::size_t l = 0; l != one.layers.size(); ++l) {
             layer_cost& to = mean.layers[l];

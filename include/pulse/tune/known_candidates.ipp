@@ -32,8 +32,8 @@ PULSE_INLINE const cost_table& known_candidates::costs(int microbatch_size) {
     if (at == costs_.end()) {
         cost_table table = costs_of_(microbatch_size);
         if (table.microbatch_size != microbatch_size) {
-            throw input_error("tune: costs for microbatches of " + std::to_string(microbatch_size) +
-                              " were asked, those for " + std::to_string(table.microbatch_size) + " given");
+            throw input_error("tune: asked for costs of microbatch size " + std::to_string(microbatch_size) +
+                              ", got a table for " + std::to_string(table.microbatch_size));
         }
         check_moments(options_.kept.form, table);
         at = costs_.emplace(microbatch_size, std::move(table)).first;
@@ -105,7 +105,7 @@ PULSE_INLINE prepared_candidate known_candidates::prepare(const tune_candidate& 
 PULSE_INLINE bool known_candidates::encodes(const tune_candidate& c) {
     const bool frozen = options_.frozen != frozen_mode::none && !costs(c.microbatch_size).frozen.empty();
     if (frozen && !machine_.unlike.empty()) {
-        throw input_error("tune: frozen components run as tasks on devices that are alike");
+        throw input_error("tune: frozen components run as tasks only on devices that are all alike");
     }
     return frozen;
 }

@@ -40,7 +40,7 @@ namespace pulse {
 /// the rates of the request's device (analytic_costs); model and backend determine what a rank keeps per parameter.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const std::vector<frozen_component>& frozen = {}) {
-    if (!request.device) { throw input_error("device: without measured costs a request needs one"); }
+    if (!request.device) { throw input_error("device: must be given when there are no measured costs"); }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     return plan_for(
         [on = *request.device, &frozen](int samples, const extent& to) {

@@ -99,28 +99,28 @@ inline void require_products(const plan_request& asked) {
 inline void require_consistent(const plan_request& asked) {
     const request_words& words = asked.words;
     if (asked.waves.value_or(1) > 1 && asked.placement == placement::sequential) {
-        refuse_request(words.waves, ": a sequential placement has one stage on each device");
+        refuse_request(words.waves, ": must be 1, as a sequential placement has one stage on each device");
     }
     if (asked.sharded_optimizer == true && (asked.data_degree == 1 || asked.pipeline_degree == asked.devices)) {
-        refuse_request(words.sharded_optimizer, ": there is one replica, which keeps all of it");
+        refuse_request(words.sharded_optimizer, ": there is only one replica, so there is nothing to shard");
     }
     if (asked.sharded_optimizer == true && has_factored_moments(asked)) {
         refuse_request(words.sharded_optimizer, std::string{": "} + unshared_moments);
     }
     if (asked.pipeline_degree == 1 && asked.split_backward == true) {
-        refuse_request(words.split_backward,
-                       ": with " + words.pipeline_degree + " 1 nothing waits for a weight gradient");
+        refuse_request(words.split_backward, ": must not be set with " + words.pipeline_degree +
+                                                 " 1, where nothing waits for a weight gradient");
     }
     if (asked.self_conditioning && asked.microbatches.value_or(2) % 2 != 0) {
         refuse_request(words.self_conditioning,
-                       ": " + words.microbatches + " must be even, as half of them have a preview");
+                       ": " + words.microbatches + " must be even, because half of them have a preview");
     }
     if (!asked.schedule) { return; }
     const std::string name = " " + std::string{name_of(*asked.schedule)};
     const bool previews = asked.schedule == schedule_method::list || asked.schedule == schedule_method::gpipe;
     if (asked.self_conditioning && !previews) {
         refuse_request(words.self_conditioning,
-                       ": " + words.schedule + name + " orders no previews, list and gpipe do");
+                       ": " + words.schedule + name + " does not order previews; use list or gpipe");
     }
     if (const auto only = rule_of(*asked.schedule).kind) {
         const std::string_view need = unmet_need(*asked.schedule, asked.placement.value_or(*only),
@@ -128,15 +128,17 @@ inline void require_consistent(const plan_request& asked) {
         if (!need.empty()) { refuse_request(words.schedule, name + ": it " + std::string{need}); }
         if (asked.pipeline_degree == 1) {
             refuse_request(words.schedule,
-                           name + ": it needs more than the one device of " + words.pipeline_degree + " 1");
+                           name + ": it needs more than one device, but " + words.pipeline_degree + " is 1");
         }
         if (only == placement::sequential && asked.waves.value_or(1) != 1) {
             refuse_request(words.schedule,
-                           name + ": it has one stage on each device, and " + words.waves + " says more");
+                           name + ": it has one stage on each device, so " + words.waves + " must be 1");
         }
     }
     if (*asked.schedule != schedule_method::ilp) { return; }
-    if (asked.seconds <= 0) { refuse_request(words.seconds, ": 0 leaves " + words.schedule + name + " no time"); }
+    if (asked.seconds <= 0) {
+        refuse_request(words.seconds, ": must be above 0 for " + words.schedule + name + ", not 0");
+    }
     if (!asked.search) {
         refuse_request(words.schedule, name + ": the request has no search with an integer-program solver");
     }
@@ -147,8 +149,8 @@ inline void require_consistent(const plan_request& asked) {
     const request_words& words = asked.words;
     if (asked.cluster) {
         if (asked.cluster->devices() < asked.devices) {
-            refuse_request(words.devices, ": " + std::to_string(asked.devices) + ", but " + words.cluster + " has " +
-                                              std::to_string(asked.cluster->devices()));
+            refuse_request(words.devices, ": " + std::to_string(asked.devices) + " requested, but " + words.cluster +
+                                              " has " + std::to_string(asked.cluster->devices()));
         }
         return *asked.cluster;
     }
@@ -246,11 +248,11 @@ inline void require_shares(const plan_request& asked) {
     for (std::size_t e = 0; e != asked.extents.size(); ++e) {
         const extent_share& one = asked.extents[e];
         if (!(one.share > 0 && std::isfinite(one.share)) || one.extent == extent{}) {
-            refuse_request(asked.words.extents, ": each has a height, a width and a share above 0");
+            refuse_request(asked.words.extents, ": each must have a height, a width and a share above 0");
         }
         for (std::size_t other = 0; other != e; ++other) {
             if (asked.extents[other].extent == one.extent) {
-                refuse_request(asked.words.extents, ": one is there twice");
+                refuse_request(asked.words.extents, ": an extent is listed twice");
             }
         }
     }
@@ -273,7 +275,8 @@ inline void require_shares(const plan_request& asked) {
         const int data = asked.data_degree.value_or(asked.devices / asked.pipeline_degree.value_or(asked.devices));
         const auto size = std::int64_t{asked.microbatch_size.value_or(0)} * asked.microbatches.value_or(0) * data;
         if (size < 1 || size > std::numeric_limits<int>::max()) {
-            refuse_request(asked.words.global_batch, ": neither it nor the sizes that make it are given");
+            refuse_request(asked.words.global_batch,
+                           ": not given, and the other sizes do not make a batch from 1 to 2^31 - 1");
         }
         asked.global_batch = static_cast<int>(size);
     }
@@ -287,8 +290,9 @@ inline void require_shares(const plan_request& asked) {
     if (!machine.unlike.empty() && asked.frozen != frozen_mode::none &&
         !costs_of(asked.microbatch_size.value_or(1)).frozen.empty()) {
         if (asked.frozen != frozen_mode::tuned) {
-            refuse_request(asked.words.frozen, " " + std::string{name_of(asked.frozen)} +
-                                                   ": frozen components run as tasks on devices that are alike");
+            refuse_request(asked.words.frozen,
+                           " " + std::string{name_of(asked.frozen)} +
+                               ": frozen components run as tasks only on devices that are all alike");
         }
         asked.frozen = frozen_mode::none;
         assumptions.emplace_back("frozen components do not run as tasks, for devices that are not alike");
@@ -313,7 +317,7 @@ inline void require_shares(const plan_request& asked) {
 
 PULSE_INLINE tuning plan_for(const cost_source& costs_of, const plan_request& request) {
     if (!request.extents.empty()) {
-        detail::refuse_request(request.words.extents, ": the costs that are given are of one extent");
+        detail::refuse_request(request.words.extents, ": the given costs are for a single extent");
     }
     return detail::plan_request_for([&](int samples, const extent&) { return costs_of(samples); }, request, {});
 }
@@ -324,7 +328,9 @@ PULSE_INLINE tuning plan_for(const extent_cost_source& costs_of, const plan_requ
 
 PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request) {
     std::vector<std::string> assumptions{};
-    if (!request.extents.empty()) { detail::refuse_request(request.words.extents, ": a profile is of one extent"); }
+    if (!request.extents.empty()) {
+        detail::refuse_request(request.words.extents, ": a profile is for a single extent");
+    }
     if (!request.device) {
         if (const device* known = find_device(costs.device.view())) { request.device = *known; }
     }

@@ -33,10 +33,10 @@ namespace detail {
 
 inline void require_sensible(const tune_options& options, int devices) {
     const auto fail = [](const std::string& what) { throw input_error("tune: " + what); };
-    if (devices < 1) { fail("devices: there must be at least one"); }
+    if (devices < 1) { fail("devices: it must be at least 1"); }
     if (options.global_batch < 1) { fail("global_batch: it must be at least 1"); }
     for (const double slack : options.slacks) {
-        if (!(slack >= 0.0)) { fail("slacks: " + std::to_string(slack) + " is no number of at least 0"); }
+        if (!(slack >= 0.0)) { fail("slacks: each must be at least 0, not " + std::to_string(slack)); }
     }
     for (const int p : options.pipeline_degrees) {
         if (p < 1 || devices % p != 0) {
@@ -50,7 +50,7 @@ inline void require_sensible(const tune_options& options, int devices) {
     }
     const auto positive = [&](const std::vector<int>& values, const char* name) {
         for (const int v : values) {
-            if (v < 1) { fail(std::string{name} + ": it must be at least 1"); }
+            if (v < 1) { fail(std::string{name} + ": each must be at least 1, not " + std::to_string(v)); }
         }
     };
     positive(options.microbatch_sizes, "microbatch_sizes");
@@ -58,7 +58,7 @@ inline void require_sensible(const tune_options& options, int devices) {
     positive(options.waves, "waves");
     positive(options.chunks, "chunks");
     const auto present = [&](bool there, const char* name) {
-        if (!there) { fail(std::string{name} + ": there is none to choose from"); }
+        if (!there) { fail(std::string{name} + ": must not be empty"); }
     };
     present(!options.placements.empty(), "placements");
     present(!options.waves.empty(), "waves");

@@ -44,7 +44,7 @@ public:
         check_unlike_devices(machine);
         const int devices = options.devices == 0 ? machine.devices() : options.devices;
         if (devices > machine.devices()) {
-            throw input_error("tune: devices: " + std::to_string(devices) + " are asked, the cluster has " +
+            throw input_error("tune: devices: " + std::to_string(devices) + " requested, but the cluster has " +
                               std::to_string(machine.devices()));
         }
         const int places = machine.unlike.empty() ? machine.nodes : machine.devices();

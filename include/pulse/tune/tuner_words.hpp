@@ -27,7 +27,7 @@ namespace pulse::detail {
 [[noreturn]] inline void refuse_space(const left_out_candidates& left_out, int global_batch, int devices) {
     if (left_out.unmet > 0) {
         throw infeasible_error("tune: none of the " + std::to_string(left_out.unmet) +
-                               " candidates is what was asked: " + left_out.why);
+                               " candidates meets the request: " + left_out.why);
     }
     throw infeasible_error("tune: no degrees and microbatch sizes multiply to the global batch of " +
                            std::to_string(global_batch) + " over " + std::to_string(devices) + " devices");

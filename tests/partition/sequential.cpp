@@ -139,9 +139,9 @@ TEST_CASE("what cannot be cut is refused") {
     std::mt19937 random{13};
     const cost_table costs = random_table(random, 4, skip_pattern::none);
     CHECK_THROWS_WITH_AS(static_cast<void>(sequential_partition(costs, 5)),
-                         "no sequential partition: it needs 5 stages, the model has 4 layers", infeasible_error);
+                         "no sequential partition: it needs 5 stages, but the model has 4 layers", infeasible_error);
     CHECK_THROWS_WITH_AS(static_cast<void>(interleaved_partition(costs, 3, 2)),
-                         "no interleaved partition: it needs 6 stages, the model has 4 layers", infeasible_error);
+                         "no interleaved partition: it needs 6 stages, but the model has 4 layers", infeasible_error);
     CHECK_THROWS_AS(static_cast<void>(sequential_partition(costs, 0)), input_error);
     CHECK_THROWS_AS(static_cast<void>(interleaved_partition(costs, 2, 0)), input_error);
     CHECK_THROWS_AS(static_cast<void>(sequential_partition(costs, 2, {.slack = -1.0})), input_error);

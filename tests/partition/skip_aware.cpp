@@ -175,21 +175,21 @@ TEST_CASE("an impossible fold says what binds") {
 
     SUBCASE("too few layers") {
         CHECK(reason(costs, 7, 1, {}) ==
-              "no folded partition over 7 devices with 1 wave: it needs 14 stages, the model has 12 layers");
-        CHECK(reason(costs, 1 << 30, 1 << 30, {}).find("the model has 12 layers") != std::string::npos);
+              "no folded partition over 7 devices with 1 wave: it needs 14 stages, but the model has 12 layers");
+        CHECK(reason(costs, 1 << 30, 1 << 30, {}).find("but the model has 12 layers") != std::string::npos);
     }
     SUBCASE("a memory limit, with the least that would do") {
         skip_aware_options options{};
         options.memory = {.limit_bytes = 1, .state_factor = 3, .in_flight = 0};
         CHECK(reason(costs, 3, 1, options) ==
               "no folded partition over 3 devices with 1 wave fits the memory limit of 1 "
-              "bytes per device: the least that would do is 120 bytes");
+              "bytes per device: the smallest that would suffice is 120 bytes");
         options.memory.limit_bytes = 119;
         CHECK(reason(costs, 3, 1, options) != "feasible");
         options.memory.limit_bytes = 120;
         CHECK(reason(costs, 3, 1, options) == "feasible");
         options.memory.limit_bytes = 359;
-        CHECK(reason(costs, 1, 1, options).find("the least that would do is 360 bytes") != std::string::npos);
+        CHECK(reason(costs, 1, 1, options).find("the smallest that would suffice is 360 bytes") != std::string::npos);
     }
     SUBCASE("the skip that binds, and how many devices it allows") {
         costs.skips.insert(costs.skips.begin() + 2, {0, 7, 64});

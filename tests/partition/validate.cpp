@@ -54,16 +54,16 @@ TEST_CASE("each broken invariant of a partition is named") {
     CHECK(broken(bad, costs) == "partition: waves must be at least 1");
     bad = good;
     bad.waves = 2;
-    CHECK(broken(bad, costs) == "partition: 4 stages, the placement needs 8");
+    CHECK(broken(bad, costs) == "partition: has 4 stages, but the placement needs 8");
     bad = good;
     bad.stages.pop_back();
-    CHECK(broken(bad, costs) == "partition: 3 stages, the placement needs 4");
+    CHECK(broken(bad, costs) == "partition: has 3 stages, but the placement needs 4");
     bad = good;
     bad.stages[2].index = 1;
-    CHECK(broken(bad, costs) == "partition: stages[2].index is not its place");
+    CHECK(broken(bad, costs) == "partition: stages[2].index must be 2");
     bad = good;
     bad.stages[3].device = 1;
-    CHECK(broken(bad, costs) == "partition: stages[3].device is not the placement's");
+    CHECK(broken(bad, costs) == "partition: stages[3].device must be 0");
     bad = good;
     ++bad.stages[1].first_layer;
     CHECK(broken(bad, costs) ==
@@ -85,7 +85,7 @@ TEST_CASE("each broken invariant of a partition is named") {
     ++bad.stages[0].last_layer;
     ++bad.stages[1].first_layer;
     CHECK(broken(bad, costs).rfind("partition: skips[", 0) == 0);
-    CHECK(broken(bad, costs).find("has its ends on two devices") != std::string::npos);
+    CHECK(broken(bad, costs).find("must have both ends on one device") != std::string::npos);
 }
 
 TEST_CASE("a report sums up loads, balance and bytes") {

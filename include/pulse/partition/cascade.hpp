@@ -188,7 +188,7 @@ private:
                 state best{};
                 work_ -= static_cast<std::int64_t>(inner.size());
                 if (work_ < 0) {
-                    throw error("cascade: the search would look at more pairs of regions than work_limit allows");
+                    throw error("cascade: the search would visit more pairs of regions than work_limit allows");
                 }
                 for (std::size_t i = 0; i != inner.size(); ++i) {
                     if (!surrounds(here.first, inner[i].first) || !surrounds(inner[i].second, here.second)) {

@@ -100,16 +100,16 @@ PULSE_INLINE std::string explain_infeasible(const cost_table& costs, int devices
                               std::to_string(waves) + (waves == 1 ? " wave" : " waves");
     if (stages > layers) {
         return "no folded partition over " + shape + ": it needs " + std::to_string(stages) +
-               " stages, the model has " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
+               " stages, but the model has " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
     }
     if (const auto least = detail::least_folded_memory(costs, devices, waves, options)) {
         if (!options.memory.device_limit_bytes.empty()) {
             return "no folded partition over " + shape +
-                   " fits the memory limits of the devices: the least limit that would " + "do for all alike is " +
+                   " fits the memory limits of the devices: the smallest common limit that would suffice is " +
                    std::to_string(*least) + " bytes";
         }
         return "no folded partition over " + shape + " fits the memory limit of " +
-               std::to_string(options.memory.limit_bytes) + " bytes per device: the least that would do is " +
+               std::to_string(options.memory.limit_bytes) + " bytes per device: the smallest that would suffice is " +
                std::to_string(*least) + " bytes";
     }
     bool alone = false;

@@ -20,7 +20,7 @@ constexpr void check_partition(const partition& cut, const cost_table& costs) {
                                     : cut.kind == placement::interleaved ? std::int64_t{cut.waves}
                                                                          : std::int64_t{1};
     if (static_cast<std::int64_t>(cut.stages.size()) != per_device * cut.devices) {
-        throw input_error("partition: " + std::to_string(cut.stages.size()) + " stages, the placement needs " +
+        throw input_error("partition: has " + std::to_string(cut.stages.size()) + " stages, but the placement needs " +
                           std::to_string(per_device * cut.devices));
     }
     int next = 0;
@@ -28,10 +28,11 @@ constexpr void check_partition(const partition& cut, const cost_table& costs) {
         const stage& at = cut.stages[s];
         const auto index = static_cast<int>(s);
         if (at.index != index) {
-            throw input_error("partition: stages[" + std::to_string(s) + "].index is not its place");
+            throw input_error("partition: stages[" + std::to_string(s) + "].index must be " + std::to_string(index));
         }
         if (at.device != device_of(cut.kind, index, cut.devices)) {
-            throw input_error("partition: stages[" + std::to_string(s) + "].device is not the placement's");
+            throw input_error("partition: stages[" + std::to_string(s) + "].device must be " +
+                              std::to_string(device_of(cut.kind, index, cut.devices)));
         }
         if (at.first_layer != next) {
             throw input_error("partition: stages[" + std::to_string(s) + "].first_layer must be " +
@@ -53,7 +54,7 @@ constexpr void check_partition(const partition& cut, const cost_table& costs) {
         const int from = stage_of(cut.stages, costs.skips[e].from);
         const int to = stage_of(cut.stages, costs.skips[e].to);
         if (cut.stages[static_cast<std::size_t>(from)].device != cut.stages[static_cast<std::size_t>(to)].device) {
-            throw input_error("partition: skips[" + std::to_string(e) + "] has its ends on two devices");
+            throw input_error("partition: skips[" + std::to_string(e) + "] must have both ends on one device");
         }
     }
 }

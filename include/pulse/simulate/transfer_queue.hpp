@@ -42,8 +42,8 @@ public:
             int shares = 1;
             for (const replica_round& round : of_rank) { shares += round.shares; }
             if (shares != replicas) {
-                throw input_error("pulse: simulate: replica_rounds must be of one share less than replicas for each "
-                                  "rank");
+                throw input_error(
+                    "pulse: simulate: the shares in replica_rounds must add up to replicas - 1 for each rank");
             }
         }
         const int most =
@@ -171,7 +171,8 @@ private:
         waiting_{}; // wires whose next message both sides have posted; behind them, rings with work
 
     [[noreturn]] static void refuse_pair(const message_id& sent, const message_id& received) {
-        throw input_error("pulse: simulate: " + to_text(sent) + " meets " + to_text(received));
+        throw input_error("pulse: simulate: " + to_text(sent) + " is sent, but the receiver expects " +
+                          to_text(received));
     }
     [[nodiscard]] constexpr link_route route_of(std::size_t at) const {
         return options_->routes.empty() ? link_route{} : options_->routes[at];
@@ -183,7 +184,7 @@ private:
         int most = -1;
         for (const link_route& r : routes) {
             if (r.first < -1 || r.second < -1) {
-                throw input_error("pulse: simulate: " + std::string{name} + " names a link below -1");
+                throw input_error("pulse: simulate: " + std::string{name} + " must not name a link below -1");
             }
             most = std::max({most, r.first, r.second});
         }

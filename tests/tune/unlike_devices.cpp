@@ -279,7 +279,7 @@ TEST_CASE("a list of devices that is none of the cluster is refused before it is
     CHECK(refusal(cards, 2) == "nothing was thrown");
     CHECK(mentions(refusal(cards, 3), "the cluster has 2 devices"));
     cards.unlike.pop_back();
-    CHECK(mentions(refusal(cards, 2), "devices must be 2"));
+    CHECK(mentions(refusal(cards, 2), "devices must have 2 entries"));
     cards = two_cards(0.5, 0);
     CHECK(mentions(refusal(cards, 2), "devices[1].memory_bytes"));
     cards = two_cards(0, 1);

@@ -15,8 +15,8 @@ namespace pulse {
 constexpr void check_unlike_devices(const cluster& c) {
     if (c.unlike.empty()) { return; }
     if (c.unlike.size() != static_cast<std::size_t>(c.devices())) {
-        throw input_error("devices must be " + std::to_string(c.devices()) + ", nodes x devices_per_node, not " +
-                          std::to_string(c.unlike.size()));
+        throw input_error("devices must have " + std::to_string(c.devices()) +
+                          " entries (nodes x devices_per_node), not " + std::to_string(c.unlike.size()));
     }
     for (std::size_t d = 0; d != c.unlike.size(); ++d) {
         constexpr double most = 1000;
@@ -44,7 +44,7 @@ constexpr void check_cluster(const cluster& c) {
     check_unlike_devices(c);
     if (c.memory_bytes < 1) { throw input_error("memory_bytes must be at least 1"); }
     if (c.memory_bytes != c.least_memory_bytes()) {
-        throw input_error("memory_bytes must be the least of all devices");
+        throw input_error("memory_bytes must be the smallest of all devices");
     }
     const auto finite = [](double value) { return value >= 0.0 && value <= std::numeric_limits<double>::max(); };
     if (!finite(c.intra_node.latency_us)) {

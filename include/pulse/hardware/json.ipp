@@ -44,7 +44,7 @@ PULSE_INLINE cluster parse_cluster(std::string_view text, std::string_view sourc
     read.nodes = root["nodes"].count();
     read.devices_per_node = root["devices_per_node"].count();
     if (root.has("devices")) {
-        if (root.has("memory_bytes")) { root["memory_bytes"].fail("must be absent where devices have their own"); }
+        if (root.has("memory_bytes")) { root["memory_bytes"].fail("must be absent when devices have their own"); }
         for (const io::json_field& field : root["devices"].list()) {
             read.unlike.push_back(detail::read_device(field));
         }

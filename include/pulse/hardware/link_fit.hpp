@@ -37,14 +37,16 @@ namespace detail {
 inline void check_samples(std::span<const link_sample> samples) {
     bool two_sizes = false;
     for (const link_sample& s : samples) {
-        if (s.bytes < 0) { throw input_error("link samples: a message of " + std::to_string(s.bytes) + " bytes"); }
+        if (s.bytes < 0) {
+            throw input_error("link samples: a message must have at least 0 bytes, not " + std::to_string(s.bytes));
+        }
         if (!(s.us > 0.0) || s.us > std::numeric_limits<double>::max()) {
             throw input_error("link samples: the time of " + std::to_string(s.bytes) +
                               " bytes must be finite and positive");
         }
         two_sizes = two_sizes || s.bytes != samples.front().bytes;
     }
-    if (!two_sizes) { throw input_error("link samples: messages of two sizes at least are needed"); }
+    if (!two_sizes) { throw input_error("link samples: messages of at least two sizes are needed"); }
 }
 
 } // namespace detail
@@ -84,7 +86,7 @@ inline void check_samples(std::span<const link_sample> samples) {
             attempt(a.us - slope * static_cast<double>(a.bytes), slope);
         }
     }
-    if (!(best_slope > 0.0)) { throw input_error("link samples: their times do not grow with the bytes"); }
+    if (!(best_slope > 0.0)) { throw input_error("link samples: their times must grow with the bytes"); }
     link_fit made{{best_latency, 1e-3 / best_slope},
                   std::exp(best / static_cast<double>(samples.size())),
                   1.0,

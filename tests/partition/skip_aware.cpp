@@ -178,7 +178,7 @@ TEST_CASE("an impossible fold says what binds") {
               "no folded partition over 7 devices with 1 wave: it needs 14 stages, but the model has 12 layers");
         CHECK(reason(costs, 1 << 30, 1 << 30, {}).find("but the model has 12 layers") != std::string::npos);
     }
-    SUBCASE("a memory limit, with the least that would do") {
+    SUBCASE("a memory limit, with the smallest that would suffice") {
         skip_aware_options options{};
         options.memory = {.limit_bytes = 1, .state_factor = 3, .in_flight = 0};
         CHECK(reason(costs, 3, 1, options) ==
@@ -242,7 +242,7 @@ TEST_CASE("bad arguments are refused by name") {
     bad = costs;
     for (const std::int64_t bytes : {std::int64_t{-1}, (std::int64_t{1} << 40) + 1}) {
         bad.layers[3].saved_bytes = bytes;
-        CHECK(refused(bad, 2, 1, {}).find("a byte count is not from 0 to 2^40") != std::string::npos);
+        CHECK(refused(bad, 2, 1, {}).find("a byte count must be from 0 to 2^40") != std::string::npos);
     }
 }
 

@@ -127,7 +127,7 @@ TEST_CASE("costs that no file could hold are refused by field where a program ma
     CHECK(refusal([](cost_table& c) { c.frozen_conditioning_bytes = 7; }) == "valid");
     for (const std::int64_t wrong : {-1, 8}) {
         CHECK(refusal([=](cost_table& c) { c.frozen_conditioning_bytes = wrong; }) ==
-              "costs: frozen_conditioning_bytes is not from 0 to conditioning_bytes");
+              "costs: frozen_conditioning_bytes must be from 0 to conditioning_bytes");
     }
     const std::string range = "costs: conditioning_bytes, input_bytes or microbatch_size is out of range";
     CHECK(refusal([](cost_table& c) { c.conditioning_bytes = -1; }) == range);

@@ -131,10 +131,10 @@ TEST_CASE("files of a cascade that contradict themselves are refused by field, a
           }).find("further_chains has 0 entries, but the costs have 1") != std::string::npos);
     CHECK(complaint_of([&] {
               static_cast<void>(print_profile(drawn.made.costs));
-          }).find("a table of several backbones") != std::string::npos);
+          }).find("split a table of several backbones") != std::string::npos);
     CHECK(complaint_of([&] {
               static_cast<void>(join_costs(drawn.made.costs, drawn.second));
-          }).find("a table of several backbones") != std::string::npos);
+          }).find("split a table of several backbones") != std::string::npos);
     CHECK(complaint_of([&] { static_cast<void>(split_costs(drawn.first)); }) ==
-          "cascade: the costs are not of two backbones");
+          "cascade: the costs must be of exactly two backbones");
 }

@@ -135,10 +135,10 @@ TEST_CASE("a bad graph, batch or scalar is refused by name") {
     };
     const graph_view good{"two", two, one, 5};
     CHECK(refused(good, machine, 1, 4) == "accepted");
-    CHECK(refused({}, machine, 1, 4) == "graph: it has no layer");
+    CHECK(refused({}, machine, 1, 4) == "graph: it has no layers");
     CHECK(refused(good, machine, 0, 4) == "microbatch_size: it must be at least 1");
     CHECK(refused(good, machine, 1, 3) == "scalar_bytes: it must be 2, 4 or 8");
-    CHECK(refused(good, machine, 1, 8) == "device: it states no rate for scalars of this size");
+    CHECK(refused(good, machine, 1, 8) == "device: it has no rate for scalars of this size");
     for (const skip_link& bad : {skip_link{1, 0, 1}, skip_link{0, 2, 1}, skip_link{-1, 1, 1}, skip_link{1, 1, 1}}) {
         const std::array<skip_link, 1> skips{bad};
         CHECK(refused({"two", two, skips, 5}, machine, 1, 4) ==

@@ -263,7 +263,7 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(with("/layers/0/saved_bytes", -8) == "p.json: layers[0].saved_bytes must not be negative");
     CHECK(with("/layers/0/saved_bytes", 1e3) == "p.json: layers[0].saved_bytes must be an integer");
     CHECK(with("/layers/0/saved_bytes", 1ULL << 63) == "p.json: layers[0].saved_bytes is out of range");
-    CHECK(with("/skips/0/from", "z") == "p.json: skips[0].from is 'z', which names no layer");
+    CHECK(with("/skips/0/from", "z") == "p.json: skips[0].from is 'z', which is not a layer");
     CHECK(with("/skips/0/to", "a") == "p.json: skips[0].to must name a layer after the one in from");
     CHECK(with("/skips/0/bytes", -1) == "p.json: skips[0].bytes must not be negative");
     CHECK(with("/defered_bytes", 1) ==
@@ -357,7 +357,7 @@ TEST_CASE("a table that could not be read again is not written") {
     CHECK(refused(bad) != "accepted");
     bad = good;
     bad.frozen.push_back(bad.frozen[0]);
-    CHECK(refused(bad) == "costs: frozen vae: name: is that of another component");
+    CHECK(refused(bad) == "costs: frozen vae: name: is the name of another component");
     bad = good;
     bad.frozen[0].layers[0].name = label{std::string_view{"\xff"}};
     CHECK(refused(bad) == "profile: a name is not UTF-8");

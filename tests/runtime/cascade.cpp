@@ -300,7 +300,8 @@ TEST_CASE("a cascade's executor refuses plans and costs that are not of both its
     };
     make(good.plan, good.costs);
     CHECK_THROWS_AS(make(good.plan, join_costs(b, a)), error);
-    CHECK_THROWS_WITH_AS(make(good.plan, a), doctest::Contains("cascade: the costs are not of two backbones"), error);
+    CHECK_THROWS_WITH_AS(make(good.plan, a), doctest::Contains("cascade: the costs must be of exactly two backbones"),
+                         error);
     plan bare = good.plan;
     bare.further_chains.clear();
     CHECK_THROWS_WITH_AS(make(bare, good.costs), doctest::Contains("further_chains has 0 entries"), error);

@@ -191,13 +191,13 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
           }).find("factored_elements is missing") != std::string::npos);
     cost_table larger = scaled_costs(a, 2);
     CHECK(said([&] { static_cast<void>(plan_cascade(a, larger, {}, one_node(1, pulse::link{}))); }) ==
-          "cascade: the two cost tables are of different microbatch sizes");
+          "cascade: the two cost tables must have the same microbatch size");
     cost_table encoded = a;
     encoded.frozen.resize(1);
     encoded.frozen[0].name = "vae";
     encoded.frozen[0].layers = {{.name = "x", .sample_us = 1}};
     CHECK(said([&] { static_cast<void>(plan_cascade(a, encoded, {}, one_node(1, pulse::link{}))); }) ==
-          "cascade: a has frozen components, which no cascade encodes");
+          "cascade: a has frozen components, which a cascade cannot encode");
 
     const auto asking = [](const std::function<void(plan_request&)>& change) {
         plan_request asked = cascade_request();

@@ -13,7 +13,7 @@
 namespace pulse {
 
 PULSE_CONSTEXPR cost_table blank_costs(const graph_view& graph, int microbatch_size, int scalar_bytes) {
-    if (graph.layers.empty()) { throw input_error("graph: it has no layer"); }
+    if (graph.layers.empty()) { throw input_error("graph: it has no layers"); }
     if (microbatch_size < 1) { throw input_error("microbatch_size: it must be at least 1"); }
     if (scalar_bytes != 2 && scalar_bytes != 4 && scalar_bytes != 8) {
         throw input_error("scalar_bytes: it must be 2, 4 or 8");
@@ -59,7 +59,7 @@ PULSE_CONSTEXPR cost_table analytic_costs(const graph_view& graph, const device&
     const double flops_per_us = on.efficiency * on.peak_flops_per_s(scalar_bytes) * 1e-6;
     const double bytes_per_us = on.efficiency * on.memory_gb_per_s * 1e3;
     if (!(flops_per_us > 0.0) || !(bytes_per_us > 0.0)) {
-        throw input_error("device: it states no rate for scalars of this size");
+        throw input_error("device: it has no rate for scalars of this size");
     }
     for (std::size_t l = 0; l != graph.layers.size(); ++l) {
         const layer_node& node = graph.layers[l];

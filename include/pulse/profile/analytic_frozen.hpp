@@ -32,12 +32,12 @@ struct frozen_graph {
 /// scalar_bytes is not 2, 4 or 8, or the device states no rate for them.
 [[nodiscard]] constexpr frozen_component analytic_frozen(const frozen_graph& graph, const device& on,
                                                          int scalar_bytes) {
-    if (graph.layers.empty()) { throw input_error("frozen " + graph.name.str() + ": it has no layer"); }
+    if (graph.layers.empty()) { throw input_error("frozen " + graph.name.str() + ": it has no layers"); }
     if (graph.max_chunk < 1) { throw input_error("frozen " + graph.name.str() + ": max_chunk must be at least 1"); }
     const double flops_per_us = on.efficiency * on.peak_flops_per_s(scalar_bytes) * 1e-6;
     const double bytes_per_us = on.efficiency * on.memory_gb_per_s * 1e3;
     if (!(flops_per_us > 0.0) || !(bytes_per_us > 0.0)) {
-        throw input_error("device: it states no rate for scalars of this size");
+        throw input_error("device: it has no rate for scalars of this size");
     }
     frozen_component out{graph.name,
                          graph.feeds,

@@ -35,20 +35,20 @@ constexpr void check_frozen(std::span<const frozen_component> components) {
         };
         if (one.name.empty()) { fail("name: must not be empty"); }
         for (std::size_t other = 0; other != c; ++other) {
-            if (components[other].name == one.name) { fail("name: is that of another component"); }
+            if (components[other].name == one.name) { fail("name: is the name of another component"); }
         }
         if (one.max_chunk < 1) { fail("max_chunk: must be at least 1, not " + std::to_string(one.max_chunk)); }
         if (!detail::are_bytes({one.input_bytes, one.result_bytes})) {
-            fail("input_bytes or result_bytes: is not from 0 to 2^40");
+            fail("input_bytes and result_bytes: must be from 0 to 2^40");
         }
-        if (one.layers.empty()) { fail("layers: there is none"); }
+        if (one.layers.empty()) { fail("layers: must not be empty"); }
         for (const frozen_layer& layer : one.layers) {
             const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
             if (!is_time(layer.call_us) || !is_time(layer.sample_us)) {
                 fail("layer " + layer.name.str() + ": a time is negative or not finite");
             }
             if (!detail::are_bytes({layer.parameter_bytes, layer.output_bytes, layer.live_bytes})) {
-                fail("layer " + layer.name.str() + ": a byte count is not from 0 to 2^40");
+                fail("layer " + layer.name.str() + ": a byte count must be from 0 to 2^40");
             }
         }
     }
@@ -58,9 +58,10 @@ constexpr void check_frozen(std::span<const frozen_component> components) {
 /// every byte count is from 0 to 2^40, every skip goes forwards between two of its layers, and its frozen components
 /// are valid (check_frozen).
 constexpr void check_costs(const cost_table& costs) {
-    if (costs.layers.empty()) { throw input_error("costs: layers: there is none"); }
+    if (costs.layers.empty()) { throw input_error("costs: layers: must not be empty"); }
     if (!costs.further_chains.empty()) {
-        throw input_error("costs: further_chains: a table of several backbones is neither cut nor saved as one");
+        throw input_error(
+            "costs: further_chains: must be empty; split a table of several backbones first (split_costs)");
     }
     const auto is_time = [](double us) { return us >= 0.0 && us <= std::numeric_limits<double>::max(); };
     for (const layer_cost& layer : costs.layers) {
@@ -70,14 +71,14 @@ constexpr void check_costs(const cost_table& costs) {
         if (!detail::are_bytes({layer.parameter_bytes, layer.saved_bytes, layer.output_bytes, layer.deferred_bytes,
                                 layer.workspace_bytes, layer.frozen_parameter_bytes, layer.frozen_output_bytes,
                                 layer.open_bytes, layer.factored_elements})) {
-            throw input_error("costs: layer " + layer.name.str() + ": a byte count is not from 0 to 2^40");
+            throw input_error("costs: layer " + layer.name.str() + ": a byte count must be from 0 to 2^40");
         }
         if (layer.frozen_output_bytes > layer.output_bytes) {
             throw input_error("costs: layer " + layer.name.str() + ": frozen_output_bytes is more than output_bytes");
         }
         if (layer.forward_only() && (layer.backward_input_us > 0 || layer.backward_weight_us > 0)) {
             throw input_error("costs: layer " + layer.name.str() +
-                              ": no gradient goes back of its output, so its backward passes take no time");
+                              ": its output has no gradient, so backward_input_us and backward_weight_us must be 0");
         }
     }
     if (!is_time(costs.optimizer_gb_per_s)) {
@@ -89,19 +90,19 @@ constexpr void check_costs(const cost_table& costs) {
             throw input_error("costs: a skip must go forwards between two of the layers");
         }
         if (costs.layers[static_cast<std::size_t>(edge.from)].open_bytes != 0) {
-            throw input_error("costs: a skip begins at layer " +
+            throw input_error("costs: a skip must not begin at layer " +
                               costs.layers[static_cast<std::size_t>(edge.from)].name.str() +
-                              ", behind which a residual is open");
+                              ", which leaves a residual open");
         }
         if (!detail::are_bytes({edge.bytes})) {
-            throw input_error("costs: the byte count of a skip is not from 0 to 2^40");
+            throw input_error("costs: the byte count of a skip must be from 0 to 2^40");
         }
     }
     if (!detail::are_bytes({costs.conditioning_bytes, costs.input_bytes}) || costs.microbatch_size < 1) {
         throw input_error("costs: conditioning_bytes, input_bytes or microbatch_size is out of range");
     }
     if (costs.frozen_conditioning_bytes < 0 || costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
-        throw input_error("costs: frozen_conditioning_bytes is not from 0 to conditioning_bytes");
+        throw input_error("costs: frozen_conditioning_bytes must be from 0 to conditioning_bytes");
     }
     check_frozen(costs.frozen);
 }

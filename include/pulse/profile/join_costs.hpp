@@ -16,11 +16,12 @@ namespace pulse {
     for (const cost_table* costs : {&first, &second}) {
         check_costs(*costs);
         if (!costs->frozen.empty()) {
-            throw input_error("cascade: " + costs->model.str() + " has frozen components, which no cascade encodes");
+            throw input_error("cascade: " + costs->model.str() +
+                              " has frozen components, which a cascade cannot encode");
         }
     }
     if (first.microbatch_size != second.microbatch_size) {
-        throw input_error("cascade: the two cost tables are of different microbatch sizes");
+        throw input_error("cascade: the two cost tables must have the same microbatch size");
     }
     cost_table joined = first;
     const auto name = joined.model.view().size() + second.model.view().size() + 1;
@@ -39,10 +40,10 @@ namespace pulse {
 
 /// Splits a joined table; both parts keep the joined model name. Throws input_error unless it holds two backbones.
 [[nodiscard]] constexpr std::array<cost_table, 2> split_costs(const cost_table& joined) {
-    if (joined.further_chains.size() != 1) { throw input_error("cascade: the costs are not of two backbones"); }
+    if (joined.further_chains.size() != 1) { throw input_error("cascade: the costs must be of exactly two backbones"); }
     const chain_costs chain = joined.further_chains.front();
     if (chain.first_layer < 1 || chain.first_layer >= static_cast<int>(joined.layers.size())) {
-        throw input_error("cascade: the second backbone of the costs begins at no layer of theirs");
+        throw input_error("cascade: first_layer of the second backbone is out of range");
     }
     std::array<cost_table, 2> parts{joined, joined};
     const auto at = joined.layers.begin() + chain.first_layer;

@@ -64,7 +64,7 @@ namespace detail {
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {
         if (costs.layers[l].name.view() == name) { return static_cast<int>(l); }
     }
-    field.fail("is '" + io::printable(name) + "', which names no layer");
+    field.fail("is '" + io::printable(name) + "', which is not a layer");
 }
 
 [[nodiscard]] inline skip_cost read_edge(const io::json_field& field, const cost_table& costs) {

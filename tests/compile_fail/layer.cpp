@@ -9,14 +9,14 @@
 // error-7: pulse: a layer needs 'static constexpr std::int64_t saved_elements', not negative
 // error-8: pulse: a layer needs 'static constexpr std::int64_t deferred_elements', not negative
 // error-9: pulse: a layer needs 'static constexpr std::int64_t workspace_elements', not negative
-// error-10: pulse: the skip_input of a layer is a pulse::shape<...>
-// error-11: pulse: the conditioning of a layer is a pulse::shape<...>
-// error-12: pulse: the context of a layer is a pulse::shape<...>
-// error-13: pulse: the statistics_elements of a layer are a 'static constexpr std::int64_t', not negative
-// error-14: pulse: a parameter has as many positive dims as its rank says, and 0 or 1 behind them
-// error-15: pulse: a parameter has as many positive dims as its rank says, and 0 or 1 behind them
-// error-16: pulse: a parameter of one dimension is called '.weight', or '.bias' and stands right behind one
-// error-17: pulse: a parameter of one dimension is called '.weight', or '.bias' and stands right behind one
+// error-10: pulse: the skip_input of a layer must be a pulse::shape<...>
+// error-11: pulse: the conditioning of a layer must be a pulse::shape<...>
+// error-12: pulse: the context of a layer must be a pulse::shape<...>
+// error-13: pulse: the statistics_elements of a layer must be a 'static constexpr std::int64_t', not negative
+// error-14: pulse: a parameter must have as many positive dims as its rank, and only 0 or 1 after them
+// error-15: pulse: a parameter must have as many positive dims as its rank, and only 0 or 1 after them
+// error-16: pulse: a one-dimensional parameter must be named '.weight', or '.bias' directly after a weight, or
+// error-17: pulse: a one-dimensional parameter must be named '.weight', or '.bias' directly after a weight, or
 
 #include <array>
 #include <cstdint>

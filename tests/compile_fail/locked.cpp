@@ -1,10 +1,10 @@
 // What is locked beside, before and behind what is trained.
 //
-// error-1: pulse: no gradient goes back of what the last layer makes (Subject), so nothing would be trained
-// error-2: pulse: a layer (Object) makes no gradient of what a layer before it (Subject) needs one of
+// error-1: pulse: the last layer (Subject) outputs elements without a gradient, so they would train nothing
+// error-2: pulse: a layer (Object) does not compute the input gradient that the previous layer (Subject) needs
 // error-3: pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained
-// error-4: pulse: a layer (Object) makes a gradient of what has none in the layer before it (Subject)
-// error-5: pulse: a skip edge ends at a layer (Object) that makes a gradient of another part of it
+// error-4: pulse: a layer (Object) computes an input gradient for elements that have none in the previous layer
+// error-5: pulse: the target of a skip edge (Object) and its source (Subject) disagree on which elements
 // error-6: pulse: a layer is locked, or runs forward only, once
 // error-7: pulse: layers that run side by side read no skip
 // error-8: pulse: layers that run side by side read the same conditioning and context, or none

@@ -12,10 +12,10 @@
 // error-10: pulse: a skip edge ends at a layer that concatenates nothing
 // error-11: pulse: a layer reads conditioning (Subject) but the model has no conditioning module
 // error-12: pulse: a layer reads conditioning of another shape (Subject) than the model gives
-// error-13: pulse: a model has at least one layer
-// error-14: pulse: the second argument of a model is layers<...>
-// error-15: pulse: the third argument of a model is skips<skip<...>, ...>
-// error-16: pulse: a shape has at most 8 dimensions
+// error-13: pulse: a model must have at least one layer
+// error-14: pulse: the second argument of a model must be layers<...>
+// error-15: pulse: the third argument of a model must be skips<skip<...>, ...>
+// error-16: pulse: a shape must have at most 8 dimensions
 // error-17: pulse: a layer reads context (Subject) but the model's conditioning module gives none
 // error-18: pulse: a layer reads context of another shape (Subject) than the model gives
 // error-19: pulse: this model is only declared here: include the header that defines it

@@ -160,9 +160,10 @@ TEST_CASE("pictures of another size are planned at its latents' extent, with net
     CHECK(usual.extent == extent{});
     CHECK(most_memory(usual) < most_memory(wide));
     CHECK(task::last_stage_bytes({frozen::extents_of<sd_tiny>({})}) < task::last_stage_bytes({sizes}));
-    CHECK(refusal(asked(frozen_mode::none), {.size = {16, 18}}) ==
-          "model sd_tiny cannot read 16 x 18: its height is a multiple of 4 (16), its width of 4 (16 or 20), up to "
-          "32768");
+    CHECK(
+        refusal(asked(frozen_mode::none), {.size = {16, 18}}) ==
+        "model sd_tiny cannot read 16 x 18: its height must be a multiple of 4 (16), its width of 4 (16 or 20), up to "
+        "32768");
     plan_request other = asked(frozen_mode::none);
     other.extent = {8, 8};
     CHECK(refusal(other, {.size = pixels}) == "extent: it follows from size of the pictures");

@@ -80,9 +80,10 @@ TEST_CASE("a model as a value is its type's graph at other extents, and refuses 
         const auto typed = graph_of<sd21>(resize<sd21>(to));
         CHECK(std::ranges::equal(value_graph_of(sd21::config, to).view().layers, typed.layers));
     }
-    CHECK_THROWS_WITH_AS(static_cast<void>(value_graph_of(sd21::config, {60, 64})),
-                         doctest::Contains("model sd21 cannot read 60 x 64: its height is a multiple of 8 (56 or 64)"),
-                         input_error);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(value_graph_of(sd21::config, {60, 64})),
+        doctest::Contains("model sd21 cannot read 60 x 64: its height must be a multiple of 8 (56 or 64)"),
+        input_error);
     const auto typed = graph_of<hunyuan_dit_v12>(resize<hunyuan_dit_v12>({64, 30}));
     CHECK(std::ranges::equal(value_graph_of(hunyuan_dit_v12::config, {64, 30}).view().layers, typed.layers));
     CHECK_THROWS_WITH_AS(static_cast<void>(value_graph_of(hunyuan_dit_v12::config, {64, 31})),

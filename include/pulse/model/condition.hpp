@@ -41,7 +41,7 @@ public:
 
     /// Throws std::length_error when there are too many.
     constexpr void add(const condition& one) {
-        if (count_ == capacity) { throw std::length_error("pulse: a model reads at most 8 conditions"); }
+        if (count_ == capacity) { throw std::length_error("pulse: a model may read at most 8 conditions"); }
         all_[count_++] = one;
     }
     constexpr void add(const condition_set& others) {

@@ -44,7 +44,8 @@ template <any_model M>
 [[nodiscard]] consteval extent hint_extent() {
     if constexpr (reads_hint<M>) {
         using hint = typename M::template layer_at<0>::hint;
-        static_assert(hint::rank == 3 && hint::dims[0] == 3, "pulse: a hint is a picture of three colours");
+        static_assert(hint::rank == 3 && hint::dims[0] == 3,
+                      "pulse: a hint must be a picture with three colour channels");
         return {hint::dims[1], hint::dims[2]};
     } else {
         return {};

@@ -198,10 +198,10 @@ template <has_parameters T>
 [[nodiscard]] consteval bool explain_parameters() {
     constexpr parameter_flaw found = flaw_of_parameters<T>();
     static_assert(found != parameter_flaw::dims,
-                  "pulse: a parameter has as many positive dims as its rank says, and 0 or 1 behind them");
+                  "pulse: a parameter must have as many positive dims as its rank, and only 0 or 1 after them");
     static_assert(found != parameter_flaw::start,
-                  "pulse: a parameter of one dimension is called '.weight', or '.bias' and stands right behind one, or "
-                  "starts at 0 (zero): else nothing says what it starts as");
+                  "pulse: a one-dimensional parameter must be named '.weight', or '.bias' directly after a weight, or "
+                  "be marked zero: otherwise its initial value is undefined");
     return found == parameter_flaw::none;
 }
 
@@ -262,20 +262,21 @@ template <class T>
         static_assert(has_workspace<T>,
                       "pulse: a layer needs 'static constexpr std::int64_t workspace_elements', not negative");
     } else if constexpr (!skip_input_is_shape<T>) {
-        static_assert(skip_input_is_shape<T>, "pulse: the skip_input of a layer is a pulse::shape<...>");
+        static_assert(skip_input_is_shape<T>, "pulse: the skip_input of a layer must be a pulse::shape<...>");
     } else if constexpr (!conditioning_is_shape<T>) {
-        static_assert(conditioning_is_shape<T>, "pulse: the conditioning of a layer is a pulse::shape<...>");
+        static_assert(conditioning_is_shape<T>, "pulse: the conditioning of a layer must be a pulse::shape<...>");
     } else if constexpr (!context_is_shape<T>) {
-        static_assert(context_is_shape<T>, "pulse: the context of a layer is a pulse::shape<...>");
+        static_assert(context_is_shape<T>, "pulse: the context of a layer must be a pulse::shape<...>");
     } else if constexpr (!statistics_are_counted<T>) {
-        static_assert(statistics_are_counted<T>,
-                      "pulse: the statistics_elements of a layer are a 'static constexpr std::int64_t', not negative");
+        static_assert(
+            statistics_are_counted<T>,
+            "pulse: the statistics_elements of a layer must be a 'static constexpr std::int64_t', not negative");
     } else if constexpr (!frozen_parameters_are_listed<T>) {
         static_assert(frozen_parameters_are_listed<T>,
-                      "pulse: the frozen_parameters() of a layer give std::array<pulse::parameter, K>");
+                      "pulse: the frozen_parameters() of a layer must return std::array<pulse::parameter, K>");
     } else if constexpr (!frozen_ends_are_counted<T>) {
-        static_assert(frozen_ends_are_counted<T>, "pulse: the frozen_output_elements and frozen_input_elements of a "
-                                                  "layer are not negative and not more than it has");
+        static_assert(frozen_ends_are_counted<T>, "pulse: frozen_output_elements and frozen_input_elements must be "
+                                                  "between 0 and the layer's output and input elements");
     } else {
         return detail::explain_parameters<T>();
     }
@@ -304,10 +305,12 @@ template <class T>
             static_assert(has_workspace<T>, "pulse: a conditioning module needs 'static constexpr std::int64_t "
                                             "workspace_elements', not negative");
         } else if constexpr (!context_is_shape<T>) {
-            static_assert(context_is_shape<T>, "pulse: the context of a conditioning module is a pulse::shape<...>");
+            static_assert(context_is_shape<T>,
+                          "pulse: the context of a conditioning module must be a pulse::shape<...>");
         } else if constexpr (!statistics_are_counted<T>) {
-            static_assert(statistics_are_counted<T>, "pulse: the statistics_elements of a conditioning module are a "
-                                                     "'static constexpr std::int64_t', not negative");
+            static_assert(statistics_are_counted<T>,
+                          "pulse: the statistics_elements of a conditioning module must be a "
+                          "'static constexpr std::int64_t', not negative");
         } else {
             return detail::explain_parameters<T>();
         }

@@ -76,10 +76,11 @@ template <class Layers, class Skips, class Conditioning>
 template <class Layers, class Skips, class Conditioning>
 [[nodiscard]] consteval bool explain_parts() {
     if constexpr (!std::derived_from<Layers, layers_tag>) {
-        static_assert(std::derived_from<Layers, layers_tag>, "pulse: the second argument of a model is layers<...>");
+        static_assert(std::derived_from<Layers, layers_tag>,
+                      "pulse: the second argument of a model must be layers<...>");
         return false;
     } else if constexpr (!is_skips<Skips>) {
-        static_assert(is_skips<Skips>, "pulse: the third argument of a model is skips<skip<...>, ...>");
+        static_assert(is_skips<Skips>, "pulse: the third argument of a model must be skips<skip<...>, ...>");
         return false;
     } else if constexpr (!(Layers::explain() && explain_conditioner<Conditioning>())) {
         return false;

@@ -104,7 +104,7 @@ constexpr void require_steps(const label& model, const extent& steps_of_model, c
     const int most = detail::largest_extent * unit;
     if (detail::is_step(to.height, steps.height, most) && detail::is_step(to.width, steps.width, most)) { return; }
     throw input_error{"model " + model.str() + " cannot read " + detail::text_of(to) +
-                      ": its height is a multiple of " + std::to_string(steps.height) + " (" +
+                      ": its height must be a multiple of " + std::to_string(steps.height) + " (" +
                       detail::nearest_sizes(to.height, steps.height, most) + "), its width of " +
                       std::to_string(steps.width) + " (" + detail::nearest_sizes(to.width, steps.width, most) +
                       "), up to " + std::to_string(most)};
@@ -112,8 +112,8 @@ constexpr void require_steps(const label& model, const extent& steps_of_model, c
 /// The same for a model that has only one extent.
 constexpr void require_only(const label& model, const extent& only, const extent& to, int unit = 1) {
     if (to == extent{} || to == extent{unit * only.height, unit * only.width}) { return; }
-    throw input_error{"model " + model.str() + " cannot read " + detail::text_of(to) + ": it is made for " +
-                      detail::text_of({unit * only.height, unit * only.width}) + " alone"};
+    throw input_error{"model " + model.str() + " cannot read " + detail::text_of(to) + ": it only reads " +
+                      detail::text_of({unit * only.height, unit * only.width})};
 }
 template <any_model M>
 constexpr void require_steps(const extent& to, int unit = 1) {

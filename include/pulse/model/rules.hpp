@@ -27,7 +27,7 @@ struct shape_facts {
 
 template <static_shape Shape>
 [[nodiscard]] constexpr shape_facts facts_of_shape() noexcept {
-    static_assert(Shape::rank <= shape_facts::max_rank, "pulse: a shape has at most 8 dimensions");
+    static_assert(Shape::rank <= shape_facts::max_rank, "pulse: a shape must have at most 8 dimensions");
     shape_facts facts{.rank = static_cast<int>(Shape::rank)};
     for (std::size_t d = 0; d != Shape::rank; ++d) { facts.dims[d] = Shape::dims[d]; }
     return facts;
@@ -199,7 +199,7 @@ struct model_finding {
 template <model_rule Broken, label Subject, label Object>
 [[nodiscard]] consteval bool explain_model() {
     using enum model_rule;
-    static_assert(Broken != has_layers, "pulse: a model has at least one layer");
+    static_assert(Broken != has_layers, "pulse: a model must have at least one layer");
     static_assert(Broken != names_differ, "pulse: two layers of a model have the same name (Subject)");
     static_assert(Broken != neighbours_agree,
                   "pulse: the output shape of a layer (Subject) is not the input shape of the next one (Object)");
@@ -223,13 +223,14 @@ template <model_rule Broken, label Subject, label Object>
     static_assert(Broken != context_agrees,
                   "pulse: a layer reads context of another shape (Subject) than the model gives");
     static_assert(Broken != end_is_trained,
-                  "pulse: no gradient goes back of what the last layer makes (Subject), so nothing would be trained");
-    static_assert(Broken != gradient_goes_back,
-                  "pulse: a layer (Object) makes no gradient of what a layer before it (Subject) needs one of");
-    static_assert(Broken != gradient_is_read,
-                  "pulse: a layer (Object) makes a gradient of what has none in the layer before it (Subject)");
-    static_assert(Broken != skip_gradient_fits, "pulse: a skip edge ends at a layer (Object) that makes a gradient of "
-                                                "another part of it than its source (Subject) needs");
+                  "pulse: the last layer (Subject) outputs elements without a gradient, so they would train nothing");
+    static_assert(
+        Broken != gradient_goes_back,
+        "pulse: a layer (Object) does not compute the input gradient that the previous layer (Subject) needs");
+    static_assert(Broken != gradient_is_read, "pulse: a layer (Object) computes an input gradient for elements that "
+                                              "have none in the previous layer (Subject)");
+    static_assert(Broken != skip_gradient_fits, "pulse: the target of a skip edge (Object) and its source (Subject) "
+                                                "disagree on which elements have a gradient");
     static_assert(Broken != conditioning_gradient_goes_back,
                   "pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained");
     return Broken == kept;

@@ -1,10 +1,10 @@
 // What the numbers of a layer need, and the mathematics that has them.
 //
-// error-1: pulse: every size of a layer is positive
-// error-2: pulse: a convolution's window fits into its padded image
-// error-3: pulse: the groups of a GroupNorm divide its channels
-// error-4: pulse: the heads of an attention divide its channels
-// error-5: pulse: a sinusoid has an even number of features, more than twice its shift
+// error-1: pulse: every size of a layer must be positive
+// error-2: pulse: a convolution's window must fit into its padded image
+// error-3: pulse: the groups of a GroupNorm must divide its channels
+// error-4: pulse: the heads of an attention must divide its channels
+// error-5: pulse: a sinusoid must have an even number of features, more than twice its shift
 // error-6: pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims output() const'
 // error-7: pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims input() const'
 // error-8: pulse: the mathematics of a block needs 'constexpr pulse::nn::flaw defect() const'

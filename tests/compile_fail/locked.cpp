@@ -5,14 +5,14 @@
 // error-3: pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained
 // error-4: pulse: a layer (Object) computes an input gradient for elements that have none in the previous layer
 // error-5: pulse: the target of a skip edge (Object) and its source (Subject) disagree on which elements
-// error-6: pulse: a layer is locked, or runs forward only, once
-// error-7: pulse: layers that run side by side read no skip
-// error-8: pulse: layers that run side by side read the same conditioning and context, or none
-// error-9: pulse: layers that run side by side read no timesteps and no facts
+// error-6: pulse: a layer cannot be locked or made forward-only twice
+// error-7: pulse: layers that run side by side must not read skips
+// error-8: pulse: layers that run side by side must read the same conditioning and context, or none
+// error-9: pulse: layers that run side by side must not read timesteps or facts
 // error-10: pulse: a layer that runs forward only (Subject) reads conditioning or context that is trained
 // error-11: pulse: a layer reads conditioning of another shape (Subject) than the model gives
-// error-12: pulse: a conditioning module that is locked beside its copy trains all its weights and no context
-// error-13: pulse: a ControlNet is one of a unet that reads text states as they are given, without encoder_hid_dim
+// error-12: pulse: a conditioning module locked beside its copy must train all its weights and no context
+// error-13: pulse: a ControlNet needs a unet that reads text states as given, without encoder_hid_dim
 
 #include <pulse/model/model.hpp>
 #include <pulse/nn/control.hpp>

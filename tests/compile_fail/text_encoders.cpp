@@ -3,9 +3,9 @@
 // error-1: pulse: a clip_text_config needs a name
 // error-2: pulse: a clip_text_config has layers and heads
 // error-3: pulse: states_before of a clip_text_config is less than num_hidden_layers
-// error-4: pulse: the heads of an attention divide its channels
+// error-4: pulse: the heads of an attention must divide its channels
 // error-5: pulse: a bert_text_config needs a name
-// error-6: pulse: every size of a layer is positive
+// error-6: pulse: every size of a layer must be positive
 // error-7: pulse: a t5_text_config has layers
 // error-8: pulse: the buckets of a t5_text_config are a multiple of 4
 // error-9: pulse: a text encoder runs on a text_backend

@@ -1,15 +1,15 @@
 // What a uvit_config and a hunyuan_dit_config need to describe a backbone.
 //
 // error-1: pulse: a uvit_config needs a name
-// error-2: pulse: the sizes of a uvit are positive, its number of classes not negative
-// error-3: pulse: patch_size of a uvit divides img_size
-// error-4: pulse: depth of a uvit is even and at least 2
-// error-5: pulse: num_heads of a uvit divides embed_dim
+// error-2: pulse: the sizes of a uvit must be positive, its number of classes not negative
+// error-3: pulse: patch_size of a uvit must divide img_size
+// error-4: pulse: depth of a uvit must be even and at least 2
+// error-5: pulse: num_heads of a uvit must divide embed_dim
 // error-6: pulse: a hunyuan_dit_config needs a name
-// error-7: pulse: the sizes of a hunyuan_dit are positive
-// error-8: pulse: patch_size of a hunyuan_dit divides sample_size
-// error-9: pulse: num_layers of a hunyuan_dit is even and at least 4
-// error-10: pulse: num_attention_heads of a hunyuan_dit divides hidden_size into heads of a multiple of 4 features, and
+// error-7: pulse: the sizes of a hunyuan_dit must be positive
+// error-8: pulse: patch_size of a hunyuan_dit must divide sample_size
+// error-9: pulse: num_layers of a hunyuan_dit must be even and at least 4
+// error-10: pulse: num_attention_heads of a hunyuan_dit must divide hidden_size into heads of a multiple of 4 features
 
 #include <pulse/nn/hunyuan_dit.hpp>
 #include <pulse/nn/uvit.hpp>

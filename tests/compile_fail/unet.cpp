@@ -1,17 +1,17 @@
 // What a unet_config needs to describe a UNet.
 //
 // error-1: pulse: a unet_config needs a name
-// error-2: pulse: block_out_channels of a unet has 1 to 8 positive numbers, then only zeros
-// error-3: pulse: attention of a unet is set for levels that exist
-// error-4: pulse: the sizes and channels of a unet are positive
-// error-5: pulse: sample_size of a unet is divisible by 2 for every level below the first
-// error-6: pulse: norm_num_groups divides every number of block_out_channels
-// error-7: pulse: attention_head_dim divides the channels of every level that attends
-// error-8: pulse: downsample_padding of a unet is 0 or 1
-// error-9: pulse: the first number of block_out_channels is even and more than twice freq_shift
-// error-10: pulse: transformers of a unet are set for levels that exist, not where it has attention blocks
-// error-11: pulse: a unet has cross_attention_dim if and only if it has transformers
-// error-12: pulse: mid_block_resnets of a unet is 2, or 0 or 1 without an attention or a transformer between them
+// error-2: pulse: block_out_channels of a unet must have 1 to 8 positive numbers, then only zeros
+// error-3: pulse: attention of a unet must only be set for levels that exist
+// error-4: pulse: the sizes and channels of a unet must be positive
+// error-5: pulse: sample_size of a unet must be divisible by 2 for every level below the first
+// error-6: pulse: norm_num_groups must divide every number of block_out_channels
+// error-7: pulse: attention_head_dim must divide the channels of every level that attends
+// error-8: pulse: downsample_padding of a unet must be 0 or 1
+// error-9: pulse: the first number of block_out_channels must be even and more than twice freq_shift
+// error-10: pulse: transformers of a unet must be set for levels that exist and have no attention blocks
+// error-11: pulse: a unet must have cross_attention_dim if and only if it has transformers
+// error-12: pulse: mid_block_resnets of a unet must be 2; 0 or 1 only without mid-block attention or transformer
 
 #include <pulse/nn/unet.hpp>
 

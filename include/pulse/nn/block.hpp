@@ -243,16 +243,17 @@ template <auto Math, bool Reads>
                   "pulse: the mathematics of a block needs 'constexpr pulse::nn::sample_dims input() const'");
     static_assert(detail::has_defect<math>,
                   "pulse: the mathematics of a block needs 'constexpr pulse::nn::flaw defect() const'");
-    static_assert(detail::is_described<math>, "pulse: the mathematics of a block needs 'constexpr pieces "
-                                              "describe(pulse::nn::description&) const', which gives where they lie");
+    static_assert(detail::is_described<math>,
+                  "pulse: the mathematics of a block needs 'constexpr pieces "
+                  "describe(pulse::nn::description&) const', which returns where its pieces lie");
     if constexpr (detail::has_output_dims<math> && has_input && detail::has_defect<math> &&
                   detail::is_described<math>) {
-        static_assert(Math.defect() != flaw::size, "pulse: every size of a layer is positive");
-        static_assert(Math.defect() != flaw::window, "pulse: a convolution's window fits into its padded image");
-        static_assert(Math.defect() != flaw::groups, "pulse: the groups of a GroupNorm divide its channels");
-        static_assert(Math.defect() != flaw::heads, "pulse: the heads of an attention divide its channels");
+        static_assert(Math.defect() != flaw::size, "pulse: every size of a layer must be positive");
+        static_assert(Math.defect() != flaw::window, "pulse: a convolution's window must fit into its padded image");
+        static_assert(Math.defect() != flaw::groups, "pulse: the groups of a GroupNorm must divide its channels");
+        static_assert(Math.defect() != flaw::heads, "pulse: the heads of an attention must divide its channels");
         static_assert(Math.defect() != flaw::features,
-                      "pulse: a sinusoid has an even number of features, more than twice its shift");
+                      "pulse: a sinusoid must have an even number of features, more than twice its shift");
         return Math.defect() == flaw::none;
     } else {
         return false;

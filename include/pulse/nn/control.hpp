@@ -81,7 +81,7 @@ private:
 template <conditioner C>
 struct both_conditionings : C {
     static_assert(!trains_context<C> && !has_frozen_parameters<C>,
-                  "pulse: a conditioning module that is locked beside its copy trains all its weights and no context");
+                  "pulse: a conditioning module locked beside its copy must train all its weights and no context");
     using output = shape<static_cast<int>(2 * C::output::elements)>;
     using unchanged = detail::unsaved<C>;
     static constexpr std::int64_t workspace_elements =
@@ -106,13 +106,14 @@ struct both_conditionings : C {
 /// If they read conditioning, the model's holds two embeddings, the first for `Trained` (see both_conditionings).
 template <label Name, layer Trained, layer Locked>
 struct beside : detail::both_embeddings<Trained>, detail::same_context<Trained> {
-    static_assert(detail::is_plain<Trained>, "pulse: what runs beside a locked layer is trained as a whole");
-    static_assert(!concatenates<Trained> && !concatenates<Locked>, "pulse: layers that run side by side read no skip");
+    static_assert(detail::is_plain<Trained>, "pulse: the layer beside a locked layer must be trained as a whole");
+    static_assert(!concatenates<Trained> && !concatenates<Locked>,
+                  "pulse: layers that run side by side must not read skips");
     static_assert(!reads_timesteps<Trained> && !reads_timesteps<Locked> && !reads_facts<Trained> &&
                       !reads_facts<Locked>,
-                  "pulse: layers that run side by side read no timesteps and no facts");
+                  "pulse: layers that run side by side must not read timesteps or facts");
     static_assert(detail::reads_the_same<Trained, Locked>,
-                  "pulse: layers that run side by side read the same conditioning and context, or none");
+                  "pulse: layers that run side by side must read the same conditioning and context, or none");
     using unchanged = forward_only<of_locked<Locked>>;
 
     static constexpr label name = Name;

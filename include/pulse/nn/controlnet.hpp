@@ -80,9 +80,8 @@ struct controlnet_parts {
 
 template <unet_config C>
 [[nodiscard]] consteval bool explain_controlnet() {
-    static_assert(
-        C.encoder_hid_dim == 0,
-        "pulse: a ControlNet is one of a unet that reads text states as they are given, without encoder_hid_dim");
+    static_assert(C.encoder_hid_dim == 0,
+                  "pulse: a ControlNet needs a unet that reads text states as given, without encoder_hid_dim");
     return C.encoder_hid_dim == 0 && explain_unet<C>();
 }
 

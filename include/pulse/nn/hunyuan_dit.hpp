@@ -125,13 +125,13 @@ template <hunyuan_dit_config C>
 [[nodiscard]] consteval bool explain_hunyuan_dit() {
     constexpr hunyuan_dit_flaw found = flaw_of(C);
     static_assert(found != hunyuan_dit_flaw::name, "pulse: a hunyuan_dit_config needs a name");
-    static_assert(found != hunyuan_dit_flaw::sizes, "pulse: the sizes of a hunyuan_dit are positive");
-    static_assert(found != hunyuan_dit_flaw::patches, "pulse: patch_size of a hunyuan_dit divides sample_size");
-    static_assert(found != hunyuan_dit_flaw::depth, "pulse: num_layers of a hunyuan_dit is even and at least 4");
+    static_assert(found != hunyuan_dit_flaw::sizes, "pulse: the sizes of a hunyuan_dit must be positive");
+    static_assert(found != hunyuan_dit_flaw::patches, "pulse: patch_size of a hunyuan_dit must divide sample_size");
+    static_assert(found != hunyuan_dit_flaw::depth, "pulse: num_layers of a hunyuan_dit must be even and at least 4");
     static_assert(
         found != hunyuan_dit_flaw::heads,
-        "pulse: num_attention_heads of a hunyuan_dit divides hidden_size into heads of a multiple of 4 features, "
-        "and 8 divides cross_attention_dim_t5");
+        "pulse: num_attention_heads of a hunyuan_dit must divide hidden_size into heads of a multiple of 4 features, "
+        "and 8 must divide cross_attention_dim_t5");
     return found == hunyuan_dit_flaw::none;
 }
 

@@ -49,10 +49,12 @@ void initialise(std::span<const parameter> parameters, std::uint64_t seed, std::
                           std::to_string(total) + " parameter elements");
     }
     if (const parameter_finding found = inspect(parameters); found.flaw != parameter_flaw::none) {
-        throw input_error("pulse: initialise: '" + parameters[found.which].name.str() +
-                          (found.flaw == parameter_flaw::dims
-                               ? "' has other dims than its rank says"
-                               : "' is no weight, nor the bias right behind one, nor zero, nor of two dims or more"));
+        throw input_error(
+            "pulse: initialise: '" + parameters[found.which].name.str() +
+            (found.flaw == parameter_flaw::dims
+                 ? "' must have as many positive dims as its rank, and only 0 or 1 after them"
+                 : "' has no initialisation rule: it must be a weight, the bias that follows a weight, marked zero, "
+                   "or have at least 2 dims"));
     }
     std::size_t begin = 0;
     for (std::size_t i = 0; i != parameters.size(); ++i) {

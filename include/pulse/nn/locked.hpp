@@ -22,7 +22,7 @@ inline constexpr bool is_plain = layer<L> && !has_frozen_parameters<L> && !keeps
 /// A layer whose weights have become frozen ones.
 template <layer L>
 struct frozen_weights : L {
-    static_assert(is_plain<L>, "pulse: a layer is locked, or runs forward only, once");
+    static_assert(is_plain<L>, "pulse: a layer cannot be locked or made forward-only twice");
 
     static constexpr std::int64_t deferred_elements = 0;
     static constexpr int part_count = 1;

@@ -152,26 +152,27 @@ template <unet_config C>
     constexpr unet_flaw found = flaw_of(C);
     static_assert(found != unet_flaw::name, "pulse: a unet_config needs a name");
     static_assert(found != unet_flaw::levels,
-                  "pulse: block_out_channels of a unet has 1 to 8 positive numbers, then only zeros");
-    static_assert(found != unet_flaw::attention, "pulse: attention of a unet is set for levels that exist");
-    static_assert(found != unet_flaw::sizes, "pulse: the sizes and channels of a unet are positive");
+                  "pulse: block_out_channels of a unet must have 1 to 8 positive numbers, then only zeros");
+    static_assert(found != unet_flaw::attention, "pulse: attention of a unet must only be set for levels that exist");
+    static_assert(found != unet_flaw::sizes, "pulse: the sizes and channels of a unet must be positive");
     static_assert(
         found != unet_flaw::middle,
-        "pulse: mid_block_resnets of a unet is 2, or 0 or 1 without an attention or a transformer between them");
+        "pulse: mid_block_resnets of a unet must be 2; 0 or 1 only without mid-block attention or transformer");
     static_assert(found != unet_flaw::halving,
-                  "pulse: sample_size of a unet is divisible by 2 for every level below the first");
-    static_assert(found != unet_flaw::groups, "pulse: norm_num_groups divides every number of block_out_channels");
+                  "pulse: sample_size of a unet must be divisible by 2 for every level below the first");
+    static_assert(found != unet_flaw::groups, "pulse: norm_num_groups must divide every number of block_out_channels");
     static_assert(found != unet_flaw::heads,
-                  "pulse: attention_head_dim divides the channels of every level that attends");
-    static_assert(found != unet_flaw::padding, "pulse: downsample_padding of a unet is 0 or 1");
+                  "pulse: attention_head_dim must divide the channels of every level that attends");
+    static_assert(found != unet_flaw::padding, "pulse: downsample_padding of a unet must be 0 or 1");
     static_assert(found != unet_flaw::sinusoid,
-                  "pulse: the first number of block_out_channels is even and more than twice freq_shift");
+                  "pulse: the first number of block_out_channels must be even and more than twice freq_shift");
     static_assert(found != unet_flaw::transformers,
-                  "pulse: transformers of a unet are set for levels that exist, not where it has attention blocks, for "
-                  "all ResNet blocks of a level or none, and a list has one number for each, down and up");
-    static_assert(found != unet_flaw::text,
-                  "pulse: a unet has cross_attention_dim if and only if it has transformers; without them it has no "
-                  "encoder_hid_dim and adds nothing to the time embedding");
+                  "pulse: transformers of a unet must be set for levels that exist and have no attention blocks, for "
+                  "all ResNet blocks of a level or none, and a list must have one number for each, down and up");
+    static_assert(
+        found != unet_flaw::text,
+        "pulse: a unet must have cross_attention_dim if and only if it has transformers; without them it must "
+        "have no encoder_hid_dim and add nothing to the time embedding");
     return found == unet_flaw::none;
 }
 

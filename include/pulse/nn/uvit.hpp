@@ -99,10 +99,10 @@ template <uvit_config C>
     constexpr uvit_flaw found = flaw_of(C);
     static_assert(found != uvit_flaw::name, "pulse: a uvit_config needs a name");
     static_assert(found != uvit_flaw::sizes,
-                  "pulse: the sizes of a uvit are positive, its number of classes not negative");
-    static_assert(found != uvit_flaw::patches, "pulse: patch_size of a uvit divides img_size");
-    static_assert(found != uvit_flaw::depth, "pulse: depth of a uvit is even and at least 2");
-    static_assert(found != uvit_flaw::heads, "pulse: num_heads of a uvit divides embed_dim");
+                  "pulse: the sizes of a uvit must be positive, its number of classes not negative");
+    static_assert(found != uvit_flaw::patches, "pulse: patch_size of a uvit must divide img_size");
+    static_assert(found != uvit_flaw::depth, "pulse: depth of a uvit must be even and at least 2");
+    static_assert(found != uvit_flaw::heads, "pulse: num_heads of a uvit must divide embed_dim");
     return found == uvit_flaw::none;
 }
 

@@ -6,8 +6,8 @@
 // error-4: pulse: a conditioning module needs 'static constexpr double forward_flops()', not negative
 // error-5: pulse: a conditioning module needs 'static constexpr std::int64_t saved_elements', not negative
 // error-6: pulse: a conditioning module needs 'static constexpr std::int64_t workspace_elements', not negative
-// error-7: pulse: the context of a conditioning module must be a pulse::shape<...>
-// error-8: pulse: the statistics_elements of a conditioning module must be a 'static constexpr std::int64_t'
+// error-7: pulse: context of a conditioning module must be a pulse::shape<...>
+// error-8: pulse: statistics_elements of a conditioning module must be a 'static constexpr std::int64_t'
 
 #include <array>
 #include <cstdint>

@@ -12,7 +12,7 @@
 // error-10: pulse: the skip_input of a layer must be a pulse::shape<...>
 // error-11: pulse: the conditioning of a layer must be a pulse::shape<...>
 // error-12: pulse: the context of a layer must be a pulse::shape<...>
-// error-13: pulse: the statistics_elements of a layer must be a 'static constexpr std::int64_t', not negative
+// error-13: pulse: statistics_elements of a layer must be a 'static constexpr std::int64_t', not negative
 // error-14: pulse: a parameter must have as many positive dims as its rank, and only 0 or 1 after them
 // error-15: pulse: a parameter must have as many positive dims as its rank, and only 0 or 1 after them
 // error-16: pulse: a one-dimensional parameter must be named '.weight', or '.bias' directly after a weight, or

@@ -175,7 +175,7 @@ TEST_CASE("a latency is never negative, whatever the times of small messages") {
 TEST_CASE("what no line can be fitted to is named") {
     CHECK(why_not({}) == "link samples: messages of at least two sizes are needed");
     CHECK(why_not({{8, 1.0}, {8, 2.0}}) == "link samples: messages of at least two sizes are needed");
-    CHECK(why_not({{8, 1.0}, {-1, 2.0}}) == "link samples: a message must have at least 0 bytes, not -1");
+    CHECK(why_not({{8, 1.0}, {-1, 2.0}}) == "link samples: bytes must be at least 0, not -1");
     for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
         CHECK(why_not({{8, 1.0}, {16, bad}}) == "link samples: the time of 16 bytes must be finite and positive");
     }

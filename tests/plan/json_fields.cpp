@@ -64,7 +64,7 @@ TEST_CASE("what is wrong is named by its field") {
           "plan.json: schedule has 4 passes; its stages and microbatches need 8");
     CHECK(refusal("\"microbatches\":1", "\"microbatches\":2147483647").find("plan.json: schedule has 4 passes") == 0);
     CHECK(refusal("\"first_layer\":3", "\"first_layer\":4") ==
-          "plan.json: stages[1].first_layer must be 3: stages must not leave gaps");
+          "plan.json: stages[1].first_layer must be 3: stages leave no gaps");
     CHECK(refusal("\"device\":1,", "\"device\":2,") ==
           "plan.json: stages[1].device must be 1 under sequential placement");
     CHECK(refusal("\"index\":1", "\"index\":2") == "plan.json: stages[1].index must be 1");
@@ -130,9 +130,8 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
     CHECK(refusal(",[0]]", ",[0],[]]") == "plan.json: frozen_hosts must have one list for each of 2 devices");
     CHECK(refusal("7.5,\"end_us\":8}]]", "7.5,\"end_us\":8}],[]]") ==
           "plan.json: frozen_tasks must have one list for each of 2 devices");
-    CHECK(refusal(",[0]]", ",[-1]]") == "plan.json: frozen_hosts[1][0] must be a component number from 0 to 1023");
-    CHECK(refusal(",[0]]", ",[2000000000]]") ==
-          "plan.json: frozen_hosts[1][0] must be a component number from 0 to 1023");
+    CHECK(refusal(",[0]]", ",[-1]]") == "plan.json: frozen_hosts[1][0] must be from 0 to 1023");
+    CHECK(refusal(",[0]]", ",[2000000000]]") == "plan.json: frozen_hosts[1][0] must be from 0 to 1023");
     CHECK(refusal(",[0]]", ",[0,0]]") == "plan.json: frozen_hosts[1][1] repeats component 0");
     CHECK(refusal(",[0]]", ",[1]]") ==
           "plan.json: frozen_tasks[1][0].component is not hosted by device 1 (frozen_hosts)");

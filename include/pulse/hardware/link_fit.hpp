@@ -38,7 +38,7 @@ inline void check_samples(std::span<const link_sample> samples) {
     bool two_sizes = false;
     for (const link_sample& s : samples) {
         if (s.bytes < 0) {
-            throw input_error("link samples: a message must have at least 0 bytes, not " + std::to_string(s.bytes));
+            throw input_error("link samples: bytes must be at least 0, not " + std::to_string(s.bytes));
         }
         if (!(s.us > 0.0) || s.us > std::numeric_limits<double>::max()) {
             throw input_error("link samples: the time of " + std::to_string(s.bytes) +

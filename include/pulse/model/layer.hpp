@@ -268,9 +268,8 @@ template <class T>
     } else if constexpr (!context_is_shape<T>) {
         static_assert(context_is_shape<T>, "pulse: the context of a layer must be a pulse::shape<...>");
     } else if constexpr (!statistics_are_counted<T>) {
-        static_assert(
-            statistics_are_counted<T>,
-            "pulse: the statistics_elements of a layer must be a 'static constexpr std::int64_t', not negative");
+        static_assert(statistics_are_counted<T>,
+                      "pulse: statistics_elements of a layer must be a 'static constexpr std::int64_t', not negative");
     } else if constexpr (!frozen_parameters_are_listed<T>) {
         static_assert(frozen_parameters_are_listed<T>,
                       "pulse: the frozen_parameters() of a layer must return std::array<pulse::parameter, K>");
@@ -305,12 +304,10 @@ template <class T>
             static_assert(has_workspace<T>, "pulse: a conditioning module needs 'static constexpr std::int64_t "
                                             "workspace_elements', not negative");
         } else if constexpr (!context_is_shape<T>) {
-            static_assert(context_is_shape<T>,
-                          "pulse: the context of a conditioning module must be a pulse::shape<...>");
+            static_assert(context_is_shape<T>, "pulse: context of a conditioning module must be a pulse::shape<...>");
         } else if constexpr (!statistics_are_counted<T>) {
-            static_assert(statistics_are_counted<T>,
-                          "pulse: the statistics_elements of a conditioning module must be a "
-                          "'static constexpr std::int64_t', not negative");
+            static_assert(statistics_are_counted<T>, "pulse: statistics_elements of a conditioning module must be a "
+                                                     "'static constexpr std::int64_t', not negative");
         } else {
             return detail::explain_parameters<T>();
         }

@@ -19,9 +19,7 @@ struct one_or_each {
     template <std::convertible_to<T> All>
     constexpr one_or_each(const All& all) : values{T(all)}, count{} {}
     constexpr one_or_each(std::initializer_list<T> list) : values{}, count{} {
-        if (list.size() > values.size()) {
-            throw std::length_error("pulse: a list of a config must have at most 8 values");
-        }
+        if (list.size() > values.size()) { throw std::length_error("pulse: a config list must have at most 8 values"); }
         for (const T& one : list) { values[static_cast<std::size_t>(count++)] = one; }
     }
     /// The form in which nvcc spells a template argument.

@@ -66,8 +66,7 @@ private:
             const auto& here = plan_.frozen_hosts[d];
             for (std::size_t i = 0; i != here.size(); ++i) {
                 if (here[i] < 0 || here[i] >= most) {
-                    fail(name("frozen_hosts", d, i),
-                         "must be a component number from 0 to " + std::to_string(most - 1));
+                    fail(name("frozen_hosts", d, i), "must be from 0 to " + std::to_string(most - 1));
                 }
                 if (std::find(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(i), here[i]) !=
                     here.begin() + static_cast<std::ptrdiff_t>(i)) {

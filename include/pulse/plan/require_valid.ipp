@@ -128,8 +128,7 @@ private:
                                                       std::string(name_of(plan_.cut.kind)) + " placement");
             }
             if (one.first_layer != next) {
-                fail(at("stages", i) + ".first_layer",
-                     "must be " + std::to_string(next) + ": stages must not leave gaps");
+                fail(at("stages", i) + ".first_layer", "must be " + std::to_string(next) + ": stages leave no gaps");
             }
             // A layer number must leave room for the next.
             if (one.last_layer < one.first_layer || one.last_layer > (1 << 30)) {

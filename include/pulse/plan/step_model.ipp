@@ -143,9 +143,7 @@ PULSE_CONSTEXPR void step_model::validate() const {
         if (at(s).first_layer != next || at(s).last_layer < next) {
             refuse("stages", s, "must begin at layer " + std::to_string(next) + " and hold at least one layer");
         }
-        if (at(s).device < 0 || at(s).device >= devices_) {
-            refuse("stages", s, "names a device that is out of range");
-        }
+        if (at(s).device < 0 || at(s).device >= devices_) { refuse("stages", s, "has a device out of range"); }
         next = at(s).last_layer + 1;
     }
     if (next != layer_count()) {

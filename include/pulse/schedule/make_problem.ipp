@@ -33,9 +33,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     }
     if (next != layers) { fail("the partition does not end with the last layer of the cost table"); }
     for (const auto& e : costs.skips) {
-        if (e.from < 0 || e.to <= e.from || e.to >= layers) {
-            fail("a skip of the cost table must go forward between two of its layers");
-        }
+        if (e.from < 0 || e.to <= e.from || e.to >= layers) { fail("cost_table.skips must go forward between layers"); }
     }
     if (options.microbatches < 1) { fail("microbatches is less than 1"); }
     if (options.previews < 0 || options.previews > options.microbatches) {
@@ -44,9 +42,7 @@ constexpr void require_valid_cut(const cost_table& costs, const partition& cut, 
     check_device_speed(options.device_speed, cut.devices);
     const std::size_t devices = static_cast<std::size_t>(cut.devices);
     const std::size_t limits = options.memory_limit_bytes.size();
-    if (limits > 1 && limits != devices) {
-        fail("memory_limit_bytes must be empty, one value or one value per device");
-    }
+    if (limits > 1 && limits != devices) { fail("memory_limit_bytes must have 0, 1 or P values for P devices"); }
     if (!options.links.empty() && options.links.size() != devices * devices) {
         fail("links must be empty or have P x P entries for P devices");
     }

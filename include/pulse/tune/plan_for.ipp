@@ -136,9 +136,7 @@ inline void require_consistent(const plan_request& asked) {
         }
     }
     if (*asked.schedule != schedule_method::ilp) { return; }
-    if (asked.seconds <= 0) {
-        refuse_request(words.seconds, ": must be above 0 for " + words.schedule + name + ", not 0");
-    }
+    if (asked.seconds <= 0) { refuse_request(words.seconds, ": must be above 0 for " + words.schedule + name); }
     if (!asked.search) {
         refuse_request(words.schedule, name + ": the request has no search with an integer-program solver");
     }
@@ -291,8 +289,7 @@ inline void require_shares(const plan_request& asked) {
         !costs_of(asked.microbatch_size.value_or(1)).frozen.empty()) {
         if (asked.frozen != frozen_mode::tuned) {
             refuse_request(asked.words.frozen,
-                           " " + std::string{name_of(asked.frozen)} +
-                               ": frozen components run as tasks only on devices that are all alike");
+                           " " + std::string{name_of(asked.frozen)} + ": frozen tasks need devices that are all alike");
         }
         asked.frozen = frozen_mode::none;
         assumptions.emplace_back("frozen components do not run as tasks, for devices that are not alike");
@@ -328,9 +325,7 @@ PULSE_INLINE tuning plan_for(const extent_cost_source& costs_of, const plan_requ
 
 PULSE_INLINE tuning plan_for(const cost_table& costs, plan_request request) {
     std::vector<std::string> assumptions{};
-    if (!request.extents.empty()) {
-        detail::refuse_request(request.words.extents, ": a profile is for a single extent");
-    }
+    if (!request.extents.empty()) { detail::refuse_request(request.words.extents, ": a profile has only one extent"); }
     if (!request.device) {
         if (const device* known = find_device(costs.device.view())) { request.device = *known; }
     }

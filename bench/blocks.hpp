@@ -9,11 +9,11 @@
 
 namespace pulse_bench {
 
-/// What of bench_blocks is measured.
+/// What bench_blocks measures.
 struct block_options {
     std::vector<int> batches{1, 4, 16};
-    std::vector<std::string> only{}; ///< operations whose name contains one of these; all where there is none
-    int rounds{11};                  ///< of which the median counts
+    std::vector<std::string> only{}; ///< operations whose name contains one of these; empty: all
+    int rounds{11};                  ///< timings, whose median counts
     bool quick{};                    ///< one small shape of each operation; the figures mean nothing
     bool operations{true};
     bool layers{true};
@@ -25,12 +25,12 @@ struct block_options {
     }
 };
 
-/// One layer of a UNet with its place: a ResNet block where text_features is 0, else a transformer of one block.
+/// One layer of a UNet: a ResNet block if text_features is 0, else a transformer of one block.
 struct block_layer {
     std::string operation{};
     int side{}; ///< of the image
     int channels{};
-    int skip{};          ///< channels that a skip brings
+    int skip{};          ///< channels of the skip
     int conditioning{};  ///< features of the conditioning
     int text_features{}; ///< of each text state
     int tokens{77};      ///< text states
@@ -74,8 +74,8 @@ struct block_row {
     double seconds{};         ///< of one run, inputs not in the cache
     double spread_percent{};  ///< half the distance between the quartiles
     double bytes{};           ///< that the operation must move at least
-    double flops{};           ///< of its products; 0: memory is its ceiling
-    double library_seconds{}; ///< of cuDNN or cuBLASLt called alone; 0: it is not one call of theirs
+    double flops{};           ///< of its products; 0: bound by memory
+    double library_seconds{}; ///< of cuDNN or cuBLASLt called alone; 0: not a single call of theirs
     std::int64_t checked{};
     std::int64_t wrong{};                ///< of the checked numbers
     std::vector<agreed_number> agreed{}; ///< of a layer: signatures of output, inputs' and weights' gradients
@@ -88,15 +88,15 @@ struct block_report {
     double bytes_per_second{}; ///< read and written, of a large copy on the device
     double flops_per_second{}; ///< of a large product in bfloat16
     std::vector<block_row> rows{};
-    std::vector<block_row> layers{}; ///< for each batch those of layers_of that are wanted
-    std::string attention{};         ///< what computed each attention, a line each
+    std::vector<block_row> layers{}; ///< the wanted ones of layers_of, for each batch
+    std::string attention{};         ///< which engine computed each attention, a line each
 };
 
 /// Whether there is a device to measure.
 [[nodiscard]] bool has_device();
 
-/// Measures the operations of the CUDA backend in bfloat16 and the layers made of them. Throws where the device, or a
-/// check of memory, fails.
+/// Measures the operations of the CUDA backend in bfloat16 and the layers made of them. Throws where a CUDA call fails;
+/// only a layer may run out of memory, which its row says.
 [[nodiscard]] block_report measure_blocks(const block_options& options);
 
 } // namespace pulse_bench

@@ -65,7 +65,7 @@ json json_of(const ledger& book) {
     return all;
 }
 
-/// What cuBLASLt is asked for; ms as all else is estimated.
+/// The products that cuBLASLt is asked for; ms are estimates, as everywhere.
 json products_of(const ledger& book) {
     json all = json::array();
     for (const auto& [shape, amount] : book.products()) {

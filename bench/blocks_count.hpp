@@ -19,7 +19,7 @@ struct count_options {
 struct counted_step {
     ledger book;
     std::int64_t parameters{};
-    std::int64_t runtime_calls{}; ///< copies and fills, which are no kernels
+    std::int64_t runtime_calls{}; ///< copies and fills, which are not kernels
 };
 
 /// A model whose step can be counted.
@@ -28,7 +28,7 @@ struct counted_model {
     counted_step (*count)(int batch, const card& on);
 };
 
-// Each is compiled apart: a whole model takes the compiler some seconds.
+// Each is compiled separately: a whole model takes the compiler some seconds.
 [[nodiscard]] counted_step count_small(int batch, const card& on);
 [[nodiscard]] counted_step count_sd21_512(int batch, const card& on);
 [[nodiscard]] counted_step count_sd21_768(int batch, const card& on);
@@ -39,8 +39,8 @@ struct counted_model {
     return {{"sd21 512", count_sd21_512}, {"sd21 768", count_sd21_768}, {"sdxl 1024", count_sdxl}};
 }
 
-/// Counts the kernels, bytes and FLOP of training steps where CUDA is emulated; no device is called. Elsewhere runs the
-/// program beside this one that does, with the same arguments. The exit status of the program.
+/// Counts the kernels, bytes and FLOP of training steps on emulated CUDA, without a device; returns the exit status.
+/// Where CUDA is not emulated, runs bench_blocks_emulated beside this program with the same arguments instead.
 [[nodiscard]] int count_blocks(const count_options& options, char** arguments);
 
 } // namespace pulse_bench

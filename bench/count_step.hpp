@@ -15,7 +15,7 @@
 
 namespace pulse_bench {
 
-/// fixed_task, whose loss is counted, too.
+/// A fixed_task that also counts its loss.
 template <class Model>
 class counted_task : public fixed_task<Model> {
 public:
@@ -33,7 +33,7 @@ public:
         math_.begin_backward();
         const auto& target = fixed_task<Model>::target();
         const double bytes = 2.0 * static_cast<double>(target.size());
-        // and the sums of blocks
+        // 65 doubles: the loss and the sums of its blocks
         const work_counter::scope here{
             counter_,
             {work_kind::loss, {{y, bytes}, {target.data(), bytes}, {dy, bytes}, {loss(), sizeof(double) * 65}}}};
@@ -45,10 +45,10 @@ private:
     work_counter& counter_;
 };
 
-/// The optimizer's step, also of blocks_peer.py, which has masters in float: gradients widened, norms, clipping, fused
-/// AdamW, the average and the rounded weights are a foreach each.
+/// Enters the optimizer's step, the least and that of blocks_peer.py with masters in float, where widening gradients,
+/// norms, clipping, fused AdamW, the average and rounding the weights are one foreach each.
 inline void enter_optimizer(ledger& book, double parameters, double tensors) {
-    /// A launch takes 320 pieces of 65536 parameters, of so many tensors at most.
+    /// A launch takes 320 pieces of 65536 parameters, from at most `most_tensors` tensors.
     const auto launches = [&](double most_tensors) {
         return std::ceil(std::max(parameters / (320 * 65536), tensors / most_tensors));
     };
@@ -61,7 +61,7 @@ inline void enter_optimizer(ledger& book, double parameters, double tensors) {
     book.put(party::torch, work_kind::optimizer, 3 * two_lists + four_lists, 52 * parameters);
 }
 
-/// Counts one step of a model, replayed from CUDA graphs, on an emulated device that does nothing.
+/// Counts one step of a model, replayed from CUDA graphs, on an emulated device that computes nothing.
 template <class Model>
 [[nodiscard]] counted_step count_step(int batch, const card& on) {
     static constexpr auto graph = pulse::graph_of<Model>();

@@ -17,7 +17,7 @@
 
 namespace pulse_bench {
 
-/// A batch's convolution in numbers of scalars.
+/// Sizes of a convolution over a batch, in scalars.
 struct convolution_size {
     std::int64_t x{}, y{}, weights{};
     double flops{};
@@ -28,12 +28,12 @@ struct convolution_size {
     [[nodiscard]] double bytes() const { return 2.0 * static_cast<double>(x + y + weights); }
 };
 
-/// device_operations, each of which says to a work_counter what it is asked to do, and enters beside what pulse does:
-/// the least with gradients in float, one kernel that reads its inputs and writes its outputs once unless said
-/// otherwise; and what torch.compile is taken to run of a UNet in bfloat16 on weights in float, channels last: a model
-/// of its fusion, which no run has confirmed. It writes gradients in bfloat16, and may be below the least there.
-/// Reductions, biases' gradients among them, take it a kernel and, where there are many rows, a second one: 1.5.
-/// Additions are fused into the normalisation or product that reads the sum.
+/// device_operations that report each operation to a work_counter, and enter two others beside pulse's. The least, with
+/// gradients in float, is one kernel that reads its inputs and writes its outputs once, unless said otherwise. torch is
+/// what torch.compile is assumed to run for a UNet in bfloat16 with weights in float, channels last: a model of its
+/// fusion that no run has confirmed. It writes gradients in bfloat16, so it may be below the least there. Its
+/// reductions, biases' gradients among them, count as 1.5 kernels, since many rows need a second one. It fuses
+/// additions into the normalisation or product that reads the sum.
 class counted_operations : public device_operations {
 public:
     using conv_shape = pulse::conv2d_shape;
@@ -42,7 +42,7 @@ public:
 
     counted_operations(cudaStream_t stream, work_counter& counter) : device_operations{stream}, counter_{counter} {}
 
-    /// A backward pass says so: forward work that it does again is entered for pulse alone.
+    /// Mark the pass: forward work repeated in a backward pass is entered for pulse alone.
     void begin_forward() { backward_ = false; }
     void begin_backward() { backward_ = true; }
 
@@ -89,7 +89,7 @@ public:
             forward_of(s),
             {in(xa, xa_size), in(xb, xb_size), in(w, n.weights), in(bias, s.out_channels), out(y, n.y, how)}, n.flops,
             {1, n.bytes()}, shapes_of(pass::forward, s, second, batch, how == into::add, bias != nullptr));
-        torch(work_kind::copies, 1, scalars(2 * n.x)); // both are joined before the norm and this read them
+        torch(work_kind::copies, 1, scalars(2 * n.x)); // joined before the norm and this read both
         device_operations::conv2d_pair(s, second, batch, xa, xb, w, bias, y, how);
     }
     void conv2d_pair_backward_input(const conv_shape& s, int second, int batch, const T* dy, const T* w, T* dxa, T* dxb,
@@ -108,7 +108,7 @@ public:
         const auto [xa_size, xb_size] = parts(s, second, n.x);
         const i64 of_second = parts(s, second, n.weights).second;
         const auto here = begin(wgrad_of(s),
-                                // of each part, which is convolved on its own
+                                // one per part: each is convolved separately
                                 {in(xa, xa_size), in(xb, xb_size), in(dy, n.y), gradient(dw, n.weights - of_second),
                                  gradient(dw + (s.in_channels - second), of_second), gradient(dbias, s.out_channels)},
                                 n.flops, {1, n.bytes()},
@@ -150,7 +150,7 @@ public:
         device_operations::linear_backward_weight(s, rows, x, dy, dw, dbias);
     }
 
-    /// torch makes each product on its own.
+    /// torch runs each product separately.
     void linear_batch(const pulse::linear_batch_shape& s, i64 rows, const T* x, const T* w, T* y, into how) {
         const i64 in_size = rows * s.each.in_features;
         const i64 out_size = rows * s.each.out_features;
@@ -221,7 +221,7 @@ public:
     void attention_backward(const pulse::attention_shape& s, int batch, const T* q, const T* k, const T* v, const T* o,
                             const float* lse, const T* dout, T* dq, T* dk, T* dv) {
         const auto [of_queries, of_keys] = attended(s, batch);
-        // In cuDNN: delta, the pass itself, which adds to queries' gradients in float, and these set to 0 and rounded.
+        // cuDNN's kernels: delta, zeroing float gradients of queries, the pass that adds to them, and rounding them.
         const auto here = begin(work_kind::attention_backward,
                                 {in(q, of_queries), in(k, of_keys), in(v, of_keys), in(o, of_queries),
                                  in(dout, of_queries), out(dq, of_queries), of_key(dk, of_keys), of_key(dv, of_keys)},
@@ -235,7 +235,7 @@ public:
     }
     void geglu_backward(i64 rows, int features, const T* x, const T* dy, T* dx) {
         const i64 n = rows * features;
-        // One pass can also give the product again, which the backward pass of the next layer reads.
+        // One pass can also recompute the product, which the backward pass of the next layer reads.
         const auto here = begin_with(work_kind::pointwise, {in(x, 2 * n), in(dy, n), out(dx, 2 * n)}, 0,
                                      {1, scalars(6 * n)}, {1, scalars(6 * n)});
         device_operations::geglu_backward(rows, features, x, dy, dx);
@@ -278,7 +278,7 @@ public:
     }
     void sum_pixels(int batch, int pixels, int channels, const T* y, T* t) {
         const i64 n = i64{batch} * pixels * channels;
-        // The backward pass of the norm, which writes what is summed, can sum it.
+        // The norm's backward pass writes these values and can also sum them.
         const auto here =
             begin_with(work_kind::column_sums, {in(y, n), out(t, i64{batch} * channels)}, 0, {}, {1.5, scalars(n)});
         device_operations::sum_pixels(batch, pixels, channels, y, t);
@@ -307,12 +307,12 @@ private:
         const int times = how == into::add ? 2 : 1;
         return {at, scalars(n), times, times, role::written};
     }
-    /// Moved by what writes the sum.
+    /// A residual, moved by the kernel that writes the sum.
     [[nodiscard]] static operand onto(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::written}; }
-    /// What is added to a residual is not read.
+    /// A result that is added to a residual is only written.
     [[nodiscard]] static into result_of(into how, const T* residual) { return residual == nullptr ? how : into::write; }
     [[nodiscard]] static operand of_key(const T* at, i64 n) { return {at, scalars(n), 1, 1, role::of_keys}; }
-    /// In float; what adds to them reads them, too, which the least does without.
+    /// A float gradient; a kernel that adds to it also reads it, which the least does not need.
     [[nodiscard]] static operand gradient(const gradient_place& at, i64 n) {
         return {at.to, 4.0 * static_cast<double>(n), 1, at.adds() ? 2 : 1, role::written};
     }
@@ -343,7 +343,7 @@ private:
     [[nodiscard]] static std::pair<i64, i64> attended(const pulse::attention_shape& s, int batch) {
         return {i64{batch} * s.tokens * s.width(), i64{batch} * s.keys() * s.width()};
     }
-    /// FLOP of one of an attention's products: two of a forward pass, five of a backward one.
+    /// FLOP of one product of an attention: a forward pass has two, a backward pass five.
     [[nodiscard]] static double product(const pulse::attention_shape& s, int batch) {
         return 2.0 * batch * s.tokens * static_cast<double>(s.keys()) * s.width();
     }
@@ -367,7 +367,7 @@ private:
         const double bytes = counted_operation{kind, operands}.least_bytes();
         return begin_with(kind, std::move(operands), products, {1, bytes}, by_torch, std::move(shapes));
     }
-    /// torch does the least, too.
+    /// For operations in which torch does the least as well.
     [[nodiscard]] work_counter::scope begin(work_kind kind, std::vector<operand> operands, double products = 0) {
         const double bytes = counted_operation{kind, operands}.least_bytes();
         return begin_with(kind, std::move(operands), products, {1, bytes}, {1, bytes});

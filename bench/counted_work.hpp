@@ -31,17 +31,17 @@
 
 namespace pulse_bench {
 
-/// What an operand is to the kernels that are given more than they move.
-enum class role : std::uint8_t { read, written, of_keys }; ///< of_keys: written, the gradient of keys or values
+/// How an operand is used, for kernels that do not move all of their arguments.
+enum class role : std::uint8_t { read, written, of_keys }; ///< of_keys: written, a gradient of keys or values
 
 /// What an operation reads or writes.
 struct operand {
     const void* at{};
     double bytes{};
-    int least{1};  ///< how often the operation has to move it
-    int passes{1}; ///< how often a kernel that is given its address does
+    int least{1};  ///< how often the operation must move it
+    int passes{1}; ///< how often a kernel that gets its address moves it
     role is{role::read};
-    bool seen{}; ///< by a kernel
+    bool seen{}; ///< a kernel got its address
 };
 
 /// Kernels and bytes.
@@ -50,16 +50,16 @@ struct taken {
     double bytes{};
 };
 
-/// What is being asked of the backend, and whose kernels are therefore met.
+/// The operation that runs on the backend, to which the kernels seen meanwhile belong.
 struct counted_operation {
     work_kind kind{};
     std::vector<operand> operands{};
-    double flops{};                        ///< of an attention
-    taken by_library{};                    ///< an attention's backward pass in cuDNN, where kernels are more than calls
+    double flops{};     ///< of an attention
+    taken by_library{}; ///< an attention's backward pass in cuDNN, which starts several kernels per call
     std::vector<product_shape> products{}; ///< in the order in which the library is asked for them
-    std::size_t asked{};                   ///< of these
-    bool is_by_library{};                  ///< a library or a copy, of whose operands nothing is known, had part in it
-    bool owns_allocations{}; ///< kernels read and write the whole of what begins at an address that is no operand's
+    std::size_t asked{};                   ///< how many of them so far
+    bool is_by_library{};                  ///< a library call or a copy, whose operands are unknown, was part of it
+    bool owns_allocations{};               ///< kernels read and write in full each given allocation that is no operand
 
     [[nodiscard]] double least_bytes() const {
         double sum = 0;
@@ -68,25 +68,26 @@ struct counted_operation {
     }
 };
 
-/// Rates of attention's products against those of large ones, in cuDNN and in pulse's own kernels: assumptions.
+/// Assumed rates of attention's products relative to large products, in cuDNN and in pulse's own kernels.
 inline constexpr double library_attention_rate = 0.6;
 inline constexpr double own_attention_rate = 0.4;
 
-/// A kernel that does not move all that it is given, or multiplies.
+/// A kernel that multiplies, or does not move all of its operands.
 struct known_kernel {
     std::string_view part; ///< of its name
     bool reads{};
     bool writes{};
     bool writes_of_keys{};
-    double products{}; ///< share of its operation's
+    double products{}; ///< share of its operation's products
 
     [[nodiscard]] bool moves(role what) const {
         return what == role::read ? reads : what == role::written ? writes : writes_of_keys;
     }
     [[nodiscard]] bool moves_scratch_alone() const { return !reads && !writes && !writes_of_keys; }
 };
-/// Of the five products of an attention's backward pass queries take three and keys four: both make the weights and
-/// their gradients. Where queries are cut into parts, attention_join_parts writes what keys are charged with.
+/// An attention's backward pass has five products: the queries' kernel computes three and the keys' kernel four, as
+/// both compute the weights and their gradients. Where queries are cut into parts, attention_join_parts writes what is
+/// charged to the keys' kernel.
 inline constexpr std::array<known_kernel, 8> known_kernels{{{"group_norm_gradient_sums_kernel", true},
                                                             {"layer_norm_affine_kernel", true},
                                                             {"attention_delta", true},
@@ -96,17 +97,16 @@ inline constexpr std::array<known_kernel, 8> known_kernels{{{"group_norm_gradien
                                                             {"backward_keys", true, false, true, 0.8},
                                                             {"_forward", true, true, true, 1}}};
 
-/// Enters in a ledger what an emulated device is given to do (emulated_cuda::counted_device).
+/// Enters the work of an emulated device in a ledger (emulated_cuda::counted_device).
 ///
-/// Kernels and library calls are those of pulse itself. Library calls know what they move and multiply. A kernel of
-/// pulse moves what it is given: every operand of the operation at hand whose address is among its arguments, on its
-/// own or within a structure, as often as the operand says, but for known_kernels. Scratch, which is small, is not
-/// counted.
+/// Kernels and library calls are those of pulse itself. Library calls report what they move and multiply. Except for
+/// known_kernels, a kernel of pulse moves every operand of the current operation whose address is among its arguments,
+/// alone or inside a structure, as often as the operand says. Scratch is small and not counted.
 class work_counter {
 public:
     explicit work_counter(const card& on) : book_{on} {}
 
-    /// While one lives, work is of its operation.
+    /// While it lives, work counts for its operation.
     class scope {
     public:
         scope(work_counter& counter, counted_operation now) :
@@ -137,7 +137,7 @@ public:
             if (made.product) { book_.put_product(*made.product, amount); }
         };
     }
-    /// Calls `enter(book)` when the stream comes to it, in every replay again, where work is counted.
+    /// Calls `enter(book)` when the stream reaches it, also in every replay, while work is counted.
     void enter_with(cudaStream_t stream, std::function<void(ledger&)> enter) {
         entries_.push_back([this, enter = std::move(enter)] {
             if (counts_) { enter(book_); }
@@ -148,10 +148,10 @@ public:
             "cudaLaunchHostFunc");
     }
     void start() { counts_ = true; }
-    /// Copies and fills of the runtime.
+    /// Number of the runtime's copies and fills.
     [[nodiscard]] std::int64_t runtime_calls() const { return calls_; }
     ledger& book() { return book_; }
-    /// Throws std::logic_error where not all work could be entered.
+    /// Throws std::logic_error if some work could not be entered.
     [[nodiscard]] const ledger& finished() const {
         if (!wrong_.empty()) { throw std::logic_error{wrong_}; }
         return book_;
@@ -177,7 +177,7 @@ private:
             abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status), std::free};
         return status == 0 ? text.get() : found.dli_sname;
     }
-    /// Of operands, and of whole allocations where they are the operation's.
+    /// Bytes of the operands among a kernel's arguments, and of whole allocations if the operation owns them.
     [[nodiscard]] double bytes_given(std::span<const std::byte> arguments, const known_kernel* known) {
         std::set<std::uintptr_t> given;
         for (std::size_t i = 0; i + sizeof(std::uintptr_t) <= arguments.size(); i += sizeof(std::uintptr_t)) {
@@ -189,7 +189,7 @@ private:
         for (operand& o : now_->operands) {
             if (o.at == nullptr || !given.contains(reinterpret_cast<std::uintptr_t>(o.at))) { continue; }
             if (known != nullptr && !known->moves(o.is)) { continue; }
-            // A bias that the library does not add is added to what it has written.
+            // A bias that the library does not add is added to its output, which is read and written.
             const bool adds = now_->kind == work_kind::convolution_forward || now_->kind == work_kind::product_forward;
             sum += (adds && o.is == role::written ? 2 : o.passes) * o.bytes;
             o.seen = true;
@@ -247,7 +247,7 @@ private:
             made.flops = known->products * now_->flops;
             made.rate_share = own_attention_rate;
         } else if (made.kind == work_kind::convolution_wgrad && is("gradient_rows<")) {
-            // it writes floats, which what adds reads, too, and reads half as many bytes that a library has written
+            // also reads the library's gradient, half as many bytes as the float gradient that it writes or adds to
             made.bytes *= is(", true>") ? 1.25 : 1.5;
         } else if (made.kind == work_kind::convolution_wgrad || made.kind == work_kind::product_wgrad) {
             made.kind = work_kind::column_sums;
@@ -256,7 +256,7 @@ private:
         } else if (made.kind == work_kind::optimizer && (is("squares") || is("sum_parts"))) {
             made.kind = work_kind::gradient_norm;
         }
-        // Some kernels go from scratch to scratch: sums of sums are among them.
+        // Some kernels only move scratch, such as sums of sums.
         const bool may_be_none = is("column_sums_kernel<float") || (known != nullptr && known->moves_scratch_alone());
         if (made.bytes == 0 && !may_be_none) {
             throw std::logic_error{"the bytes of a kernel cannot be counted, as it is given none of its operation's: " +

@@ -60,11 +60,11 @@ inline constexpr std::array<std::string_view, 20> work_kinds{"convolution forwar
                                                              "optimizer"};
 static_assert(work_kinds.size() == static_cast<std::size_t>(work_kind::optimizer) + 1);
 
-/// Whose step: that of pulse, the least that the list of layers needs, and what torch.compile makes of it.
+/// Whose step: pulse's, the least that the layers need, or what torch.compile is assumed to run.
 enum class party : std::uint8_t { pulse, least, torch };
 inline constexpr std::array<std::string_view, 3> parties{"pulse", "least", "torch"};
 
-/// What a card does of large copies and products, and what starting a kernel of a graph costs.
+/// A card's rates for large copies and products, and the cost of starting a kernel of a graph.
 struct card {
     int multiprocessors{};
     double bytes_per_second{};
@@ -72,12 +72,11 @@ struct card {
     double launch_seconds{2e-6};
 };
 
-/// Names of pulse::known_devices that compute in bfloat16, and their multiprocessors.
+/// Devices of pulse::known_devices that compute in bfloat16, with their multiprocessors.
 inline constexpr std::array<std::pair<std::string_view, int>, 4> counted_cards{
     {{"a100-80gb", 108}, {"h100-80gb", 132}, {"h200", 132}, {"rtx-4090", 128}}};
 
-/// One of counted_cards. It is assumed that large copies reach nine tenths of the
-/// maker's figures and large products seven.
+/// One of counted_cards. Large copies are assumed to reach 0.9 and large products 0.7 of the maker's figures.
 [[nodiscard]] constexpr std::optional<card> find_card(std::string_view name) {
     for (const auto& [known, multiprocessors] : counted_cards) {
         if (known != name) { continue; }
@@ -88,7 +87,7 @@ inline constexpr std::array<std::pair<std::string_view, int>, 4> counted_cards{
 }
 
 struct work_amount {
-    double kernels{}; ///< torch fuses some work into a kernel of something else: part of one
+    double kernels{}; ///< may be a fraction: torch fuses some work into other kernels
     double bytes{};
     double flops{};
     double seconds{};
@@ -107,7 +106,8 @@ class ledger {
 public:
     explicit ledger(const card& on) : card_{on} {}
 
-    /// Work of like kernels, whose products run at a share of the card's rate of large ones. Returns what it enters.
+    /// Enters work of like kernels, whose products run at `rate_share` of the card's rate for large ones, and returns
+    /// it.
     work_amount put(party whose, work_kind kind, double kernels, double bytes, double flops = 0,
                     double rate_share = 1) {
         const double moving = bytes / card_.bytes_per_second;
@@ -116,7 +116,7 @@ public:
         at(whose, kind) += amount;
         return amount;
     }
-    /// Says of what pulse has entered that it multiplies such matrices.
+    /// Records that an entered amount of pulse multiplies matrices of this shape.
     void put_product(const product_shape& shape, const work_amount& amount) { products_[shape] += amount; }
     [[nodiscard]] const std::map<product_shape, work_amount>& products() const { return products_; }
     [[nodiscard]] const work_amount& of(party whose, work_kind kind) const {

@@ -9,13 +9,13 @@
 
 namespace pulse_bench {
 
-/// Matrix products as cuBLASLt is asked for them: matrices lie by columns, d has rows x columns.
+/// A matrix product as cuBLASLt is asked for it: column-major matrices, d has rows x columns.
 struct product_shape {
     std::int64_t rows{}, columns{}, depth{};
     bool transpose_a{}, transpose_b{};
     bool float_result{}; ///< else in bfloat16, as a and b are
     bool adds{};
-    bool with_bias{}; ///< or with the gradient of one, where cuBLASLt can
+    bool with_bias{}; ///< or the gradient of one, where cuBLASLt can compute it
     int batch{1};
 
     [[nodiscard]] auto operator<=>(const product_shape&) const = default;
@@ -24,7 +24,7 @@ struct product_shape {
     }
 };
 
-/// Of a linear layer's pass over so many rows.
+/// The product of a linear layer's pass over `rows` rows.
 [[nodiscard]] inline product_shape shape_of(pulse::pass which, const pulse::linear_shape& s, std::int64_t rows,
                                             bool adds, bool with_bias = false, int batch = 1) {
     const std::int64_t in = s.in_features;
@@ -34,7 +34,7 @@ struct product_shape {
     return {in, out, rows, false, true, true, adds, with_bias, batch};
 }
 
-/// Of a convolution's pass, one for each of its inputs; none where it is no product.
+/// The products of a convolution's pass, one for each input; none if the convolution is no product.
 [[nodiscard]] inline std::vector<product_shape> shapes_of(pulse::pass which, const pulse::conv2d_shape& s, int second,
                                                           int batch, bool adds, bool with_bias = false) {
     if (s.kernel != 1 || s.stride != 1) { return {}; }

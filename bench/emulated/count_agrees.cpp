@@ -1,5 +1,5 @@
-// Whether a step that is counted has the kernels that it runs where they are run, the same program on the same device,
-// and operations the bytes that a hand counts.
+// Checks that a counted step has as many kernels as the same program executes on the same device, and that operations
+// move the bytes counted by hand.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -32,7 +32,7 @@ void check(const char* what, double found, double wanted) {
     failed += found == wanted ? 0 : 1;
 }
 
-/// Of a run of so many steps and three before them.
+/// Kernels executed in `rounds` steps and the three before them.
 std::int64_t kernels_of(int rounds) {
     const std::int64_t before = emulated_cuda::executed_kernels();
     const pulse_bench::step_figures found = pulse_bench::measure_small({1, rounds});
@@ -40,7 +40,7 @@ std::int64_t kernels_of(int rounds) {
     return emulated_cuda::executed_kernels() - before;
 }
 
-/// What pulse does where something is asked of the backend.
+/// The ledger of what `ask` runs on the backend.
 pulse_bench::ledger book_of(const std::function<void(pulse_bench::counted_operations&)>& ask) {
     pulse_bench::work_counter counter{plain_card};
     const emulated_cuda::counting counted{
@@ -57,7 +57,7 @@ pulse_bench::ledger book_of(const std::function<void(pulse_bench::counted_operat
 
 double bytes_of(const pulse_bench::ledger& book, work_kind kind) { return book.of(party::pulse, kind).bytes; }
 
-/// With a residual of its own, or with none.
+/// With a separate residual, or with none.
 void check_norm(bool onto) {
     constexpr int pixels = 96 * 96; // too many to stay in shared memory
     constexpr int channels = 320;
@@ -107,7 +107,7 @@ void check_convolution() {
         memory<scalar> y(size(y_size));
         memory<float> dw(size(w_size)), dbias(32);
         math.conv2d(s, 1, x.data(), w.data(), bias.data(), y.data(), pulse::into::write);
-        // what is added is read, and there is no other kernel
+        // the residual is read, without another kernel
         math.conv2d(s, 1, x.data(), w.data(), bias.data(), y.data(), pulse::into::add, residual.data());
         math.conv2d_per_sample(s, 1, x.data(), w.data(), bias.data(), vector.data(), y.data());
         math.conv2d_backward_weight(s, 1, x.data(), y.data(), dw.data(), dbias.data());
@@ -117,7 +117,7 @@ void check_convolution() {
           3 * (2 * all + 2 * 32) + 2 * static_cast<double>(y_size) + 2 * 32);
     check("their kernels", book.of(party::pulse, work_kind::convolution_forward).kernels, 3);
     check("kernels beside them", book.of(party::pulse, work_kind::pointwise).kernels, 0);
-    // the library's gradient in bfloat16; read again, that in float read and written
+    // the library's gradient is written in bfloat16 and read; the float gradient is read and written
     check("convolution wgrad", bytes_of(book, work_kind::convolution_wgrad),
           2 * all + 10 * static_cast<double>(w_size));
 }
@@ -146,7 +146,7 @@ void check_projections() {
     }
 }
 
-/// Shapes by hand; what the library is given has their FLOP, or they are refused.
+/// Shapes by hand; one whose FLOP differ from what the library is given would be refused.
 void check_shapes() {
     static constexpr pulse::conv2d_shape s{.in_channels = 96,
                                            .out_channels = 32,
@@ -165,7 +165,7 @@ void check_shapes() {
         math.linear_batch_backward_weight({{64, 32}, 3, 64 * 32, 1024}, 32, a.data(), w.data(), dw.data());
     });
     const std::map<pulse_bench::product_shape, double> wanted{
-        {{32, 64, 64, true, false, false, false, true}, 1}, // each input of the pair, weights turned over
+        {{32, 64, 64, true, false, false, false, true}, 1}, // each input of the pair, weights transposed
         {{32, 64, 32, true, false, false, true}, 1},
         {{96, 1, 32}, 1},
         {{64, 32, 64, false, true, true, true, true}, 1},
@@ -177,7 +177,7 @@ void check_shapes() {
     }
 }
 
-/// Kernels and FLOP of all shapes are those of the kinds.
+/// Sums over all shapes equal those over the kinds.
 void check_products(const pulse_bench::ledger& book) {
     pulse_bench::work_amount shapes;
     double by_shape = 0;
@@ -201,7 +201,7 @@ int main() {
     const pulse_bench::counted_step found = pulse_bench::count_small(1, plain_card);
     const auto counted = static_cast<std::int64_t>(found.book.total(party::pulse).kernels) - found.runtime_calls;
     check("kernels", static_cast<double>(counted), static_cast<double>(run));
-    // prediction, target and gradient; room for 65 sums, twice
+    // prediction, target and gradient; 65 sums in each of two kernels
     check("loss", bytes_of(found.book, work_kind::loss), 3 * 2 * 4 * 8 * 8 + 2 * 65 * 8);
     check_norm(false);
     check_norm(true);

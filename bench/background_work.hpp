@@ -10,15 +10,15 @@
 
 namespace pulse_bench {
 
-/// Work that a thread of its own does over and over, until this ends.
+/// Repeats work on its own thread until this object ends it.
 class background_work {
 public:
-    /// `once` does it once, and is done on return.
+    /// `once` runs the work once and returns when it is done.
     explicit background_work(std::function<void()> once) :
         thread_{[this, once = std::move(once)](const std::stop_token& stop) { run(once, stop); }} {}
 
-    /// Ends the work, not before `least` seconds and two runs of it have passed, and returns the mean seconds of one
-    /// run. Throws what the work threw.
+    /// Ends the work after at least `least` seconds and two runs, and returns the mean seconds of a run. Throws what
+    /// the work threw.
     [[nodiscard]] double seconds_of_one(double least) {
         while (!ended_ && (runs_ < 2 || since_begin() < least)) {
             std::this_thread::sleep_for(std::chrono::microseconds{200});
@@ -47,7 +47,7 @@ private:
     clock::time_point begin_{clock::now()};
     std::atomic<long> runs_{0};
     std::atomic<bool> ended_{false};
-    double seconds_{}; ///< until the last run ended
+    double seconds_{}; ///< from the beginning to the end of the last run
     std::exception_ptr thrown_{};
     std::jthread thread_; // last: it uses the others
 };

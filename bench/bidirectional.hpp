@@ -19,24 +19,24 @@ namespace pulse::bench {
 
 /// Two pipelines of the same model in opposite directions, half of the microbatches in each.
 ///
-/// `problem` has 2P stages: 0 .. P-1 are the cut's, P .. 2P-1 their copies on the mirrored devices, and M/2
-/// microbatches: microbatch k of the first P stages and microbatch k of the others are two different ones. There is no
-/// chain from stage P-1 to stage P, so it is a problem for `find_violation` and `peak_holds`, which read dependencies
-/// as they stand, and not for schedulers and bounds that want one chain.
+/// `problem` has 2P stages (0 .. P-1 are those of the cut, P .. 2P-1 their copies on the mirrored devices) and M/2
+/// microbatches; microbatch k of the first P stages and microbatch k of the others are different ones. No dependency
+/// links stage P-1 to stage P, so the problem suits `find_violation` and `peak_holds`, which read dependencies as
+/// given, but not schedulers and bounds that expect one chain.
 struct bidirectional_problem {
     schedule_problem problem{};
-    /// What the second copy costs: parameters that each device holds, both its stages, one copy of the values.
+    /// Bytes of parameters, one copy of the values, that each device holds for its two stages.
     std::vector<std::int64_t> parameter_bytes{};
-    /// Microseconds that the sum of the gradients of stage s over its two devices takes: each sends half to the other
-    /// and gets back half of the sum.
+    /// Microseconds to sum the gradients of stage s over its two devices: each sends half to the other and receives
+    /// half of the sum.
     std::vector<double> gradient_sum_us{};
-    /// What these sums send in a step.
+    /// Bytes that these sums send in a step.
     std::int64_t gradient_bytes{};
 };
 
 /// The problem of two opposite pipelines over a sequential cut of an even number of devices.
 ///
-/// `options` are those of one pipeline, M microbatches in all. Throws input_error when M or P is odd or the placement
+/// `options` are those of one pipeline with all M microbatches. Throws input_error when M or P is odd or the placement
 /// is not sequential, and as `make_problem`.
 [[nodiscard]] inline bidirectional_problem make_bidirectional_problem(const cost_table& costs, const partition& cut,
                                                                       const problem_options& options) {
@@ -75,8 +75,8 @@ struct bidirectional_problem {
     return out;
 }
 
-/// End of the step: the last pass, or the last sum of gradients. A stage's sum begins when both copies have done their
-/// last backward pass; the two stages that a pair of devices shares are summed one after the other.
+/// End of the step: the last pass, or the last sum of gradients. The sum of a stage begins when both copies have
+/// finished their last backward pass; the two stages that a pair of devices shares are summed one after the other.
 [[nodiscard]] inline double step_us(const bidirectional_problem& both, const schedule& timed) {
     const std::size_t stages = both.gradient_sum_us.size();
     std::vector<double> ready(stages, 0.0);

@@ -56,7 +56,7 @@ template <class B>
         const pulse::group_norm_shape one{size, 0, 1, s.pixels, s.epsilon, s.silu};
         const std::int64_t numbers = std::int64_t{size} * s.pixels;
         for (const auto& [b, g] : {std::pair{0, s.groups - 1}, {batch - 1, s.groups / 2}}) {
-            // Where number i of the group is: channel of the concatenation, pixel of all samples.
+            // Place of number i of the group: channel of the concatenation, pixel of all samples.
             const auto channel = [&](std::int64_t i) { return g * size + i % size; };
             const auto pixel = [&](std::int64_t i) { return std::int64_t{b} * s.pixels + i / size; };
             const auto source_of = [&](std::int64_t i) -> std::pair<std::size_t, std::int64_t> {
@@ -149,7 +149,7 @@ template <class B>
             }
         }
         if (!backward) { return; }
-        // Sums over all rows, of two features, with the statistics that the forward pass left.
+        // Sums over all rows for two features, with the statistics of the forward pass.
         for (const std::int64_t c : {std::int64_t{1}, std::int64_t{features} - 1}) {
             double slope = 0.0;
             double shift = 0.0;

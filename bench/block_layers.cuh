@@ -31,14 +31,14 @@ template <class T>
     return made;
 }
 
-/// Which tensor of a case is which of a layer's.
+/// Indices of a layer's tensors in its case.
 struct layer_tensor {
     enum in : std::size_t { input, skip, conditioning, context, parameters, output_gradient };
     enum out : std::size_t { output, input_gradient, skip_gradient, conditioning_gradient, saved, deferred, workspace };
     enum sum : std::size_t { parameter_gradients, statistics };
 };
 
-/// What of a layer its case needs besides its mathematics.
+/// What the case of a layer needs besides its mathematics.
 struct layer_facts {
     std::string operation{};
     std::string shape{};
@@ -72,8 +72,8 @@ template <class B, class Math>
     made.out = {output, input, skip, conditioning, saved, deferred, batch * sizes.workspace};
     made.sums = {weights, batch * sizes.kept.statistics};
     made.row.flops = 3.0 * batch * sizes.forward_flops;
-    // What is given or kept is read twice, weights three times and their gradients in float read and written; the
-    // layer's other tensors move once.
+    // Given or kept tensors move twice; weights are read three times, and their float gradients are read and written;
+    // the layer's other tensors move once.
     made.row.bytes = 2.0 * static_cast<double>(2 * (input + skip + saved + deferred) +
                                                2 * (output + batch * facts.context) + input + skip + 3 * weights) +
                      8.0 * static_cast<double>(weights);
@@ -96,7 +96,7 @@ template <class B, class Math>
     given->push_back(drawn_tensor<T>("output_gradient", output));
 
     made.prepare = [given](B& b, const block_tensors<T>& t) {
-        b.synchronize(); // the numbers that the tensors were filled with
+        b.synchronize(); // the tensors have to be filled first
         for (std::size_t i = 0; i != given->size(); ++i) {
             pulse::cuda::upload((*given)[i].data(), t.in[i].data(), t.in[i].size());
         }
@@ -146,7 +146,7 @@ template <class B, class Math>
     return made;
 }
 
-/// A ResNet block of a UNet, whose conditioning has 1280 features.
+/// A ResNet block of a UNet.
 template <class B>
 [[nodiscard]] block_case<B> resnet_case(const block_layer& l, int batch) {
     const pulse::nn::resnet math{.in_channels = l.channels,
@@ -160,8 +160,8 @@ template <class B>
                          {.operation = l.operation, .shape = l.text(), .batch = batch, .conditioning = l.conditioning});
 }
 
-/// A transformer of one block, as Stable Diffusion 2.1 has it: norm, proj_in, self-attention, attention to 77 text
-/// states, gated feed-forward, proj_out, and the identity path.
+/// A transformer of one block, as in Stable Diffusion 2.1: norm, proj_in, self-attention, attention to the text states,
+/// gated feed-forward, proj_out, and the identity path.
 template <class B>
 [[nodiscard]] block_case<B> transformer_case(const block_layer& l, int batch) {
     const pulse::nn::spatial_transformer math{.core = {.channels = l.channels,

@@ -103,7 +103,7 @@ library_call library_convolution(const pulse::conv2d_shape& s, int batch, layer_
 
 library_call library_product(const pulse::linear_shape& s, std::int64_t rows, layer_pass pass, cudaStream_t stream,
                              const tensors_of& tensors) {
-    // Matrices stored by columns: what is a row here is a column there.
+    // cuBLASLt's matrices are column-major: a row here is a column there.
     const std::int64_t in = s.in_features;
     const std::int64_t out = s.out_features;
     cublas::product p{};

@@ -16,9 +16,9 @@ namespace pulse_bench {
 /// One call of a library on the tensors of a case.
 using library_call = std::function<void(const block_tensors<__nv_bfloat16>&)>;
 
-/// cuDNN's convolution as fast as it goes, called alone: weights in the order that it wants, their gradient written in
-/// bfloat16, the fastest of its heuristics' first plan and of six that are timed on `tensors`. Its engines are those
-/// that pulse takes: deterministic ones.
+/// cuDNN's convolution at its fastest, called alone: weights in cuDNN's order, their gradient written in bfloat16, the
+/// faster of its heuristics' first plan and the best of six timed on `tensors`. As in pulse, its engines are
+/// deterministic.
 [[nodiscard]] library_call library_convolution(const pulse::conv2d_shape& s, int batch, layer_pass pass,
                                                cudaStream_t stream, const block_tensors<__nv_bfloat16>& tensors);
 

@@ -7,21 +7,21 @@
 
 namespace pulse_bench {
 
-/// A place in a backbone: side of the map, channels, channels that a skip brings, tokens of the context.
+/// A place in a backbone: side of the map, channels, channels of the skip.
 struct block_place {
     int side;
     int channels;
     int skip;
 };
 
-/// Where the layers of Stable Diffusion 2.1 (at 64x64) and SDXL (at 128x128) stand; heads have 64 features in both.
+/// Places of the layers of Stable Diffusion 2.1 (at 64x64) and SDXL (at 128x128).
 [[nodiscard]] inline std::vector<block_place> places_of(bool quick) {
     if (quick) { return {{8, 64, 32}, {8, 64, 0}}; }
     return {{64, 320, 0}, {64, 320, 320}, {32, 640, 0},    {32, 640, 640}, {16, 1280, 0}, {16, 1280, 1280},
             {8, 1280, 0}, {128, 320, 0},  {128, 320, 320}, {64, 640, 0},   {32, 1280, 0}, {32, 1280, 640}};
 }
 
-/// Operations that are limited by memory, at one place.
+/// Memory-bound operations at one place.
 template <class B>
 void add_memory_cases(const block_place& p, int batch, std::vector<block_case<B>>& to) {
     using T = typename B::scalar;
@@ -56,7 +56,7 @@ void add_memory_cases(const block_place& p, int batch, std::vector<block_case<B>
         [](double x, double) { return x; }));
 }
 
-/// Products, at one place.
+/// Products at one place; attention has heads of 64 features.
 template <class B>
 void add_product_cases(const block_place& p, int batch, std::vector<block_case<B>>& to) {
     if (p.skip != 0) { return; }

@@ -18,10 +18,10 @@
 
 namespace pulse_bench {
 
-/// A stage on each device, with as many blocks on one as on another but for one, whatever they take: how frameworks
-/// that know no costs cut a model. A block is a layer with all of its parts.
+/// One stage on each device, whose numbers of blocks differ by at most one, whatever the blocks cost: how frameworks
+/// without costs cut a model. A block is a layer with all of its parts.
 [[nodiscard]] inline pulse::partition cut_by_blocks(const pulse::cost_table& costs, int devices) {
-    std::vector<int> first{}; // layer of each block
+    std::vector<int> first{}; // first layer of each block
     std::string_view before{};
     for (std::size_t l = 0; l != costs.layers.size(); ++l) {
         const std::string_view block = pulse::whole_layer(costs.layers[l].name);
@@ -43,7 +43,7 @@ namespace pulse_bench {
 }
 
 /// The best step of 1F1B with relayed skips on such cuts, over the degrees, microbatch sizes, layouts, recomputation
-/// and sharding of `space`; none where no candidate fits.
+/// and sharding of `space`; none if no candidate fits.
 [[nodiscard]] inline std::optional<pulse::tune_row> tune_block_pipeline(const pulse::cost_source& costs_of,
                                                                         const pulse::cluster& machine,
                                                                         pulse::tune_options space) {
@@ -71,7 +71,7 @@ namespace pulse_bench {
             best->boundary_bytes = made.predicted.boundary_bytes;
             best->skip_bytes = made.predicted.skip_bytes;
             best->gradient_bytes = ready.gradient_bytes;
-        } catch (const infeasible_error&) { continue; } // has no cut, or no room
+        } catch (const infeasible_error&) { continue; } // no cut or no room
     }
     return best;
 }

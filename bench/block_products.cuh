@@ -20,8 +20,8 @@ namespace pulse_bench {
     return std::string(layer) + names[static_cast<int>(pass)];
 }
 
-/// What the arithmetic of a sum of products may cost: terms of magnitude 1, summed in float, the sum so far cut off
-/// toward zero with every 8 of them or more (tensor cores: Fasi, Higham, Mikaitis and Pranesh 2021).
+/// Tolerance for a sum of products of magnitude 1 in float, whose partial sum is truncated toward zero with every 8 of
+/// them or more (tensor cores: Fasi, Higham, Mikaitis and Pranesh 2021).
 [[nodiscard]] inline double product_slack(std::int64_t depth) {
     const auto terms = static_cast<double>(depth);
     return (16 + terms / 8) * float_step * std::sqrt(terms) + 1e-6;
@@ -194,7 +194,7 @@ template <class B>
         constexpr int queries = 16;
         const pulse::attention_shape one{queries, 1, s.head_size, s.keys()};
         for (const auto& [b, h] : {std::pair{0, 0}, {batch - 1, s.heads - 1}}) {
-            // Number i of a head, of every (tokens / 16)th token or of all keys.
+            // Place of number i of a head, of every (tokens / 16)th token or of all keys.
             const auto place = [&, b = b, h = h](std::int64_t token, int row_tokens, std::int64_t i) {
                 return (std::int64_t{b} * row_tokens + token) * s.width() + std::int64_t{h} * s.head_size +
                        i % s.head_size;
@@ -222,7 +222,7 @@ template <class B>
             const auto& wanted = backward ? dq : o;
             double greatest = 0.0;
             for (const double value : wanted) { greatest = std::max(greatest, std::abs(value)); }
-            // Probabilities are rounded before they meet the values.
+            // Probabilities are rounded before they multiply the values.
             for (std::int64_t i = 0; i != some; ++i) {
                 found.compare(r.got(backward ? 1 : 0, query(i)), wanted[static_cast<std::size_t>(i)], bf16_rounding,
                               4 * bf16_rounding * greatest);

@@ -20,7 +20,7 @@
 
 namespace pulse_bench {
 
-/// Whether this error, or one that it was thrown for, is that memory does not suffice.
+/// Whether this error, or one nested in it, means that device memory ran out.
 [[nodiscard]] inline bool is_out_of_memory(const std::exception& e) {
     const auto* of_device = dynamic_cast<const pulse::cuda::cuda_error*>(&e);
     if (of_device != nullptr && of_device->code == cudaErrorMemoryAllocation) { return true; }
@@ -30,8 +30,8 @@ namespace pulse_bench {
     return false;
 }
 
-/// Numbers that every tensor of the bench is made of: a fixed block of them, over and over from some place in it, so
-/// that the host knows each without reading it back.
+/// The numbers of every tensor of the bench: a fixed block, repeated from some offset, so that the host knows each
+/// number without reading it back.
 template <class T>
 class endless_numbers {
 public:
@@ -76,16 +76,16 @@ private:
 struct tally {
     std::int64_t checked{};
     std::int64_t wrong{};
-    std::vector<agreed_number> agreed{}; ///< what is compared of a layer
+    std::vector<agreed_number> agreed{}; ///< numbers of a layer to compare
 
-    /// `slack` is what the arithmetic may cost, `rounding` the relative error of the last rounding.
+    /// `slack` is the absolute error allowed to the arithmetic, `rounding` the relative error of the last rounding.
     void compare(double got, double wanted, double rounding, double slack) {
         ++checked;
         wrong += std::abs(got - wanted) <= 1.01 * rounding * std::abs(wanted) + slack ? 0 : 1;
     }
 };
 
-/// Tensors of one run: `in` hold numbers, `out` and `sums` are for the operation.
+/// Tensors of one run: `in` holds the inputs, the operation writes `out` and `sums`.
 template <class T>
 struct block_tensors {
     std::vector<pulse::cuda::device_memory<T>> in{};
@@ -93,7 +93,7 @@ struct block_tensors {
     std::vector<pulse::cuda::device_memory<float>> sums{};
 };
 
-/// What a trial finds on the host afterwards.
+/// Results of a trial on the host.
 template <class T>
 struct block_results {
     const endless_numbers<T>& numbers;
@@ -124,17 +124,17 @@ struct block_case {
     block_row row{};
     std::vector<std::int64_t> in{};
     std::vector<std::int64_t> out{};
-    std::vector<std::int64_t> sums{};                           ///< of float, zero at first
+    std::vector<std::int64_t> sums{};                           ///< of float, zeroed before the run
     std::function<void(B&, const block_tensors<T>&)> prepare{}; ///< empty: nothing
     std::function<void(B&, const block_tensors<T>&)> run{};
-    /// Empty, or makes the call of a library that does the same and no more.
+    /// Empty, or makes the library call that does the same work and no more.
     std::function<std::function<void(const block_tensors<T>&)>(cudaStream_t, const block_tensors<T>&)> library{};
-    bool library_gives_the_same{}; ///< from the same tensors; else it takes weights in another order
+    bool library_gives_the_same{}; ///< on the same tensors; otherwise it takes weights in another order
     std::function<void(const block_results<T>&, tally&)> check{};
 };
 
-/// Seconds of one run of what `work(i)` puts into the stream for i = 0 to runs - 1, median and spread over `rounds`:
-/// all of them in one graph, so that the host is not measured.
+/// Seconds of one run, median and spread over `rounds`: all runs, work(0) to work(runs - 1), are captured in one graph,
+/// so that the host is not measured.
 template <class Work>
 [[nodiscard]] std::pair<double, double> time_in_graph(cudaStream_t stream, int runs, int rounds, const Work& work) {
     namespace cuda = pulse::cuda;
@@ -164,7 +164,7 @@ template <class Work>
     return {median(seconds), spread(seconds)};
 }
 
-/// Runs a case on tensors that no cache of `cache_bytes` holds, as often as they fill it three times, and checks it.
+/// Times a case on tensors that fill a cache of `cache_bytes` three times, so that none stays in it, and checks it.
 template <class B>
 [[nodiscard]] block_row run_case(B& b, const endless_numbers<typename B::scalar>& numbers, const block_case<B>& of,
                                  std::size_t cache_bytes, int rounds) {

@@ -1,4 +1,4 @@
-// What bench_blocks measures of operations and layers.
+// Measures the operations and layers of bench_blocks.
 #include <vector>
 
 #include <pulse/cuda/device.cuh>

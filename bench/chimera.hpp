@@ -16,8 +16,8 @@ namespace pulse::bench {
 
 namespace detail {
 
-/// Greedy run of two opposite pipelines: whenever a device is free it runs what is there, a forward or a backward first
-/// as told, the lower microbatch first; at most min(cap, P - s) microbatches between F and B of stage s, as in 1F1B.
+/// Greedy run of two opposite pipelines: a free device runs what is ready; ties go to the given pass, then to the lower
+/// microbatch. At most min(cap, P - s) microbatches are between F and B of stage s, as in 1F1B.
 class bidirectional_run {
 public:
     constexpr bidirectional_run(const schedule_problem& problem, int cap, pass first) :
@@ -73,7 +73,7 @@ private:
         return a.microbatch < b.microbatch;
     }
 
-    /// Of everything whose dependencies have their times, what can start first on a free device.
+    /// The pass that can start first, of those whose dependencies have their times.
     [[nodiscard]] constexpr choice earliest() const {
         choice best{};
         for (int s = 0; s != 2 * stages_; ++s) {
@@ -108,17 +108,17 @@ private:
 
 } // namespace detail
 
-/// Chimera (Li and Hoefler, 2021), bidirectional pipelines: the step is filled from both ends, which halves the bubble
-/// of P microbatches, for a second copy of the parameters and a sum of gradients between the copies (`step_us`).
+/// Chimera (Li and Hoefler, 2021), bidirectional pipelines: filling the step from both ends halves the bubble of P
+/// microbatches, for a second copy of the parameters and a sum of gradients between the copies (`step_us`).
 ///
-/// The authors give the order for P microbatches of equal stages and join such blocks for more; here the same rule,
-/// 1F1B in either direction, is run on the problem's times and lags with P/2 to P microbatches of a direction under way
-/// and ties to the forward or to the backward, and the shortest step that fits into memory is taken. Split, W follows
-/// its B at once. Throws infeasible_error when none fits.
+/// The authors give the order for P microbatches of equal stages and concatenate such blocks for more. Here the same
+/// rule, 1F1B in each direction, runs on the times and lags of the problem with P/2 to P microbatches per direction in
+/// flight and ties to F or to B; the shortest step that fits into memory is taken. With a split backward pass, W
+/// follows its B at once. Throws infeasible_error when none fits.
 [[nodiscard]] inline schedule chimera(const bidirectional_problem& both) {
     const int devices = both.problem.devices;
     schedule best{};
-    schedule least{}; // in case that none fits
+    schedule least{}; // for the error when none fits
     for (int cap = devices / 2; cap <= devices; ++cap) {
         for (const pass first : {pass::backward_input, pass::forward}) {
             schedule timed = detail::bidirectional_run{both.problem, cap, first}.run();

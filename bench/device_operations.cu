@@ -1,4 +1,4 @@
-// The one place of bench_blocks where the backend's kernels are compiled.
+// The only file of bench_blocks that compiles the kernels of the backend.
 #include "device_operations.cuh"
 
 #include <pulse/cuda/backend.cuh>

@@ -18,7 +18,7 @@ namespace pulse_bench {
 /// y += x over n elements.
 void add_floats(cudaStream_t stream, std::int64_t n, const float* x, float* y);
 
-/// pulse::cuda::device_space, its one kernel behind a declaration.
+/// pulse::cuda::device_space with its one kernel behind a declaration.
 struct operations_space : pulse::cuda::memory_space {
     template <class Each>
     class adder : public pulse::cuda::reduction_order {
@@ -29,8 +29,8 @@ struct operations_space : pulse::cuda::memory_space {
     };
 };
 
-/// pulse::cuda::backend in bfloat16 behind a declaration: what uses it needs no nvcc, which takes five times as long
-/// over a whole model as the host's compiler does, most of it for kernels that are the same for every model.
+/// pulse::cuda::backend in bfloat16 behind a declaration: its users do not need nvcc, which takes five times as long as
+/// the host's compiler for a whole model, mostly for kernels that are the same for every model.
 class device_operations {
 public:
     using scalar = __nv_bfloat16;
@@ -40,7 +40,7 @@ public:
     using into = pulse::into;
     using gradient_place = pulse::gradient_place<float>;
 
-    /// In a stream of its own, or in one that is given and lives as long as this.
+    /// Works in its own stream, or in a given one that must outlive it.
     device_operations();
     explicit device_operations(cudaStream_t stream, const pulse::cuda::engine_options& options = {});
     device_operations(const device_operations&) = delete;

@@ -16,7 +16,7 @@ namespace cuda = pulse::cuda;
 constexpr int most_blocks = 64;
 constexpr int error_threads = 256;
 
-/// gradient = 2 (prediction - target) / n; the squares of each block go to loss[1 + block].
+/// gradient = 2 (prediction - target) / n; the sum of squares of each block goes to loss[1 + block].
 template <class T>
 __global__ void squared_error_kernel(std::int64_t n, const T* prediction, const T* target, T* gradient, double* loss) {
     __shared__ float sums[error_threads];

@@ -17,23 +17,22 @@ namespace pulse_bench {
 
 using device_parameters = pulse::backend_parameters<device_operations>;
 
-/// Puts the mean squared error of n predictions into the stream, and its gradient; behind `loss` there is room for 64
-/// sums.
+/// Enqueues the mean squared error of n predictions and its gradient; behind `loss` there is room for 64 sums.
 void mean_squared_error(cudaStream_t stream, std::int64_t n, const __nv_bfloat16* prediction,
                         const __nv_bfloat16* target, __nv_bfloat16* gradient, double* loss);
 
-/// What a step found.
+/// Results of a step.
 struct step_end {
     double gradient_norm{};
     double loss{};
 };
 
-/// pulse::cuda::rank_optimizer in bfloat16 behind a declaration, as device_operations is the backend: gradients are
-/// clipped to norm 1, weights keep an average.
+/// pulse::cuda::rank_optimizer in bfloat16 behind a declaration, as device_operations is for the backend: clips
+/// gradients to norm 1 and keeps an average of the weights.
 class device_optimizer {
 public:
-    /// For one microbatch a step of a model of so many layers, which begins with `initial` weights;
-    /// none where steps are only counted.
+    /// For a model of `layers` layers and one microbatch per step. It starts from the weights `initial`, or from none
+    /// where steps are only counted.
     device_optimizer(std::size_t layers, device_parameters& parameters, std::span<const float> initial,
                      cudaStream_t stream);
     device_optimizer(const device_optimizer&) = delete;

@@ -11,8 +11,7 @@
 
 namespace pulse_bench {
 
-/// A training step without any executor: every layer called in turn on buffers that are simply all there. What an
-/// executor at P = 1 is compared with.
+/// A training step without an executor, to compare one at P = 1 with: every layer in turn, on preallocated buffers.
 template <class Model, pulse::backend B>
 class direct_step {
 public:
@@ -86,7 +85,7 @@ private:
         f.workspace = workspace_.data();
         return f;
     }
-    /// Behind its parameters lie those of the layer's other parts.
+    /// The first part of layer l, whose parameters precede those of its other parts.
     [[nodiscard]] static int first_part(std::size_t l) { return static_cast<int>(pulse::first_part_of<Model>(l)); }
     pulse::backend_frame<B> frame(std::size_t l) {
         pulse::backend_frame<B> f;
@@ -114,7 +113,7 @@ private:
 
     B& math_;
     int batch_;
-    pulse::into gradients_{}; ///< what the passes do with gradients of parameters
+    pulse::into gradients_{}; ///< whether the passes write or add gradients of parameters
     pulse::rank_parameters<scalar, accumulator> parameters_;
     std::vector<std::vector<scalar>> output_, gradient_, saved_, deferred_, skip_gradient_;
     std::vector<std::vector<accumulator>> statistics_;

@@ -29,22 +29,22 @@
 
 #include "fully_sharded.hpp"
 
-// Domain (spatial) parallelism: every picture is split by rows over the devices of a group, which all have the weights
-// (Dryden et al. 2019, "Improving strong-scaling of CNN training by exploiting finer-grained parallelism").
-// DistriFusion (Li et al. 2024) splits pictures of diffusion models so; its stale activations are for inference alone
-// and not taken here.
+// Domain (spatial) parallelism: every picture is split by rows over the devices of a group, all of which have the
+// weights (Dryden et al. 2019, "Improving strong-scaling of CNN training by exploiting finer-grained parallelism").
+// DistriFusion (Li et al. 2024) splits pictures of diffusion models this way; its stale activations suit inference only
+// and are not used here.
 
 namespace pulse_bench {
 
-/// What a part of a layer has to hear of the other devices of its group; elements of one sample.
+/// What a part of a layer needs from the other devices of its group, in elements of one sample.
 struct row_needs {
-    int rows{1};                  ///< of pixels or patches, which are split
+    int rows{1};                  ///< rows of pixels or patches, which are split
     std::int64_t statistics{};    ///< sums of a group norm
-    int halo_rows{};              ///< of the neighbours on both sides together
-    std::int64_t halo_elements{}; ///< of one of them
+    int halo_rows{};              ///< of both neighbours together
+    std::int64_t halo_elements{}; ///< of one halo row
     std::int64_t key_elements{};  ///< keys and values of the whole picture
-    double query_flops{};         ///< of the queries and of what they are multiplied with
-    double query_share{};         ///< the same, of all arithmetic of the part
+    double query_flops{};         ///< of the projection and the products of queries
+    double query_share{};         ///< the same as a share of the part's arithmetic
 };
 
 namespace detail {
@@ -71,7 +71,7 @@ namespace detail {
 }
 [[nodiscard]] constexpr row_needs needs_of(const pulse::nn::norm_conv& n) { return needs_of(n.core(), n.groups); }
 [[nodiscard]] constexpr row_needs needs_of(const pulse::nn::downsample& d) { return needs_of(d.core()); }
-/// Rows are sent before they are doubled.
+/// Rows are sent before upsampling doubles them.
 [[nodiscard]] constexpr row_needs needs_of(const pulse::nn::upsample& u) {
     row_needs needs = needs_of(u.core());
     needs.halo_elements = std::int64_t{u.channels} * u.width;
@@ -95,7 +95,7 @@ namespace detail {
     return {.statistics = 2 * std::int64_t{t.core.groups}};
 }
 
-/// What takes every pixel or token by itself. Anything else does not compile.
+/// Layers that process every pixel or token separately. Any other type does not compile.
 template <class Math>
 concept row_by_row = std::same_as<Math, pulse::nn::transformer_out> ||
     std::same_as<Math, pulse::nn::token_feed_forward> || std::same_as<Math, pulse::nn::vit_embed> ||
@@ -151,25 +151,25 @@ void add_needs(std::vector<row_needs>& all, int rows, const Math& math) {
     return all;
 }
 
-/// Costs of a device that has its rows of every picture.
+/// Costs of a device that computes its rows of every picture.
 struct split_costs {
     pulse::cost_table costs{};
-    /// Of its passes of one microbatch, how long it waits for other devices.
+    /// How long its passes of one microbatch wait for other devices.
     double forward_wait_us{};
     double backward_wait_us{};
-    /// Of all devices of a group in one forward pass; backward sends as much.
+    /// Sent by all devices of a group in one forward pass; the backward pass sends as much.
     std::int64_t sent_bytes{};
 };
 
-/// Splits pictures by rows over a group of devices that follow each other.
+/// Splits pictures by rows over a group of consecutive devices.
 ///
-/// A part takes its time times the share of rows of the device that has most, an upper bound of how well it scales:
-/// what every device repeats (text's keys, time's projections) is divided, too. Where there are fewer rows than
-/// devices, some have none; that rows move where two levels are divided differently costs nothing here. Halo rows, and
-/// backward their gradients, are exchanged with both neighbours at once and hide behind rows that need none of them.
-/// Keys and values go round a ring, backward their summed gradients, and hide behind the queries and all their
-/// products. A group norm waits for one message. What is received is kept for backward, and there is room for the
-/// gradients of all keys and values. None of this waits for links that the gathers of step_of use, which favours it.
+/// A part takes its time scaled by the largest share of rows of any device, an upper bound of its scaling: what every
+/// device repeats (keys of the text, projections of the time) is divided, too. With fewer rows than devices, some
+/// devices have none; moving rows between levels that are divided differently costs nothing. Halo rows, and in the
+/// backward pass their gradients, are exchanged with both neighbours at once, hidden behind rows without halo. Keys and
+/// values, and in the backward pass their summed gradients, travel around a ring, hidden behind the queries and all
+/// their products. A group norm waits for one message. Received data is kept for the backward pass, with room for the
+/// gradients of all keys and values. Nothing waits for links that the gathers of step_of use, which favours the method.
 [[nodiscard]] inline split_costs split_rows(pulse::cost_table costs, const std::vector<row_needs>& needs,
                                             const pulse::cluster& machine, int group, int scalar_bytes) {
     if (needs.size() != costs.layers.size()) { throw std::logic_error("split_rows: needs of another model"); }
@@ -218,18 +218,18 @@ struct split_costs {
     return made;
 }
 
-/// The fastest step that fits of groups of one size.
+/// The fastest step that fits, for groups of one size.
 struct best_split {
     int group{};
     sharding how{};
     sharded_step step{};
-    double wait_us{};          ///< of the step, for other devices of the group
-    std::int64_t sent_bytes{}; ///< of the step, by all devices, to others of their group
+    double wait_us{};          ///< of the step, waiting for other devices of the group
+    std::int64_t sent_bytes{}; ///< in the step, by all devices, within their groups
 };
 
-/// Groups are replicas of each other. Every device has gradients of all weights, so that they are summed, and the state
-/// shared, over all devices (or, hybrid, over a node's) as in tune_sharding, which chooses what it can for microbatches
-/// of a group: it is asked for as many samples as there would be if devices of a group had pictures of their own.
+/// Groups are replicas of each other. Every device has gradients of all weights, so gradients are summed and the state
+/// is sharded over all devices (or, hybrid, over those of a node) as in tune_sharding. That chooses the rest for the
+/// microbatches of a group; it is given the batch as if each device of a group had its own pictures.
 template <class CostsOf>
 [[nodiscard]] std::optional<best_split> tune_split(CostsOf costs_of, const std::vector<row_needs>& needs,
                                                    const pulse::cluster& machine, const sharded_state& state,

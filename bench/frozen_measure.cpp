@@ -32,7 +32,7 @@ using math = pulse::reference::backend<float>;
 
 constexpr int encoder_layers = 8;
 
-/// Layers that take their planned time, and nothing else.
+/// A task whose encoder sleeps for its planned time and does nothing else.
 struct encoding_task : timed_task {
     const pulse::frozen_component& component;
 
@@ -132,7 +132,7 @@ ordered_json measure_frozen(bool quick, bool markdown) {
         first.frozen_tasks = on_first.tasks;
         first.frozen_hosts = work.hosts;
         ways.push_back({"first on rank 0", step_of(first, costs, steps)});
-        // The cut knows that the first layer takes longer.
+        // The cut accounts for the longer first layer.
         const double before_us = costs.frozen.front().duration_us(1);
         alone.layers.front().forward_us += before_us;
         backbone::times.front().forward += before_us;

@@ -28,7 +28,7 @@
 
 namespace pulse_bench {
 
-/// What a method came to; idle is the share of the step in which a device does not compute.
+/// The result of a method; idle is the share of the step in which a device does not compute.
 struct frozen_outcome {
     std::string method{};
     double step_us{}; ///< 0 when there is no plan
@@ -37,7 +37,7 @@ struct frozen_outcome {
     std::string why{}; ///< when there is no plan
 };
 
-/// What all methods have in common: 16-bit values and gradients, 32-bit masters and two moments.
+/// The search space of all methods: 16-bit values and gradients, 32-bit masters and two moments.
 [[nodiscard]] inline pulse::tune_options frozen_space(const frozen_setting& in, double refine_seconds) {
     pulse::tune_options o{};
     o.global_batch = in.global_batch;
@@ -78,7 +78,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     return out;
 }
 
-/// Rank 0 of a pipeline encodes each microbatch before its first stage; cuts know what that takes.
+/// Rank 0 of a pipeline encodes each microbatch before its first stage; the cuts account for that time.
 [[nodiscard]] inline frozen_outcome on_rank_0(std::string method, const frozen_setting& in, pulse::tune_options space) {
     space.frozen = pulse::frozen_mode::none;
     space.memory_limit_bytes = in.machine.memory_bytes - encoding_bytes(frozen_setting_costs(in, 1));
@@ -91,7 +91,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     return tuned_outcome(std::move(method), costs_of, in, space);
 }
 
-/// The fastest of DiffusionPipe's fillings of `passes`, with bubbles ignored below 0, 1 and 10 ms.
+/// The fastest of DiffusionPipe's fillings of `passes` that ignore bubbles below 0, 1 or 10 ms.
 [[nodiscard]] inline pulse::filled_schedule best_greedy(const pulse::schedule& passes, pulse::frozen_work work) {
     work.hosts.clear();
     work.split.clear();
@@ -103,7 +103,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     return std::move(*best);
 }
 
-/// DiffusionPipe's: of all 1F1B pipelines the one that is fastest with its bubbles filled greedily.
+/// DiffusionPipe's method: the 1F1B pipeline that is fastest with its bubbles filled greedily.
 [[nodiscard]] inline frozen_outcome greedy_one_f_one_b(const frozen_setting& in, pulse::tune_options space) {
     using namespace pulse;
     frozen_outcome out{.method = "1F1B, greedily filled"};
@@ -158,7 +158,7 @@ inline void choose_one_f_one_b(pulse::tune_options& o) {
     return out;
 }
 
-/// DiffusionPipe's filling of the very passes of a plan of pulse, whose step it is compared with.
+/// DiffusionPipe's filling of the same passes as the plan of pulse whose step it is compared with.
 [[nodiscard]] inline frozen_outcome greedy_on_same(const frozen_setting& in, const pulse::tune_options& space,
                                                    const pulse::tuning& ours) {
     using namespace pulse;

@@ -29,7 +29,7 @@ namespace pulse_bench {
 
 inline constexpr std::string_view frozen_format = "pulse-bench-frozen/3";
 
-/// Passes, and what is to be done beside them.
+/// Passes and the frozen work to do beside them.
 struct frozen_case {
     std::string group{};
     std::string name{};
@@ -44,28 +44,28 @@ struct frozen_row {
     int devices{};
     double makespan_us{};
     double bound_us{};
-    /// Of the passes, with no frozen work beside them.
+    /// Makespan of the passes without frozen work.
     double passes_us{};
     double bubble_without{};
     double bubble{};
-    /// All ranks encode alike, none of them idle, and then the pipeline starts.
+    /// Step when all ranks encode equal shares, none of them idle, before the pipeline starts.
     double first_us{};
-    /// The first rank encodes all.
+    /// Step when the first rank encodes everything before the pipeline starts.
     double first_rank_us{};
-    /// Of one core, for filling alone.
+    /// Processor time of filling alone.
     double seconds{};
 
     [[nodiscard]] double gap_percent() const { return 100 * pulse::gap_of(makespan_us, bound_us); }
-    /// What is left when the passes' own distance from the bound, which no filling shortens, is taken away.
+    /// The gap without the passes' own distance from the bound, which no filling shortens.
     [[nodiscard]] double filling_gap_percent() const {
         return 100 * pulse::gap_of(makespan_us, std::max(bound_us, passes_us));
     }
     [[nodiscard]] double gain() const { return first_us / makespan_us; }
-    /// What most of the gap is of.
+    /// What most of the gap is due to.
     [[nodiscard]] const char* binds() const { return 2 * filling_gap_percent() < gap_percent() ? "passes" : "filling"; }
 };
 
-/// What the tasks may use besides what the passes hold: as much as three of the greatest at a time.
+/// Raises the memory limits by room for three of the largest tasks at a time.
 inline void give_room(pulse::schedule_problem& problem, const pulse::frozen_work& work) {
     std::int64_t most = 0;
     for (const auto& c : work.components) {
@@ -74,7 +74,7 @@ inline void give_room(pulse::schedule_problem& problem, const pulse::frozen_work
     for (auto& limit : problem.memory_limit_bytes) { limit += 3 * most; }
 }
 
-/// Frozen work beside passes that are synthesized already, and whether what filling says is so.
+/// Fills frozen work into passes that are already synthesized, and validates the result.
 [[nodiscard]] inline frozen_row measure_frozen(const frozen_case& of, const pulse::synthesis& alone) {
     auto problem = of.problem;
     give_room(problem, of.work);
@@ -160,7 +160,7 @@ inline void print_worst(std::vector<frozen_row> rows, bool markdown) {
     table.print(markdown);
 }
 
-/// Prints the rows by group and P, and gives their figures.
+/// Prints the rows by group and P, and returns their figures.
 [[nodiscard]] inline nlohmann::ordered_json report_frozen(const std::vector<frozen_row>& rows, bool markdown) {
     text_table table{{"frozen", "P", "instances", "gap to the bound, mean", "worst", "of filling, mean", "worst",
                       "bubble", "over encoding first on all", "worst", "best", "over rank 0, best", "s, most"},
@@ -229,7 +229,7 @@ inline void print_worst(std::vector<frozen_row> rows, bool markdown) {
     return all;
 }
 
-/// Rows of a grid with what their runs have in common.
+/// Rows of a grid with the settings that their runs share.
 struct frozen_run {
     std::int64_t nodes{};
     std::string solver{};
@@ -239,7 +239,7 @@ struct frozen_run {
     std::vector<frozen_row> rows{};
 };
 
-/// The run that `path` holds. Throws input_error, naming file and field.
+/// Reads the run in the file `path`. Throws input_error, naming file and field.
 [[nodiscard]] inline frozen_run read_frozen(const std::string& path) {
     const auto value = pulse::io::parse_json(pulse::io::read_file(path), path);
     const pulse::io::json_field root{value, {path, "the file", frozen_format}};
@@ -261,8 +261,8 @@ struct frozen_run {
     return run;
 }
 
-/// The runs of several files as one. Throws input_error, naming the file, where one cannot be read, was run otherwise
-/// than the first, or holds a case that another has too.
+/// Merges the runs of several files. Throws input_error, naming the file, if it cannot be read, was run with other
+/// settings than the first, or repeats a case of another.
 [[nodiscard]] inline frozen_run merge_frozen(const std::vector<std::string>& paths) {
     frozen_run all{};
     std::set<std::string> names{};

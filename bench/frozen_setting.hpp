@@ -17,8 +17,8 @@
 
 namespace pulse_bench {
 
-/// A training of DiffusionPipe's (arXiv 2405.01248) on nodes of eight A100-80GB. Batches are not known to us and are
-/// asked for; neither is the network, which is taken to be that of the cloud servers that have such nodes: four
+/// A training run of DiffusionPipe's authors (arXiv 2405.01248) on nodes of eight A100-80GB. We do not know their
+/// batch, which is an argument, nor their network, which is assumed to be that of cloud servers with such nodes: four
 /// adapters of 100 Gb/s.
 struct frozen_setting {
     std::string model{};
@@ -35,7 +35,7 @@ struct frozen_setting {
             .inter_node = nodes > 1 ? bundle(pulse::roce_100g, 4) : pulse::link{}};
 }
 
-/// Costs of a setting's model, its frozen components among them.
+/// Costs of a setting's model, including its frozen components.
 [[nodiscard]] inline pulse::cost_table frozen_setting_costs(const frozen_setting& in, int size) {
     pulse::cost_table costs = pulse::analytic_costs(pulse::find_model(in.model)->graph, pulse::a100_80gb, size, 2);
     costs.frozen = pulse::frozen_costs(in.model, pulse::a100_80gb, 2);
@@ -46,14 +46,14 @@ struct frozen_setting {
     return {model, a100_nodes(nodes), 8 * nodes * batch_per_device};
 }
 
-/// Microseconds of all frozen components on so many samples, on one device.
+/// Microseconds of all frozen components for `samples` samples on one device.
 [[nodiscard]] inline double encoding_us(const pulse::cost_table& costs, int samples) {
     double sum = 0;
     for (const auto& c : costs.frozen) { sum += pulse::least_work_us(c, samples); }
     return sum;
 }
 
-/// What a device that encodes keeps: all weights, and what the greatest layer has alive.
+/// Bytes of a device that encodes: all weights, and the live tensors of the largest layer.
 [[nodiscard]] inline std::int64_t encoding_bytes(const pulse::cost_table& costs) {
     std::int64_t weights = 0;
     std::int64_t live = 0;

@@ -16,39 +16,39 @@ namespace pulse_bench {
 
 /// How long the parameters of a unit stay gathered.
 enum class gathered : std::uint8_t {
-    pass,       ///< of one unit (reshard_after_forward)
+    pass,       ///< for one pass (reshard_after_forward)
     microbatch, ///< from its forward pass to its backward pass
     step,       ///< over all microbatches of the step
 };
 
-/// Which microbatches end with a reduction; gradients of the others are added up on the device that has them.
+/// Which microbatches end with a reduction; gradients of the others are accumulated on their device.
 enum class reduced : std::uint8_t {
     every,
-    inside, ///< each is scattered over its node, the last alone is summed over nodes
+    inside, ///< each is scattered over its node, only the last is summed over nodes
     last,   ///< no_sync
 };
 
 /// What a user of fully sharded data parallelism (FSDP2) may choose.
 struct sharding {
-    /// The state is shared by the devices of a node and every node has all of it, or it is shared by all devices.
+    /// Whether the devices of a node shard the state and every node has all of it; otherwise all devices shard it.
     bool hybrid{};
     int microbatch_size{1};
     int microbatches{1};
     gathered keeps{gathered::pass};
     reduced when{reduced::every};
-    /// Every layer keeps its input alone and runs forward again before its backward.
+    /// Every layer keeps only its input and runs forward again before its backward pass.
     bool recompute{};
-    /// How many units are gathered before they are needed.
+    /// How many passes before its own a unit is gathered.
     int ahead{1};
 };
 
-/// What the devices keep of each parameter and how fast they step it.
+/// Bytes kept for each parameter, and the memory rate of the optimizer.
 struct sharded_state {
     pulse::parameter_memory kept{.scalar_bytes = 2, .gradient_bytes = 2, .state_bytes = 12};
     double memory_gb_per_s{};
 };
 
-/// A step of every device. Microseconds; bytes of one device.
+/// The step of every device, in microseconds; bytes of one device.
 struct sharded_step {
     double step_us{};
     double compute_us{}; ///< passes and optimizer
@@ -79,7 +79,7 @@ struct sharded_unit {
     return units;
 }
 
-/// The most of any `count` units that follow each other.
+/// The most bytes of any `count` consecutive units.
 [[nodiscard]] inline std::int64_t most_bytes(const std::vector<sharded_unit>& units, int count) {
     std::int64_t most = 0;
     for (std::size_t first = 0; first != units.size(); ++first) {
@@ -92,7 +92,7 @@ struct sharded_unit {
     return most;
 }
 
-/// The most that one microbatch holds while backward goes down the layers and frees what it has read.
+/// The most bytes that one microbatch holds while the backward pass walks down the layers and frees what it has read.
 [[nodiscard]] inline std::int64_t activation_bytes(const pulse::cost_table& costs, bool recompute) {
     std::int64_t kept = costs.input_bytes + 2 * costs.conditioning_bytes;
     std::int64_t most = 0;
@@ -123,7 +123,7 @@ struct sharded_rings {
         where{machine}, group{hybrid ? machine.devices_per_node : machine.devices()}, replicas{hybrid ? machine.nodes
                                                                                                       : 1} {}
 
-    /// A ring goes through a node once, so that its link is not shared, and is as slow as the slowest hop.
+    /// A ring passes through a node once, so it does not share the node's link; it is as slow as its slowest hop.
     [[nodiscard]] double hop_us(std::int64_t bytes) const {
         double hop = where.devices_per_node > 1 ? where.intra_node.transfer_us(bytes) : 0.0;
         if (group > where.devices_per_node) { hop = std::max(hop, where.inter_node.transfer_us(bytes)); }
@@ -132,7 +132,7 @@ struct sharded_rings {
     [[nodiscard]] double gather_us(std::int64_t bytes) const {
         return bytes == 0 ? 0.0 : (group - 1) * hop_us(share_of(bytes, group));
     }
-    /// Every device of a node has a ring of its own over the nodes; they share the node's link.
+    /// Every device of a node has its own ring over the nodes; these rings share the link of the node.
     [[nodiscard]] double across_us(std::int64_t bytes) const {
         if (bytes == 0 || replicas == 1) { return 0; }
         const std::int64_t message = share_of(share_of(bytes, group), replicas);
@@ -146,13 +146,13 @@ struct sharded_rings {
 
 } // namespace detail
 
-/// A step of fully sharded data parallelism, one unit a layer, on a clock with three queues in order: passes, gathers
-/// and scatters, and sums over nodes, which have links of their own.
+/// A step of fully sharded data parallelism with one unit per layer, on a clock with three in-order queues: passes,
+/// gathers and scatters, and sums over nodes, which have their own links.
 ///
-/// A unit is gathered when the pass that is `ahead` of its own begins; its gradients are scattered when its backward
-/// ends, and its node's share of them is then summed over nodes. A backward waits until the gradients of the last but
-/// one are scattered, as memory is counted for two units of them. Copies into and out of the collectives' buffers take
-/// no time here, which favours it.
+/// A unit is gathered when the pass `ahead` passes before its own begins; its gradients are scattered when its backward
+/// pass ends, and its node's share of them is then summed over nodes. A backward pass waits until the gradients of the
+/// last but one are scattered, since memory is counted for two units of them. Copies into and out of the collectives'
+/// buffers take no time here, which favours the method.
 [[nodiscard]] inline sharded_step step_of(const pulse::cost_table& costs, const pulse::cluster& machine,
                                           const sharded_state& state, const sharding& how) {
     const std::vector<detail::sharded_unit> units = detail::units_of(costs, how.recompute);
@@ -171,7 +171,7 @@ struct sharded_rings {
         if (visit >= visits) { return; }
         const std::size_t in = visit % (2 * count);
         const std::size_t u = unit_at(visit);
-        // The unit of the pass before is still there.
+        // The unit of the previous pass is still there.
         const bool here = (visit > 0 && unit_at(visit - 1) == u) || (how.keeps != gathered::pass && in >= count) ||
                           (how.keeps == gathered::step && visit >= count);
         if (here || rings.group == 1) { return; }
@@ -183,7 +183,7 @@ struct sharded_rings {
     const auto ahead = static_cast<std::size_t>(how.ahead);
     for (std::size_t visit = 0; visit != ahead; ++visit) { gather(visit, 0); }
     double now = 0;
-    double scattered = 0;        // the unit of the backward before
+    double scattered = 0;        // end of the scatter of the previous backward pass
     double scattered_before = 0; // the one before that
     for (std::size_t visit = 0; visit != visits; ++visit) {
         const bool backward = visit % (2 * count) >= count;
@@ -231,16 +231,16 @@ struct best_sharding {
     sharded_step step{};
 };
 
-/// Whether stage 1, 2 or 3 of ZeRO works so: 1 shares the optimizer's state, 2 the sums of gradients as well, 3 the
+/// Whether this is stage 1, 2 or 3 of ZeRO: 1 shards the optimizer's state, 2 also the sums of gradients, 3 also the
 /// parameters, which are gathered for each pass or microbatch.
 [[nodiscard]] constexpr bool is_of_stage(const sharding& how, int stage) noexcept {
     if (stage == 3) { return how.keeps != gathered::step; }
     return how.keeps == gathered::step && (how.when == reduced::last) == (stage == 1);
 }
 
-/// Tries everything that `sharding` has but `hybrid`, or what a stage of ZeRO has, with microbatches of powers of two;
-/// none where nothing fits or the devices do not divide the batch. `costs_of(size)` gives the costs of a microbatch of
-/// that size.
+/// The best over all fields of `sharding` except `hybrid`, or over those of a stage of ZeRO, with microbatch sizes that
+/// are powers of two; none if nothing fits or the devices do not divide the batch. `costs_of(size)` gives the costs of
+/// a microbatch of that size.
 template <class CostsOf>
 [[nodiscard]] std::optional<best_sharding> tune_sharding(CostsOf costs_of, const pulse::cluster& machine,
                                                          const sharded_state& state, int global_batch, bool hybrid,

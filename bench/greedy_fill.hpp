@@ -14,7 +14,7 @@ namespace pulse::bench {
 
 namespace detail {
 
-/// A time in which these devices run no pass, and all others do.
+/// A span of time in which exactly these devices run no pass.
 struct idle_span {
     double start_us{};
     double end_us{};
@@ -46,8 +46,8 @@ struct idle_span {
             while (next[d] != list.size() && list[next[d]].end_us <= middle) { ++next[d]; }
             if (next[d] == list.size() || list[next[d]].start_us >= middle) {
                 one.devices.push_back(static_cast<int>(d));
-                goes_on = goes_on && next[d] == before; // a pass can take no time
-                // Times that are equal but for rounding are one.
+                goes_on = goes_on && next[d] == before; // a pass may take zero time
+                // Times that differ only by rounding count as equal.
                 if (next[d] != list.size()) { one.end_us = std::min(one.end_us, list[next[d]].start_us); }
                 if (next[d] != 0) { one.start_us = std::max(one.start_us, list[next[d] - 1].end_us); }
             }
@@ -62,20 +62,20 @@ struct idle_span {
     return spans;
 }
 
-/// How far a component is. Samples go in calls, which stay the same from layer to layer.
+/// Progress of a component. Its samples are divided into calls, which stay the same for all layers.
 struct greedy_chain {
     struct call {
         int first_sample{};
         int samples{};
         int device{-1}; ///< where its last layer ran
         double end_us{};
-        bool done{};      ///< with layer `layer`
-        std::size_t at{}; ///< which idle device runs it in the bubble that is being filled
+        bool done{};      ///< layer `layer` has run on it
+        std::size_t at{}; ///< index of the idle device that runs it in the current bubble
     };
     const frozen_component* of{};
     int layer{};
     std::vector<call> calls{};
-    int whole{}; ///< layers that the bubble takes of it
+    int whole{}; ///< layers of it that the bubble takes
 
     [[nodiscard]] constexpr int layers() const { return static_cast<int>(of->layers.size()); }
 };
@@ -122,7 +122,7 @@ private:
     std::vector<int> best_{};
     double most_filled_us_{};
 
-    /// Divides the calls over the idle devices; the time at which all of them can begin.
+    /// Divides the calls over the idle devices; returns the time at which all of them can begin.
     constexpr double assign(const idle_span& in) {
         double ready_us = 0;
         const std::size_t devices = in.devices.size();
@@ -152,7 +152,7 @@ private:
     /// Tries every number of layers of components c and later.
     constexpr void choose(std::size_t c, double filled_us) {
         if (c == chains_.size()) {
-            if (filled_us >= most_filled_us_) { // layers that take no time too
+            if (filled_us >= most_filled_us_) { // also layers of zero time
                 most_filled_us_ = filled_us;
                 for (std::size_t i = 0; i != chains_.size(); ++i) { best_[i] = chains_[i].whole; }
             }
@@ -197,7 +197,7 @@ private:
         for (greedy_chain::call& one : chains_[c].calls) { one.done = false; }
     }
 
-    /// One layer with some of its samples: of the component that fills the rest longest.
+    /// Runs one layer on the samples that fit, of the component that fills the rest longest.
     constexpr void run_part(const idle_span& in) {
         std::size_t best = chains_.size();
         double most_us = 0;
@@ -225,12 +225,12 @@ private:
 
 /// DiffusionPipe's greedy filling (Tian et al., 2024): frozen work in the bubbles of `passes`, whose times stay.
 ///
-/// A bubble is a time in which the same devices are idle, `shortest_us` at least; bubbles are filled in order of time.
-/// All samples are divided over the idle devices, and every layer is run on all of them before the next: first the
-/// consecutive layers of the components that fill the bubble longest, then one layer with as many samples as fit. What
-/// is left runs on all devices after the passes. A sample stays on its device where that is idle; an activation that
-/// moves takes the link. Every device has all weights: `hosts` and `split` must be empty. Ignores memory limits. The
-/// lower bound is 0. Throws input_error where some devices have not all components.
+/// A bubble is a span of at least `shortest_us` in which the same devices are idle; bubbles are filled in order of
+/// time. All samples are divided over the idle devices, and every layer runs on all of them before the next: first the
+/// consecutive layers of the components that fill the bubble longest, then one layer on as many samples as fit. The
+/// rest runs on all devices after the passes. A sample stays on its device if that is idle; an activation that moves
+/// takes the link. Memory limits are ignored. The lower bound is 0. Every device has all weights: throws input_error
+/// unless `hosts` and `split` are empty.
 [[nodiscard]] inline filled_schedule greedy_fill(const schedule& passes, const frozen_work& work, double shortest_us) {
     if (!work.hosts.empty() || !work.split.empty()) {
         throw input_error("greedy_fill: every device must have all components");

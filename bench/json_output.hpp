@@ -11,8 +11,8 @@
 
 namespace pulse_bench {
 
-/// The file of --json: made before anything is measured, so that one that cannot be written is found before the long
-/// run; whole or not there.
+/// The file of --json. It is opened before anything is measured, so that a path that cannot be written fails before the
+/// long run; it appears whole or not at all.
 class json_output {
 public:
     /// Writes nothing where `path` is empty. Throws CLI::ValidationError, naming --json, when the file cannot be made.

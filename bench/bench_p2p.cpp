@@ -1,6 +1,6 @@
-// Messages between two ranks, over every path that there is here: latency, bandwidth one way and both ways, beside
-// matrix products, the host's time to post one, and whether every byte arrives. A line t = latency + bytes / bandwidth
-// through the latencies is what the planner reads as a link of a cluster.
+// Measures messages between two ranks over every path of this machine: latency, bandwidth one way, both ways and beside
+// matrix products, the host's time to post one, and whether every byte arrives. The planner reads the line
+// t = latency + bytes / bandwidth through the latencies as a link of a cluster.
 //   bench_p2p [--path threads copy kernel bulk cuda-threads nccl nccl-registered] [--to BYTES | --sizes BYTES...]
 //             [--model NAME --microbatch-size B --pipeline P --scalar-bytes 2|4] [--seconds S] [--repeats N] [--quick]
 //             [--json FILE] [--markdown]
@@ -33,7 +33,7 @@ namespace {
 using namespace pulse_bench;
 using nlohmann::ordered_json;
 
-/// Of a path on one card: its large messages should reach this share of what a large copy reaches.
+/// Target for a path on one card: its largest message should reach this share of the rate of a large copy.
 constexpr double target_percent = 90;
 
 struct arguments {
@@ -52,7 +52,7 @@ struct arguments {
     p2p_cluster_options machine{};
 };
 
-/// Throws CLI::ValidationError with the text of an input_error.
+/// Runs `work`; throws a pulse::error of it as a CLI::ValidationError of the option.
 template <class Work>
 auto refused_as(const char* option, const Work& work) {
     try {
@@ -92,7 +92,7 @@ p2p_devices devices_here() {
 #endif
 }
 
-/// What there is to measure here, and why the rest is not.
+/// Prints what there is to measure here, and why the rest is not.
 void print_machine(const p2p_devices& devices) {
     if (devices.count > 1) {
         std::printf("%d devices (%s): measured between devices 0 and 1, and on the host\n", devices.count,
@@ -111,7 +111,7 @@ void print_machine(const p2p_devices& devices) {
                         : "built without MPI: no path between processes");
 }
 
-/// The paths to measure; without --path all but MPI. Throws CLI::ValidationError for one that is not here.
+/// The paths to measure; without --path all but MPI. Throws CLI::ValidationError for a path that is unavailable here.
 std::vector<std::string> paths_of(const arguments& a, const p2p_devices& devices) {
     std::vector<std::string> paths = a.paths;
     if (paths.empty()) {
@@ -223,7 +223,7 @@ void print_report(const p2p_report& report, const p2p_fit& fit, bool markdown) {
         text_of_size(line.worst_bytes).c_str());
 }
 
-/// The links that files give; throws CLI::ValidationError where one is of the other kind.
+/// The link that a file gives, if any; throws CLI::ValidationError where it is of the other kind.
 std::optional<p2p_link> link_from(const char* option, const std::string& file, bool between_hosts) {
     if (file.empty()) { return std::nullopt; }
     const p2p_link read = refused_as(option, [&] { return load_link(file); });
@@ -234,7 +234,8 @@ std::optional<p2p_link> link_from(const char* option, const std::string& file, b
     return read;
 }
 
-/// The rest of the program, once it is known what links files give; `measure` is not called where they give both.
+/// Loads the links that files give, measures the missing one and writes the results; `measure` is not called where
+/// files give both.
 template <class Measure>
 int measure_and_write(const arguments& a, const p2p_devices& devices, bool between_hosts, const Measure& measure) {
     std::optional<p2p_link> intra = link_from("--intra", a.intra, false);
@@ -255,7 +256,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
         const int devices_per_node = devices.count > 0 ? devices.count : 2;
         const std::int64_t memory = devices.count > 0 ? devices.memory_bytes : host_memory_bytes() / devices_per_node;
         const p2p_link machine{{}, between_hosts, {}, devices_per_node, memory};
-        // What cannot become a cluster is known before the measurement.
+        // Finds what cannot become a cluster before the measurement.
         if (!a.cluster.empty()) {
             refused_as("--cluster", [&] {
                 return cluster_of(between_hosts ? intra : machine, between_hosts ? machine : inter, a.machine);

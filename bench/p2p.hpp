@@ -16,8 +16,8 @@ struct p2p_size {
 struct p2p_options {
     std::vector<p2p_size> sizes{}; ///< ascending
     double seconds{};              ///< for each of the four measurements of a size
-    int repeats{};                 ///< of each at least
-    bool quick{};                  ///< small copies and products beside: the figures mean nothing
+    int repeats{};                 ///< of each measurement, at least
+    bool quick{};                  ///< small copies and background products: the figures mean nothing
 };
 
 /// One size on one path. 1 GB = 10^9 bytes.
@@ -29,7 +29,7 @@ struct p2p_row {
     double both_ways_gb_per_s{};     ///< the sum of both directions at once
     double beside_gb_per_s{};        ///< one way, while the sender's side runs matrix products
     double product_slower_percent{}; ///< how much longer those products take
-    double post_us{};                ///< of the host, to post one send
+    double post_us{};                ///< time of the host to post one send
     std::int64_t wrong{};            ///< bytes that arrived wrong or not at all
 };
 

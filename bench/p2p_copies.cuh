@@ -26,8 +26,8 @@ enum class copy_engine : std::uint8_t {
     bulk,    ///< copy_bytes_in_bulk
 };
 
-/// A path between two devices, or within one, whose copies one thread starts: both ends are here. A copy runs in a
-/// stream of the device that sends.
+/// A path between two devices or within one; one thread starts the copies and holds both ends. A copy runs in a stream
+/// of the sending device.
 class copy_path {
 public:
     copy_path(copy_engine by, std::array<int, 2> devices) : by_{by}, ends_{side_on(devices[0]), side_on(devices[1])} {}
@@ -90,7 +90,7 @@ private:
     }
     [[nodiscard]] side& of(int end) { return ends_[static_cast<std::size_t>(end)]; }
 
-    /// Between two devices each call changes the thread's, as one thread for both must.
+    /// Between two devices, each call changes the thread's device, since one thread serves both.
     void send(int end, std::size_t bytes) {
         const side& from = of(end);
         const side& to = of(1 - end);

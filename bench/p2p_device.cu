@@ -1,5 +1,4 @@
-// Paths of bench_p2p on devices: compiled by nvcc apart from the program, whose command line and JSON nvcc takes long
-// over.
+// Paths of bench_p2p on devices, compiled by nvcc apart from the command line and JSON, on which nvcc is slow.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -26,7 +25,7 @@ namespace {
 
 namespace cuda = pulse::cuda;
 
-/// Square products in bfloat16 by cuBLASLt on a device, several of them so that the device hardly waits for the host.
+/// Square products in bfloat16 by cuBLASLt on a device, several per call so that the device hardly waits for the host.
 class device_product {
 public:
     device_product(int device, bool quick) : device_{device}, size_{quick ? 16 : 4096} {
@@ -66,7 +65,7 @@ private:
     cuda::queue on_{};
 };
 
-/// Bytes per second that large copies within the card move, by its own clock; one read and one write count once.
+/// Bytes per second of large copies within the card, by its own clock; one read and one write count once.
 double copy_rate(int device, std::size_t bytes) {
     const cuda::device_scope here{device};
     const cuda::device_memory<std::byte> from(bytes);
@@ -86,7 +85,7 @@ double copy_rate(int device, std::size_t bytes) {
     return static_cast<double>(bytes) / median(seconds);
 }
 
-/// Lets kernels of either device reach the other's memory.
+/// Lets kernels of device `from` access the memory of device `to`.
 void open_memory(int from, int to) {
     if (from == to) { return; }
     int can = 0;

@@ -46,7 +46,7 @@ struct p2p_fit {
     } catch (const pulse::input_error& e) { return {std::nullopt, e.what()}; }
 }
 
-/// Of several paths the one that ranks would use: transports before bare copies.
+/// Among several paths, the one that ranks would use: transports before bare copies.
 [[nodiscard]] inline const p2p_report& path_of_ranks(const std::vector<p2p_report>& reports) {
     constexpr std::array<std::string_view, 6> order{"mpi",  "nccl-registered", "nccl", "cuda-threads",
                                                     "copy", "threads"};
@@ -71,15 +71,15 @@ struct p2p_fit {
     return read;
 }
 
-/// What the command line says of the cluster; 0: what was measured, or must be.
+/// What the command line says of the cluster; 0: derived from the measured links.
 struct p2p_cluster_options {
     int nodes{};
     int devices_per_node{};
     std::int64_t memory_bytes{};
 };
 
-/// A cluster of measured links. Without a link between hosts it has one node, without one inside a host a node has one
-/// device; throws input_error where the options say otherwise.
+/// A cluster of measured links. Without a link between hosts it has one node; without one inside a host, a node has one
+/// device. Throws input_error where the options say otherwise.
 [[nodiscard]] inline pulse::cluster cluster_of(const std::optional<p2p_link>& intra,
                                                const std::optional<p2p_link>& inter,
                                                const p2p_cluster_options& options) {

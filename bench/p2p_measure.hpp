@@ -15,23 +15,23 @@
 
 namespace pulse_bench {
 
-/// Time that the host spent in posting sends.
+/// Time that the host spent posting sends.
 struct post_time {
     double seconds{};
     int posts{};
 };
 
-/// A way from end 0 to end 1 and back, as one thread holds it: it has one of the ends, and a thread elsewhere the
-/// other, or both. All threads of a path call the same functions with the same arguments in the same order.
+/// A path from end 0 to end 1 and back, as seen by one thread, which holds both ends, or one while another thread holds
+/// the other. All threads of a path call the same functions with the same arguments in the same order.
 ///
-/// 1. ends() are those held here;
+/// 1. ends() are the ends held here;
 /// 2. prepare(most) makes room at each end for a message out and a message in of up to `most` bytes;
-/// 3. write(end, at, bytes) puts bytes into what `end` sends, poison(end, at, bytes) into where it receives, and
-///    read(end, at, bytes) gets those back; they are done on return;
-/// 4. round_trip(bytes) sends from end 0 to end 1, and back when it is there; on return it is over at end 0;
+/// 3. write(end, at, bytes) fills the send buffer of `end`, poison(end, at, bytes) its receive buffer, and
+///    read(end, at, bytes) reads the latter; all are done on return;
+/// 4. round_trip(bytes) sends from end 0 to end 1 and, after arrival, back; on return it is over at end 0;
 /// 5. stream(bytes, n, both) sends n messages from end 0 to end 1 back to back, and as many the other way at once if
 ///    `both`; on return all are over at end 0;
-/// 6. sum(values) adds the values of all threads, and none goes on before all are there.
+/// 6. sum(values) adds the values of all threads; none goes on before all have arrived.
 template <class P>
 concept p2p_path = requires(P& p, const P& c, int end, std::size_t at, std::size_t bytes, std::span<const std::byte> in,
                             std::span<std::byte> out, int n, bool both, std::span<double> values) {
@@ -45,7 +45,7 @@ concept p2p_path = requires(P& p, const P& c, int end, std::size_t at, std::size
     p.sum(values);
 };
 
-/// Word i of what end `end` sends: a hash (Mueller's integer hash), so that a byte in another place is another byte.
+/// Word i of the message from `end`, by Mueller's integer hash, so that bytes in different places differ.
 [[nodiscard]] constexpr std::uint32_t pattern_word(std::uint32_t seed, int end, std::uint32_t i) noexcept {
     std::uint32_t x = i * 0x9e3779b9U + seed + static_cast<std::uint32_t>(end) * 0x7f4a7c15U;
     x = (x ^ (x >> 16U)) * 0x45d9f3bU;
@@ -53,8 +53,8 @@ concept p2p_path = requires(P& p, const P& c, int end, std::size_t at, std::size
     return x ^ (x >> 16U);
 }
 
-/// Calls use(at, words) for every piece of a message of `bytes` bytes, in order; `words` are its pattern, all bits
-/// turned with `turned`.
+/// Calls use(at, words) for every piece of a message of `bytes` bytes, in order; `words` is its pattern, with all bits
+/// inverted if `turned`.
 template <class Use>
 void for_each_piece(std::size_t bytes, std::uint32_t seed, int end, bool turned, const Use& use) {
     constexpr std::size_t piece = std::size_t{1} << 20U;
@@ -68,8 +68,8 @@ void for_each_piece(std::size_t bytes, std::uint32_t seed, int end, bool turned,
     }
 }
 
-/// Bytes that `transfer` brings wrong: every byte of both directions is compared, and was turned before. On all
-/// threads.
+/// Number of wrong bytes after `transfer`, over both directions: every byte is compared, and receive buffers hold the
+/// inverted pattern before. Call on all threads.
 template <p2p_path P, class Transfer>
 [[nodiscard]] std::int64_t count_wrong(P& path, std::size_t bytes, std::uint32_t seed, const Transfer& transfer) {
     for (const int end : path.ends()) {
@@ -103,7 +103,7 @@ template <class Work>
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Seconds of every run of `work`, which is run for about `seconds`: how often is what end 0 says.
+/// Seconds of every run of `work`, repeated for about options.seconds; end 0 decides how often.
 template <p2p_path P, class Work>
 [[nodiscard]] std::vector<double> repeat(P& path, const p2p_options& options, const Work& work) {
     double runs = options.seconds / std::max(clocked(work), 1e-9);
@@ -114,11 +114,10 @@ template <p2p_path P, class Work>
     return seconds;
 }
 
-/// Every size of the options on a path: on each of its threads, with rows of figures on the one that has end 0.
+/// Measures every size of the options on a path. Call on each of its threads; the one with end 0 gets the figures.
 ///
-/// `product` is a matrix product on the side of end 0, done on return; it is repeated by a thread of its own while
-/// messages pass. The host's clock is used throughout: a time includes what the host needs to start a transfer and to
-/// see its end.
+/// `product` runs a matrix product on the side of end 0, done on return; a separate thread repeats it while messages
+/// pass. All times are by the host's clock and include what the host needs to start a transfer and to see its end.
 template <p2p_path P>
 [[nodiscard]] std::vector<p2p_row> measure_path(P& path, const p2p_options& options,
                                                 const std::function<void()>& product) {
@@ -133,7 +132,7 @@ template <p2p_path P>
     std::vector<p2p_row> rows;
     for (const p2p_size& size : options.sizes) {
         const auto bytes = static_cast<std::size_t>(size.bytes);
-        // As many as fill some milliseconds of a fast link, so that their beginning and end do not count.
+        // Enough to fill some milliseconds of a fast link, so that start and end do not matter.
         const auto window = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / size.bytes, 2, 64));
         const auto seed = static_cast<std::uint32_t>(1 + 2 * rows.size());
         p2p_row row{size};

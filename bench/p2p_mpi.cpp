@@ -23,7 +23,7 @@ namespace pulse_bench {
 
 namespace {
 
-/// Whether the two ranks are on hosts of different names; known on both.
+/// Whether the two ranks are on hosts of different names; both get the answer.
 bool are_on_two_hosts(pulse::mpi::transport& t) {
     std::array<char, 256> name{};
     static_cast<void>(::gethostname(name.data(), name.size() - 1));

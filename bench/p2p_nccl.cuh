@@ -17,8 +17,8 @@
 
 namespace pulse_bench {
 
-/// Two threads of this process, each with a device, and NCCL between them; every message is a group of its own. Throws
-/// error where memory was to be `registered` and cannot be.
+/// Measures NCCL between two threads of this process, each with a device; every message is its own group. Throws error
+/// where memory should be `registered` and cannot be.
 [[nodiscard]] inline std::vector<p2p_row> measure_nccl_path(std::array<int, 2> devices, bool registered,
                                                             const p2p_options& options,
                                                             const std::function<void()>& product) {

@@ -9,10 +9,10 @@
 
 namespace pulse_bench {
 
-/// Two threads of this process, threads::transport between them.
+/// Measures threads::transport between two threads of this process.
 [[nodiscard]] p2p_report measure_thread_path(const p2p_options& options);
 
-/// Runs a product of two square matrices of floats once on one core of the host.
+/// A function that multiplies two square matrices of floats once, on one core of the host.
 [[nodiscard]] std::function<void()> host_product(bool quick);
 
 /// Bytes of memory of this host.
@@ -22,15 +22,15 @@ namespace pulse_bench {
 struct mpi_side {
     int rank{};
     bool between_hosts{};
-    /// On both ranks; the report is rank 0's.
+    /// To be called on both ranks; rank 0 gets the report.
     std::function<p2p_report(const p2p_options&)> measure{};
 };
 
-/// Runs `body` as this process's rank and returns the status to exit with; an error of either rank ends both. Refused
-/// unless mpirun started two processes.
+/// Runs `body` as this process's rank and returns the exit status; an error of either rank ends both. Refused unless
+/// mpirun started two processes.
 [[nodiscard]] int run_mpi_path(const std::function<void(const mpi_side&)>& body);
 
-/// What there is of devices.
+/// The devices of this machine.
 struct p2p_devices {
     int count{};
     std::string name{}; ///< of device 0
@@ -40,13 +40,13 @@ struct p2p_devices {
 };
 [[nodiscard]] p2p_devices find_devices();
 
-/// The paths on devices, by the names of their options.
+/// The values of --path that run on devices.
 inline const std::vector<std::string> device_paths{"copy", "kernel", "bulk", "cuda-threads"};
 
-/// Those that need two devices, as NCCL has no two ranks on one.
+/// Those that need two devices, since NCCL allows one rank per device.
 inline const std::vector<std::string> nccl_paths{"nccl", "nccl-registered"};
 
-/// One of device_paths or nccl_paths: between devices 0 and 1 where there are two, else on device 0.
+/// Measures one of device_paths or nccl_paths: between devices 0 and 1 if there are two, else on device 0.
 [[nodiscard]] p2p_report measure_device_path(const std::string& path, const p2p_options& options);
 
 } // namespace pulse_bench

@@ -15,7 +15,7 @@ namespace pulse_bench {
 
 namespace {
 
-/// The sizes of the messages of a cut that are of this kind, ascending, each once.
+/// The distinct sizes of the messages of this kind in a cut, ascending.
 std::vector<std::int64_t> bytes_of(pulse::message_kind kind, const pulse::partition& cut,
                                    const pulse::cost_table& costs) {
     pulse::plan planned{};

@@ -21,14 +21,14 @@ struct host_tensors {
     static void load(const std::byte* from, std::span<std::byte> bytes) {
         std::memcpy(bytes.data(), from, bytes.size());
     }
-    /// Returns when what was waited for is there.
+    /// Returns when received messages can be read.
     static void settle() {}
 };
 
-/// A path between ranks 0 and 1 of a transport, as one of them sees it. Tensors is host_tensors or the like for where
-/// the transport's memory is.
+/// A path between ranks 0 and 1 of a transport, as one of them sees it. Tensors accesses the memory of the transport,
+/// like host_tensors.
 ///
-/// All messages of one direction leave the same tensor and arrive in the same tensor: small ones stay in caches.
+/// All messages of one direction leave and arrive in the same tensors, so small ones stay in caches.
 template <pulse::transport Transport, class Tensors>
 class transport_path {
 public:
@@ -71,7 +71,7 @@ public:
             if (receives) { wait_recv(first + m); }
             if (sends) { wait_send(first + m); }
         }
-        // That all is there is what end 1 says last.
+        // Last, end 1 reports that everything has arrived.
         if (over_.rank() == 1) {
             post_send(first + messages, note_, note_bytes);
             wait_send(first + messages);
@@ -88,7 +88,7 @@ public:
 private:
     static constexpr std::size_t note_bytes = 8;
 
-    /// The two directions are those of a pipeline: a transport may keep forward and backward messages apart.
+    /// The directions are those of a pipeline, since a transport may separate forward from backward messages.
     [[nodiscard]] static pulse::message_id message(int from, int number) {
         const auto kind = from == 0 ? pulse::message_kind::boundary : pulse::message_kind::boundary_gradient;
         return {kind, number, pulse::microbatch_id{0}};
@@ -98,7 +98,7 @@ private:
     [[nodiscard]] int peer() const { return 1 - over_.rank(); }
     [[nodiscard]] int take_numbers(int count) { return std::exchange(next_, (next_ + count) % (1 << 20)); }
 
-    /// The parts of a message stay where they are until it is waited for.
+    /// The parts of a message stay in place until it is waited for.
     using parts = std::array<pulse::message_part, 1>;
     void post_send(int number, std::byte* data, std::size_t bytes) {
         over_.post_send(peer(), sent(number), part(sent_, data, bytes));
@@ -119,7 +119,7 @@ private:
     }
     [[nodiscard]] static std::vector<parts> room() {
         std::vector<parts> made;
-        made.reserve(128); // more than are under way at once: no part moves
+        made.reserve(128); // more than are in flight at once, so that no part moves
         return made;
     }
 

@@ -16,7 +16,7 @@
 
 namespace pulse_bench {
 
-/// A method that the tuner knows, with what its authors let it choose.
+/// A method of the tuner, with the choices that its authors allow.
 struct paper_method {
     std::string name{};
     pulse::tune_options space{};
@@ -27,7 +27,7 @@ struct paper_method {
     pulse::tune_options o{};
     o.global_batch = in.global_batch;
     for (int p = 2; p <= in.machine.devices(); p *= 2) { o.pipeline_degrees.push_back(p); }
-    // 16-bit values and gradients; 32-bit masters and two moments: of every method the same, no average.
+    // 16-bit values and gradients, 32-bit masters and two moments for every method; no average.
     o.kept = {.scalar_bytes = 2, .gradient_bytes = 2, .state_bytes = 12};
     o.memory_gb_per_s = in.on.memory_gb_per_s * in.on.efficiency;
     o.sharded_optimizers = {false, true};
@@ -35,14 +35,14 @@ struct paper_method {
     return o;
 }
 
-/// The methods of the league that are pipelines, pulse first and relayed 1F1B second, and those that may be one.
+/// The league's methods that are or may be pipelines, pulse first and relayed 1F1B second.
 [[nodiscard]] inline std::vector<paper_method> paper_methods(const paper_setting& in, double refine_seconds) {
     using namespace pulse;
     const tune_options base = common_space(in);
     std::vector<paper_method> all{};
     const auto add = [&](const char* name, auto change) {
         all.push_back({.name = name, .space = base});
-        // The executor of pulse exchanges directly; other libraries have rings, which cross nodes least.
+        // The executor of pulse exchanges directly; other libraries use rings, which cross nodes least.
         if (all.size() > 1) { all.back().space.exchange = replica_exchange::ring; }
         change(all.back().space);
     };
@@ -96,7 +96,7 @@ struct paper_method {
         o.pipeline_degrees = {1};
         o.placements = {placement::sequential, placement::interleaved};
     });
-    // What pulse_plan chooses among, and pulse runs.
+    // What pulse_plan chooses among and pulse runs.
     add("any placement", [&](tune_options& o) {
         o.pipeline_degrees = {};
         o.exchange = replica_exchange::direct;

@@ -18,7 +18,7 @@
 
 namespace pulse_bench {
 
-/// On what a league is played: `models` by their names in paper_models.
+/// A machine of the league; `models` are names of paper_models.
 struct paper_setting {
     pulse::device on{};
     pulse::cluster machine{};
@@ -29,7 +29,7 @@ struct paper_setting {
 namespace detail {
 
 /// SD 2.1 at 256 pixels with other widths, as PULSE scales it (arXiv 2606.19163, evaluation). Its heads have 64
-/// channels; those of 928 channels 58, the next number below by which they divide.
+/// channels; for 928 channels 58, the next lower number that divides them.
 [[nodiscard]] inline pulse::unet_config scaled_sd21(const pulse::label& name, int channels) {
     pulse::unet_config c = pulse::sd21::config;
     c.name = name;
@@ -40,7 +40,7 @@ namespace detail {
     return c;
 }
 
-/// U-ViT-H/2 with 49 blocks of 2,048 features, the same paper's.
+/// U-ViT-H/2 with 49 blocks of 2,048 features, from the same paper.
 [[nodiscard]] inline pulse::uvit_config scaled_uvit() {
     pulse::uvit_config c = pulse::uvit_h2::config;
     c.name = "uvit_2b7";
@@ -52,7 +52,7 @@ namespace detail {
 
 } // namespace detail
 
-/// Every model of the league: of the zoo, and those that the paper scales.
+/// Every model of the league: those of the zoo, and those that the paper scales.
 inline constexpr std::array<std::string_view, 8> paper_models{"sd21",    "uvit_h2", "hunyuan_dit_v12", "sdxl",
                                                               "sd2_1b7", "sd2_4b1", "sd2_7b1",         "uvit_2b7"};
 
@@ -70,8 +70,8 @@ auto use_paper_config(std::string_view name, const Use& use) {
     throw std::logic_error("bench_paper: no such model");
 }
 
-/// RTX 4090 on PCIe behind the host, as two of them exchange without peer access, and in two servers with Ethernet of
-/// 10 Gb/s between: the cards that people own.
+/// Consumer cards: RTX 4090 on PCIe, which exchange through the host without peer access; 10 Gb/s Ethernet between
+/// servers.
 [[nodiscard]] constexpr pulse::cluster own_cards(const pulse::label& name, int nodes, int devices_per_node) {
     return {.name = name,
             .nodes = nodes,
@@ -89,7 +89,7 @@ inline constexpr pulse::cluster slow_nodes{.name = "4x8xv100-slow",
                                            .intra_node = {.latency_us = 10.0, .bandwidth_gb_per_s = 12.0},
                                            .inter_node = {.latency_us = 15.0, .bandwidth_gb_per_s = 1.5}};
 
-/// The paper's cluster A: 300 GB/s of NVLink a card, both ways and to all others together; 10 GB/s between its nodes.
+/// The paper's cluster A: 300 GB/s of NVLink per card, both ways and to all others together; 10 GB/s between its nodes.
 inline constexpr pulse::cluster cluster_a{.name = "2x8xv100",
                                           .nodes = 2,
                                           .devices_per_node = 8,
@@ -105,8 +105,8 @@ inline constexpr pulse::cluster cluster_b{.name = "8x8x910a-paper",
                                           .intra_node = {.latency_us = 5.0, .bandwidth_gb_per_s = 30.0},
                                           .inter_node = {.latency_us = 5.0, .bandwidth_gb_per_s = 19.0}};
 
-/// The cards that people own; eight devices of one node with memory and links as known_clusters has them; slow nodes;
-/// and the paper's clusters with its models, whose batch it does not say.
+/// Consumer cards; eight devices of one node with memory and links as in known_clusters; slow nodes; and the clusters
+/// of the paper with its models, for which it states no batch.
 [[nodiscard]] inline std::vector<paper_setting> paper_settings() {
     using namespace pulse;
     const std::vector<std::string> three{"sd21", "uvit_h2", "hunyuan_dit_v12"};

@@ -72,7 +72,7 @@ public:
         }
         return read();
     }
-    /// An answer that is a positive number and nothing else. Throws std::runtime_error when it is not.
+    /// Asks for a positive number. Throws std::runtime_error when the answer is anything else.
     [[nodiscard]] double ask_number(const std::string& line) {
         const std::string answer = ask(line);
         char* end = nullptr;

@@ -35,7 +35,7 @@ struct bytes_options {
     std::string json{};
 };
 
-/// What a placement moves between devices for one sample, forward and backward, under the two ways skips can go.
+/// Bytes that a placement moves between devices for one sample, forward and backward, for either routing of skips.
 struct moved {
     std::int64_t relayed{};
     std::int64_t direct{};
@@ -59,7 +59,7 @@ struct bytes_row {
     int layers{};
     int devices{};
     placements tensors{};     ///< activations and skips alone
-    placements conditioned{}; ///< and the conditioning that every boundary relays
+    placements conditioned{}; ///< with the conditioning that every boundary relays
     std::string why_not{};
 };
 
@@ -84,7 +84,7 @@ placements measure_placements(const pulse::cost_table& costs, int devices, doubl
     } catch (const pulse::infeasible_error& e) { why_not = e.what(); }
     try {
         made.sequential = traffic_both_ways(sequential(skip_routing::relayed), sequential(skip_routing::direct), costs);
-    } catch (const pulse::infeasible_error&) {} // fewer layers than devices: the row says so by its absence
+    } catch (const pulse::infeasible_error&) {} // fewer layers than devices: no entry
     try {
         const pulse::partition cut = pulse::interleaved_partition(costs, devices, 2);
         made.interleaved = traffic_both_ways(cut, cut, costs);
@@ -137,7 +137,8 @@ struct bytes_target {
     double saved_percent{};
 };
 
-/// The published and the computed case, activations and skips alone, against relaying on a sequential placement.
+/// Targets of the published and the computed case: activations and skips alone, against relaying on a sequential
+/// placement.
 constexpr bytes_target bytes_targets[]{{"hunyuan_dit_v12", 2, 90.0}, {"hunyuan_dit_v11", 2, 90.0}, {"sdxl", 4, 86.0}};
 
 void judge(const std::vector<bytes_row>& rows, ordered_json& all) {
@@ -149,7 +150,7 @@ void judge(const std::vector<bytes_row>& rows, ordered_json& all) {
             if (row.model != target.model || row.devices != target.devices || !t.folded || !t.sequential) { continue; }
             const double saved = saved_percent(t.folded->relayed, t.sequential->relayed);
             const double conditioned = saved_percent(c.folded->relayed, c.sequential->relayed);
-            const bool met = saved >= target.saved_percent - 0.005; // equal to what is printed
+            const bool met = saved >= target.saved_percent - 0.005; // as printed
             std::printf("%s at P=%d against relaying: -%.2f%% (target -%.0f%%): %s; with conditioning -%.2f%%\n",
                         row.model.c_str(), row.devices, saved, target.saved_percent, met ? "met" : "missed",
                         conditioned);

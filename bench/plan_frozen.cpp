@@ -34,7 +34,7 @@ struct frozen_options {
     std::string json{};
 };
 
-/// The backbones with their frozen parts: every one split and not, with free memory and that of 1F1B.
+/// The backbones with their frozen parts: each split and unsplit, with free memory and 1F1B's.
 std::vector<frozen_case> zoo_cases(const frozen_options& asked) {
     std::vector<frozen_case> out{};
     for (const std::string model : {"sd21", "hunyuan_dit_v12"}) {

@@ -77,7 +77,7 @@ pulse::synthesis synthesize(const pulse::schedule_problem& problem, const pulse:
     return pulse::synthesize(problem, options);
 }
 
-/// The synthesizer on one instance, and whether what it says is so; then the baselines.
+/// Runs the synthesizer on one instance and validates its result; then runs the baselines.
 gaps_row measure(const grid_instance& instance, const gaps_options& asked) {
     const auto& problem = instance.problem;
     pulse::synthesis_options options{};
@@ -110,7 +110,7 @@ gaps_row measure(const grid_instance& instance, const gaps_options& asked) {
     return row;
 }
 
-/// A figure against what is asked of it.
+/// A figure and its target.
 struct gaps_target {
     std::string text{};
     double found{};
@@ -175,7 +175,7 @@ std::vector<gaps_target> targets(const std::vector<gaps_row>& rows) {
     return out;
 }
 
-/// Says of each figure whether it is good enough.
+/// Prints whether each figure meets its target.
 ordered_json judge(const std::vector<gaps_target>& targets) {
     ordered_json judged = ordered_json::array();
     for (const auto& t : targets) {
@@ -214,8 +214,8 @@ void report(const gaps_run& run, const gaps_options& options, json_output& json)
     json.write(all);
 }
 
-/// The same passes beside as much frozen work as 10, 25, 40 and 100 % of them: the layers of the autoencoder at 512
-/// pixels, so much faster or slower.
+/// The same passes beside 10, 25, 40 and 100 % of their load as frozen work: the layers of the autoencoder at 512
+/// pixels, with their times scaled.
 std::vector<frozen_case> frozen_cases(const grid_instance& instance, int microbatch_size) {
     const auto shape = pulse::frozen_costs("sd15", pulse::a100_80gb, 2).front();
     double busy = 0;
@@ -230,7 +230,7 @@ std::vector<frozen_case> frozen_cases(const grid_instance& instance, int microba
         for (auto& l : one.work.components.front().layers) {
             l.call_us *= factor;
             l.sample_us *= factor;
-            l.live_bytes = l.output_bytes = 0; // bytes of this grid are no one's
+            l.live_bytes = l.output_bytes = 0; // bytes of this grid are made up
         }
         out.push_back(std::move(one));
     }

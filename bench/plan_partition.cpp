@@ -29,16 +29,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// What the edges of a random model look like. The fewer skips, the more regions are closed: without any, all n^2/2.
-/// `equal` and `heavy` have none either, and layers that are alike; `heavy` has one in the middle that takes as long as
-/// all others.
+/// The skips of a random model. Fewer skips leave more regions closed: without any, all n^2/2. `equal` and `heavy` have
+/// none either, and equal layers; in `heavy` the middle one takes as long as all others together.
 enum class family { dense, fan_out, crossing, sparse, none, equal, heavy };
 
 struct named_family {
     family kind{};
     const char* name{};
-    int most_layers{5000};   ///< rows with more are left out: they take too long
-    double least_slack{0.0}; ///< in place of a smaller slack of the whole run
+    int most_layers{5000};   ///< larger rows are left out: they take too long
+    double least_slack{0.0}; ///< replaces a smaller slack of the whole run
 };
 
 constexpr named_family families[]{{family::dense, "dense"},
@@ -93,7 +92,7 @@ pulse::cost_table random_model(int n, family kind, unsigned seed) {
             edge(l, n - 2 - l);
         }
         break;
-    case family::crossing: // pairs that cross within themselves, with free layers between
+    case family::crossing: // pairs of crossing skips, with free layers between pairs
         for (int l = 0; 2 * l + 4 < n; l += 8) {
             edge(l, n - 3 - l);
             edge(l + 2, n - 1 - l);
@@ -119,7 +118,7 @@ struct timing {
     double balance{};
 };
 
-/// Over `repeats` different draws of `model(seed)`: what one cut takes. The first, cold run does not count.
+/// Time of one cut over `repeats` different draws of `model(seed)`. The first, cold run does not count.
 template <class Model>
 timing time_cuts(const Model& model, int devices, int waves, const partition_options& options) {
     std::vector<double> ms{};
@@ -156,7 +155,7 @@ void measure_growth(const partition_options& options, ordered_json& all) {
             const timing t =
                 time_cuts([&](unsigned seed) { return random_model(n, of.kind, seed + 1); }, devices, 1, own);
             std::printf("%10s %8d %8d %12.2f %12.2f %9.4f", of.name, n, devices, t.ms, t.worst_ms, t.balance);
-            // The exponent of the time in the number of layers, from one row to the next with as many devices.
+            // The exponent of the time in the number of layers, between consecutive rows with as many devices.
             const bool comparable = before_devices == devices && n > before_layers;
             const double growth =
                 comparable ? std::log(t.ms / before_ms) / std::log(static_cast<double>(n) / before_layers) : 0.0;
@@ -179,7 +178,7 @@ void judge(ordered_json& all, const char* what, double ms, double target_ms) {
     all["targets"].push_back({{"what", what}, {"ms", ms}, {"target_ms", target_ms}, {"met", ms < target_ms}});
 }
 
-/// The finest backbone of the zoo, or the profile that was given.
+/// Measures the finest backbone of the zoo, or the given profile.
 void measure_model(const partition_options& options, ordered_json& all) {
     static constexpr auto finest = pulse::graph_of<pulse::sdxl>();
     const bool profiled = !options.profile.empty();

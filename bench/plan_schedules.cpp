@@ -81,7 +81,7 @@ struct cut_problem {
     double bound_us{};
 };
 
-/// Everything of one case; writes its rows.
+/// Runs everything of one case and adds its rows.
 class case_run {
 public:
     case_run(const pulse::cost_table& costs, const schedule_case& at, const pulse::link& link,
@@ -108,7 +108,7 @@ public:
             if (!of) { continue; }
             for (const auto method : pulse::baseline_methods) {
                 if (!pulse::unmet_need(method, kind, chunks, at_.split).empty()) { continue; }
-                // GPipe's own placement, and the folded one for comparison
+                // GPipe: only its own placement, and the folded one for comparison
                 if (method == schedule_method::gpipe && kind == pulse::placement::interleaved) { continue; }
                 baseline(*of, method);
             }
@@ -155,7 +155,8 @@ private:
         ++found_.valid;
     }
 
-    /// The plan of a schedule, its programs checked; its peak bytes on every device, parameters included.
+    /// Makes the plan of a schedule and checks its programs; returns its peak bytes on every device, parameters
+    /// included.
     std::vector<std::int64_t> checked_peaks(const pulse::partition& cut, const pulse::schedule& timed,
                                             const std::string& method) {
         pulse::plan made{};
@@ -225,8 +226,8 @@ private:
         add_row(of, timed, name, checked_peaks(of.cut, timed, name), took.count());
     }
 
-    /// Two opposite pipelines: validated, but nothing here runs it, so it has no plan to check. Its peak is that of its
-    /// holds and of all copies of both stages' parameters.
+    /// Two opposite pipelines: validated, but nothing here runs them, so there is no plan to check. The peak is that of
+    /// their holds and of all copies of the parameters of both stages.
     void bidirectional(const pulse::partition& cut) {
         if (at_.devices % 2 != 0 || at_.microbatches % 2 != 0) {
             ++found_.undefined;
@@ -251,8 +252,8 @@ private:
         rows_.back().gradient_bytes = both.gradient_bytes;
     }
 
-    /// The synthesizer on the same problem where every device may hold what it holds in `known`: first by itself, then,
-    /// where that is worse, from `known`.
+    /// Runs the synthesizer on the same problem where every device may hold as much as in `known`: first alone and, if
+    /// that is worse, starting from `known`.
     void same_problem(schedule_row& row, const cut_problem& of, const pulse::schedule& known) {
         auto limited = of.problem;
         limited.memory_limit_bytes = pulse::peak_holds(limited, known);
@@ -274,7 +275,7 @@ private:
         row.same_problem_us = best.makespan_us;
     }
 
-    /// The synthesizer where every device has `bytes`, parameters included; 0 when it has no room.
+    /// Makespan of the synthesizer where every device has `bytes`, parameters included; 0 when nothing fits.
     [[nodiscard]] double in_bytes(std::int64_t bytes) {
         const auto worst = std::max_element(synthesized_peaks_.begin(), synthesized_peaks_.end());
         if (*worst <= bytes) { return synthesized_.makespan_us(); }

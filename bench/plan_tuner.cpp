@@ -80,7 +80,7 @@ void run(const tuner_options& options) {
         all["best"].push_back(json_of(quick.made.rows[quick.made.ranking[k]]));
     }
     if (options.whole_space) {
-        // Every candidate, each with more rules tried than the tuner takes time for.
+        // Every candidate, each with more rules than the tuner takes time for.
         ask.prune = false;
         ask.list = {.effort = pulse::list_effort::rules, .improved_runs = 1, .patience = 1, .explored_runs = 0};
         const timed_tuning whole = timed(*model, *device, machine, ask);

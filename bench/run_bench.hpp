@@ -18,8 +18,8 @@ namespace pulse_bench {
     return release;
 }
 
-/// A benchmark's main: reads its command line, then calls `measure()`. The exit status: 0 measured or --help, 1 failed,
-/// 2 refused, which is what a CLI::ParseError of `measure` means too; one line on stderr says why.
+/// A benchmark's main: reads its command line, then calls `measure()`. Exit status: 0 measured or --help, 1 failed, 2
+/// refused, also for a CLI::ParseError of `measure`; one line on stderr says why.
 template <class Measure>
 [[nodiscard]] int run_bench(CLI::App& app, int argc, char** argv, const Measure& measure) {
     if (!is_release()) { return 2; }

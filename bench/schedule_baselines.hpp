@@ -28,7 +28,7 @@ struct grid_baseline {
     std::string_view key{};
     pulse::schedule_method method{};
     pulse::placement kind{};
-    /// Whether skips are relayed between devices, or taken for free; a folded placement keeps them on their devices.
+    /// Whether skips are relayed between devices or cost nothing; a folded placement keeps them on their devices.
     bool relays_skips{};
 };
 
@@ -46,9 +46,9 @@ inline constexpr std::array grid_baselines{
 
 /// The problem of `instance` on another placement, with the same load and the same bytes on every device.
 ///
-/// Sequential: stage d is all that device d has where folded. Interleaved: 2W chunks, chunk c of device d is its c-th
-/// stage where folded. The skips are those of a chain of 2PW stages in which stage s feeds stage 2PW-1-s: a boundary
-/// that relays n of them takes n + 1 latencies, n at most its distance from either end of the chain.
+/// Sequential: stage d merges all stages of device d in the fold. Interleaved: 2W chunks; chunk c of device d is its
+/// c-th stage in the fold. The skips are those of a chain of 2PW stages in which stage s feeds stage 2PW-1-s: a
+/// boundary that relays n of them takes n + 1 latencies, n being its distance from the nearer end of the chain.
 [[nodiscard]] inline pulse::schedule_problem baseline_problem(const grid_instance& instance, pulse::placement kind,
                                                               bool relays_skips) {
     if (kind == pulse::placement::folded) { return instance.problem; }
@@ -79,14 +79,14 @@ inline constexpr std::array grid_baselines{
     return chain_problem(instance, stages, home, lag);
 }
 
-/// What a baseline makes of an instance.
+/// A baseline's result on an instance.
 struct baseline_run {
     double makespan_us{};
-    /// Of the device that exceeds its limit most: what it holds over what it may; 1 where all fit or memory is free.
+    /// Bytes held over bytes allowed on the device that exceeds its limit most; 1 where all fit or memory is free.
     double over_limit{1};
 };
 
-/// What the stages of every device take for one microbatch, microseconds.
+/// Microseconds that the stages of every device take for one microbatch.
 [[nodiscard]] inline std::vector<double> device_loads_us(const pulse::schedule_problem& problem) {
     std::vector<double> loads(static_cast<std::size_t>(problem.devices), 0.0);
     for (const auto& s : problem.stages) {
@@ -95,9 +95,9 @@ struct baseline_run {
     return loads;
 }
 
-/// Runs a baseline within the instance's memory or, where it has no order that fits, without the limit; none where the
-/// method is not defined for the instance. Throws runtime_error, naming both, for a schedule that is not valid, and for
-/// loads that are not those of the instance.
+/// Runs a baseline within the instance's memory or, if no order of it fits, without the limit; none where the method is
+/// not defined for the instance. Throws runtime_error, naming both, for an invalid schedule, and for loads or memory
+/// that differ from the instance's.
 [[nodiscard]] inline std::optional<baseline_run> run_baseline(const grid_instance& instance,
                                                               const grid_baseline& baseline) {
     const int chunks = baseline.kind == pulse::placement::folded        ? instance.waves

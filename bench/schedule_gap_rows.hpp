@@ -28,13 +28,13 @@ namespace pulse_bench {
 
 inline constexpr std::string_view gaps_format = "pulse-bench-gaps/2";
 
-/// One instance of the grid with what was reached on it.
+/// One instance of the grid with its results.
 struct gaps_row {
-    /// Without its problem where the row was read from a file.
+    /// Has no problem where the row was read from a file.
     grid_instance instance{};
     double makespan_us{};
     double bound_us{};
-    /// What bound_schedule gave in the beginning.
+    /// The lower bound before the synthesizer runs.
     double first_bound_us{};
     double seconds{};
     /// In the order of grid_baselines; none where the method is not defined for the instance.
@@ -45,7 +45,7 @@ struct gaps_row {
     [[nodiscard]] bool proved() const { return makespan_us <= bound_us * (1 + 1e-9); }
 };
 
-/// The rows of one run, or of several that were merged, with what they have in common.
+/// The rows of one run, or of several merged ones, with their common settings.
 struct gaps_run {
     double seconds{};
     std::string solver{};
@@ -57,7 +57,7 @@ struct gaps_run {
     std::set<std::string, std::less<>> without{};
 };
 
-/// Where an instance stands in the grid.
+/// The place of an instance in the grid.
 [[nodiscard]] inline auto grid_order(const grid_instance& i) {
     return std::tuple{i.devices, i.waves, !i.split, i.limited, i.microbatches, i.costs, i.latency_percent};
 }
@@ -87,7 +87,7 @@ struct gaps_run {
     return out;
 }
 
-/// The run that `path` holds. Throws input_error, naming file and field.
+/// Reads the run in the file `path`. Throws input_error, naming file and field.
 [[nodiscard]] inline gaps_run read_gaps(const std::string& path) {
     const auto value = pulse::io::parse_json(pulse::io::read_file(path), path);
     const pulse::io::json_field root{value, {path, "the file", gaps_format}};
@@ -126,8 +126,8 @@ struct gaps_run {
     return run;
 }
 
-/// The runs of several files as one, in the order of the grid. Throws input_error, naming the file, where one cannot be
-/// read, was run otherwise than the first, or holds an instance that another has too.
+/// Merges the runs of several files in the order of the grid. Throws input_error, naming the file, if it cannot be
+/// read, was run with other settings than the first, or repeats an instance of another.
 [[nodiscard]] inline gaps_run merge_gaps(const std::vector<std::string>& paths) {
     gaps_run all{};
     for (const auto& path : paths) {
@@ -158,7 +158,7 @@ struct gaps_run {
     return all;
 }
 
-/// i and n of "i/n", 1 <= i <= n; none where the text is another.
+/// i and n of "i/n", 1 <= i <= n; none for any other text.
 [[nodiscard]] inline std::optional<std::pair<int, int>> part_of(const std::string& text) {
     const auto slash = text.find('/');
     if (slash == std::string::npos) { return std::nullopt; }
@@ -177,9 +177,9 @@ struct gaps_run {
     return std::pair{i, n};
 }
 
-/// The parts that are wanting: of "1/3 3/3", "2/3".
+/// The missing parts: for "1/3 3/3", "2/3".
 [[nodiscard]] inline std::vector<std::string> missing_parts(const std::vector<std::string>& parts) {
-    std::map<int, std::map<int, int>> seen{}; // of n: of i: how often
+    std::map<int, std::map<int, int>> seen{}; // by n, then by i: how often
     for (const auto& text : parts) {
         if (const auto part = part_of(text)) { ++seen[part->second][part->first]; }
     }

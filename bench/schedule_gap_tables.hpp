@@ -21,15 +21,15 @@
 
 namespace pulse_bench {
 
-/// How a baseline does on some rows.
+/// Results of a baseline over some rows.
 struct baseline_summary {
     /// Its makespan over the best found.
     ratio_summary over_best{};
-    /// Rows with limited memory, those of them in which it needs more, and the most that it needs over what is allowed.
+    /// Rows with limited memory, those in which it needs more, and the largest ratio of needed to allowed memory.
     int limited{};
     int over_limit{};
     double most_over_limit{1};
-    /// Rows in which it keeps the memory of the synthesizer, on the same placement, and ends before it.
+    /// Rows in which it beats the synthesizer on the same placement and in the same memory.
     int beats_best{};
 };
 
@@ -38,7 +38,7 @@ struct gaps_summary {
     int count{};
     double mean{};
     double worst{};
-    /// Mean gap to the bound of the beginning, with the same schedules.
+    /// Mean gap of the same schedules to the first bound.
     double first{};
     /// Per cent of the rows.
     double proved{};
@@ -138,8 +138,8 @@ inline void print_gaps_markdown(const std::vector<gaps_group>& groups) {
     table.print(true);
 }
 
-/// How much longer the baselines take than the best found. A baseline that needs more memory than is allowed in one of
-/// the rows is marked in its heading, and what it needs is said below.
+/// Prints how much longer the baselines take than the best found. A baseline that exceeds the memory limit in a row is
+/// marked in its heading, and its need is printed below.
 inline void print_baselines(const std::vector<gaps_group>& groups, const gaps_summary& all, bool markdown) {
     std::puts("Makespan over the best found, geometric mean, with the same load on every device. Sequential and "
               "interleaved\nplacements relay their skips, one latency for each tensor at each boundary; 'no skips': as "

@@ -17,8 +17,8 @@ namespace pulse_bench {
 /// What the stages of an instance cost.
 enum class cost_set : std::uint8_t {
     uniform,  ///< F = B = W and equal bytes everywhere
-    random,   ///< F within a factor of 3, B and W within a factor of 2 of it, every stage by itself
-    u_shaped, ///< devices balanced as a partitioner leaves them, unequal inside; the outer stages keep the most bytes
+    random,   ///< F within a factor of 3, B and W within a factor of 2 of it, each stage separately
+    u_shaped, ///< devices balanced as by a partitioner, stages unequal; the outer stages keep the most bytes
     heavy,    ///< one stage takes twice as long as the others
 };
 
@@ -29,16 +29,16 @@ inline constexpr std::array cost_sets{cost_set::uniform, cost_set::random, cost_
     return names[static_cast<std::size_t>(kind)];
 }
 
-/// One scheduling problem of the grid with the numbers that it was made from.
+/// One scheduling problem of the grid, with the numbers it is made from.
 struct grid_instance {
     int devices{};
     int waves{};
     bool split{};
-    /// Every device may hold P full-device activations, as much as 1F1B takes; else memory is free.
+    /// Whether every device may hold only P full-device activations, as much as 1F1B takes; else memory is free.
     bool limited{};
     int microbatches{};
     cost_set costs{};
-    /// Of a link, per cent of the mean F.
+    /// Latency of a link, per cent of the mean F.
     int latency_percent{};
     pulse::schedule_problem problem{};
 
@@ -57,7 +57,7 @@ struct grid_stage {
     std::int64_t bytes{};
 };
 
-/// The stages of a folded placement of `devices` and `waves`; the same for the same arguments everywhere.
+/// The stages of a folded placement of `devices` and `waves`; equal arguments give equal stages on every machine.
 [[nodiscard]] inline std::vector<grid_stage> grid_stages(cost_set kind, int devices, int waves) {
     const int count = 2 * devices * waves;
     std::mt19937 draw{static_cast<unsigned>(1000 * devices + 10 * waves + static_cast<int>(kind))};
@@ -105,16 +105,16 @@ struct grid_stage {
     return out;
 }
 
-/// Of one message between two devices of `instance`, microseconds: its percentage of the mean F, rounded.
+/// Microseconds of one message between two devices of `instance`: its percentage of the mean F, rounded.
 [[nodiscard]] inline double grid_latency_us(const grid_instance& instance, const std::vector<grid_stage>& stages) {
     double mean = 0;
     for (const auto& s : stages) { mean += s.forward / static_cast<double>(stages.size()); }
     return std::round(mean * instance.latency_percent / 100);
 }
 
-/// A chain of `stages` as `instance` says, on whichever placement: stage s on device home[s], lag_us[s] between it and
-/// the next in either direction, bytes from the start of F to the end of the stage's last pass. Where the instance is
-/// limited, every device may hold P times the bytes of its stages.
+/// The problem of a chain of `stages` on any placement: stage s on device home[s], lag_us[s] between it and the next in
+/// either direction, bytes held from the start of F to the end of the stage's last pass. If `instance` is limited,
+/// every device may hold P times the bytes of its stages.
 [[nodiscard]] inline pulse::schedule_problem chain_problem(const grid_instance& instance,
                                                            const std::vector<grid_stage>& stages,
                                                            const std::vector<int>& home,
@@ -145,7 +145,7 @@ struct grid_stage {
     return out;
 }
 
-/// The problem of `instance`, whose numbers are given: a chain over the folded placement, a latency where the device
+/// The problem for the numbers of `instance`: a chain over the folded placement, with a latency where the device
 /// changes. Skips stay on their devices.
 [[nodiscard]] inline pulse::schedule_problem grid_problem(const grid_instance& instance) {
     const auto stages = grid_stages(instance.costs, instance.devices, instance.waves);
@@ -168,8 +168,7 @@ struct grid_filter {
 };
 
 /// P in {2,4,8}, M in {P,2P,4P,8P}, W in {1,2}, split or not, memory free or 1F1B's, four cost sets, latency 0, 5, 20 %
-/// of the mean F: 1,152 instances. P = 16 and P = 32, with W = 1 and split only (96 each), come when they are asked
-/// for.
+/// of the mean F: 1,152 instances. P = 16 and P = 32, with W = 1 and split only (96 each), have to be asked for.
 [[nodiscard]] inline std::vector<grid_instance> schedule_grid(const grid_filter& filter) {
     const auto wants = [](const auto& list, auto value) {
         return list.empty() || std::find(list.begin(), list.end(), value) != list.end();

@@ -30,22 +30,22 @@ struct schedule_case {
     }
 };
 
-/// What one method made of one case.
+/// The result of one method on one case.
 struct schedule_row {
     schedule_case at{};
     std::string method{};
     std::string placement{};
     double makespan_us{};
-    /// Of the method's own problem: its placement, links and skips.
+    /// Lower bound of the method's own problem: its placement, links and skips.
     double bound_us{};
-    /// Of the synthesizer on the folded placement, free memory; 0 where there is no folded cut.
+    /// Makespan of the synthesizer on the folded placement, free memory; 0 where there is no folded cut.
     double synthesized_us{};
-    /// Of the synthesizer on the method's own problem, every device holding no more than under the method: by itself,
-    /// and with the method's schedule to start from where that is better. 0 for a problem that it cannot order.
+    /// Makespans of the synthesizer on the method's own problem, with no device holding more than under the method:
+    /// alone, and starting from the method's schedule where that is better. 0 for a problem that it cannot order.
     double alone_us{};
     double same_problem_us{};
-    /// Of the synthesizer on the folded placement when every device has what the method's largest takes, parameters
-    /// included; 0 for folded methods, and where it has no room.
+    /// Makespan of the synthesizer on the folded placement when every device has the method's peak memory, parameters
+    /// included; 0 for folded methods, and where nothing fits.
     double folded_same_memory_us{};
     std::int64_t peak_bytes{};
     std::int64_t boundary_bytes{};
@@ -113,7 +113,7 @@ inline void print_schedule_groups(const std::vector<schedule_row>& rows, nlohman
 }
 
 /// Prints, per method, how often the synthesizer is worse at the method's own memory: on the same problem, and on the
-/// folded placement where that is another. Returns the number of losses on the same problem, which must be 0.
+/// folded placement where that is a different one. Returns the number of losses on the same problem, which must be 0.
 [[nodiscard]] inline int print_schedule_losses(const std::vector<schedule_row>& rows, nlohmann::ordered_json& losses) {
     struct side {
         ratio_summary ratio{};

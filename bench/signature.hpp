@@ -11,13 +11,13 @@
 
 namespace pulse_bench {
 
-/// Number i of the sequence `sequence`, uniform in [-1, 1): what both sides of a comparison make their tensors of.
+/// Number i of the sequence `sequence`, uniform in [-1, 1): both sides of a comparison make their tensors of these.
 [[nodiscard]] inline float drawn(std::uint64_t sequence, std::int64_t i) {
     return static_cast<float>(pulse::nn::uniform(sequence, static_cast<std::uint64_t>(i)));
 }
 
-/// What is compared of a tensor that two sides computed: its length, and its products with four drawn vectors of
-/// variance 1. If tensors differ by a tenth of their length, so do their products, give or take.
+/// The numbers by which two sides compare a tensor: its length, and its products with four drawn vectors of variance 1.
+/// If tensors differ by a tenth of their length, so do their products, roughly.
 class signature {
 public:
     void add(double value) {
@@ -46,13 +46,13 @@ private:
     std::size_t at_{};
 };
 
-/// A number that the other side must also find, give or take.
+/// A number that the other side must find within a tolerance.
 struct agreed_number {
     double value{};
     double tolerance{};
 };
 
-/// A signature in which sides may differ by so much of the tensor's length.
+/// Appends a signature whose numbers may differ by `tolerance` times the tensor's length.
 inline void append_signature(std::vector<agreed_number>& to, const signature& from, double tolerance) {
     const std::vector<double> values = from.values();
     for (const double value : values) { to.push_back({value, tolerance * values.front()}); }

@@ -4,7 +4,7 @@
 
 namespace pulse_bench {
 
-/// What Stable Diffusion and SDXL are made of, in small: blocks_peer.py has the same.
+/// A small UNet with the parts of Stable Diffusion and SDXL; blocks_peer.py has the same.
 struct small : pulse::unet<pulse::unet_config{.name = "small",
                                               .sample_size = 8,
                                               .in_channels = 4,

@@ -15,19 +15,19 @@
 
 namespace pulse_bench {
 
-/// A layer or a step here and in each mode of PyTorch.
+/// A layer or a step in pulse and in each mode of PyTorch.
 struct compared_row {
     std::string name{};
     std::string shape{};
     int batch{};
     step_figures own{};
-    std::vector<agreed_number> agreed{}; ///< what both sides must agree in
+    std::vector<agreed_number> agreed{}; ///< numbers that both sides must agree on
     double ceiling_percent{};
     std::map<std::string, torch_figures> torch{}; ///< by mode
     std::int64_t checked{};
     std::int64_t wrong{};
 
-    /// The faster of torch's compiled modes; 0 where none ran.
+    /// Seconds of torch's fastest compiled mode; 0 where none ran.
     [[nodiscard]] double compiled_seconds() const {
         double least = 0;
         for (const auto& [mode, found] : torch) {
@@ -36,7 +36,7 @@ struct compared_row {
         }
         return least;
     }
-    /// How many times faster than torch's compiled step; 0 where one of them did not run.
+    /// Times as fast as torch's compiled step; 0 where one of them did not run.
     [[nodiscard]] double speedup() const { return own.seconds > 0 ? compiled_seconds() / own.seconds : 0; }
 
     void add(const std::string& mode, const torch_figures& found) {
@@ -47,7 +47,7 @@ struct compared_row {
     }
 };
 
-/// Milliseconds, or why there are none, in a word or two.
+/// The time in the unit, or a word or two on why there is none.
 [[nodiscard]] inline std::string time_text(const step_figures& f, double unit) {
     if (f.out_of_memory()) { return "no memory"; }
     return f.failure.empty() ? text_of("%.2f", f.seconds * unit) : "failed";

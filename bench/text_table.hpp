@@ -39,7 +39,7 @@ struct text_table {
     }
 };
 
-/// What printf prints, at most 99 characters of it.
+/// The text that printf prints, at most 99 characters.
 [[nodiscard]] inline std::string text_of(const char* format, double value) {
     char text[100];
     std::snprintf(text, sizeof text, format, value);

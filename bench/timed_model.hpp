@@ -23,8 +23,8 @@ struct pass_times {
     double backward_weight{};
 };
 
-/// A U-shaped model whose layers do nothing but take a known time: `Layers` layers of `Elements` elements, skips from
-/// layer i to layer Layers - 1 - i for the first `Skips` layers.
+/// A U-shaped model whose layers only sleep for a known time: `Layers` layers of `Elements` elements, skips from layer
+/// i to layer Layers - 1 - i for the first `Skips` layers.
 template <int Layers, int Elements, int Skips>
 struct timed {
     inline static std::array<pass_times, static_cast<std::size_t>(Layers)> times{};
@@ -80,10 +80,10 @@ struct timed {
     }
 };
 
-/// Sleeping threads wake within microseconds instead of the default fifty.
+/// Lets sleeping threads wake within microseconds instead of the default fifty.
 inline void wake_on_time() { prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); }
 
-/// The task of an executor of a timed model: there are no data.
+/// The task of a timed model: it has no data.
 struct timed_task {
     static const float* timesteps(int) { return nullptr; }
     static void input(int, float*) {}

@@ -30,20 +30,20 @@ struct torch_figures {
     std::vector<double> agreed{}; ///< in the order of block_row::agreed and step_figures::agreed
 };
 
-/// blocks_peer.py in one mode, a process that is started when it is asked.
+/// blocks_peer.py in one mode; the first request starts its process.
 class torch_peer {
 public:
     torch_peer(const torch_options& options, const std::string& mode) :
         command_{options.python, options.script, "--mode",      mode,
                  "--device",     options.device, "--precision", options.precision} {}
 
-    /// Its answer; one with a failure where there is none.
+    /// Its answer, or one with a failure.
     [[nodiscard]] nlohmann::json ask(const nlohmann::json& what) {
         try {
             if (!process_) { process_ = std::make_unique<peer_process>(command_); }
             return nlohmann::json::parse(process_->ask(what.dump()));
         } catch (const std::exception& e) {
-            process_.reset(); // the next request has a process of its own
+            process_.reset(); // the next request starts a new one
             return {{"failure", e.what()}};
         }
     }
@@ -79,7 +79,7 @@ private:
             {"rounds", rounds}};
 }
 
-/// How many numbers differ; all where the other side has not as many.
+/// How many numbers differ; all if the other side has another count.
 [[nodiscard]] inline std::int64_t differing(const std::vector<agreed_number>& own, const std::vector<double>& other) {
     if (own.size() != other.size()) { return static_cast<std::int64_t>(own.size()); }
     std::int64_t count = 0;

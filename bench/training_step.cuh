@@ -113,7 +113,7 @@ template <class Model>
     return values;
 }
 
-/// Of floats on the device.
+/// The signature of floats on the device.
 [[nodiscard]] inline signature signature_of(std::span<const float> there) {
     std::vector<float> values(there.size());
     pulse::cuda::download(there.data(), values.data(), values.size());
@@ -129,8 +129,8 @@ template <class Model>
     return static_cast<std::int64_t>(free);
 }
 
-/// Measures the step of a model by events around all of it, the one wait of the optimizer included. What fails is said
-/// in the figures.
+/// Measures the step of a model by events around all of it, including the optimizer's one wait. The figures name a
+/// failure.
 template <class Model>
 [[nodiscard]] step_figures measure_step(const step_request& request) {
     using scalar = device_operations::scalar;
@@ -171,7 +171,7 @@ template <class Model>
             if (step == 1) {
                 found.loss = done.loss;
                 found.gradient_norm = done.gradient_norm;
-                // Two ways to round every number of a deep model to eight bits are further apart than those of a layer.
+                // Two roundings of every number of a deep model to eight bits are further apart than those of a layer.
                 found.agreed = {{done.loss, 0.03 * done.loss},
                                 {done.gradient_norm, 0.05 * done.gradient_norm},
                                 {static_cast<double>(found.parameters), 0.5}};
@@ -183,7 +183,7 @@ template <class Model>
         found.seconds = median(seconds);
         found.spread_percent = spread(seconds);
         found.attention = math.attention_report();
-        // All memory of a step is there from the beginning to the end of the run.
+        // All memory of a step stays allocated to the end of the run.
         found.bytes = free_before - free_bytes();
     };
     try {

@@ -12,24 +12,24 @@ namespace pulse_bench {
 /// gradient's norm clipped, AdamW on weights in float, and an average of the weights.
 struct step_request {
     int batch{};
-    int rounds{};            ///< steps of which the median counts; three before them make the plans and the graphs
-    double time_engines_s{}; ///< in which engines are timed; 0: the heuristics' first are taken
+    int rounds{};            ///< steps whose median counts; three before them make the plans and the graphs
+    double time_engines_s{}; ///< time for timing engines; 0: the heuristics' first are taken
 };
 
-/// What was found of a step, here or by a peer.
+/// Figures of a step, here or by a peer.
 struct step_figures {
     std::string failure{}; ///< why there are no figures; "out of memory" where that is all
     double seconds{};
     double spread_percent{};
-    std::int64_t bytes{};   ///< of the device, at most at one time
+    std::int64_t bytes{};   ///< peak of the device
     double loss{};          ///< of the first step
     double gradient_norm{}; ///< of the first step, before it is clipped
     std::int64_t parameters{};
     /// Of the first step: loss, norm, parameters, signatures of the prediction and of the conditioning's gradient.
     std::vector<agreed_number> agreed{};
     double flops{};          ///< of products, the backward pass counted as two forward ones
-    std::string attention{}; ///< what computed each attention, a line each; of pulse only
-    std::string engines{};   ///< what timing them has shown, likewise
+    std::string attention{}; ///< which engine computed each attention, a line each; of pulse only
+    std::string engines{};   ///< what timing engines has shown; of pulse only
 
     [[nodiscard]] bool out_of_memory() const { return failure == "out of memory"; }
 };
@@ -40,7 +40,7 @@ struct step_model {
     step_figures (*measure)(const step_request&);
 };
 
-// Each is compiled apart: a whole model takes the compiler some seconds.
+// Each is compiled separately: a whole model takes the compiler some seconds.
 [[nodiscard]] step_figures measure_small(const step_request& request);
 [[nodiscard]] step_figures measure_sd21(const step_request& request);
 [[nodiscard]] step_figures measure_sdxl(const step_request& request);

@@ -11,7 +11,7 @@
 
 namespace pulse_bench {
 
-/// What one row of the tuner came to, for people.
+/// Prints one row of the tuner.
 inline void print_row(const pulse::tune_row& row) {
     std::printf("%10.1f %10.1f %9.2f %7.3f %9.2f %10.1f %10.1f %10.1f  %s\n", row.step_us / 1e3, row.bound_us / 1e3,
                 row.samples_per_s, row.bubble_ratio, static_cast<double>(row.peak_memory_bytes) / 1e9,
@@ -24,7 +24,7 @@ inline void print_row_heads() {
                 "act. MB", "skip MB", "grad. MB", "plan");
 }
 
-/// The best rows, counts of the verdicts and an example of each.
+/// Prints the best rows, counts of the verdicts and an example of each.
 inline void print_tuning(const pulse::tuning& made, std::size_t best) {
     print_row_heads();
     for (std::size_t k = 0; k != std::min(best, made.ranking.size()); ++k) { print_row(made.rows[made.ranking[k]]); }

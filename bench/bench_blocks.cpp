@@ -1,16 +1,15 @@
-// Every operation of the CUDA backend at the layers of Stable Diffusion 2.1 and SDXL, in bfloat16, as a share of what
-// the card does: of its copy bandwidth, or of its rate of large products, both measured first. Inputs come from memory,
-// not from the cache, and a sample of every result is checked against plain loops in double. Then forward and backward
-// passes of whole ResNet blocks and transformers, and whole training steps of both UNets; these are also run in PyTorch
-// (blocks_peer.py) on the same card, where the Python that is found has it, and both sides' results are compared.
+// Measures every operation of the CUDA backend at the layers of Stable Diffusion 2.1 and SDXL, in bfloat16, as a share
+// of the card's copy bandwidth or of its rate of large products, both measured first. Inputs come from memory, not from
+// the cache, and a sample of every result is checked against plain loops in double. Then it measures forward and
+// backward passes of whole ResNet blocks and transformers, and whole training steps of both UNets. If the Python that
+// is found has PyTorch, these also run there (blocks_peer.py) on the same card, and both sides' results are compared.
 //   bench_blocks [--part operations layers steps] [--batch 1 4 16] [--only TEXT...] [--rounds N] [--quick]
 //                [--time-engines SECONDS]
 //                [--torch eager compile graphs | none] [--torch-device cuda|cpu] [--torch-precision master|autocast]
 //                [--python FILE] [--script FILE] [--markdown] [--json FILE]
 //   bench_blocks --count [--card NAME] [--batch 1 4] [--only TEXT...] [--quick] [--markdown] [--json FILE]
-// With --count it calls no device: it counts what a training step of each UNet gives one to do, by kind, beside the
-// least and beside torch.compile's step, and estimates what an H100's kernels take at a card's rates
-// (counted_work.hpp).
+// --count needs no device: it counts the work of a training step of each UNet by kind, beside the least and beside
+// torch.compile's step, and estimates the time of an H100's kernels at a card's rates (counted_work.hpp).
 // Exit status: 0 measured, 1 failed or something is wrong, 2 refused, 77 no GPU.
 #include <algorithm>
 #include <cstdio>
@@ -38,7 +37,7 @@ using pulse_bench::compared_row;
 using pulse_bench::text_of;
 using json = nlohmann::ordered_json;
 
-// What issue and README want of an H200.
+// Targets on an H200.
 constexpr double least_bandwidth_percent = 85;
 constexpr double least_library_percent = 97;
 constexpr double least_speedup = 1.15;
@@ -52,14 +51,14 @@ struct bench_options {
     std::string json_file{};
 };
 
-/// The share of the ceiling that binds: of memory where there are no products, else the greater of both shares.
+/// The share of the ceiling that binds: of memory if there are no products, else the greater of both shares.
 double share(const block_report& report, const block_row& row) {
     const double memory = row.bytes / row.seconds / report.bytes_per_second;
     const double products = row.flops / row.seconds / report.flops_per_second;
     return products > memory ? products : memory;
 }
 
-/// Says how many rows reach a target.
+/// Prints how many rows reach a target.
 class target {
 public:
     target(std::string what, double least) : what_{std::move(what)}, least_{least} {}
@@ -144,7 +143,7 @@ std::vector<compared_row> own_layers(const block_report& report) {
     return rows;
 }
 
-/// Measures the steps of pulse; each is said as soon as it is there.
+/// Measures the steps of pulse and prints each at once.
 std::vector<compared_row> own_steps(const bench_options& options, const block_report& report) {
     std::vector<compared_row> rows;
     for (const pulse_bench::step_model& model : pulse_bench::step_models(options.blocks.quick)) {
@@ -170,8 +169,8 @@ std::vector<compared_row> own_steps(const bench_options& options, const block_re
     return rows;
 }
 
-/// Asks torch for the same rows, a process for each mode, when pulse has given its memory back. Returns what it says of
-/// itself.
+/// Asks torch for the same rows, in one process per mode, after pulse has released its memory. Returns its answers
+/// about itself.
 json ask_torch(const bench_options& options, std::vector<compared_row>& layers, std::vector<compared_row>& steps) {
     json about = json::object();
     for (const std::string& mode : options.torch.modes) {
@@ -237,7 +236,7 @@ int measure(const bench_options& options) {
                 report.flops_per_second * 1e-12);
     if (options.blocks.quick) { std::puts("--quick: the figures mean nothing"); }
     const json rows = operations(report, options.markdown);
-    std::fputs(report.attention.c_str(), stdout); // or pulse's own kernels are taken for cuDNN's
+    std::fputs(report.attention.c_str(), stdout); // tells cuDNN's kernels from pulse's own
     std::vector<compared_row> layers = own_layers(report);
     std::vector<compared_row> steps = own_steps(options, report);
     const json about = ask_torch(options, layers, steps);

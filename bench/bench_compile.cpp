@@ -1,10 +1,10 @@
 // What including pulse costs: seconds of processor time and peak memory of the compiler, for the umbrellas and the
 // example trainers, header-only and against pulse::compiled and pulse::compiled_host, for the planner that runs in the
 // compiler (tests/compile_time), all headers of each part, and the backbones of the zoo. Seconds are also given as
-// multiples of a unit: ten standard headers that pulse.hpp needs anyway. What has a target may exceed it by half.
+// multiples of a unit: ten standard headers that pulse.hpp needs anyway. Targets may be exceeded by half.
 //   bench_compile [--compilers g++,clang++] [--quick] [--json FILE]
-// Exit status: 0 measured, 1 something did not compile or cost too much, 2 refused. Of --quick, which tests run beside
-// others, memory alone decides what is too much.
+// Exit status: 0 measured, 1 something did not compile or cost too much, 2 refused. With --quick, which tests run
+// beside others, only memory can be too much.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ struct cost {
     int status{};
 };
 
-/// Runs a compiler to its end; what it says goes to our stderr.
+/// Runs a compiler to its end; its messages go to our stderr.
 cost run(const std::vector<std::string>& command) {
     std::vector<char*> arguments{};
     for (const std::string& word : command) { arguments.push_back(const_cast<char*>(word.c_str())); }
@@ -64,7 +64,7 @@ struct compile_case {
     double megabytes{}; ///< target; 0 is none
     bool quick{false};
 
-    /// Empty where the cost is within the targets and half of them more.
+    /// Empty if the cost is within 1.5 times the targets.
     [[nodiscard]] std::string excess(double in_units, double in_megabytes) const {
         std::string text{};
         if (units > 0 && in_units > 1.5 * units) { text += "  above 1.5 x " + pulse::number_text(units, 1) + " units"; }
@@ -140,7 +140,7 @@ std::string wrong_with_compiler(const std::string& compiler) {
 
 int measure(std::vector<std::string> compilers, bool quick, const std::string& json_file) {
     pulse_bench::json_output json{json_file};
-    // Those of the command line have been tried, the default ones need not be here.
+    // Those of the command line have been tried; the default ones may be missing.
     std::erase_if(compilers, [](const std::string& compiler) {
         const std::string wrong = wrong_with_compiler(compiler);
         if (!wrong.empty()) { std::printf("left out: %s\n", wrong.c_str()); }
@@ -167,8 +167,8 @@ int measure(std::vector<std::string> compilers, bool quick, const std::string& j
         if (c.units > 0) { one["target_units"] = c.units; }
         all["rows"].push_back(std::move(one));
     };
-    // The least of up to three runs, until one is `enough`: what else the machine does adds to them. Where time is not
-    // held against targets, one.
+    // The fastest of up to three runs, until one is `enough`, since other work on the machine only adds time. One run
+    // with --quick, which does not hold time against targets.
     const auto least_of = [&](const compile_case& c, const std::string& compiler, const auto& enough) {
         cost least = run(command_for(compiler, c));
         for (int again = quick ? 2 : 0; again != 2 && !enough(least); ++again) {

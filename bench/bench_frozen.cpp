@@ -67,7 +67,7 @@ std::vector<frozen_outcome> outcomes_of(const frozen_setting& in, double refine_
     return found;
 }
 
-/// Microseconds that passes take for a sample, in microbatches of the size that suits the device best.
+/// Microseconds that passes take for a sample, in microbatches of the fastest size.
 double least_load_us(const frozen_setting& in) {
     double least_us = std::numeric_limits<double>::infinity();
     for (int size = 1; size <= std::min(in.global_batch, 64); size *= 2) {
@@ -118,7 +118,7 @@ ordered_json report(const frozen_setting& in, const std::vector<frozen_outcome>&
     return json;
 }
 
-/// How much faster than each method pulse is in each setting.
+/// Prints how much faster pulse is than each method in each setting.
 void summarise(const ordered_json& settings, bool markdown) {
     text_table table{{"pulse is faster than"}, {}};
     for (const auto& s : settings) {

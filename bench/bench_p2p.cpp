@@ -234,8 +234,7 @@ std::optional<p2p_link> link_from(const char* option, const std::string& file, b
     return read;
 }
 
-/// Loads the links that files give, measures the missing one and writes the results; `measure` is not called where
-/// files give both.
+/// Loads the links of files, measures the missing one, writes the results; `measure` is not called if files give both.
 template <class Measure>
 int measure_and_write(const arguments& a, const p2p_devices& devices, bool between_hosts, const Measure& measure) {
     std::optional<p2p_link> intra = link_from("--intra", a.intra, false);
@@ -256,7 +255,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
         const int devices_per_node = devices.count > 0 ? devices.count : 2;
         const std::int64_t memory = devices.count > 0 ? devices.memory_bytes : host_memory_bytes() / devices_per_node;
         const p2p_link machine{{}, between_hosts, {}, devices_per_node, memory};
-        // Finds what cannot become a cluster before the measurement.
+        // Refuses what cannot become a cluster before measuring.
         if (!a.cluster.empty()) {
             refused_as("--cluster", [&] {
                 return cluster_of(between_hosts ? intra : machine, between_hosts ? machine : inter, a.machine);

@@ -1,5 +1,5 @@
-// The cards that people own, eight devices of a data centre, four nodes with slow links between them, and PULSE's own
-// clusters and models: pulse's tuned plan against the tuned baselines, simulated.
+// Simulates pulse's tuned plan against tuned baselines on consumer cards, eight devices of a data centre, four nodes
+// with slow links between them, and PULSE's own clusters and models.
 //   bench_paper [--quick] [--model NAME] [--cluster NAME...] [--global-batch N] [--refine SECONDS] [--json FILE]
 // Every method is tuned over the same degrees, microbatch sizes and memory; see paper_methods, tune_block_pipeline,
 // tune_sharding and tune_split for what each may choose.
@@ -51,7 +51,7 @@ struct paper_options {
     std::string json{};
 };
 
-/// What a method came to; bytes of all devices together.
+/// The result of a method; bytes of all devices together.
 struct outcome {
     std::string name{};
     std::optional<tune_row> row{}; ///< of a method that the tuner knows
@@ -92,7 +92,7 @@ outcome cut_by_blocks(const graph_view& model, const setting& in) {
     return outcome_of(name, *best);
 }
 
-/// Over all devices by a stage of ZeRO; without one over those of each node, as is best.
+/// A stage of ZeRO over all devices; without a stage, hybrid: over the devices of each node. Tuned.
 outcome sharded(const graph_view& model, const setting& in, std::optional<int> stage) {
     outcome out{.name = stage ? "ZeRO-" + std::to_string(*stage) : "FSDP, hybrid"};
     const tune_options base = pulse_bench::common_space(in);
@@ -110,7 +110,7 @@ outcome sharded(const graph_view& model, const setting& in, std::optional<int> s
     return out;
 }
 
-/// The best of groups of 2, 4, ... devices.
+/// Domain parallelism over the best of groups of 2, 4, ... devices.
 outcome split_by_rows(const std::string& name, const graph_view& model, const setting& in) {
     outcome out{.name = "domain parallel", .why = "no group's microbatch fits, or groups do not divide the batch"};
     const tune_options base = pulse_bench::common_space(in);
@@ -118,7 +118,7 @@ outcome split_by_rows(const std::string& name, const graph_view& model, const se
     for (const int group : base.pipeline_degrees) {
         const auto best = pulse_bench::tune_split(costs_of(model, in), needs, in.machine,
                                                   {base.kept, base.memory_gb_per_s}, in.global_batch, group);
-        // Of equals the smallest group, which sends least.
+        // Among equals the smallest group, which sends least.
         if (!best || (out.step_us > 0 && out.step_us <= 1.001 * best->step.step_us)) { continue; }
         out.step_us = best->step.step_us;
         out.samples_per_s = in.global_batch / best->step.step_us * 1e6;
@@ -133,14 +133,14 @@ outcome split_by_rows(const std::string& name, const graph_view& model, const se
     return out;
 }
 
-/// Step time if all devices did nothing but the passes' arithmetic, evenly.
+/// Step time if all devices did only the passes' arithmetic, evenly divided.
 double ideal_us(const graph_view& model, const setting& in, const tune_candidate& c) {
     double load = 0;
     for (const layer_cost& l : analytic_costs(model, in.on, c.microbatch_size, 2).layers) { load += l.load_us(); }
     return load / c.microbatch_size * in.global_batch / in.machine.devices();
 }
 
-/// Which of its resources keeps pulse's plan from the ideal step.
+/// Which limit keeps pulse's plan from the ideal step.
 std::string binding(const graph_view& model, const setting& in, const outcome& pulse_plan, const method& by,
                     double ideal, double baseline_us) {
     const double room = baseline_us / ideal;
@@ -171,8 +171,8 @@ std::string binding(const graph_view& model, const setting& in, const outcome& p
     return text;
 }
 
-/// Prints what every method comes to. `found` has the outcomes with tuned degrees, which one pipeline of all devices is
-/// compared with where a method is no pipeline.
+/// Prints the results of every method. `found` has the outcomes with tuned degrees; methods that are no pipeline enter
+/// the comparison of single pipelines of all devices with these.
 ordered_json compare(const std::string& name, const setting& in, double refine_seconds, bool whole_pipeline,
                      std::vector<outcome>& found) {
     const value_graph graph =
@@ -186,7 +186,7 @@ ordered_json compare(const std::string& name, const setting& in, double refine_s
             if (all[m].name == "data parallel" || all[m].name == "any placement") { continue; }
             all[m].space.pipeline_degrees = {in.machine.devices()};
         }
-        if (m == 0) { // pulse, whose search has a limit of time, runs alone
+        if (m == 0) { // pulse's search has a time limit, so it runs alone
             found[m] = tuned(model, in, all[m]);
         } else {
             others[m] = std::async(std::launch::async, [&, m] { return tuned(model, in, all[m]); });
@@ -293,7 +293,7 @@ void run(const paper_options& options) {
             if (!has(in.models, name)) { continue; }
             if (options.global_batch > 0) { in.global_batch = options.global_batch; }
             std::vector<outcome> found{};
-            // Of several nodes one pipeline would have more stages than most of the models have layers.
+            // On several nodes one pipeline would have more stages than most of the models have layers.
             for (const bool whole_pipeline : {false, true}) {
                 if (whole_pipeline && in.machine.nodes > 1) { continue; }
                 all["settings"].push_back(

@@ -1,4 +1,4 @@
-// What the pipeline costs and what it brings: (a) the executor's overhead, (b) two ranks against one, (c) the simulator
+// Measures what the pipeline costs and gains: (a) the executor's overhead, (b) two ranks against one, (c) the simulator
 // against the clock, (d) folded placement against a sequential one that relays its skips, on a slow link.
 //   bench_pipeline [--quick] [--json FILE] [a|b|c|d ...]
 // Exit status: 0 measured (met or missed), 1 failed, 2 refused.
@@ -59,7 +59,7 @@ void judge(ordered_json& part, const std::string& target, bool met) {
     part["met"] = met;
 }
 
-/// Images and targets that do not matter, always the same.
+/// Arbitrary images and targets, always the same.
 struct steady_task {
     int batch;
     std::vector<float> times = std::vector<float>(static_cast<std::size_t>(batch), 321.0F);
@@ -93,7 +93,7 @@ pulse::cost_table measured_costs(int batch, effort how) {
 template <class Model, class B>
 using executor = pulse::executor<Model, B>;
 
-/// (a) The same step through the executor at P = 1 and by calling the layers, in turn.
+/// (a) The same step through the executor at P = 1 and by direct calls of the layers, in turn.
 ordered_json overhead(effort how) {
     const int batch = how.of(4, 1), microbatches = how.of(4, 1), rounds = how.of(16, 2);
     std::vector<double> direct_ms, executor_ms, ratios;
@@ -121,7 +121,7 @@ ordered_json overhead(effort how) {
                 rank.step(task);
                 e = milliseconds_since(start);
             };
-            // what runs second finds other caches and another clock speed, so each is second in turn
+            // the second finds other caches and another clock speed, so both take turns at being second
             if (r % 2 == 0) {
                 time_direct();
                 time_executor();
@@ -166,7 +166,7 @@ double step_ms(const pulse::plan& plan, const pulse::cost_table& costs, int batc
     return median(seen);
 }
 
-/// (b) P = 2 against P = 1, one thread per rank, in turn; P = 1 with the faster of whole and split backward passes.
+/// (b) P = 2 against P = 1, one thread per rank, in turn; P = 1 with the faster of unsplit and split backward passes.
 ordered_json two_ranks(effort how) {
     const int batch = how.of(8, 1), microbatches = how.of(8, 2), rounds = how.of(7, 1), steps = how.of(2, 1);
     const pulse::cost_table costs = measured_costs(batch, how);
@@ -199,7 +199,7 @@ ordered_json two_ranks(effort how) {
     return part;
 }
 
-/// Median step of a timed model on emulated links, after one that does not count, and what the simulator says.
+/// Median step of a timed model on emulated links, after one that does not count, and the simulated step.
 template <class Timed>
 std::pair<double, double> timed_step_ms(const pulse::plan& plan, const pulse::cost_table& costs,
                                         const pulse::threads::link_options& link, int steps) {
@@ -270,8 +270,8 @@ ordered_json simulator_against_clock(effort how) {
     return part;
 }
 
-/// (d) Hunyuan-DiT v1.2 at 1024 px on 8 devices of 256 TFLOP/s at 40 %: times as they are, tensors and links scaled
-/// down by the same factor (11,534,336 bytes to 65,536).
+/// (d) Hunyuan-DiT v1.2 at 1024 px on 4 and 8 devices of 256 TFLOP/s at 40 %: real times; tensors and links scaled down
+/// by the same factor (11,534,336 bytes to 65,536).
 ordered_json slow_links(effort how) {
     using hunyuan = pulse_bench::timed<40, 16384, 19>;
     constexpr double flops_per_us = 256e12 * 0.4 * 1e-6;

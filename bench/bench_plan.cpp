@@ -1,4 +1,4 @@
-// What the planner reaches, part by part; every part prints a table and writes it with --json FILE.
+// Measures the planner, part by part; every part prints a table and writes it with --json FILE.
 //   bench_plan PART [options]      (bench_plan --help lists the parts)
 // Exit status: 0 measured (met or missed), 1 failed, 2 refused.
 #include <CLI/CLI.hpp>
@@ -10,5 +10,5 @@ int main(int argc, char** argv) {
     CLI::App app{"What the planner reaches, part by part.", "bench_plan"};
     app.require_subcommand(1);
     for (const auto add : pulse_bench::plan_parts) { add(app); }
-    return pulse_bench::run_bench(app, argc, argv, [] { return 0; }); // the parts measure while the line is read
+    return pulse_bench::run_bench(app, argc, argv, [] { return 0; }); // the parts measure during parsing
 }

@@ -1,6 +1,6 @@
-// The same UNet, batch and optimizer on one rank of pulse and in PyTorch on the CPU, with as many threads, in turn.
+// Trains the same UNet, batch and optimizer on one rank of pulse and in PyTorch on the CPU, equal threads, in turn.
 //   bench_train_peer [--threads N] [--batch N] [--rounds N] [--quick] [--python FILE] [--json FILE]
-// torch also runs compiled, where it has torch.compile and that a C++ compiler; the first time this takes minutes.
+// torch also runs compiled if it has torch.compile and a C++ compiler; the first time this takes minutes.
 // pulse also clips and keeps an average of the weights in its step; torch does not.
 #include <algorithm>
 #include <chrono>
@@ -73,7 +73,7 @@ double step_flops() {
     return 3 * sum;
 }
 
-/// Calls torch's side; what goes wrong there is said to be its.
+/// Calls torch's side; marks its errors as torch's.
 auto of_torch(auto&& call) {
     try {
         return call();
@@ -82,7 +82,8 @@ auto of_torch(auto&& call) {
     }
 }
 
-/// torch's side, with what it says of itself. Throws CLI::ValidationError where `command[0]` has no torch.
+/// Starts torch's side and reads its answer `about` itself. Throws CLI::ValidationError where `command[0]` has no
+/// torch.
 std::unique_ptr<pulse_bench::peer_process> start_torch(const std::vector<std::string>& command, nlohmann::json& about) {
     const std::string& python = command.front();
     std::error_code ignored;

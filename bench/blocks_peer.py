@@ -1,4 +1,4 @@
-"""The torch side of bench_blocks: layers and training steps of UNets, answered one JSON line for each JSON line asked.
+"""The torch side of bench_blocks: runs layers and training steps of UNets, and answers each JSON line with another.
 
 usage: blocks_peer.py --mode eager|compile|graphs [--device cuda|cpu] [--precision master|autocast]
        blocks_peer.py --totals        checks the parameter totals of the models on the meta device
@@ -54,7 +54,7 @@ def attend(q, k, v):
 
 
 def waves(numbers, features):
-    """Cosines, then sines; a last dimension more."""
+    """Cosines, then sines, in an additional last dimension."""
     half = features // 2
     rates = torch.exp(-math.log(10000.0) * torch.arange(half, dtype=torch.float32, device=numbers.device) / half)
     angles = numbers[..., None] * rates
@@ -62,7 +62,7 @@ def waves(numbers, features):
 
 
 class ResnetBlock(nn.Module):
-    """`conditioning` has its SiLU already, which is the same for all blocks."""
+    """`conditioning` already has its SiLU, which is the same for all blocks."""
 
     def __init__(self, inputs, outputs, conditioning, groups):
         super().__init__()
@@ -137,7 +137,7 @@ class Transformer(nn.Module):
 
     def forward(self, x, text):
         batch, width, rows, columns = x.shape
-        # where channels are last this moves nothing
+        # moves nothing with channels last
         y = self.proj_in(self.norm(x).permute(0, 2, 3, 1).reshape(batch, rows * columns, width))
         for block in self.transformer_blocks:
             y = block(y, text)
@@ -165,7 +165,7 @@ class Embedding(nn.Module):
 
 
 class Level(nn.Module):
-    """ResNet blocks with a transformer behind each, where there are any, then a resampler, where there is one."""
+    """ResNet blocks, each followed by a transformer if there are any, then a resampler if there is one."""
 
     def __init__(self, resnets, attentions, down=None, up=None):
         super().__init__()
@@ -242,7 +242,7 @@ class UNet(nn.Module):
         return self.conv_out(F.silu(self.conv_norm_out(x)))
 
 
-# What follows draws numbers as nn/initialise.hpp does, in 64-bit words that wrap around.
+# The functions below draw numbers as nn/initialise.hpp does, in 64-bit words that wrap around.
 GOLDEN = 0x9e3779b97f4a7c15
 WORD = (1 << 64) - 1
 
@@ -265,7 +265,7 @@ def signed(word):
 
 
 def draw(name, into, bound=1.0):
-    """Fills a tensor of floats with the sequence of that name, uniform in +-bound, in pieces of what fits beside it."""
+    """Fills a tensor of floats with the sequence of that name, uniform in +-bound, in pieces to save memory."""
     sequence, flat = sequence_of(name), into.view(-1)
     for begin in range(0, flat.numel(), 1 << 24):
         piece = flat[begin:begin + (1 << 24)]
@@ -282,7 +282,7 @@ def drawn(name, shape, device):
 
 
 def image(name, batch, channels, side, device):
-    """Drawn channels last, seen channels first."""
+    """Drawn channels last, returned as a view with channels first."""
     return drawn(name, (batch, side, side, channels), device).permute(0, 3, 1, 2)
 
 
@@ -290,7 +290,7 @@ PERIOD = 10007
 
 
 def signature(tensors):
-    """What bench/signature.hpp compares of tensors that lie one behind the other, images channels last."""
+    """The numbers of bench/signature.hpp for concatenated tensors, images channels last."""
     flat = torch.cat([(t.permute(0, 2, 3, 1) if image else t).detach().reshape(-1).double() for t, image in tensors])
     folded = F.pad(flat, (0, -flat.numel() % PERIOD)).view(-1, PERIOD).sum(dim=0)
     probes = [drawn(f"probe {k}", (PERIOD,), flat.device).double() for k in range(4)]
@@ -298,7 +298,7 @@ def signature(tensors):
 
 
 def initialise(module, device, root=""):
-    """Gives a module of the meta device memory and the weights that pulse begins with."""
+    """Gives a module on the meta device memory and the initial weights of pulse."""
     module.to_empty(device=device)
     fans = {name: p.numel() // p.shape[0] for name, p in module.named_parameters()
             if name.endswith(".weight") and p.dim() >= 2}
@@ -333,7 +333,7 @@ class Peer:
         return call if self.mode == "eager" else torch.compile(call, dynamic=False, mode=mode)
 
     def timed(self, calls, warm_up, rounds):
-        """Seconds of each call of calls[i % n], by events."""
+        """Median seconds and spread of the calls, run in turn, by events on a GPU."""
         seconds = []
         for i in range(-warm_up, rounds):
             call = calls[i % len(calls)]
@@ -356,7 +356,7 @@ class Peer:
         return {"seconds": middle, "spread_percent": spread}
 
     def layer(self, r):
-        """Forward and backward pass of a layer of bfloat16 weights; four sets of inputs in turn, no step between."""
+        """Forward and backward pass of a layer with bfloat16 weights; four sets of inputs in turn, no step between."""
         side, channels, batch = r["side"], r["channels"], r["batch"]
         transformer = r["text_features"] != 0
         if transformer:
@@ -389,7 +389,7 @@ class Peer:
                 t.grad = None
             y = forward(images, beside)
             y.backward(gradient)
-            return y.detach()  # what keeps the graph of one stream alive cannot be captured in another
+            return y.detach()  # a live autograd graph of one stream cannot be captured in another
 
         sets = [inputs() for _ in range(1 if self.cpu else 4)]
         y = run(*sets[0])
@@ -485,7 +485,7 @@ class Peer:
     def answer(self, request):
         try:
             return {"about": self.about, "layer": self.layer, "step": self.step}[request["what"]](request)
-        except Exception as e:  # whatever it is, the next request may do
+        except Exception as e:  # the next request may still succeed
             if isinstance(e, getattr(torch.cuda, "OutOfMemoryError", ())) or "out of memory" in str(e):
                 return {"failure": "out of memory"}
             return {"failure": f"{type(e).__name__}: {e}".splitlines()[0][:150]}
@@ -493,7 +493,7 @@ class Peer:
     def clean(self):
         if self.mode != "eager":
             torch._dynamo.reset()
-            if self.mode == "graphs":  # they hold their memory
+            if self.mode == "graphs":  # CUDA graphs hold their memory
                 from torch._inductor.cudagraph_trees import reset_cudagraph_trees
                 reset_cudagraph_trees()
         gc.collect()
@@ -519,7 +519,7 @@ def main():
     if options.totals:
         return totals()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keeps what libraries print out of the answers
     try:
         peer = Peer(options)
     except RuntimeError as e:

@@ -1,6 +1,6 @@
-"""What gpu_gate.sh left in a folder: a table of steps, and figures against their targets.
+"""Prints what gpu_gate.sh left in a folder: a table of steps, and figures against their targets.
 
-Exits 1 where one is not well.
+Exits 1 if a step failed or a figure misses its target.
 
 usage: gate_report.py FOLDER
 """
@@ -9,7 +9,7 @@ import json
 import pathlib
 import sys
 
-# Percent: of the card's copy rate, of cuDNN's and cuBLASLt's own rate, of the copy rate again.
+# Targets, percent: of the card's copy rate, of cuDNN's and cuBLASLt's own rate, of the copy rate again.
 MEMORY, LIBRARY, MESSAGES = 85, 97, 90
 
 
@@ -20,13 +20,13 @@ def table(rows):
 
 
 class Figures:
-    """Figures of one kind and the least that each should be."""
+    """Figures of one kind and their target."""
 
     def __init__(self, what, target):
         self.what, self.target, self.found = what, target, []
 
     def say(self):
-        """How many there are below the target; each of these has a line. No figure at all is a miss."""
+        """Prints the figures below the target, one per line, and returns their number; 1 if there are no figures."""
         missed = sorted((value, name) for name, value in self.found if value < self.target)
         if not self.found:
             print(f"{self.what}: no figures")
@@ -38,7 +38,7 @@ class Figures:
 
 
 def say_steps(document):
-    """Steps are said as they come out; how many of pulse's have failed."""
+    """Prints the steps; returns how many of pulse's failed."""
     failed = 0
     for row in document["steps"]:
         name, own = f"step of {row['name']}, batch {row['batch']}", row["pulse"]
@@ -60,7 +60,7 @@ def say_steps(document):
 
 
 def say_figures(documents, has_operations):
-    """How many figures miss their target, and how many steps have none."""
+    """Prints the figures; returns how many miss their target plus how many steps have none."""
     memory = Figures("memory-bound kernels, of the card's copy rate", MEMORY)
     library = Figures("convolutions and products, of cuDNN's and cuBLASLt's own rate", LIBRARY)
     messages = Figures("largest messages of bench_p2p, of the card's copy rate", MESSAGES)

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# What a card has to say about pulse, for those who have one for half an hour and no compiler's dependencies beside it:
+# Runs all of pulse that needs a card, in half an hour and on a machine without the dependencies of a build:
 #   gpu_gate.sh build [--from FOLDER] [--into FOLDER] [--limit MIB]
-#       makes programs that need neither this processor nor this machine's folders, and packs them with what runs them
-#       into one file, FOLDER.tar.gz (build/gate/pulse_gate.tar.gz); --from takes programs that are built already
+#       builds programs that need neither this processor nor this machine's folders, and packs them with what runs them
+#       into one file, FOLDER.tar.gz (build/gate/pulse_gate.tar.gz); --from takes programs that are already built
 #   gpu_gate.sh correctness|speed RESULT [--python FILE] [--engines FILE] [--only REGEX] [--seconds N]
 #           [--step-seconds N]
-#       runs from the unpacked folder where there are a driver, CUDA and a Python with torch and NVIDIA's wheels; RESULT
-#       is then a folder of at most 8 files. --engines: the engines.tar.gz of another call, so that engines are not
-#       compiled again (that in RESULT, where there is one); --only: test cases whose names match; --seconds: of the
-#       whole call; --step-seconds: of a step at most
+#       runs from the unpacked folder where there are a driver, CUDA and a Python with torch and NVIDIA's wheels, and
+#       leaves at most 8 files in the folder RESULT. --engines: the engines.tar.gz of another call, so that engines are
+#       not compiled again (default: that of RESULT, if any); --only: test cases whose names match; --seconds: limit of
+#       the whole call; --step-seconds: limit of each step
 #   gpu_gate.sh summary RESULT
 #       prints what passed and what did not, and the figures against their targets
-# Exit status: 0 all passed and every target is met, 1 not so, 2 refused.
-# --emulated is for programs that are built with tests/support/emulated_cuda: everything is as small as it can be.
+# Exit status: 0 all passed and every target is met, 1 otherwise, 2 refused.
+# --emulated is for programs that are built with tests/support/emulated_cuda: everything is as small as possible.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# Read by those who start it from a checkout; beside carried programs it names nothing.
+# For calls from a checkout; beside carried programs it means nothing.
 root=$(dirname "$here")
 programs=(test_cuda test_nccl_gpu bench_blocks bench_p2p pulse_train)
 
@@ -26,10 +26,10 @@ refuse() {
 
 # --- build
 
-# What the machine with the card has, by its C library, its driver and NVIDIA's wheels; all else travels.
+# What the machine with the card has from its C library, driver and NVIDIA's wheels; all else is carried.
 there='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda(rt)?|cublas(Lt)?|cudnn[a-z_]*|nccl))\.so'
 
-# Copies the program's libraries that travel; says which are nowhere.
+# Copies the program's libraries that are carried; reports those that are missing.
 carry_libraries() { # PROGRAM INTO
     local line name path missing=0
     while read -r line; do
@@ -91,14 +91,14 @@ build() {
         echo "gpu_gate: that is too large to be carried; the sizes are above" >&2
         failed=1
     fi
-    # What is not fit to be carried is not left for it.
+    # An unfit archive is not left behind.
     [ $failed = 0 ] || rm "$into.tar.gz"
     exit $failed
 }
 
 # --- steps
 
-# STATUS SECONDS STEP WORD, a line of the table; written at once, so that it survives whatever comes after.
+# Adds STATUS SECONDS STEP WORD to the table at once, so that the line survives whatever comes after.
 record() {
     printf '%s\t%s\t%s\t%s\n' "$@" | tee -a "$result/$part.txt"
 }
@@ -106,13 +106,13 @@ record() {
 verdict() { # STATUS TOOK LIMIT
     case $1 in
         0) echo passed ;;
-        # A program that finds no card: on a card's machine that is a fault.
+        # The program found no card, which is a fault on a machine that has one.
         77) if [ "$PULSE_REQUIRE_GPU" = 1 ]; then echo failed; else echo skipped; fi ;;
         124) echo "timed out" ;;
         *) if [ "$1" = 137 ] && [ "$2" -ge "$3" ]; then echo "timed out"; else echo failed; fi ;; # killed by timeout
     esac
 }
-# Sets `limit` to what time is left for a step; records and returns 1 where none is.
+# Sets `limit` to the time left for a step; if there is none, records that and returns 1.
 fit() { # STEP
     local left=$((deadline - EPOCHSECONDS))
     limit=$((limit * slower))
@@ -120,8 +120,8 @@ fit() { # STEP
     [ "$limit" -le "$step_seconds" ] || limit=$step_seconds
     [ "$left" -ge 5 ] || { record "not run" 0 "$1" "no time"; return 1; }
 }
-# What a log says: of doctest's, how many cases passed and which failed, the one that was running when its time was over
-# among them; of another's, its last line.
+# Summary of a log: of doctest, how many cases passed and which failed, including the one running at a timeout;
+# otherwise the last line.
 said_in() { # LOG
     awk '/^TEST CASE: / { name = substr($0, 13) }
         /ERROR: / && name != "" && !seen[name]++ { failed = failed "; " name }
@@ -129,7 +129,7 @@ said_in() { # LOG
         /[^ ]/ { last = $0 }
         END { print passed failed == "" ? last : passed failed }' "$1" | tr '\t' ' ' | cut -c 1-800
 }
-# Runs a command as a step; whatever becomes of it, the next one runs.
+# Runs a command as a step; the next one runs whatever its result.
 step() { # STEP LIMIT COMMAND...
     local name=$1 limit=$2 log="$logs/${1// /_}.log" started group status took word=''
     shift 2
@@ -139,19 +139,19 @@ step() { # STEP LIMIT COMMAND...
     group=$!
     wait $group
     status=$?
-    # What it has started ends with it, also what finishes a step of training before it heeds a signal.
+    # Its children end with it, also those that would finish a step of training before they heed a signal.
     kill -KILL -- -$group 2>/dev/null
     took=$((EPOCHSECONDS - started))
     if grep -q '^\[doctest\] test cases: *0 ' "$log"; then status=1; fi
     if [ $status != 0 ] || grep -q '^\[doctest\]' "$log"; then word=$(said_in "$log"); fi
     record "$(verdict $status $took "$limit")" $took "$name" "$word"
 }
-# The names of test_cuda's cases under its filters, of those that are wanted.
+# The names of the wanted cases of test_cuda under its filters.
 names_of() { # FILTER...
     timeout -k 5 30 "$here/test_cuda" --list-test-cases --no-intro "$@" 2>/dev/null |
         grep -vE '^(\[doctest\]|=====|GPU: |$)' | grep -E -- "$only"
 }
-# Test cases as one step in one process: a context costs more than most of them.
+# Runs test cases as one step in one process: a context costs more than most of them.
 cases() { # STEP LIMIT NAMES COMMAND...
     local name=$1 limit=$2 list=$3
     shift 3
@@ -160,7 +160,7 @@ cases() { # STEP LIMIT NAMES COMMAND...
     step "$name" "$limit" "$@" --no-intro --no-version \
         "--test-case=$(sed 's/,/\\,/g' <<<"$list" | paste -sd,)"
 }
-# A program of CUDA, also where it is not on the path.
+# Finds a program of CUDA, even if it is not on the path.
 find_tool() { # NAME
     command -v "$1" || ls "${CUDA_HOME:-/usr/local/cuda}/bin/$1" 2>/dev/null
 }
@@ -195,7 +195,7 @@ correctness() {
     library=$({ names_of '--source-file=*backend*'; names_of '--test-case=*cuDNN*'; } | sort -u)
     kernels=$(names_of '--test-case-exclude=*cuDNN*' '--source-file=*attention.cu,*conditioned.cu,*copy_bytes.cu,'\
 '*group_norm.cu,*layer_norm.cu,*pointwise.cu,*training_kernels.cu')
-    # Side by side: what they wait for is engines that are compiled, and oracles on the CPU.
+    # In parallel: they mostly wait for engines to compile, and for oracles on the CPU.
     cases "own kernels" 150 "$own" "$here/test_cuda" &
     parts=($!)
     cases "library calls" 150 "$library" "$here/test_cuda" &
@@ -210,7 +210,7 @@ correctness() {
     parts=()
     for tool in memcheck racecheck synccheck; do
         options=(--tool "$tool" --error-exitcode 9)
-        # Cases ask for what CUDA refuses.
+        # Some cases cause CUDA errors on purpose.
         [ $tool != memcheck ] || options+=(--report-api-errors no)
         if [ -n "$sanitizer" ]; then
             cases "$tool" 120 "$kernels" "$sanitizer" "${options[@]}" "$here/test_cuda" &
@@ -227,7 +227,7 @@ correctness() {
             "${train[@]}" pulse_train_nccl.py "$here/pulse_train" "$model" bf16 "$where" "$nccl_cases"
     done
     step "bench_p2p" 40 "$here/bench_p2p" "${messages[@]}" --json "$figures/bench_p2p.json"
-    # Each part alone: what runs out of time writes no figures.
+    # Each part alone: one that times out writes no figures.
     local blocks=("$here/bench_blocks" --part operations --torch none --rounds "$rounds" "${small[@]}" --batch "$batch")
     step "operations that move memory" 35 "${blocks[@]}" --only "${memory[@]}" --json "$figures/memory.json"
     step "convolutions and products" 40 "${blocks[@]}" --only "${products[@]}" --json "$figures/products.json"
@@ -238,7 +238,7 @@ speed() {
     local ncu mode steps=("$here/bench_blocks" --part steps "${small[@]}")
     local beside=(--rounds "$rounds" --python "$python" --script "$here/blocks_peer.py" --torch-device "$device")
     step "engines of sd21" 110 "${steps[@]}" --only "$first" --batch 1 4 --rounds 3 --torch none
-    # A program writes its figures at its end, and torch.compile takes minutes: each has a step of its own.
+    # A program writes its figures at its end, and torch.compile takes minutes, so each mode has its own step.
     for mode in "${modes[@]}"; do
         step "step of $unet, torch $mode" 150 "${steps[@]}" --only "$unet" --batch "$batch" "${beside[@]}" \
             --torch "$mode" --json "$figures/${unet}_$mode.json"
@@ -251,7 +251,7 @@ speed() {
     fi
     ncu=$(find_tool ncu)
     if [ -n "$ncu" ]; then
-        # Behind the product that the card's rate is measured by come the kernels of a block, before they are captured.
+        # The kernels of a block, before capture, follow the product that measures the rate of the card.
         step "kernels of a transformer" 45 "$ncu" --clock-control none --launch-count 200 --section SpeedOfLight \
             "$here/bench_blocks" --part layers "${small[@]}" --only transformer --batch "$batch" --rounds 3 --torch none
     else
@@ -259,7 +259,7 @@ speed() {
     fi
 }
 
-# Leaves the files of a call; a file that is too large to be sent home is left out.
+# Writes the files of a call, without those that are too large to be sent home.
 finish() {
     local file separator=''
     for file in "$figures"/*.json; do
@@ -268,7 +268,7 @@ finish() {
     done | sed '1s/^/{/; $s/$/}/' >"$result/$part.json"
     [ -s "$result/$part.json" ] || rm "$result/$part.json"
     if [ -d "$PULSE_ENGINE_CACHE" ]; then
-        # Which engine of cuDNN computes which graph, or one that stands in is taken for another.
+        # Says which engine of cuDNN computes which graph, so that a stand-in is not taken for another engine.
         for file in "$PULSE_ENGINE_CACHE"/*.engine; do
             sed -n 2p "$file"
             grep -ao '"engine":{"engineId":[0-9]*' "$file"
@@ -309,7 +309,7 @@ run() {
             --step-seconds) step_seconds=$2 ;;
             --emulated)
                 where=emulated PULSE_REQUIRE_GPU=0 slower=5
-                # What takes the emulation more than seconds is left out; no model is called none.
+                # Leaves out what takes the emulation more than seconds; no model is called none.
                 models=(sd_tiny) nccl_cases=Training.test_a_pipeline_of_two messages=(--quick --sizes 8 64K) on_host=()
                 small=(--quick) batch=2 memory=(copy) products=(linear_backward_input) attention=(silu_backward)
                 unet=small first=none modes=(eager) device=cpu rounds=3
@@ -334,7 +334,7 @@ run() {
     [ -n "$engines" ] || engines=$result/engines.tar.gz
     [ ! -f "$engines" ] || tar -C "$scratch" -xzf "$engines" || refuse "$engines is no engines.tar.gz"
     export PULSE_ENGINE_CACHE=$scratch/engines
-    # There are more streams than the eight queues of the default.
+    # There are more streams than the default of eight queues.
     export CUDA_DEVICE_MAX_CONNECTIONS=32
     local wheels
     wheels=$("$python" -c 'import glob, nvidia

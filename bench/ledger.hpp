@@ -106,8 +106,7 @@ class ledger {
 public:
     explicit ledger(const card& on) : card_{on} {}
 
-    /// Enters work of like kernels, whose products run at `rate_share` of the card's rate for large ones, and returns
-    /// it.
+    /// Enters work of like kernels, with products at `rate_share` of the card's rate for large ones, and returns it.
     work_amount put(party whose, work_kind kind, double kernels, double bytes, double flops = 0,
                     double rate_share = 1) {
         const double moving = bytes / card_.bytes_per_second;

@@ -28,7 +28,7 @@ class Model:
             gpu=getattr(nv.NvMatmulHeuristicsNvidiaGpu, GPUS[card]))
 
     def seconds(self, product):
-        """Of the fastest of some kernels, with sums in float."""
+        """Seconds of the fastest of up to eight kernels, with sums in float."""
         layout = getattr(nv.NvMatmulHeuristicsMatmulLayout, letters(product) + "_COL_MAJOR")
         problem = self.interface.makeNvMatmulHeuristicsProblem(product["rows"], product["columns"], product["depth"],
                                                                layout, product["batch"])

@@ -137,8 +137,7 @@ struct bytes_target {
     double saved_percent{};
 };
 
-/// Targets of the published and the computed case: activations and skips alone, against relaying on a sequential
-/// placement.
+/// Targets of the published and the computed case: activations and skips alone, against relaying when sequential.
 constexpr bytes_target bytes_targets[]{{"hunyuan_dit_v12", 2, 90.0}, {"hunyuan_dit_v11", 2, 90.0}, {"sdxl", 4, 86.0}};
 
 void judge(const std::vector<bytes_row>& rows, ordered_json& all) {

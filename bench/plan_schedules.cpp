@@ -155,8 +155,7 @@ private:
         ++found_.valid;
     }
 
-    /// Makes the plan of a schedule and checks its programs; returns its peak bytes on every device, parameters
-    /// included.
+    /// Plans a schedule and checks its programs; returns peak bytes on every device, parameters included.
     std::vector<std::int64_t> checked_peaks(const pulse::partition& cut, const pulse::schedule& timed,
                                             const std::string& method) {
         pulse::plan made{};

@@ -36,7 +36,7 @@ struct compared_row {
         }
         return least;
     }
-    /// Times as fast as torch's compiled step; 0 where one of them did not run.
+    /// How many times as fast as torch's compiled step; 0 where one of them did not run.
     [[nodiscard]] double speedup() const { return own.seconds > 0 ? compiled_seconds() / own.seconds : 0; }
 
     void add(const std::string& mode, const torch_figures& found) {
@@ -47,7 +47,7 @@ struct compared_row {
     }
 };
 
-/// The time in the unit, or a word or two on why there is none.
+/// The time scaled by `unit`, or a word or two on why there is none.
 [[nodiscard]] inline std::string time_text(const step_figures& f, double unit) {
     if (f.out_of_memory()) { return "no memory"; }
     return f.failure.empty() ? text_of("%.2f", f.seconds * unit) : "failed";

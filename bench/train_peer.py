@@ -12,7 +12,7 @@ import sys
 import time
 
 ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what libraries and compilers print is no answer
+os.dup2(2, 1)  # keeps what libraries and compilers print out of the answers
 
 
 def answer(line):
@@ -25,7 +25,7 @@ try:
     import torch
     from torch.nn import functional as F
     from torch_unet import UNet
-except Exception as e:  # one that is not there, or is broken
+except Exception as e:  # missing or broken
     answer(json.dumps({"failure": str(e).partition("\n")[0]}))
     sys.exit()
 
@@ -47,7 +47,7 @@ def blas_in_use():
 def adamw(parameters):
     try:
         return torch.optim.AdamW(parameters, lr=1e-4, fused=True)
-    except (TypeError, RuntimeError):  # older ones have none, or none on the CPU
+    except (TypeError, RuntimeError):  # older versions have no fused one, or none on the CPU
         return torch.optim.AdamW(parameters, lr=1e-4)
 
 
@@ -56,7 +56,7 @@ def loss_of(model, x, times, target):
 
 
 def step_of(variant, batch):
-    """A function that takes one step and has taken the first."""
+    """A function that takes one training step; the first is already taken."""
     loss = torch.compile(loss_of, dynamic=False) if variant.startswith("compiled_") else loss_of
     layout = torch.channels_last if variant.endswith("nhwc") else torch.contiguous_format
     model = UNet(CONFIG).to(memory_format=layout)
@@ -79,7 +79,7 @@ def prepare(steps, variant, batch):
         return "not in this torch"
     try:
         steps[variant] = step_of(variant, batch)
-    except Exception as e:  # whatever it is, the other variants may do
+    except Exception as e:  # the other variants may still run
         return f"does not {'compile' if compiled else 'run'}: {type(e).__name__}: {e}".splitlines()[0][:200]
     return "ready"
 

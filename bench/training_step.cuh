@@ -129,8 +129,7 @@ template <class Model>
     return static_cast<std::int64_t>(free);
 }
 
-/// Measures the step of a model by events around all of it, including the optimizer's one wait. The figures name a
-/// failure.
+/// Measures a model's step by events around all of it, with the optimizer's one wait. The figures name a failure.
 template <class Model>
 [[nodiscard]] step_figures measure_step(const step_request& request) {
     using scalar = device_operations::scalar;

@@ -1,4 +1,4 @@
-"""matmul_times.py with a model that this makes up, and with NVIDIA's own where it is installed, on what PROGRAM counts
+"""Tests matmul_times.py with a fake model, and with NVIDIA's own where it is installed, on what PROGRAM counts
 (bench_blocks_emulated)."""
 
 import json
@@ -46,7 +46,7 @@ class MatmulTimes(unittest.TestCase):
         self.file = os.path.join(self.folder.name, "count.json")
 
     def ask(self, *arguments, module=None):
-        """The exit status and what is printed, with such a module in place of NVIDIA's."""
+        """The exit status and the output, with `module` in place of NVIDIA's."""
         if module is not None:
             with open(os.path.join(self.folder.name, "nvMatmulHeuristics.py"), "w") as file:
                 file.write(module)
@@ -100,7 +100,7 @@ class MatmulTimes(unittest.TestCase):
                 self.assertEqual(sum(p[unit] for p in of_kind), kinds["product " + kind][unit])
         for p in step["products"]:
             self.assertEqual(2 * p["rows"] * p["columns"] * p["depth"] * p["batch"] * p["kernels"], p["flop"])
-            # gradients of weights alone are in float
+            # only gradients of weights are in float
             self.assertEqual(p["result"], "fp32" if p["transpose_b"] else "bf16")
             self.assertIn(p["epilogue"], ("none", "bias gradient" if p["transpose_b"] else "bias"))
         self.assertEqual({p["adds"] for p in step["products"]}, {False, True})

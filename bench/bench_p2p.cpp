@@ -223,7 +223,7 @@ void print_report(const p2p_report& report, const p2p_fit& fit, bool markdown) {
         text_of_size(line.worst_bytes).c_str());
 }
 
-/// The link that a file gives, if any; throws CLI::ValidationError where it is of the other kind.
+/// The link that a file gives, if any; throws CLI::ValidationError if it is of the wrong kind.
 std::optional<p2p_link> link_from(const char* option, const std::string& file, bool between_hosts) {
     if (file.empty()) { return std::nullopt; }
     const p2p_link read = refused_as(option, [&] { return load_link(file); });

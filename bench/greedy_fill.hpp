@@ -223,7 +223,7 @@ private:
 
 } // namespace detail
 
-/// DiffusionPipe's greedy filling (Tian et al., 2024): frozen work in the bubbles of `passes`, whose times stay.
+/// DiffusionPipe's greedy filling (Tian et al., 2024): frozen work in the bubbles of `passes`, whose times stay fixed.
 ///
 /// A bubble is a span of at least `shortest_us` in which the same devices are idle; bubbles are filled in order of
 /// time. All samples are divided over the idle devices, and every layer runs on all of them before the next: first the

@@ -88,7 +88,7 @@ public:
 private:
     static constexpr std::size_t note_bytes = 8;
 
-    /// The directions are those of a pipeline, since a transport may separate forward from backward messages.
+    /// The directions use the kinds of a pipeline, since a transport may separate forward from backward messages.
     [[nodiscard]] static pulse::message_id message(int from, int number) {
         const auto kind = from == 0 ? pulse::message_kind::boundary : pulse::message_kind::boundary_gradient;
         return {kind, number, pulse::microbatch_id{0}};

@@ -1,14 +1,14 @@
 // What a trainer asks of the data and the loss.
 //
-// error-1: pulse: a task has input(const work<backend>&, std::span<scalar>), which writes the model's input
-// error-2: pulse: a task has loss(const work<backend>&, std::span<const scalar>, std::span<scalar>)
-// error-3: pulse: the model reads timesteps, so a task has timesteps(const work<backend>&)
-// error-4: pulse: the model reads text, so a task has text(const work<backend>&)
-// error-5: pulse: the model reads facts of the samples, so a task has facts(const work<backend>&)
-// error-6: pulse: a task's begin takes the position of the step's first sample, and the loss scale or not
-// error-7: pulse: a task has input(const work<backend>&, std::span<scalar>), which writes the model's input
-// error-8: pulse: the model reads timesteps, so a task has timesteps(const work<backend>&)
-// error-9: pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io
+// error-1: pulse: a task needs input(const work<backend>&, std::span<scalar>), which writes the model's input
+// error-2: pulse: a task needs loss(const work<backend>&, std::span<const scalar>, std::span<scalar>)
+// error-3: pulse: the model reads timesteps, so a task needs timesteps(const work<backend>&)
+// error-4: pulse: the model reads text, so a task needs text(const work<backend>&)
+// error-5: pulse: the model reads facts of the samples, so a task needs facts(const work<backend>&)
+// error-6: pulse: a task's begin must take the position of the step's first sample and, if it wants, the loss scale
+// error-7: pulse: a task needs input(const work<backend>&, std::span<scalar>), which writes the model's input
+// error-8: pulse: the model reads timesteps, so a task needs timesteps(const work<backend>&)
+// error-9: pulse: to save a trainer, include <pulse/train/saving.hpp> and link the target pulse::io
 
 #include <cstdint>
 #include <span>

@@ -319,8 +319,8 @@ TEST_CASE("a device's task for a model of another size, or without samples, is r
         const cuda::diffusion_task<> task(there, schedule, o, nullptr);
     };
     CHECK_NOTHROW(make({.model_elements = 16}));
-    CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
-                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(make({.model_elements = 64}),
+                         "diffusion_task: an image has 16 elements, but the model's input has 64", pulse::input_error);
     CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be from 1 to 65535, not 0",
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1",

@@ -167,16 +167,18 @@ TEST_CASE("a scheduler that pulse is not is refused by its key") {
     CHECK(mentions(refusal_of([&] { static_cast<void>(parse_scheduler(euler, "f")); }),
                    {"f: timestep_type is \"continuous\""}));
     CHECK(mentions(why("snr_shift_scale", 3.0), {"f: snr_shift_scale is 3.0; pulse does not know this key"}));
-    CHECK(mentions(why("trained_betas", {0.1, 0.2}), {"f: scheduler settings: trained_betas must be", "1000, not 2"}));
+    CHECK(
+        mentions(why("trained_betas", {0.1, 0.2}), {"f: scheduler settings: trained_betas must have", "1000, not 2"}));
     CHECK(mentions(why("trained_betas", {"0.1"}), {"f: trained_betas[0] must be a number"}));
     CHECK(mentions(why("trained_betas", 3), {"f: trained_betas must be an array"}));
     CHECK(mentions(why("beta_schedule", "laplace"), {"f: beta_schedule is 'laplace'", "scaled_linear"}));
     CHECK(mentions(why("prediction_type", "flow"), {"f: prediction_type is 'flow'", "v_prediction"}));
     CHECK(mentions(why("num_train_timesteps", 0), {"f: scheduler settings: num_train_timesteps must be", "not 0"}));
     CHECK(mentions(why("num_train_timesteps", 2000000000), {"f: ", "num_train_timesteps must be", "not 2000000000"}));
-    CHECK(mentions(why("beta_start", 0.0), {"f: noise schedule: beta 0 is not between 0 and 1"}));
+    CHECK(mentions(why("beta_start", 0.0), {"f: noise schedule: beta 0 must be above 0 and below 1"}));
     CHECK(mentions(why("clip_sample_range", 0.0), {"f: scheduler settings: clip_sample_range must be"}));
-    CHECK(mentions(why("rescale_betas_zero_snr", true), {"f: noise schedule: with zero terminal SNR"}));
+    CHECK(mentions(why("rescale_betas_zero_snr", true),
+                   {"f: noise schedule: epsilon cannot be predicted with zero terminal SNR"}));
     CHECK(mentions(why("beta_end", "0.1"), {"f: beta_end must be a number"}));
     CHECK(mentions(why("steps_offset", 1000), {"f: scheduler settings: steps_offset must be", "not 1000"}));
     CHECK(mentions(why("steps_offset", -1), {"f: scheduler settings: steps_offset must be"}));

@@ -179,8 +179,10 @@ TEST_CASE("a shrunk set is the means of squares, at the same positions") {
     const image_dataset rounded = shrunk({2, 2, 1, {1, 0, 1, 0, 9, 9, 9, 8}}, 2);
     CHECK(std::vector(rounded.pixels().begin(), rounded.pixels().end()) == std::vector<std::uint8_t>{1, 9});
     CHECK(rounded.labels().empty());
-    CHECK_THROWS_WITH_AS(static_cast<void>(shrunk(set, 4)),
-                         "data set: images of 4x6 pixels and a padding of 2 do not shrink 4 times", pulse::input_error);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(shrunk(set, 4)),
+        "data set: images of 4x6 pixels and their padding of 2 must be multiples of the factor to shrink by, 4",
+        pulse::input_error);
     CHECK_THROWS_AS(static_cast<void>(shrunk(set, 3)), pulse::input_error);
     CHECK_THROWS_AS(static_cast<void>(shrunk({2, 2, 1, pixels(8), {.padding = 1}}, 2)), pulse::input_error);
     for (const int times : {0, -2}) { CHECK_THROWS_AS(static_cast<void>(shrunk(set, times)), pulse::input_error); }

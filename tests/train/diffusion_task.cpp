@@ -151,7 +151,7 @@ TEST_CASE("channels of an answer that the image does not have are no part of the
         }
     }
     CHECK_THROWS_WITH_AS(static_cast<void>(step(channels - 1)),
-                         "diffusion_task: an image has 2 channels, the model's answer 1", input_error);
+                         "diffusion_task: an image has 2 channels, but the model's output has 1", input_error);
 }
 
 TEST_CASE("errors of a pixel count as its mask says, and the mean is over all elements") {
@@ -324,7 +324,7 @@ TEST_CASE(
     CHECK(losses_at(task, 40, 700) == std::vector{0.0, 0.0});
 
     CHECK_THROWS_WITH_AS(task.evaluate_at({.timestep = 1000, .samples = 1}),
-                         "diffusion_task: there is no timestep 1000 to evaluate: the noise schedule has 1000",
+                         "diffusion_task: evaluated.timestep must be 0 to 999 with this noise schedule, not 1000",
                          input_error);
 }
 
@@ -333,8 +333,8 @@ TEST_CASE("a task for a model of another size, or without samples, is refused by
     const noise_schedule schedule = noise_schedule::linear();
     const auto make = [&](const diffusion_options& o) { diffusion_task{data, schedule, o}; };
     CHECK_NOTHROW(make({.model_elements = 16}));
-    CHECK_THROWS_WITH_AS(make({.model_elements = 64}), "diffusion_task: an image has 16 elements, the model's input 64",
-                         input_error);
+    CHECK_THROWS_WITH_AS(make({.model_elements = 64}),
+                         "diffusion_task: an image has 16 elements, but the model's input has 64", input_error);
     CHECK_THROWS_WITH_AS(make({.microbatch_size = 0}), "diffusion_task: microbatch_size must be at least 1",
                          input_error);
     CHECK_THROWS_WITH_AS(make({.microbatches = -1}), "diffusion_task: microbatches must be at least 1", input_error);

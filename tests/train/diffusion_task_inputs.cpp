@@ -52,10 +52,10 @@ TEST_CASE("times of flow and EDM are spread as they should be, and are functions
     const rectified_flow by_size{.shift = 9, .by_size = true};
     CHECK(by_size.shift_of(4 * 256) == doctest::Approx(std::exp(0.5)));
     CHECK(by_size.shift_of(4 * 4096) == doctest::Approx(std::exp(1.15)));
-    CHECK_THROWS_WITH_AS(noise_process{rectified_flow{.shift = 0}}, "rectified flow: shift must be above 0",
+    CHECK_THROWS_WITH_AS(noise_process{rectified_flow{.shift = 0}}, "rectified flow: shift must be above 0 and finite",
                          input_error);
     CHECK_THROWS_WITH_AS(noise_process{edm_noise{.sigma_min = 90}},
-                         "EDM: sigma_min must be above 0 and below sigma_max", input_error);
+                         "EDM: sigma_min must be above 0 and below sigma_max, which must be finite", input_error);
 }
 
 TEST_CASE("the input and the loss of flow and EDM are their formulas") {
@@ -98,7 +98,7 @@ TEST_CASE("the input and the loss of flow and EDM are their formulas") {
         return std::pair{noisy / std::sqrt(whole), (image - 0.25 / whole * noisy) / (0.5 * sigma / std::sqrt(whole))};
     });
     CHECK_THROWS_WITH_AS((diffusion_task{data, rectified_flow{}, {.min_snr_gamma = 5}}),
-                         "diffusion_task: min_snr_gamma is for a noise schedule of betas", input_error);
+                         "diffusion_task: min_snr_gamma needs a noise schedule of betas", input_error);
 }
 
 TEST_CASE("a self-conditioned model reads what it predicted of the image beside the input") {
@@ -147,7 +147,8 @@ TEST_CASE("a self-conditioned model reads what it predicted of the image beside 
             check({});
             check(answer);
             CHECK_THROWS_WITH_AS(plain.input(at, noisy, answer),
-                                 "diffusion_task: the plan has previews, and self_conditioned is not set", input_error);
+                                 "diffusion_task: self_conditioned must be set, because the plan has previews",
+                                 input_error);
         }
     }
 }
@@ -243,11 +244,11 @@ TEST_CASE("images that cannot be enlarged are refused by name") {
             data, rectified_flow{}, {.model_elements = read, .self_conditioned = self_conditioned, .enlarged = how}};
     };
     CHECK_NOTHROW(make({.times = 2, .width = 6, .noise = 0.5}, 48));
-    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 6}, 24),
-                         "diffusion_task: an image and the enlarged one have 48 elements, the model's input 24",
-                         input_error);
+    CHECK_THROWS_WITH_AS(
+        make({.times = 2, .width = 6}, 24),
+        "diffusion_task: an image and the enlarged image have 48 elements, but the model's input has 24", input_error);
     CHECK_THROWS_WITH_AS(make({.times = 2, .width = 6}, 48, true),
-                         "diffusion_task: self_conditioned and enlarged are not for one model", input_error);
+                         "diffusion_task: self_conditioned and enlarged cannot be combined", input_error);
     for (const int times : {1, 0, -2}) {
         CHECK_THROWS_WITH_AS(make({.times = times, .width = 6}), "enlargement: times must be at least 2", input_error);
     }
@@ -258,14 +259,14 @@ TEST_CASE("images that cannot be enlarged are refused by name") {
     for (const int width : {0, -6}) {
         CHECK_THROWS_WITH_AS(make({.times = 2, .width = width}), "enlargement: width must be at least 1", input_error);
     }
-    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 5}), "enlargement: an image of 24 pixels has no rows of width 5",
-                         input_error);
-    CHECK_THROWS_WITH_AS(make({.times = 3, .width = 6}), "enlargement: an image of 4x6 pixels has no 3x3 squares",
-                         input_error);
-    CHECK_THROWS_WITH_AS(make({.times = 4, .width = 6}), "enlargement: an image of 4x6 pixels has no 4x4 squares",
-                         input_error);
-    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 3}), "enlargement: an image of 8x3 pixels has no 2x2 squares",
-                         input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 5}),
+                         "enlargement: an image of 24 pixels cannot be split into rows of width 5", input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 3, .width = 6}),
+                         "enlargement: an image of 4x6 pixels cannot be split into 3x3 squares", input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 4, .width = 6}),
+                         "enlargement: an image of 4x6 pixels cannot be split into 4x4 squares", input_error);
+    CHECK_THROWS_WITH_AS(make({.times = 2, .width = 3}),
+                         "enlargement: an image of 8x3 pixels cannot be split into 2x2 squares", input_error);
     // Samples of a step may be of another size than those before.
     struct resized {
         std::size_t size{24};
@@ -277,7 +278,8 @@ TEST_CASE("images that cannot be enlarged are refused by name") {
     images_of_step.size = 12;
     CHECK_NOTHROW(task.begin(0));
     images_of_step.size = 18;
-    CHECK_THROWS_WITH_AS(task.begin(0), "enlargement: an image of 3x6 pixels has no 2x2 squares", input_error);
+    CHECK_THROWS_WITH_AS(task.begin(0), "enlargement: an image of 3x6 pixels cannot be split into 2x2 squares",
+                         input_error);
 }
 
 TEST_CASE("offset noise is one more normal number for all of a channel, in the input and in what is predicted") {

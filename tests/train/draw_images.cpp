@@ -132,7 +132,7 @@ TEST_CASE(
     CHECK_THROWS_AS(draw_images({.flow = rectified_flow{}, .edm = edm_noise{}}, {}, 2, out, nothing),
                     pulse::input_error);
     CHECK_THROWS_WITH_AS(draw_images({.flow = rectified_flow{.by_size = true}}, {}, 2, out, nothing),
-                         "sampler: a flow that is shifted by size needs the pixels of an image", pulse::input_error);
+                         "sampler: pixels must be at least 1 for a flow that is shifted by size", pulse::input_error);
 }
 
 TEST_CASE("a self-conditioned network is shown what it predicted in the step before, and zeros at first") {
@@ -216,14 +216,15 @@ TEST_CASE("the second network of a cascade is shown the small images, enlarged, 
     const enlargement how{.times = 2, .width = width};
     for (const auto& [samples, elements] : {std::pair{0, 12}, {3, 0}, {3, 35}}) {
         CHECK_THROWS_WITH_AS(make(how, static_cast<std::size_t>(samples), static_cast<std::size_t>(elements)),
-                             "enlarging: the small images are not one for each sample", pulse::input_error);
+                             "enlarging: the small images must be one per sample", pulse::input_error);
     }
     CHECK_THROWS_WITH_AS(make({.times = 2, .width = 10}, 1, 12),
-                         "enlargement: an image of 24 pixels has no rows of width 10", pulse::input_error);
+                         "enlargement: an image of 24 pixels cannot be split into rows of width 10",
+                         pulse::input_error);
     CHECK_THROWS_AS(make({.times = 1, .width = width}, 1, 12), pulse::input_error);
     std::vector<float> out(2 * each);
     CHECK_THROWS_WITH_AS(draw_images({}, {.steps = 2}, 2, out, make(how, 1, small_each)),
-                         "enlarging: what is drawn is not of the enlarged images' size", pulse::input_error);
+                         "enlarging: the images to draw must have the size of the enlarged ones", pulse::input_error);
 }
 
 TEST_CASE("where a stride is whole, both ways to DDIM are one") {
@@ -348,7 +349,7 @@ TEST_CASE("settings and options out of range are refused") {
     }
     CHECK_NOTHROW(draw({}, {.steps = 1000}));
     CHECK_THROWS_WITH_AS(draw({.steps_offset = 1}, {.steps = 1000}),
-                         "sampler: 1000 steps do not fit into 1000 training times", pulse::input_error);
+                         "sampler: 1000 steps do not fit into 1000 training timesteps", pulse::input_error);
     CHECK_THROWS_AS(draw({}, {.kind = sampler_kind::dpm_solver, .steps = 1000}), pulse::input_error);
     CHECK_NOTHROW(draw({.spacing = timestep_spacing::linspace}, {.kind = sampler_kind::dpm_solver, .steps = 999}));
 }

@@ -216,12 +216,12 @@ TEST_CASE("a trainer that releases gradients refuses what needs all of them befo
         });
     };
     CHECK(refused(static_cast<const math*>(nullptr), usual) ==
-          "rank_optimizer: gradient_release: clip_norm must be 0, or by the last step's norm (clip_by_last_norm): that "
-          "of "
-          "the step is known when its gradients are gone");
-    CHECK(refused(static_cast<const scaling_math*>(nullptr), unclipped) ==
-          "rank_optimizer: gradient_release: the loss is scaled, and a step whose gradients overflow is to change "
-          "nothing");
+          "rank_optimizer: gradient_release needs clip_norm 0 or clip_by_last_norm: the step's own norm is known only "
+          "after its gradients are released");
+    CHECK(
+        refused(static_cast<const scaling_math*>(nullptr), unclipped) ==
+        "rank_optimizer: gradient_release cannot be used with loss scaling: a step whose gradients overflow must leave "
+        "the weights unchanged");
 }
 
 TEST_CASE("a task without update(stage) runs no plan that releases gradients") {
@@ -258,9 +258,10 @@ TEST_CASE("gradients that are released and not finite are told on every rank, wi
             rank.step(data);
         } catch (const train::not_finite_error& e) { text = e.what(); }
         CHECK(text == "step 2: the loss of microbatch 2 is not finite: a smaller learning rate may help; the step has "
-                      "changed weights, as it releases gradients");
-        const std::string lost = "a step that was not finite has changed weights, as the plan releases gradients: only "
-                                 "the state of a checkpoint goes on from here";
+                      "already changed weights, because it releases gradients");
+        const std::string lost =
+            "a step that was not finite has changed weights, because the plan releases gradients: to "
+            "go on, resume from a checkpoint";
         CHECK(error_of([&] { rank.step(data); }) == lost);
         CHECK(error_of([&] { static_cast<void>(rank.read_state()); }) == lost);
         set_states(rank, before, 1, 4 * batch);

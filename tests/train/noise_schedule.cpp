@@ -196,10 +196,11 @@ TEST_CASE("settings stand for a schedule, in which epsilon and zero terminal SNR
     scheduler_settings latent{.betas = beta_shape::scaled_linear, .beta_start = 0.00085, .beta_end = 0.012};
     CHECK(same(schedule_of(latent), noise_schedule::scaled_linear()));
     latent.zero_terminal_snr = true;
-    CHECK_THROWS_WITH_AS(static_cast<void>(schedule_of(latent)),
-                         "noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "
-                         "nothing about its image: predict v or the sample",
-                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(schedule_of(latent)),
+        "noise schedule: epsilon cannot be predicted with zero terminal SNR, because the last step is all "
+        "noise: predict v or the sample",
+        pulse::input_error);
     for (const auto type : {prediction_type::velocity, prediction_type::sample}) {
         latent.prediction = type;
         CHECK(same(schedule_of(latent), noise_schedule::scaled_linear().with_zero_terminal_snr()));
@@ -219,7 +220,7 @@ TEST_CASE("bad schedules are refused by name") {
     CHECK_THROWS_WITH_AS(static_cast<void>(noise_schedule::linear(0)),
                          "noise schedule: steps must be at least 1, not 0", pulse::input_error);
     CHECK_THROWS_AS(static_cast<void>(noise_schedule::cosine(-3)), pulse::input_error);
-    CHECK_THROWS_WITH_AS((noise_schedule{{0.1, 1.0}}), "noise schedule: beta 1 is not between 0 and 1",
+    CHECK_THROWS_WITH_AS((noise_schedule{{0.1, 1.0}}), "noise schedule: beta 1 must be above 0 and below 1",
                          pulse::input_error);
     CHECK_THROWS_AS((noise_schedule{{std::nan("")}}), pulse::input_error);
     CHECK_THROWS_AS((noise_schedule{std::vector<double>{}}), pulse::input_error);

@@ -59,16 +59,18 @@ public:
                   std::vector<std::uint8_t> labels = {}) :
         height_{height},
         width_{width}, channels_{channels}, pixels_{std::move(pixels)}, labels_{std::move(labels)}, options_{options} {
-        if (height < 1 || width < 1 || channels < 1) { throw input_error("data set: an image has no pixels"); }
+        if (height < 1 || width < 1 || channels < 1) {
+            throw input_error("data set: height, width and channels must be at least 1");
+        }
         if (options.padding < 0) { throw input_error("data set: padding must not be negative"); }
         const std::size_t image = stored_elements();
         if (pixels_.empty() || pixels_.size() % image != 0 || pixels_.size() / image >= 0xFFFFFFFFU) {
-            throw input_error("data set: " + std::to_string(pixels_.size()) + " bytes are not whole images of " +
-                              std::to_string(image) + " bytes");
+            throw input_error("data set: pixels must be 1 to 4294967294 whole images of " + std::to_string(image) +
+                              " bytes, not " + std::to_string(pixels_.size()) + " bytes");
         }
         if (!labels_.empty() && labels_.size() != size()) {
-            throw input_error("data set: " + std::to_string(labels_.size()) + " labels for " + std::to_string(size()) +
-                              " images");
+            throw input_error("data set: there must be one label per image, not " + std::to_string(labels_.size()) +
+                              " labels for " + std::to_string(size()) + " images");
         }
     }
 
@@ -143,14 +145,14 @@ private:
 /// Shrinks images by averaging each `times` x `times` square into one pixel, rounded to a byte; keeps order, flips and
 /// labels. Throws input_error where stored sizes or the padding are not multiples of `times`.
 [[nodiscard]] inline image_dataset shrunk(const image_dataset& from, int times) {
-    if (times < 1) { throw input_error("data set: times to shrink by must be at least 1"); }
+    if (times < 1) { throw input_error("data set: the factor to shrink by must be at least 1"); }
     dataset_options options = from.options();
     const int stored_height = from.height() - 2 * options.padding;
     const int stored_width = from.width() - 2 * options.padding;
     if (stored_height % times != 0 || stored_width % times != 0 || options.padding % times != 0) {
         throw input_error("data set: images of " + std::to_string(stored_height) + "x" + std::to_string(stored_width) +
-                          " pixels and a padding of " + std::to_string(options.padding) + " do not shrink " +
-                          std::to_string(times) + " times");
+                          " pixels and their padding of " + std::to_string(options.padding) +
+                          " must be multiples of the factor to shrink by, " + std::to_string(times));
     }
     options.padding /= times;
     const auto t = static_cast<std::size_t>(times);

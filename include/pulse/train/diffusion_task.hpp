@@ -82,37 +82,37 @@ inline void require_in_range(const diffusion_options& o, const noise_process& no
     if (!(o.min_snr_gamma >= 0)) { throw input_error{"diffusion_task: min_snr_gamma must be at least 0"}; }
     if (!(o.noise_offset >= 0)) { throw input_error{"diffusion_task: noise_offset must be at least 0"}; }
     if (o.self_conditioned && o.enlarged) {
-        throw input_error{"diffusion_task: self_conditioned and enlarged are not for one model"};
+        throw input_error{"diffusion_task: self_conditioned and enlarged cannot be combined"};
     }
     require_enlargeable(o, elements, channels);
     const std::size_t read = elements * (o.self_conditioned || o.enlarged ? 2 : 1);
     if (o.model_elements != 0 && o.model_elements != static_cast<std::int64_t>(read)) {
-        const std::string what = o.self_conditioned ? "an image and what is predicted of it have "
-                                 : o.enlarged       ? "an image and the enlarged one have "
+        const std::string what = o.self_conditioned ? "an image and its prediction have "
+                                 : o.enlarged       ? "an image and the enlarged image have "
                                                     : "an image has ";
-        throw input_error{"diffusion_task: " + what + std::to_string(read) + " elements, the model's input " +
+        throw input_error{"diffusion_task: " + what + std::to_string(read) + " elements, but the model's input has " +
                           std::to_string(o.model_elements)};
     }
     if (o.evaluated && (o.evaluated->timestep < 0 || o.evaluated->timestep >= noise.steps())) {
-        throw input_error{"diffusion_task: there is no timestep " + std::to_string(o.evaluated->timestep) +
-                          " to evaluate: the noise schedule has " + std::to_string(noise.steps())};
+        throw input_error{"diffusion_task: evaluated.timestep must be 0 to " + std::to_string(noise.steps() - 1) +
+                          " with this noise schedule, not " + std::to_string(o.evaluated->timestep)};
     }
     if (noise.betas() != nullptr) { return require_predictable(*noise.betas(), o.prediction); }
-    if (o.min_snr_gamma > 0) { throw input_error{"diffusion_task: min_snr_gamma is for a noise schedule of betas"}; }
+    if (o.min_snr_gamma > 0) { throw input_error{"diffusion_task: min_snr_gamma needs a noise schedule of betas"}; }
 }
 
 /// Throws input_error when the model outputs fewer channels than its images have.
 inline void require_answer(std::size_t answered, std::size_t channels) {
     if (answered < channels) {
         throw input_error{"diffusion_task: an image has " + std::to_string(channels) +
-                          " channels, the model's answer " + std::to_string(answered)};
+                          " channels, but the model's output has " + std::to_string(answered)};
     }
 }
 
 /// Throws input_error if the plan has previews but the task's model is not self-conditioned.
 inline void require_self_conditioned(const diffusion_options& o) {
     if (!o.self_conditioned) {
-        throw input_error{"diffusion_task: the plan has previews, and self_conditioned is not set"};
+        throw input_error{"diffusion_task: self_conditioned must be set, because the plan has previews"};
     }
 }
 

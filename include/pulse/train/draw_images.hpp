@@ -41,7 +41,7 @@ struct drawing_options {
                                                               std::int64_t pixels) {
     detail::require_steps(count, flow.train_steps);
     if (flow.by_size && pixels <= 0) {
-        throw input_error("sampler: a flow that is shifted by size needs the pixels of an image");
+        throw input_error("sampler: pixels must be at least 1 for a flow that is shifted by size");
     }
     // diffusers shifts the last level of a flow with a fixed shift twice: here, and below with all others.
     const double first = 1.0 / flow.train_steps;
@@ -72,7 +72,7 @@ struct drawing_options {
     const int total = settings.train_steps;
     const auto refuse = [&] {
         throw input_error("sampler: " + std::to_string(count) + " steps do not fit into " + std::to_string(total) +
-                          " training times");
+                          " training timesteps");
     };
     if (count < 1 || count > total) { refuse(); }
     // DPM-Solver spaces one time more than it takes steps, and drops the last.

@@ -58,9 +58,9 @@ inline void require_in_range(const edm_noise& edm) {
     };
     require(edm.train_steps >= 1 && edm.train_steps <= 1'000'000, "num_train_timesteps must be 1 to 1000000");
     require(edm.sigma_min > 0 && edm.sigma_min < edm.sigma_max && std::isfinite(edm.sigma_max),
-            "sigma_min must be above 0 and below sigma_max");
-    require(edm.sigma_data > 0 && std::isfinite(edm.sigma_data), "sigma_data must be above 0");
-    require(edm.rho > 0 && std::isfinite(edm.rho), "rho must be above 0");
+            "sigma_min must be above 0 and below sigma_max, which must be finite");
+    require(edm.sigma_data > 0 && std::isfinite(edm.sigma_data), "sigma_data must be above 0 and finite");
+    require(edm.rho > 0 && std::isfinite(edm.rho), "rho must be above 0 and finite");
     require(std::abs(edm.log_mean) <= 10 && edm.log_deviation > 0 && edm.log_deviation <= 5,
             "ln(sigma) must have a mean from -10 to 10 and a deviation above 0, up to 5");
 }

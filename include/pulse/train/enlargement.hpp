@@ -31,12 +31,12 @@ inline void require_in_range(const enlargement& how, std::size_t elements, std::
     const std::size_t row = static_cast<std::size_t>(how.width) * channels;
     if (elements % row != 0) {
         throw input_error{"enlargement: an image of " + std::to_string(elements / channels) +
-                          " pixels has no rows of width " + std::to_string(how.width)};
+                          " pixels cannot be split into rows of width " + std::to_string(how.width)};
     }
     if (how.width % how.times != 0 || elements / row % times != 0) {
         throw input_error{"enlargement: an image of " + std::to_string(elements / row) + "x" +
-                          std::to_string(how.width) + " pixels has no " + std::to_string(how.times) + "x" +
-                          std::to_string(how.times) + " squares"};
+                          std::to_string(how.width) + " pixels cannot be split into " + std::to_string(how.times) +
+                          "x" + std::to_string(how.times) + " squares"};
     }
 }
 

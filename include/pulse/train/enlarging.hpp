@@ -27,7 +27,7 @@ public:
         channels_{static_cast<std::size_t>(channels)},
         inner_{std::move(inner)} {
         if (samples == 0 || small.empty() || small.size() % samples != 0) {
-            throw input_error{"enlarging: the small images are not one for each sample"};
+            throw input_error{"enlarging: the small images must be one per sample"};
         }
         const std::size_t each = small.size() / samples;
         const std::size_t enlarged = each * detail::square_of(how);
@@ -43,7 +43,7 @@ public:
     /// Throws input_error unless x has as many elements as the enlarged images.
     void operator()(std::span<const float> x, std::span<const float> times, std::span<float> answer) {
         if (x.size() != enlarged_.size()) {
-            throw input_error{"enlarging: what is drawn is not of the enlarged images' size"};
+            throw input_error{"enlarging: the images to draw must have the size of the enlarged ones"};
         }
         beside_.resize(2 * x.size());
         detail::put_beside<float>(channels_, x, enlarged_, beside_, std::numeric_limits<float>::infinity());

@@ -68,7 +68,7 @@ inline void require_in_range(const rectified_flow& flow) {
         if (!holds) { throw input_error{std::string{"rectified flow: "} + text}; }
     };
     require(flow.train_steps >= 1 && flow.train_steps <= 1'000'000, "num_train_timesteps must be 1 to 1000000");
-    require(flow.shift > 0 && std::isfinite(flow.shift), "shift must be above 0");
+    require(flow.shift > 0 && std::isfinite(flow.shift), "shift must be above 0 and finite");
     require(flow.base_image_seq_len < flow.max_image_seq_len, "base_image_seq_len must be below max_image_seq_len");
     require(std::abs(flow.base_shift) <= 10 && std::abs(flow.max_shift) <= 10,
             "base_shift and max_shift must be from -10 to 10");

@@ -48,7 +48,7 @@ private:
 template <class B>
 class latent_task : public diffusion_task<latents_of_step> {
     static_assert(std::is_same_v<space_of<B>, host_space>,
-                  "pulse: include <pulse/cuda.cuh> before a task of latents on a device");
+                  "pulse: include <pulse/cuda.cuh> to use a latent_task on a device");
 
 public:
     using latents = latents_of_step;

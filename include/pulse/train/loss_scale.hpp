@@ -40,8 +40,8 @@ public:
         const auto require = [](bool good, const char* what) {
             if (!good) { throw input_error{std::string{"loss_scaling: "} + what}; }
         };
-        require(std::isfinite(options.initial) && options.initial > 0, "initial must be above 0");
-        require(std::isfinite(options.growth) && options.growth >= 1, "growth must be at least 1");
+        require(std::isfinite(options.initial) && options.initial > 0, "initial must be above 0 and finite");
+        require(std::isfinite(options.growth) && options.growth >= 1, "growth must be at least 1 and finite");
         require(options.backoff > 0 && options.backoff < 1, "backoff must be between 0 and 1");
         require(options.interval >= 1, "interval must be at least 1");
     }

@@ -26,12 +26,12 @@ class noise_schedule {
 public:
     /// From betas. Throws input_error unless there is at least one and each is in (0, 1).
     explicit noise_schedule(std::vector<double> betas) : betas_{std::move(betas)} {
-        if (betas_.empty()) { throw input_error("noise schedule: it has no steps"); }
+        if (betas_.empty()) { throw input_error("noise schedule: betas must not be empty"); }
         alphas_cumprod_.reserve(betas_.size());
         double product = 1.0;
         for (std::size_t t = 0; t != betas_.size(); ++t) {
             if (!(betas_[t] > 0.0 && betas_[t] < 1.0)) {
-                throw input_error("noise schedule: beta " + std::to_string(t) + " is not between 0 and 1");
+                throw input_error("noise schedule: beta " + std::to_string(t) + " must be above 0 and below 1");
             }
             product *= 1.0 - betas_[t];
             alphas_cumprod_.push_back(product);
@@ -138,8 +138,8 @@ private:
 /// Throws input_error if a prediction of `type` does not determine the image at every step.
 inline void require_predictable(const noise_schedule& schedule, prediction_type type) {
     if (type == prediction_type::epsilon && schedule.has_zero_terminal_snr()) {
-        throw input_error("noise schedule: with zero terminal SNR the last step is all noise, and an epsilon says "
-                          "nothing about its image: predict v or the sample");
+        throw input_error("noise schedule: epsilon cannot be predicted with zero terminal SNR, because the last step "
+                          "is all noise: predict v or the sample");
     }
 }
 

@@ -41,8 +41,8 @@ struct optimizer_options {
     const auto require = [](bool good, const char* what) {
         if (!good) { throw input_error{std::string{"rank_optimizer: "} + what}; }
     };
-    require(layers > 0, "a model has at least 1 layer");
-    require(microbatches > 0, "a step has at least 1 microbatch");
+    require(layers > 0, "layers must be at least 1");
+    require(microbatches > 0, "microbatches must be at least 1");
     require(o.constants.beta1 >= 0 && o.constants.beta1 < 1, "beta1 must be at least 0 and below 1");
     require(o.constants.beta2 >= 0 && o.constants.beta2 < 1, "beta2 must be at least 0 and below 1");
     require(o.constants.epsilon > 0, "epsilon must be above 0");
@@ -50,10 +50,9 @@ struct optimizer_options {
     require(o.clip_norm >= 0, "clip_norm must be at least 0");
     require(o.average_decay >= 0 && o.average_decay <= 1, "average_decay must be 0 to 1");
     require(!o.replicas.sharded || !o.form.is_factored(), unshared_moments);
-    require(
-        !o.gradient_release || o.clip_norm == 0 || o.clip_by_last_norm,
-        "gradient_release: clip_norm must be 0, or by the last step's norm (clip_by_last_norm): that of the step is "
-        "known when its gradients are gone");
+    require(!o.gradient_release || o.clip_norm == 0 || o.clip_by_last_norm,
+            "gradient_release needs clip_norm 0 or clip_by_last_norm: the step's own norm is known only after its "
+            "gradients are released");
     return o;
 }
 

@@ -179,7 +179,7 @@ private:
     static void require_good(const optimizer_form& form) {
         const bool rounds = form.weights != weight_form::float32;
         if (rounds && !Updates::rounds_to_bfloat16) {
-            throw input_error{"rank_optimizer: weights: kahan and stochastic are for values in bf16"};
+            throw input_error{"rank_optimizer: weights: kahan and stochastic need values in bf16"};
         }
     }
     [[nodiscard]] static std::size_t blocks_of(std::size_t elements) noexcept {

@@ -87,16 +87,16 @@ public:
         for (const auto& b : parameters.blocks()) {
             // Not b.layer < ...: clang parses that as template arguments of the concept `layer`.
             if (conditioning_block > b.layer || position_of(b.layer) > layers_) {
-                throw input_error{"rank_optimizer: the parameters are of layer " + std::to_string(b.layer) +
-                                  ", it was made for " + std::to_string(layers_) + " layers"};
+                throw input_error{"rank_optimizer: parameters belong to layer " + std::to_string(b.layer) +
+                                  ", but the optimizer was made for " + std::to_string(layers_) + " layers"};
             }
             positions_.push_back(position_of(b.layer) * replicas() + replica());
             shares.push_back(share_of({b.first_gradient(), b.size}, place().replicas(), place().replica));
         }
         if (scaler_.on() && options.gradient_release) {
             throw input_error{
-                "rank_optimizer: gradient_release: the loss is scaled, and a step whose gradients overflow "
-                "is to change nothing"};
+                "rank_optimizer: gradient_release cannot be used with loss scaling: a step whose gradients overflow "
+                "must leave the weights unchanged"};
         }
         squares_.resize(shares.size());
         updates_.prepare(std::move(shares), microbatches_, options.form.is_factored());
@@ -181,7 +181,7 @@ public:
         };
         require_size("averages of a block", kept.average.size(), of.size);
         if (!state_.has_form(range, kept.first_moment.size(), kept.second_moment.size())) {
-            throw input_error{"rank_optimizer: moments of another form than the optimizer's, or of another block"};
+            throw input_error{"rank_optimizer: the moments do not fit the optimizer's form of moments or the block"};
         }
         start_block(parameters, of, kept.weights);
         state_.set_first_moment(range, in_space(kept.first_moment));
@@ -262,12 +262,12 @@ private:
 
     static void require_size(const char* what, std::size_t found, std::size_t wanted) {
         if (found != wanted) {
-            throw input_error{"rank_optimizer: " + std::to_string(found) + " " + what + ", it was made for " +
-                              std::to_string(wanted)};
+            throw input_error{"rank_optimizer: expects " + std::to_string(wanted) + " " + what + ", not " +
+                              std::to_string(found)};
         }
     }
     static void require_counted(std::int64_t step) {
-        if (step < 1) { throw input_error{"rank_optimizer: step is " + std::to_string(step) + ", it counts from 1"}; }
+        if (step < 1) { throw input_error{"rank_optimizer: step must be at least 1, not " + std::to_string(step)}; }
     }
     /// One piece per tensor where moments are factored. Otherwise one piece for everything, unless gradients are
     /// released, state is sharded or an update depends on a weight's position, which must depend neither on the cut nor

@@ -68,8 +68,8 @@ namespace detail {
 /// Fills `samples` images with normal noise of (seed, sample number). Throws input_error unless they are whole images.
 inline void start_images(std::uint64_t seed, std::uint64_t first_sample, std::size_t samples, std::span<float> images) {
     if (samples == 0 || images.size() % samples != 0) {
-        throw input_error("sampler: " + std::to_string(images.size()) + " elements are not " + std::to_string(samples) +
-                          " images");
+        throw input_error("sampler: " + std::to_string(images.size()) + " elements cannot be split into " +
+                          std::to_string(samples) + " images");
     }
     random_source{seed, random_stream::sample_start}.fill_normal(first_sample * (images.size() / samples), images);
 }

@@ -54,7 +54,8 @@ void read_agreed(const std::map<std::string, std::string>& config, const std::st
     const char* const end = text.data() + text.size();
     const auto [stop, fault] = std::from_chars(text.data(), end, value);
     if (fault != std::errc{} || stop != end || !(value >= 0)) {
-        throw input_error{std::string{"checkpoint: '"} + key + "' is '" + text + "'"};
+        throw input_error{std::string{"checkpoint: '"} + key + "' must be a number that is not negative, not '" + text +
+                          "'"};
     }
 }
 /// Reads the loss scale that add_agreed wrote, if any. Throws input_error when it is damaged.
@@ -254,12 +255,13 @@ void require_resumable(const Trainer& trained, const train::training_state& from
         const auto found = from.config.find(key);
         if (found == from.config.end() || found->second != value) {
             throw input_error{"checkpoint '" + folder.string() + "': its run had " + key + " " +
-                              (found == from.config.end() ? "unset" : found->second) + ", this one has " + value};
+                              (found == from.config.end() ? "unset" : found->second) + ", but this one has " + value};
         }
     }
     if (trained.rounds_by_chance() && from.seed != trained.options().seed) {
         throw input_error{"checkpoint '" + folder.string() + "': its run had seed " + std::to_string(from.seed) +
-                          ", this one has " + std::to_string(trained.options().seed) + ", and rounds weights by it"};
+                          ", but this one has " + std::to_string(trained.options().seed) +
+                          ", and the seed determines how weights round"};
     }
 }
 

@@ -60,7 +60,7 @@ struct scheduler_settings {
     const auto require = [](bool holds, const std::string& text) {
         if (!holds) { throw input_error("scheduler settings: " + text); }
     };
-    require(!settings.flow && !settings.edm, "noise is not added by betas");
+    require(!settings.flow && !settings.edm, "flow and EDM have no betas");
     require(settings.train_steps >= 1 && settings.train_steps <= most_steps, "num_train_timesteps must be 1 to " +
                                                                                  std::to_string(most_steps) + ", not " +
                                                                                  std::to_string(settings.train_steps));
@@ -70,7 +70,7 @@ struct scheduler_settings {
     require(settings.clip_sample_range > 0.0, "clip_sample_range must be above 0");
     require(settings.trained_betas.empty() ||
                 settings.trained_betas.size() == static_cast<std::size_t>(settings.train_steps),
-            "trained_betas must be num_train_timesteps numbers, " + std::to_string(settings.train_steps) + ", not " +
+            "trained_betas must have num_train_timesteps numbers, " + std::to_string(settings.train_steps) + ", not " +
                 std::to_string(settings.trained_betas.size()));
     const auto plain = [&] {
         if (!settings.trained_betas.empty()) { return noise_schedule{settings.trained_betas}; }
@@ -91,7 +91,7 @@ struct scheduler_settings {
 
 /// How the settings add noise. Throws input_error as schedule_of, or naming what of flow or EDM is out of range.
 [[nodiscard]] inline noise_process process_of(const scheduler_settings& settings) {
-    if (settings.flow && settings.edm) { throw input_error("scheduler settings: they have both flow and EDM"); }
+    if (settings.flow && settings.edm) { throw input_error("scheduler settings: flow and edm cannot be combined"); }
     if (settings.flow) { return *settings.flow; }
     if (settings.edm) { return *settings.edm; }
     return schedule_of(settings);

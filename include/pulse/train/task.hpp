@@ -122,19 +122,20 @@ template <class T, class Model, class B>
 consteval void require_task() {
     using rules = detail::task_rules<Model, B>;
     static_assert(rules::template input<T>,
-                  "pulse: a task has input(const work<backend>&, std::span<scalar>), which writes the model's input");
-    static_assert(rules::template loss<T>, "pulse: a task has loss(const work<backend>&, std::span<const scalar>, "
+                  "pulse: a task needs input(const work<backend>&, std::span<scalar>), which writes the model's input");
+    static_assert(rules::template loss<T>, "pulse: a task needs loss(const work<backend>&, std::span<const scalar>, "
                                            "std::span<scalar>), which reads the output and writes its gradient");
     static_assert(rules::template timesteps<T>,
-                  "pulse: the model reads timesteps, so a task has timesteps(const work<backend>&), which gives a "
-                  "pointer to constant accumulators");
-    static_assert(rules::template text<T>, "pulse: the model reads text, so a task has text(const work<backend>&), "
-                                           "which gives a pointer to constant scalars");
+                  "pulse: the model reads timesteps, so a task needs timesteps(const work<backend>&), which returns a "
+                  "pointer to const accumulators");
+    static_assert(rules::template text<T>, "pulse: the model reads text, so a task needs text(const work<backend>&), "
+                                           "which returns a pointer to const scalars");
     static_assert(rules::template facts<T>,
-                  "pulse: the model reads facts of the samples, so a task has facts(const work<backend>&), which gives "
-                  "a pointer to constant accumulators");
-    static_assert(rules::template begin<T>,
-                  "pulse: a task's begin takes the position of the step's first sample, and the loss scale or not");
+                  "pulse: the model reads facts of the samples, so a task needs facts(const work<backend>&), which "
+                  "returns a pointer to const accumulators");
+    static_assert(
+        rules::template begin<T>,
+        "pulse: a task's begin must take the position of the step's first sample and, if it wants, the loss scale");
 }
 
 } // namespace pulse

@@ -63,8 +63,9 @@ public:
         run();
         if (!backbone_.not_finite().empty()) {
             spoilt_ = executor_.model().gradient_release(); // another run would use other weights
-            const std::string where = backbone_.take_fault(spoilt_ ? std::nullopt : this->find_fault(run)) +
-                                      (spoilt_ ? "; the step has changed weights, as it releases gradients" : "");
+            const std::string where =
+                backbone_.take_fault(spoilt_ ? std::nullopt : this->find_fault(run)) +
+                (spoilt_ ? "; the step has already changed weights, because it releases gradients" : "");
             throw train::not_finite_error{"step " + std::to_string(this->steps() + 1) + ": " + where};
         }
         this->count_step();
@@ -131,8 +132,8 @@ public:
     void require_whole() const {
         if (spoilt_) {
             throw error{
-                "a step that was not finite has changed weights, as the plan releases gradients: only the state "
-                "of a checkpoint goes on from here"};
+                "a step that was not finite has changed weights, because the plan releases gradients: to go on, "
+                "resume from a checkpoint"};
         }
     }
     [[nodiscard]] train::loss_scaler& loss_scale() noexcept { return backbone_.loss_scale(); }
@@ -159,11 +160,11 @@ private:
         if constexpr (detail::task_rules<Model, B>::template chooses_extent<Task>) {
             which = data.extent_at(first);
         } else if (backbone_.extents() > 1) {
-            throw input_error{"pulse: the plan has several extents, and the task of this run has no extent_at(sample)"};
+            throw input_error{"pulse: the plan has several extents, but the task of this run has no extent_at(sample)"};
         }
         if (which >= backbone_.extents()) {
-            throw input_error{"pulse: the task asks for extent " + std::to_string(which) + " of a plan that has " +
-                              std::to_string(backbone_.extents())};
+            throw input_error{"pulse: the task's extent_at gives " + std::to_string(which) +
+                              ", but the plan has only " + std::to_string(backbone_.extents()) + " extents"};
         }
         executor_.select(which);
         backbone_.select(which);

@@ -36,7 +36,7 @@ public:
         Trainer& self = static_cast<Trainer&>(*this);
         static_assert(
             requires { save_trainer(self, place); },
-            "pulse: include <pulse/train/saving.hpp> to save a trainer, with the target pulse::io");
+            "pulse: to save a trainer, include <pulse/train/saving.hpp> and link the target pulse::io");
         return save_trainer(self, place);
     }
     /// Continues bit for bit from a saved trainer, under any plan with the same replicas and samples per step. Throws
@@ -47,7 +47,7 @@ public:
         Trainer& self = static_cast<Trainer&>(*this);
         static_assert(
             requires { resume_trainer(self, folder); },
-            "pulse: include <pulse/train/saving.hpp> to resume a trainer, with the target pulse::io");
+            "pulse: to resume a trainer, include <pulse/train/saving.hpp> and link the target pulse::io");
         resume_trainer(self, folder);
     }
 

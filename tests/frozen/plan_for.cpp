@@ -83,7 +83,8 @@ TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stag
     CHECK_FALSE(has_tasks(before));
     CHECK(before.kept.beside_first_stage == task::first_stage_bytes({frozen::extents_of<sd_tiny>({})}));
     CHECK(before.kept.beside_last_stage == task::last_stage_bytes({frozen::extents_of<sd_tiny>({})}));
-    CHECK(before.assumptions.back() == "frozen networks encode before each step, in time that the step leaves out");
+    CHECK(before.assumptions.back() ==
+          "frozen networks encode before each step, which the step's time does not include");
 
     for (const frozen_mode mode : {frozen_mode::tuned, frozen_mode::none}) {
         const tuning cached = plan_for<sd_tiny, on_cpu>(asked(mode), pictures_options{.cache = "cache"});
@@ -92,8 +93,8 @@ TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stag
         CHECK(most_memory(cached) < most_memory(before));
     }
     CHECK(refusal(asked(frozen_mode::bubbles), {.cache = "cache"}) ==
-          "frozen bubbles: with cache no step encodes anything");
-    CHECK(refusal({.devices = 2, .global_batch = 8}, {}) == "device: without measured costs a request needs one");
+          "frozen bubbles: cannot be combined with cache, with which steps encode nothing");
+    CHECK(refusal({.devices = 2, .global_batch = 8}, {}) == "device: required without measured costs");
 }
 
 TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no room for run before each step") {
@@ -122,7 +123,7 @@ TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no r
     const tuning found = plan_for<sd_tiny, on_cpu>(request(frozen_mode::tuned, before), each_step);
     CHECK_FALSE(has_tasks(found));
     CHECK(found.kept.beside_first_stage == task::first_stage_bytes({frozen::extents_of<sd_tiny>({})}));
-    CHECK(found.assumptions.back().find("the step leaves out; as tasks: ") != std::string::npos);
+    CHECK(found.assumptions.back().find("the step's time does not include; as tasks: ") != std::string::npos);
     for (const frozen_mode mode : {frozen_mode::bubbles, frozen_mode::first}) {
         CHECK_THROWS_AS(static_cast<void>(plan_for<sd_tiny, on_cpu>(request(mode, before), each_step)),
                         infeasible_error);
@@ -166,7 +167,7 @@ TEST_CASE("pictures of another size are planned at its latents' extent, with net
         "32768");
     plan_request other = asked(frozen_mode::none);
     other.extent = {8, 8};
-    CHECK(refusal(other, {.size = pixels}) == "extent: it follows from size of the pictures");
+    CHECK(refusal(other, {.size = pixels}) == "extent: must be that of the pictures, which size determines");
 }
 
 TEST_CASE("tasks for pictures of several sizes take the mean time, in the memory of each") {
@@ -232,7 +233,8 @@ TEST_CASE("pictures in buckets are planned at the extents that they have, for th
     pictures_options options{.data = folder.path,
                              .networks = folder.path / "none",
                              .buckets = {.area = {16, 16}, .step = 4, .least = 8, .most = 32}};
-    CHECK(refusal(asked(frozen_mode::none), options).find("buckets: pictures tell") != std::string::npos);
+    CHECK(refusal(asked(frozen_mode::none), options).find("buckets: the steps per bucket depend on the pictures") !=
+          std::string::npos);
 
     // What they are, a source says without the networks.
     const frozen::picture_source source{

@@ -127,11 +127,11 @@ class Classes(Case):
         self.assertEqual(drawn[0][1], drawn[2][1])
 
     def test_refusals(self):
-        self.refuses("--from", self.folder, names=["--data", "no folders of classes"], model="uvit_tiny",
+        self.refuses("--from", self.folder, names=["--data", "no class folders"], model="uvit_tiny",
                      data=write_pictures())
         self.refuses("--from", self.folder, "--on-missing-caption", "skip", names=["--on-missing-caption", "classes"],
                      **self.options)
-        self.refuses("--from", self.folder, names=["--data", "10 folders of classes", "9"], model="uvit_tiny",
+        self.refuses("--from", self.folder, names=["--data", "10 class folders", "only 9"], model="uvit_tiny",
                      data=write_classes(10))
         more = {"model": "uvit_tiny", "data": "synthetic"}
         self.refuses("--from", self.folder, "--class", 9, names=["--class", "9 is none of 0 to 8"], sample=1, **more)

@@ -325,7 +325,7 @@ class Pictures(Case):
         self.assertRegex(skipped.stdout, rf"(?m)^pictures: {len(CAPTIONS) - 2} of 16x16; {len(CAPTIONS) - 2} PNG$")
         for file in data.glob("*.png"):
             file.write_bytes(b"no picture")
-        self.refuses(*options, "--on-bad-picture", "skip", names=["0.png", "all"], model="sd_tiny", data=data)
+        self.refuses(*options, "--on-bad-picture", "skip", names=["0.png", "none of"], model="sd_tiny", data=data)
 
     def test_pictures_that_are_damaged_inside_are_counted(self):
         from PIL import Image

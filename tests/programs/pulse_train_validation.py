@@ -211,7 +211,7 @@ class Pictures(Case):
         self.refuses("--from", self.folder, "--steps", 3, "--validate", ROOM / "nowhere", model="sd_tiny",
                      data=self.data, names=["--validate", "nowhere"])
         self.refuses("--from", self.folder, "--steps", 3, "--validate", 0.9, model="sd_tiny", data=self.data,
-                     names=["--validate is too great", "none are left"])
+                     names=["--validate is too large", "none are left"])
 
 
 if __name__ == "__main__":

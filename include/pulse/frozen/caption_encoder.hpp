@@ -64,7 +64,7 @@ class caption_encoder<Model, Math, std::tuple<Texts...>> {
          ...);
         return wanted == given;
     }
-    static_assert(fits(), "the text encoders give what the backbone reads");
+    static_assert(fits(), "the text encoders must give what the backbone reads");
 
 public:
     static constexpr std::int64_t bytes = (std::int64_t{0} + ... + folder_text<Texts, Math>::bytes);

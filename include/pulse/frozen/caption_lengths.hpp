@@ -74,7 +74,7 @@ struct caption_lengths {
                all.captions + one.captions, all.unread + one.unread};
     }
     if (all.captions == 0) {
-        throw input_error{"no caption can be read, from that of " + pictures.index().name(0) + " on"};
+        throw input_error{"no caption can be read; the first is that of " + pictures.index().name(0)};
     }
     return {static_cast<double>(all.tokens) / static_cast<double>(all.captions), all.longest, all.cut, all.unread};
 }

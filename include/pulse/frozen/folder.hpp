@@ -25,8 +25,8 @@ namespace pulse::frozen {
     const std::filesystem::path& folder, int tokens, int vocabulary) {
     auto found = encode::read_tokenizer(folder, tokens);
     if (const std::int32_t needed = found->vocabulary_size(); needed > vocabulary) {
-        throw input_error{"'" + folder.string() + "' has ids up to " + std::to_string(needed - 1) +
-                          ", the text encoder knows " + std::to_string(vocabulary) + " of them"};
+        throw input_error{"'" + folder.string() + "' has token ids up to " + std::to_string(needed - 1) +
+                          ", but the text encoder's vocabulary has only " + std::to_string(vocabulary)};
     }
     return found;
 }

@@ -114,7 +114,8 @@ private:
     [[nodiscard]] static data::encoded_pictures opened(const picture_source& source, const contents& made) {
         const pictures_options& o = source.options();
         if (o.shuffle_tags_behind) {
-            throw input_error{o.words.cache + ": it has one caption of each picture, and shuffled tags make others"};
+            throw input_error{o.words.cache +
+                              ": cannot be combined with tag shuffling: the cache holds one caption per picture"};
         }
         const data::encoded_shapes shapes = [&]() -> data::encoded_shapes {
             try {

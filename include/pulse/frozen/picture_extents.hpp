@@ -53,7 +53,7 @@ void require_extents(const planned& made, const std::vector<picture_extents>& si
         fit = fit && resize<Model>(to) == resize<Model>(sizes[n].latents);
         ++n;
     });
-    if (!fit) { throw input_error{word + ": the plan is for another extent than that of the pictures"}; }
+    if (!fit) { throw input_error{word + ": the plan was made for pictures of other sizes"}; }
 }
 
 } // namespace pulse::frozen

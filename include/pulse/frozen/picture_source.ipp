@@ -182,9 +182,11 @@ PULSE_PICTURES_INLINE void picture_source::require_readable(const pictures_optio
                                                             const data::pictures_check& found) {
     if (found.bad.empty()) { return; }
     const std::string fault = found.bad.front().why + "; ";
-    if (found.bad.size() == found.pictures) { throw input_error{fault + "all " + count_of_bad(found)}; }
+    if (found.bad.size() == found.pictures) {
+        throw input_error{fault + "none of " + grouped(found.pictures) + " pictures can be read"};
+    }
     if (o.on_bad_picture == data::bad_picture::stop) {
-        throw input_error{fault + count_of_bad(found) + ": " + o.words.skip_bad_pictures + " leaves such out"};
+        throw input_error{fault + count_of_bad(found) + "; set " + o.words.skip_bad_pictures + " to skip them"};
     }
 }
 
@@ -211,22 +213,23 @@ PULSE_PICTURES_INLINE void picture_source::find_hints(const pictures_options& o,
     const std::string& word = o.words.conditioning;
     if (view.hint == extent{}) {
         if (o.conditioning.empty()) { return; }
-        throw input_error{view.model + " reads no conditioning images, which " + word + " is for"};
+        throw input_error{view.model + " does not read conditioning images, which " + word + " names"};
     }
     try {
         o.conditioning.empty() ? data::require_conditioning(index) : data::take_conditioning(index, o.conditioning);
     } catch (const input_error& e) {
         if (word.empty()) { throw; }
-        throw input_error{e.what() + (o.conditioning.empty() ? "; " + word + " names one" : " (" + word + ")")};
+        throw input_error{e.what() +
+                          (o.conditioning.empty() ? "; set " + word + " to a folder of them" : " (" + word + ")")};
     }
 }
 
 PULSE_PICTURES_INLINE std::string picture_source::column_advice(const pictures_options& o) {
-    return "; " + o.words.other_column + " is another one";
+    return "; " + o.words.other_column + " selects another one";
 }
 
 PULSE_PICTURES_INLINE std::string picture_source::skip_advice() const {
-    return " (" + options_.words.skip_bad_pictures + " leaves out what cannot be read)";
+    return " (set " + options_.words.skip_bad_pictures + " to skip what cannot be read)";
 }
 
 PULSE_PICTURES_INLINE void picture_source::warn(const std::string& line) const {
@@ -269,15 +272,15 @@ PULSE_PICTURES_INLINE data::picture_index picture_source::opened(const pictures_
         try {
             return data::open_pictures(o.data, captions);
         } catch (const data::missing_caption_error& e) {
-            throw input_error{std::string{e.what()} + "; " + o.words.folder_captions +
-                              " takes names of folders as captions, " + o.words.other_on_missing + " goes on without"};
+            throw input_error{std::string{e.what()} + "; set " + o.words.folder_captions +
+                              " to use folder names as captions, or " + o.words.other_on_missing + " to do without"};
         } catch (const data::caption_field_error& e) { throw input_error{e.what() + column_advice(o)}; }
     }();
     if (o.held_out > 0) {
         try {
             data::keep_part(index, o.held_out, o.part);
         } catch (const input_error& e) {
-            throw input_error{std::string{e.what()} + ": " + o.words.held_out + " is too great"};
+            throw input_error{std::string{e.what()} + ": " + o.words.held_out + " is too large"};
         }
     } else if (o.part == data::picture_part::held_out) {
         data::see_each_once(index);
@@ -286,11 +289,11 @@ PULSE_PICTURES_INLINE data::picture_index picture_source::opened(const pictures_
     const auto found = static_cast<int>(index.classes.size());
     const std::string folder = '\'' + o.data.string() + "' has ";
     if (view.classes != 0 && found == 0) {
-        throw input_error{folder + "no folders of classes, which " + view.model + " reads"};
+        throw input_error{folder + "no class folders, but " + view.model + " reads classes"};
     }
     if (view.classes != 0 && found > view.classes) {
-        throw input_error{folder + std::to_string(found) + " folders of classes, " + view.model + " knows " +
-                          std::to_string(view.classes)};
+        throw input_error{folder + std::to_string(found) + " class folders, but " + view.model + " has only " +
+                          std::to_string(view.classes) + " classes"};
     }
     return index;
 }

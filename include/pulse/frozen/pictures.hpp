@@ -38,7 +38,8 @@ template <class Model>
 class pictures {
 public:
     using networks = frozen::networks_of<Model>;
-    static_assert(networks::known, "pulse: pulse::frozen::networks_of says which networks encode a model's pictures");
+    static_assert(networks::known,
+                  "pulse: specialize pulse::frozen::networks_of to say which networks encode the model's pictures");
     static constexpr frozen::sample_row row{conditions_read_by<Model>(), networks::no_class};
 
     /// Checks everything that a rank will read of the networks. Throws input_error naming the field and the file.
@@ -97,8 +98,9 @@ public:
         const data::bucket_order* const known = source_->pictures().order();
         if (known == nullptr) { return source_->set_step(step_samples); }
         if (known->step_samples() != step_samples) {
-            throw input_error{options().words.buckets + ": a step has " + std::to_string(step_samples) +
-                              " samples, and another of these pictures had " + std::to_string(known->step_samples())};
+            throw input_error{options().words.buckets + ": every step of these pictures must have " +
+                              std::to_string(known->step_samples()) + " samples, as the first had, not " +
+                              std::to_string(step_samples)};
         }
     }
     [[nodiscard]] const pictures_options& options() const noexcept { return source_->options(); }
@@ -148,7 +150,7 @@ public:
         if (!cache_->complete()) { cache_->refresh(); }
         if (!cache_->complete()) {
             throw input_error{options().words.cache + ": '" + options().cache.string() +
-                              "' lacks what other ranks have written: all must see it"};
+                              "' lacks what other ranks wrote to it: all ranks must share the folder"};
         }
         filled_ = true;
         return {static_cast<std::uint64_t>(all[0]), static_cast<std::uint64_t>(all[1]),
@@ -175,11 +177,12 @@ private:
             return all;
         }
         within(o.words.buckets, [&] {
-            if (o.buckets.area == extent{}) { throw input_error{"they have no area"}; }
+            if (o.buckets.area == extent{}) { throw input_error{"must have an area"}; }
             for (const extent& pixels : data::bucket_sizes(o.buckets)) { all.push_back(sized(pixels)); }
         });
         if (o.size == extent{}) { return all; }
-        throw input_error{o.words.size + ": pictures have those of " + o.words.buckets};
+        throw input_error{o.words.size + ": cannot be combined with " + o.words.buckets +
+                          ", which determine the sizes"};
     }
     /// Empty without buckets.
     [[nodiscard]] static std::vector<extent> bucket_pixels(const pictures_options& o,

@@ -65,7 +65,7 @@ private:
         read_elements == 2 * posterior::elements_of(extent_of<Model>()) &&
         2 * Model::template layer_at<Model::layer_count - 1>::output::elements == image_of<Model>::elements;
     static_assert(reads_two || read_elements == posterior::elements_of(extent_of<Model>()),
-                  "the autoencoder gives what the backbone reads");
+                  "the autoencoder must give what the backbone reads");
 
 public:
     /// Bytes of the frozen networks on the rank of the first stage, and on that of the last stage if it is another,
@@ -208,18 +208,19 @@ private:
         from.set_step(steps_.samples_of_step());
         if (options.enlarged && !reads_two) {
             throw input_error{"diffusion_options: enlarged: " + Model::config.name.str() +
-                              " does not read twice the channels that it answers with"};
+                              " must have twice as many input channels as output channels"};
         }
         const bool is_self_conditioned = reads_two && !options.enlarged;
         if ((made.plan.previews > 0) != is_self_conditioned) {
-            throw input_error{"pulse: a plan has previews for a self-conditioned model, and for no other: " +
-                              Model::config.name.str() + " is " + (is_self_conditioned ? "one" : "none")};
+            throw input_error{"pulse: the plan must have previews if and only if the model is self-conditioned: " +
+                              Model::config.name.str() + (is_self_conditioned ? " is" : " is not")};
         }
         if (in_bubbles_ && !from.options().cache.empty()) {
-            throw input_error{from.options().words.cache + ": the plan encodes in its bubbles, where nothing is kept"};
+            throw input_error{from.options().words.cache +
+                              ": cannot be used with a plan that encodes in its bubbles, where no result is kept"};
         }
         if (in_bubbles_ && !tasks::fits(made.costs.frozen, from.sizes())) {
-            throw input_error{"pulse: the frozen components of the plan's costs are not the networks of " +
+            throw input_error{"pulse: the frozen components in the plan's costs are not the networks of " +
                               Model::config.name.str()};
         }
         if (reads_conditions_) { rows_.resize(steps_.samples_of_replica() * row.elements()); }
@@ -253,8 +254,8 @@ private:
         return options;
     }
     static constexpr const char* not_evaluated =
-        "pulse: a task whose pictures are encoded in the bubbles of steps cannot be evaluated; one with "
-        "diffusion_options::evaluated can";
+        "pulse: a task whose pictures are encoded in the bubbles of steps cannot be evaluated: make one with "
+        "diffusion_options::evaluated";
 
     /// The task of the step's latents, once they are encoded.
     [[nodiscard]] train::latent_task<B>& begun() {

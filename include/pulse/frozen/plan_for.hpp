@@ -33,11 +33,11 @@ template <any_model Model, class Backend>
     using task = pictures_task<Model, Backend>;
     const bool must = request.frozen == frozen_mode::first || request.frozen == frozen_mode::bubbles;
     if (must && !options.cache.empty()) {
-        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} + ": with " +
-                          options.words.cache + " no step encodes anything"};
+        throw input_error{request.words.frozen + " " + std::string{name_of(request.frozen)} +
+                          ": cannot be combined with " + options.words.cache + ", with which steps encode nothing"};
     }
     const bool alike = !request.cluster || request.cluster->unlike.empty();
-    std::string why_not = alike ? "" : "; tasks run on devices that are alike";
+    std::string why_not = alike ? "" : "; as tasks they need devices that are alike";
     if (options.cache.empty() && request.frozen != frozen_mode::none && (alike || must)) {
         try {
             return plan_for<Model, Backend>(
@@ -52,7 +52,8 @@ template <any_model Model, class Backend>
     request.kept->beside_first_stage += task::first_stage_bytes(sizes);
     request.kept->beside_last_stage += task::last_stage_bytes(sizes);
     tuning found = plan_for<Model, Backend>(std::move(request));
-    found.assumptions.push_back("frozen networks encode before each step, in time that the step leaves out" + why_not);
+    found.assumptions.push_back("frozen networks encode before each step, which the step's time does not include" +
+                                why_not);
     return found;
 }
 
@@ -68,15 +69,16 @@ template <any_model Model, class Backend>
 /// plan's assumptions say why. Throws input_error on tasks beside a cache, and as plan_for does.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
-    if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
+    if (!request.device) { throw input_error{"device: required without measured costs"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     if (options.buckets.area != extent{}) {
-        throw input_error{options.words.buckets + ": pictures tell what part of the steps each has: plan for them"};
+        throw input_error{options.words.buckets +
+                          ": the steps per bucket depend on the pictures: call plan_for with open ones"};
     }
     const frozen::picture_extents sizes =
         frozen::extents_of<Model>(options.size, options.resample_positions, options.words.resample_positions);
     if (request.extent != extent{} && request.extent != sizes.latents) {
-        throw input_error{"extent: it follows from " + options.words.size + " of the pictures"};
+        throw input_error{"extent: must be that of the pictures, which " + options.words.size + " determines"};
     }
     if (options.size != extent{}) { request.extent = sizes.latents; }
     return frozen::plan_at<Model, Backend>(std::move(request), options, {sizes});
@@ -89,13 +91,14 @@ template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& from) {
     const pictures_options& options = from.options();
     if (!from.has_buckets()) { return plan_for<Model, Backend>(std::move(request), options); }
-    if (!request.device) { throw input_error{"device: without measured costs a request needs one"}; }
+    if (!request.device) { throw input_error{"device: required without measured costs"}; }
     if (request.extent != extent{} || !request.extents.empty()) {
-        throw input_error{request.words.extents + ": they follow from " + options.words.buckets};
+        throw input_error{request.words.extents + ": must not be set, because they follow from " +
+                          options.words.buckets};
     }
     if (request.global_batch < 1) {
-        throw input_error{request.words.global_batch + ": it decides what part of the steps each of " +
-                          options.words.buckets + " has"};
+        throw input_error{request.words.global_batch + ": required with " + options.words.buckets +
+                          ": it determines the steps of each bucket"};
     }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     request.extents = from.shares(static_cast<std::uint64_t>(request.global_batch));

@@ -65,7 +65,7 @@ private:
     /// Pipelines give CLIP no mask: its padding counts as text.
     static constexpr bool is_clip =
         std::is_same_v<std::remove_cvref_t<decltype(network::config)>, encode::clip_text_config>;
-    static_assert(is_clip || chunks.chunks == 1, "pulse: texts of CLIP alone are encoded in chunks");
+    static_assert(is_clip || chunks.chunks == 1, "pulse: only texts for CLIP can be encoded in chunks");
     static constexpr std::int64_t count = chunks.chunks; ///< chunks encoded at once
     static constexpr auto fact_elements =
         static_cast<std::size_t>(encode::text_facts{network::tokens}.elements(chunks.chunks));

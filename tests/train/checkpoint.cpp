@@ -157,7 +157,7 @@ TEST_CASE("one rank reads its part, and what a file does not keep is named") {
         {"down_blocks.0.resnets.0.norm1.weight", pulse::io::f32, {3}, std::as_bytes(std::span{one})}};
     pulse::io::write_safetensors(folder.path / "foreign", foreign);
     CHECK_THROWS_WITH_AS(load_single(folder.path / "foreign", std::span{wanted}.subspan(3)),
-                         doctest::Contains("no checkpoint of pulse"), pulse::input_error);
+                         doctest::Contains("not a checkpoint of pulse"), pulse::input_error);
 }
 
 TEST_CASE("another model's checkpoint is refused by the tensor that differs, and changes nothing") {
@@ -173,12 +173,12 @@ TEST_CASE("another model's checkpoint is refused by the tensor that differs, and
         CHECK(loaded.values == before);
     };
     refused([](store& s) { s.what[3].name = pulse::label{"other"}; }, "'other' is missing");
-    refused([](store& s) { s.what[2].dims = {7, 5}; }, "'mid_block.attentions.0.to_q.weight' has another shape");
+    refused([](store& s) { s.what[2].dims = {7, 5}; }, "'mid_block.attentions.0.to_q.weight' does not have the shape");
     refused(
         [](store& s) {
             s.what[2] = {s.what[2].name, {35}, 1};
         },
-        "'mid_block.attentions.0.to_q.weight' has another shape");
+        "'mid_block.attentions.0.to_q.weight' does not have the shape");
     refused([](store& s) { s.values[2][0].push_back(0); }, "'mid_block.attentions.0.to_q.weight' has 35 elements");
 }
 

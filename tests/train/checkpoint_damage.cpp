@@ -35,8 +35,8 @@ TEST_CASE("what does not fit the checkpoint is refused by name") {
                              pulse::input_error);
     };
     refused({pulse::label{"b"}, {5}, 1}, 0, 5, "'b' is missing");
-    refused({pulse::label{"a.weight"}, {4, 3}, 2}, 0, 12, "'a.weight' has another shape");
-    refused(two_tensors[1], 1, 5, "'a.bias' has 5 elements, 1 to 6 are asked for");
+    refused({pulse::label{"a.weight"}, {4, 3}, 2}, 0, 12, "'a.weight' does not have the shape");
+    refused(two_tensors[1], 1, 5, "'a.bias' has 5 elements, but 1 to 6 are requested");
     CHECK_THROWS_WITH_AS(static_cast<void>(find_checkpoint(folder.path / "none")), doctest::Contains("none"),
                          pulse::input_error);
     fs::create_directory(folder.path / "empty");
@@ -71,20 +71,21 @@ TEST_CASE("a manifest that is wrong is refused by the field, tensor or file") {
     refused([](manifest& m) { m.world = 0; }, "m: world");
     refused([](manifest& m) { m.state.step = -1; }, "m: state.step");
     for (const char* name : {"", "..", "../x", "a/b", ".hidden", "manifest.json"}) {
-        refused([&](manifest& m) { m.files[0].name = name; }, "is no name for a file");
+        refused([&](manifest& m) { m.files[0].name = name; }, "is not a valid name for a file");
     }
-    refused([](manifest& m) { m.files[0].name = m.files[1].name; }, "'rank-0001.safetensors' is there twice");
-    refused([](manifest& m) { m.tensors[1].name = "a"; }, "'a' is there twice");
+    refused([](manifest& m) { m.files[0].name = m.files[1].name; }, "'rank-0001.safetensors' is listed twice");
+    refused([](manifest& m) { m.tensors[1].name = "a"; }, "'a' is listed twice");
     refused([](manifest& m) { std::swap(m.tensors[0], m.tensors[1]); }, "out of order");
     refused([](manifest& m) { m.tensors[0].dims = {INT64_MAX, 2}; }, "'a' has too many elements");
     refused([](manifest& m) { m.tensors[0].dims = {2, 4}; }, "'a' lacks elements from 6");
     refused([](manifest& m) { m.tensors[0].dims = {5}; }, "'a' has pieces beyond its end");
     refused([](manifest& m) { m.tensors[0].pieces[1].first = 5; }, "'a' lacks elements from 4");
-    refused([](manifest& m) { m.tensors[0].pieces[1].first = 3; }, "'a' has twice elements from 3");
+    refused([](manifest& m) { m.tensors[0].pieces[1].first = 3; }, "'a' repeats elements from 3");
     refused([](manifest& m) { m.tensors[0].pieces.pop_back(); }, "'a' lacks elements from 4");
-    refused([](manifest& m) { m.tensors[0].pieces[1].elements = 0; }, "'a' has a piece without elements");
-    refused([](manifest& m) { m.tensors[2].pieces[0].file = 2; }, "'c' is in a file that is not listed");
-    refused([](manifest& m) { m.tensors[2].pieces[0].offset = 57; }, "'c' lies beyond the end of 'rank-0001");
+    refused([](manifest& m) { m.tensors[0].pieces[1].elements = 0; },
+            "'a' has a piece that is empty or begins before 0");
+    refused([](manifest& m) { m.tensors[2].pieces[0].file = 2; }, "'c' is in an unlisted file");
+    refused([](manifest& m) { m.tensors[2].pieces[0].offset = 57; }, "'c' does not lie inside 'rank-0001");
     refused([](manifest& m) { m.tensors[2].pieces[0].offset = 12; }, "overlaps 'a'");
 
     // Every single field as it should not be in JSON.
@@ -95,7 +96,7 @@ TEST_CASE("a manifest that is wrong is refused by the field, tensor or file") {
         text.replace(at, from.size(), to);
         CHECK_THROWS_WITH_AS(static_cast<void>(parse_manifest(text, "m")), doctest::Contains(why), pulse::input_error);
     };
-    text_refused("pulse-checkpoint/2", "pulse-checkpoint/9", "m: format is not");
+    text_refused("pulse-checkpoint/2", "pulse-checkpoint/9", "m: format must be pulse-checkpoint/2");
     text_refused("\"sequence\": 4", "\"sequence\": \"4\"", "m: sequence");
     text_refused("\"plan\"", "\"plans\"", "plans");
     text_refused("\"step\":12", "\"step\":13", "m: crc32 does not match");

@@ -200,7 +200,7 @@ TEST_CASE("every element is dealt to one rank that holds it, evenly, or the culp
         CHECK_THROWS_WITH_AS(static_cast<void>(deal_ranges(held)), doctest::Contains(why), pulse::input_error);
     };
     refused({{{"w", {2, 3}, 0, 6}}, {{"w", {3, 2}, 0, 6}}}, "'w' has different shapes on ranks 0 and 1");
-    refused({{{"w", {6}, 0, 6}}, {{"w", {6}, 3, 4}}}, "'w' has 6 elements, rank 1 holds 3 to 7");
+    refused({{{"w", {6}, 0, 6}}, {{"w", {6}, 3, 4}}}, "'w' has 6 elements, but rank 1 holds 3 to 7");
     refused({{{"w", {6}, -1, 6}}}, "rank 0 holds -1 to 5");
     refused({{{"w", {6}, 0, 2}}, {{"w", {6}, 4, 2}}}, "'w': no rank holds elements 2 to 4");
 }

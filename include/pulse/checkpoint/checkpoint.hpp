@@ -75,7 +75,7 @@ template <class Number>
     const char* const end = found->second.data() + found->second.size();
     const auto [stop, fault] = std::from_chars(found->second.data(), end, value);
     if (fault != std::errc{} || stop != end || found->second.starts_with('-')) {
-        throw input_error(file + ": '" + key + "' is '" + found->second + "', no count");
+        throw input_error(file + ": '" + key + "' must be a count, not '" + found->second + "'");
     }
     return value;
 }
@@ -84,7 +84,7 @@ template <class Number>
 [[nodiscard]] inline training_state state_of(const io::tensor_metadata& metadata, const std::string& name) {
     const auto format = metadata.find("pulse.format");
     if (format == metadata.end() || format->second != checkpoint_format) {
-        throw input_error(name + " is no checkpoint of pulse (" + checkpoint_format + ")");
+        throw input_error(name + " is not a checkpoint of pulse (" + checkpoint_format + ")");
     }
     training_state state{.step = number_in<std::int64_t>(metadata, name, "pulse.step"),
                          .position = number_in<std::uint64_t>(metadata, name, "pulse.position"),

@@ -74,7 +74,7 @@ void make_durable_folder(const Disk& on, const std::filesystem::path& path) {
     if (!path.has_filename()) { return make_durable_folder(on, above); } // "a/b/"
     make_durable_folder(on, above);
     if (!on.make_folder(path) && !std::filesystem::is_directory(path, unused)) {
-        throw input_error("'" + path.string() + "' is there and is no folder");
+        throw input_error("'" + path.string() + "' already exists and is not a folder");
     }
     on.sync_folder(above);
 }
@@ -101,7 +101,7 @@ void remove_checkpoint(const Disk& on, const std::filesystem::path& folder) {
     std::vector<std::filesystem::path> files;
     for (std::filesystem::directory_iterator at{folder, fault}, end; !fault && at != end; at.increment(fault)) {
         if (!detail::is_ours(at->path().filename().string())) {
-            throw input_error("'" + at->path().string() + "' is no part of a checkpoint: its folder stays");
+            throw input_error("'" + at->path().string() + "' is not part of a checkpoint: its folder is kept");
         }
         files.push_back(at->path());
     }

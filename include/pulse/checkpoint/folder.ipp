@@ -82,7 +82,7 @@ PULSE_INLINE void require_place(const std::filesystem::path& path) {
     std::filesystem::path in = std::filesystem::weakly_canonical(std::filesystem::absolute(path), unused).parent_path();
     while (in.has_relative_path() && !detail::may_exist(in)) { in = in.parent_path(); }
     if (!std::filesystem::is_directory(in, unused)) {
-        throw input_error("cannot create '" + path.string() + "': '" + in.string() + "' is no folder");
+        throw input_error("cannot create '" + path.string() + "': '" + in.string() + "' is not a folder");
     }
     if (::access(in.c_str(), W_OK | X_OK) != 0) {
         const std::string why = std::generic_category().message(errno);

@@ -43,15 +43,17 @@ inline void check_coverage(const checkpoint_entry& entry, const std::string& pla
     }
     std::int64_t next = 0;
     for (const checkpoint_piece& piece : entry.pieces) {
-        if (piece.elements < 1 || piece.first < 0) { throw input_error(place + " has a piece without elements"); }
+        if (piece.elements < 1 || piece.first < 0) {
+            throw input_error(place + " has a piece that is empty or begins before 0");
+        }
         if (piece.first != next) {
-            throw input_error(place + (piece.first > next ? " lacks" : " has twice") + " elements from " +
-                              std::to_string(std::min(piece.first, next)));
+            throw input_error(place + (piece.first > next ? " lacks" : " repeats") + " elements from " +
+                              std::to_string(std::min(piece.first, next)) + " on");
         }
         if (piece.elements > elements - next) { throw input_error(place + " has pieces beyond its end"); }
         next += piece.elements;
     }
-    if (next != elements) { throw input_error(place + " lacks elements from " + std::to_string(next)); }
+    if (next != elements) { throw input_error(place + " lacks elements from " + std::to_string(next) + " on"); }
 }
 
 } // namespace detail
@@ -67,9 +69,9 @@ PULSE_INLINE void check_manifest(const checkpoint_manifest& manifest, std::strin
         // A name with a folder in it could point outside the checkpoint.
         if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos ||
             file.name.find('\0') != std::string::npos || file.name == manifest_name) {
-            throw input_error(place + " is no name for a file of a checkpoint");
+            throw input_error(place + " is not a valid name for a file of a checkpoint");
         }
-        if (!names.insert(file.name).second) { throw input_error(place + " is there twice"); }
+        if (!names.insert(file.name).second) { throw input_error(place + " is listed twice"); }
         if (file.bytes < 0) { throw input_error(place + " has a negative size"); }
     }
     struct range {
@@ -82,14 +84,14 @@ PULSE_INLINE void check_manifest(const checkpoint_manifest& manifest, std::strin
         const checkpoint_entry& entry = manifest.tensors[i];
         const std::string place = at + ": tensors: '" + io::printable(entry.name) + "'";
         if (i != 0 && !(manifest.tensors[i - 1].name < entry.name)) {
-            throw input_error(place + " is there twice or out of order");
+            throw input_error(place + " is listed twice or out of order");
         }
         detail::check_coverage(entry, place);
         for (const checkpoint_piece& piece : entry.pieces) {
-            if (piece.file >= manifest.files.size()) { throw input_error(place + " is in a file that is not listed"); }
+            if (piece.file >= manifest.files.size()) { throw input_error(place + " is in an unlisted file"); }
             const std::int64_t size = manifest.files[piece.file].bytes;
             if (piece.offset < 0 || piece.offset > size || piece.elements > (size - piece.offset) / 4) {
-                throw input_error(place + " lies beyond the end of '" + io::printable(manifest.files[piece.file].name) +
+                throw input_error(place + " does not lie inside '" + io::printable(manifest.files[piece.file].name) +
                                   "'");
             }
             taken[piece.file].push_back({piece.offset, piece.offset + piece.elements * 4, &entry});
@@ -158,7 +160,9 @@ PULSE_INLINE checkpoint_manifest parse_manifest(std::string_view text, std::stri
     nlohmann::json root = io::parse_json(text, source);
     const io::json_field fields{root, {source, "the manifest", manifest_format}};
     fields.only({"format", "sequence", "world", "plan", "state", "files", "tensors", "crc32"});
-    if (fields["format"].text() != manifest_format) { fields["format"].fail(std::string{"is not "} + manifest_format); }
+    if (fields["format"].text() != manifest_format) {
+        fields["format"].fail(std::string{"must be "} + manifest_format);
+    }
     checkpoint_manifest manifest{
         .sequence = fields["sequence"].bytes(), .world = fields["world"].count(), .plan = fields["plan"].text()};
     const io::json_field state = fields["state"];
@@ -168,7 +172,7 @@ PULSE_INLINE checkpoint_manifest parse_manifest(std::string_view text, std::stri
     manifest.state.seed = state["seed"].natural();
     if (!root["state"]["config"].is_object()) { state["config"].fail("must be an object"); }
     for (const auto& [key, value] : root["state"]["config"].items()) {
-        if (!value.is_string()) { state["config"].fail("has '" + io::printable(key) + "', which is no string"); }
+        if (!value.is_string()) { state["config"].fail("has '" + io::printable(key) + "', which is not a string"); }
         manifest.state.config.emplace(key, value.get<std::string>());
     }
     for (const io::json_field& file : fields["files"].list()) {

@@ -42,7 +42,7 @@ namespace detail {
                                .elements = static_cast<std::int64_t>((tensor.end - tensor.begin) / sizeof(float))};
         const char* const end = sum->second.data() + sum->second.size();
         const auto [stop, fault] = std::from_chars(sum->second.data(), end, piece.crc32, 16);
-        if (fault != std::errc{} || stop != end) { throw input_error(place + ": its checksum is no number"); }
+        if (fault != std::errc{} || stop != end) { throw input_error(place + ": its checksum is not a number"); }
         checkpoint_entry& entry = manifest.tensors.emplace_back(checkpoint_entry{tensor.name, tensor.dims, {}});
         if (piece.elements != 0) { entry.pieces.push_back(piece); }
     }
@@ -64,8 +64,8 @@ PULSE_INLINE checkpoint_reader::checkpoint_reader(const std::filesystem::path& p
         }
         const auto size = std::filesystem::file_size(file.path, unused);
         if (size != static_cast<std::uintmax_t>(listed.bytes)) {
-            throw input_error("'" + file.path.string() + "' has " + std::to_string(size) + " bytes, not " +
-                              std::to_string(listed.bytes) + " as the checkpoint says");
+            throw input_error("'" + file.path.string() + "' has " + std::to_string(size) +
+                              " bytes, but the checkpoint says " + std::to_string(listed.bytes));
         }
     }
 }
@@ -101,13 +101,13 @@ PULSE_INLINE void checkpoint_reader::require_fit(const tensor_range<float>& rang
     const std::string place = "checkpoint of step " + std::to_string(manifest_.state.step) + ": tensor '" + key + "'";
     if (entry == nullptr) { throw input_error(place + " is missing"); }
     if (entry->dims != detail::dims_of(range.what)) {
-        throw input_error(place + " has another shape than the model's");
+        throw input_error(place + " does not have the shape that the model gives it");
     }
     const auto wanted = static_cast<std::int64_t>(range.values.size());
     if (range.first < 0 || wanted > entry->elements() - range.first) {
-        throw input_error(place + " has " + std::to_string(entry->elements()) + " elements, " +
+        throw input_error(place + " has " + std::to_string(entry->elements()) + " elements, but " +
                           std::to_string(range.first) + " to " + std::to_string(range.first + wanted) +
-                          " are asked for");
+                          " are requested");
     }
 }
 

@@ -134,9 +134,11 @@ public:
     /// Throws input_error naming what is out of range in `place`. Writes nothing before the first save.
     explicit sharded_checkpoints(checkpoint_place place, Disk on = {}) :
         place_{std::move(place)}, disk_{std::move(on)} {
-        if (place_.folder.empty()) { throw input_error("checkpoint: the folder has no name"); }
-        if (place_.keep < 0) { throw input_error("checkpoint: " + std::to_string(place_.keep) + " are to be kept"); }
-        if (place_.piece_elements < 1) { throw input_error("checkpoint: a piece has at least 1 element"); }
+        if (place_.folder.empty()) { throw input_error("checkpoint: folder must not be empty"); }
+        if (place_.keep < 0) {
+            throw input_error("checkpoint: keep must be at least 0, not " + std::to_string(place_.keep));
+        }
+        if (place_.piece_elements < 1) { throw input_error("checkpoint: piece_elements must be at least 1"); }
     }
 
     /// Collective: `mine` is this rank's part of the state; rank 0's `state` is saved. What several ranks hold is

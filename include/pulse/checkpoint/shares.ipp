@@ -53,7 +53,7 @@ PULSE_INLINE std::vector<std::vector<range_share>> deal_ranges(std::span<const s
                                   " and " + std::to_string(h.rank));
             }
             if (h.first < 0 || h.last < h.first || h.last > elements) {
-                throw input_error(place + " has " + std::to_string(elements) + " elements, rank " +
+                throw input_error(place + " has " + std::to_string(elements) + " elements, but rank " +
                                   std::to_string(h.rank) + " holds " + std::to_string(h.first) + " to " +
                                   std::to_string(h.last));
             }

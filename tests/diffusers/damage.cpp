@@ -93,20 +93,20 @@ TEST_CASE("damaged components give one line that names the file and what is wron
                        fs::remove(sd / stem);
                        fs::create_directory(sd / stem);
                    }),
-                   {stem, "it is no file"}));
+                   {stem, "it is not a file"}));
     CHECK(mentions(after([](const fs::path& sd) {
                        fs::remove(sd / stem);
                        REQUIRE(::mkfifo((sd / stem).c_str(), 0600) == 0);
                    }),
-                   {stem, "it is no file"}));
+                   {stem, "it is not a file"}));
 }
 
 TEST_CASE("damaged weights give one line that names the file and the tensor") {
     const auto weights = [](const std::function<void(const fs::path&)>& damage) {
         return after([&](const fs::path& sd) { damage(sd / stem); });
     };
-    CHECK(
-        mentions(weights([](const fs::path& f) { fs::resize_file(f, fs::file_size(f) - 1); }), {stem, "the file has"}));
+    CHECK(mentions(weights([](const fs::path& f) { fs::resize_file(f, fs::file_size(f) - 1); }),
+                   {stem, "follow its header"}));
     CHECK(mentions(weights([](const fs::path& f) { fs::resize_file(f, 5); }), {stem, "too short"}));
     CHECK(mentions(weights([](const fs::path& f) { put(f, std::string(16, '\xFF')); }), {stem, "header length"}));
     CHECK(mentions(weights([](const fs::path& f) { put(f, file_of("{\"a\nb\":\x01", 0)); }), {stem, "not valid JSON"}));

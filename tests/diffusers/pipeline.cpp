@@ -50,7 +50,7 @@ TEST_CASE("a model_index.json that is none is refused by its key") {
     CHECK(mentions(why(R"({"_class_name": "P", "unet": ["diffusers", null]})"), {"f: unet must be"}));
     CHECK(mentions(why(R"({"_class_name": "P", "../unet": ["a", "b"]})"), {"f: ../unet cannot be the name"}));
     CHECK(mentions(why(R"({"_class_name": "P", "..": ["a", "b"]})"), {"f: .. cannot be the name"}));
-    CHECK(mentions(why(R"({"_class_name": "P", "unet": ["a", "b"], "unet": ["a", "c"]})"), {"'unet' is there twice"}));
+    CHECK(mentions(why(R"({"_class_name": "P", "unet": ["a", "b"], "unet": ["a", "c"]})"), {"'unet' occurs twice"}));
 
     const pulse::test::scratch folder;
     CHECK(mentions(refusal_of([&] { static_cast<void>(read_pipeline(folder.path)); }), {"model_index.json"}));

@@ -162,7 +162,7 @@ TEST_CASE("what an export would refuse at the end of a run is refused before it"
     CHECK(refusal("to") == "no refusal");
     CHECK(mentions(refusal("from/to"), {"from/to' is inside '"}));
     for (const char* below : {"from/model_index.json/to", "from/model_index.json/far/to.safetensors"}) {
-        CHECK(mentions(refusal(below), {"cannot create '", below, "model_index.json' is no folder"}));
+        CHECK(mentions(refusal(below), {"cannot create '", below, "model_index.json' is not a folder"}));
     }
     CHECK(mentions(refusal_of([&] { require_exportable<ddpm_fmnist>(folder.path / "from", folder.path / "to"); }),
                    {"from/unet/config.json': ", "the compiled model ddpm_fmnist has"}));

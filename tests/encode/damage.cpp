@@ -42,7 +42,7 @@ TEST_CASE("a vocabulary that is damaged is refused with file and token") {
     };
     CHECK(refusal(R"({"a": 0, "b": 7})").empty());
     CHECK(refusal(R"({"a": 0, "b": 0})") == "v: the id of 'b' is 0, which is that of 'a' too");
-    CHECK(refusal(R"({"a": 0, "a": 1})") == "v: the field 'a' is there twice");
+    CHECK(refusal(R"({"a": 0, "a": 1})") == "v: the field 'a' occurs twice");
     for (const char* id : {"-1", "2147483647", "18446744073709551615", "1.5", "\"1\"", "null", "[]", "1e400"}) {
         CAPTURE(id);
         const std::string why = refusal(std::string{R"({"a": 0, "bad": )"} + id + "}");

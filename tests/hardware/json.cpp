@@ -127,7 +127,7 @@ TEST_CASE("every field of a cluster file that is missing, unknown or of a wrong 
         const std::string key = '"' + at.back() + "\":";
         std::string doubled = text;
         doubled.insert(doubled.find(key), key + "1,");
-        CHECK(refusal(doubled) == "c.json: the field '" + at.back() + "' is there twice");
+        CHECK(refusal(doubled) == "c.json: the field '" + at.back() + "' occurs twice");
     }
     const auto with = [&good](const char* path, const json& value) {
         json changed = good;
@@ -139,9 +139,9 @@ TEST_CASE("every field of a cluster file that is missing, unknown or of a wrong 
     CHECK(with("/name", 3) == "c.json: name must be a string");
     CHECK(with("/name", std::string(96, 'x')) == "c.json: name has more than 95 characters");
     CHECK(with("/bandwidth", 1) ==
-          "c.json: the cluster has the field 'bandwidth', which pulse-cluster/1 does not know");
+          "c.json: the cluster has the field 'bandwidth', which pulse-cluster/1 does not define");
     CHECK(with("/inter_node/latency", 1) ==
-          "c.json: inter_node has the field 'latency', which pulse-cluster/1 does not know");
+          "c.json: inter_node has the field 'latency', which pulse-cluster/1 does not define");
 }
 
 TEST_CASE("what a cluster file may not say is named") {
@@ -151,8 +151,8 @@ TEST_CASE("what a cluster file may not say is named") {
         for (const auto& [path, value] : changes) { changed[json::json_pointer{path}] = value; }
         return refusal(changed.dump());
     };
-    CHECK(with({{"/nodes", 0}}) == "c.json: nodes must be at least 1 and fit an int");
-    CHECK(with({{"/devices_per_node", 1LL << 31}}) == "c.json: devices_per_node must be at least 1 and fit an int");
+    CHECK(with({{"/nodes", 0}}) == "c.json: nodes must be 1 to 2147483647");
+    CHECK(with({{"/devices_per_node", 1LL << 31}}) == "c.json: devices_per_node must be 1 to 2147483647");
     CHECK(with({{"/nodes", 1 << 20}, {"/devices_per_node", 1 << 12}}) ==
           "c.json: devices_per_node is out of range: nodes x devices_per_node must fit an int");
     CHECK(with({{"/memory_bytes", 0}}) == "c.json: memory_bytes must be at least 1");
@@ -199,7 +199,7 @@ TEST_CASE("unlike devices are read one by one, and what they may not say is name
               "c.json: devices[0].relative_speed must be from 0.001 to 1000");
     }
     CHECK(with("/devices/0/speed", 1) ==
-          "c.json: devices[0] has the field 'speed', which pulse-cluster/1 does not know");
+          "c.json: devices[0] has the field 'speed', which pulse-cluster/1 does not define");
     CHECK(with("/devices/0/device", 1) == "c.json: devices[0].device must be a string");
     for (const char* const field : {"device", "memory_bytes", "relative_speed"}) {
         json without = good;

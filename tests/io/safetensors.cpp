@@ -167,37 +167,38 @@ TEST_CASE("files that break a rule are refused by name") {
 
     refused("", "too short");
     refused("1234567", "too short");
-    refused(file_of("", ""), "no JSON object");
-    refused(file_of("[]", ""), "no JSON object");
-    refused(file_of(" {}", ""), "no JSON object");
+    refused(file_of("", ""), "not a JSON object");
+    refused(file_of("[]", ""), "not a JSON object");
+    refused(file_of(" {}", ""), "not a JSON object");
     refused(file_of("{\"a\":", ""), "its header: not valid JSON");
     refused(file_of("{}", "x"), "fill 0 bytes");
     refused(std::string{"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF{}", 10}, "header length");
     refused(std::string{"\x00\xE1\xF5\x06\x00\x00\x00\x00{}", 10}, "header length"); // 100,000,000 + 256
-    refused(file_of("{" + two + "}", "1234567"), "fill 8 bytes, the file has 7");
-    refused(file_of("{" + two + "}", "123456789"), "fill 8 bytes, the file has 9");
-    refused(file_of("{" + two + "," + f("a", "F32", "[1]", 8, 12) + "}", "123456789abc"), "'a' is there twice");
+    refused(file_of("{" + two + "}", "1234567"), "fill 8 bytes, but 7 follow its header");
+    refused(file_of("{" + two + "}", "123456789"), "fill 8 bytes, but 9 follow its header");
+    refused(file_of("{" + two + "," + f("a", "F32", "[1]", 8, 12) + "}", "123456789abc"), "'a' occurs twice");
     refused(file_of("{" + f("a", "F32", "[1]", 0, 4) + "," + f("b", "F32", "[1]", 8, 12) + "}", "123456789abc"),
-            "'b' begins at 8, the one before it ends at 4");
+            "'b' begins at 8, but the one before it ends at 4");
     refused(file_of("{" + f("a", "F32", "[2]", 0, 8) + "," + f("b", "F32", "[1]", 4, 8) + "}", "12345678"),
             "'b' begins at 4");
     refused(file_of("{" + f("a", "F32", "[1]", 4, 8) + "}", "12345678"), "'a' begins at 4");
     refused(file_of("{" + f("a", "F31", "[1]", 0, 4) + "}", "1234"), "unknown dtype 'F31'");
     refused(file_of("{" + f("a", "F32", "[2]", 0, 4) + "}", "1234"), "do not fit its dtype and shape");
     refused(file_of("{" + f("a", "F32", "[1]", 4, 0) + "}", "1234"), "do not fit its dtype and shape");
-    refused(file_of("{" + f("a", "F32", "[-1]", 0, 4) + "}", "1234"), "no list of whole numbers");
-    refused(file_of("{" + f("a", "F32", "[1.0]", 0, 4) + "}", "1234"), "no list of whole numbers");
-    refused(file_of("{" + f("a", "F32", "1", 0, 4) + "}", "1234"), "no list of whole numbers");
+    refused(file_of("{" + f("a", "F32", "[-1]", 0, 4) + "}", "1234"), "must be a list of whole numbers");
+    refused(file_of("{" + f("a", "F32", "[1.0]", 0, 4) + "}", "1234"), "must be a list of whole numbers");
+    refused(file_of("{" + f("a", "F32", "1", 0, 4) + "}", "1234"), "must be a list of whole numbers");
     refused(file_of("{" + f("a", "F32", "[4294967296,4294967296]", 0, 4) + "}", "1234"), "too many elements");
     refused(file_of("{" + f("a", "F4", "[1]", 0, 0) + "}", ""), "do not fill whole bytes");
-    refused(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "1234"), "not dtype, shape and data_offsets");
-    refused(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", "1234"), "not two whole numbers");
-    refused(file_of("{\"a\":3}", "1234"), "not dtype, shape and data_offsets");
-    refused(file_of("{\"__metadata__\":{\"k\":1}}", ""), "'k' is no string");
-    refused(file_of("{\"__metadata__\":[]}", ""), "no object");
+    refused(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "1234"), "must have dtype, shape and data_offsets");
+    refused(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", "1234"),
+            "must be two whole numbers");
+    refused(file_of("{\"a\":3}", "1234"), "must have dtype, shape and data_offsets");
+    refused(file_of("{\"__metadata__\":{\"k\":1}}", ""), "'k' must be a string");
+    refused(file_of("{\"__metadata__\":[]}", ""), "must be an object");
     refused(file_of(std::string(5000, '{'), ""), "its header: not valid JSON");
     CHECK_THROWS_WITH_AS((safetensors_file{folder.path / "absent"}), doctest::Contains("absent"), pulse::input_error);
-    CHECK_THROWS_WITH_AS((safetensors_file{folder.path}), doctest::Contains("is no file"), pulse::input_error);
+    CHECK_THROWS_WITH_AS((safetensors_file{folder.path}), doctest::Contains("is not a file"), pulse::input_error);
 }
 
 TEST_CASE("a damaged file gives an error or a valid result, never anything else") {
@@ -242,9 +243,9 @@ TEST_CASE("what cannot be written is refused and leaves the old file") {
         CHECK(bytes_of(folder.path / "a") == good);
         CHECK(folder.entries() == 1);
     };
-    refused({{"w", f32, {4}, bytes}, {"w", f32, {4}, bytes}}, {}, "'w': its name is taken");
-    refused({{"__metadata__", f32, {4}, bytes}}, {}, "its name is taken");
-    refused({{"w", f32, {5}, bytes}}, {}, "'w': 16 bytes for a shape of 20");
+    refused({{"w", f32, {4}, bytes}, {"w", f32, {4}, bytes}}, {}, "'w': its name is already taken");
+    refused({{"__metadata__", f32, {4}, bytes}}, {}, "its name is already taken");
+    refused({{"w", f32, {5}, bytes}}, {}, "'w' has 16 bytes, but its shape needs 20");
     refused({{"w", f32, {-4}, bytes}}, {}, "a negative extent");
     refused({{"w\xFF", f32, {4}, bytes}}, {}, "not UTF-8");
     refused({{"w", f32, {4}, bytes}}, {{"k", "\xC3"}}, "not UTF-8");

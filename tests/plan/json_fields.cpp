@@ -89,7 +89,7 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("[1,2]", "[1,-2]") == "plan.json: predicted.peak_memory_bytes[1] must not be negative");
     CHECK(refusal("0.5", "1.5") == "plan.json: predicted.bubble_ratio must not be above 1");
     CHECK(refusal("\"waves\"", "\"wafes\":1,\"waves\"") ==
-          "plan.json: the plan has the field 'wafes', which pulse-plan/1 does not know");
+          "plan.json: the plan has the field 'wafes', which pulse-plan/1 does not define");
     CHECK(refusal("\"waves\"", "\"recomputation\":\"gone\",\"waves\"").find("plan.json: recomputation is 'gone'") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"waves\"") ==
           "plan.json: recomputed_stages is missing");
@@ -99,7 +99,7 @@ TEST_CASE("what is wrong is named by its field") {
               .find("plan.json: recomputed_stages[1] must be") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"stages\",\"recomputed_stages\":[true,true],\"waves\"") ==
           "plan.json: recomputed_stages must be absent unless recomputation is selective");
-    CHECK(refusal("\"waves\"", "\"waves\":1,\"waves\"") == "plan.json: the field 'waves' is there twice");
+    CHECK(refusal("\"waves\"", "\"waves\":1,\"waves\"") == "plan.json: the field 'waves' occurs twice");
     CHECK(refusal("\"waves\"", "\"skip_policy\":\"gone\",\"waves\"").find("plan.json: skip_policy is 'gone'") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"none\",\"skip_policy\":\"resident\",\"waves\"") ==
           "plan.json: skip_policy must be absent when recomputation is given");
@@ -163,7 +163,7 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
     CHECK(refusal("\"start_us\":4,\"end_us\":5", "\"start_us\":3,\"end_us\":5") ==
           "plan.json: frozen_tasks[0][1].start_us is before the end of the task that is listed before it");
     CHECK(refusal("\"start_us\":4,\"end_us\":5}", "\"start_us\":4,\"end_us\":5,\"device\":0}") ==
-          "plan.json: frozen_tasks[0][1] has the field 'device', which pulse-plan/1 does not know");
+          "plan.json: frozen_tasks[0][1] has the field 'device', which pulse-plan/1 does not define");
     CHECK(refusal("7.5,\"end_us\":8", "0,\"end_us\":0.5") ==
           "plan.json: frozen_tasks[1][0].start_us is before the end of frozen_tasks[0][1], whose result it reads");
     CHECK(refusal("\"first_layer\":1,\"last_layer\":1", "\"first_layer\":0,\"last_layer\":1") ==

@@ -251,8 +251,8 @@ TEST_CASE("what is inconsistent is named") {
     };
     CHECK(refusal(good) == "accepted");
     CHECK(with("/format", "pulse-profile/2") == "p.json: format must be pulse-profile/1");
-    CHECK(with("/microbatch_size", 0) == "p.json: microbatch_size must be at least 1 and fit an int");
-    CHECK(with("/microbatch_size", 1LL << 31) == "p.json: microbatch_size must be at least 1 and fit an int");
+    CHECK(with("/microbatch_size", 0) == "p.json: microbatch_size must be 1 to 2147483647");
+    CHECK(with("/microbatch_size", 1LL << 31) == "p.json: microbatch_size must be 1 to 2147483647");
     CHECK(with("/layers", json::array()) == "p.json: layers must not be empty");
     CHECK(with("/layers/1/name", "a") == "p.json: layers[1].name is the name of another layer");
     CHECK(with("/layers/0/name", "") == "p.json: layers[0].name must not be empty");
@@ -267,12 +267,13 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(with("/skips/0/to", "a") == "p.json: skips[0].to must name a layer after the one in from");
     CHECK(with("/skips/0/bytes", -1) == "p.json: skips[0].bytes must not be negative");
     CHECK(with("/defered_bytes", 1) ==
-          "p.json: the profile has the field 'defered_bytes', which pulse-profile/1 does not know");
-    CHECK(with("/layers/0/flops", 1) == "p.json: layers[0] has the field 'flops', which pulse-profile/1 does not know");
+          "p.json: the profile has the field 'defered_bytes', which pulse-profile/1 does not define");
+    CHECK(with("/layers/0/flops", 1) ==
+          "p.json: layers[0] has the field 'flops', which pulse-profile/1 does not define");
 
     CHECK(with("/frozen/0/feeds", "nothing") ==
           "p.json: frozen[0].feeds is 'nothing'; it must be one of input, context, facts, target");
-    CHECK(with("/frozen/0/max_chunk", 0) == "p.json: frozen[0].max_chunk must be at least 1 and fit an int");
+    CHECK(with("/frozen/0/max_chunk", 0) == "p.json: frozen[0].max_chunk must be 1 to 2147483647");
     CHECK(with("/frozen/0/result_bytes", 0) ==
           "p.json: frozen[0].result_bytes must be at least 1: the component feeds nothing");
     for (const std::string field :
@@ -306,7 +307,7 @@ TEST_CASE("what is inconsistent is named") {
     CHECK(replaced("\"forward_us\":1.5", "\"forward_us\":1e999").find("'forward_us'") != std::string::npos);
     CHECK(replaced("\"forward_us\":1.5", "\"forward_us\":NaN").find("'forward_us'") != std::string::npos);
     CHECK(replaced("\"saved_bytes\":8", "\"saved_bytes\":8,\"saved_bytes\":9") ==
-          "p.json: the field 'saved_bytes' is there twice");
+          "p.json: the field 'saved_bytes' occurs twice");
     CHECK(replaced("\"a\"", "\"\xff\"").find("not valid JSON") != std::string::npos);
     CHECK(refusal(std::string(100, '[')).find("not valid JSON") != std::string::npos);
     CHECK(refusal(std::string(100000, '[')).find("nested deeper than 200 levels") != std::string::npos);

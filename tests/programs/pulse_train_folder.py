@@ -349,7 +349,7 @@ class Folders(Case):
         self.refuses("--from", FROM, "--export", full, names=["--export", str(full)], **MODEL)
         for below in ("new", "new.safetensors"):
             below = full / "letters.txt" / below
-            self.refuses("--from", FROM, "--export", below, names=["--export", str(below), "is no folder"], **MODEL)
+            self.refuses("--from", FROM, "--export", below, names=["--export", str(below), "is not a folder"], **MODEL)
         self.refuses(raw=[PROGRAM, "--from", FROM, "--steps", 1, "--out", fresh()],
                      names=["--data, which is not given: '/usr/share/datasets/fashion-mnist'"])
 

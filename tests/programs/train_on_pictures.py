@@ -98,7 +98,7 @@ class TrainOnPictures(unittest.TestCase):
         for culprit, *arguments in (("networks: ", ROOM / "tokenizer", DATA, 1, room),
                                     (f"networks: '{ROOM / 'none'}' is no folder", ROOM / "none", DATA, 1, room),
                                     ("data: ", FOLDER, ROOM / "none", 1, room),
-                                    ("letter' is no folder", FOLDER, DATA, 1, full / "model" / "letter"),
+                                    ("letter' is not a folder", FOLDER, DATA, 1, full / "model" / "letter"),
                                     ("STEPS", FOLDER, DATA, "none", room),
                                     (str(full / "model"), FOLDER, DATA, 1, full)):
             with self.subTest(culprit=culprit):

@@ -28,7 +28,7 @@ class atomic_file {
 public:
     explicit atomic_file(std::filesystem::path path) : path_{std::move(path)} {
         static std::atomic<unsigned> serial{0};
-        if (path_.filename().empty()) { throw input_error("cannot write '" + path_.string() + "': it names no file"); }
+        if (path_.filename().empty()) { throw input_error("cannot write '" + path_.string() + "': not a file name"); }
         for (int attempt = 0; attempt != 100 && descriptor_ < 0; ++attempt) {
             temporary_ = folder() / ("." + path_.filename().string() + "." + std::to_string(::getpid()) + "-" +
                                      std::to_string(serial.fetch_add(1)) + ".tmp");

@@ -50,7 +50,7 @@ PULSE_INLINE void json_field::only(const std::vector<std::string_view>& names) c
         for (const std::string_view name : names) { known = known || name == entry.key(); }
         if (!known) {
             fail("has the field '" + printable(entry.key()) + "', which " + std::string{document_.format} +
-                 " does not know");
+                 " does not define");
         }
     }
 }
@@ -82,7 +82,7 @@ PULSE_INLINE std::int64_t json_field::integer() const {
 }
 
 PULSE_INLINE std::uint64_t json_field::natural() const {
-    if (!value_->is_number_unsigned()) { fail("must be an integer of 0 to 2^64 - 1"); }
+    if (!value_->is_number_unsigned()) { fail("must be an integer from 0 to 2^64 - 1"); }
     return value_->get<std::uint64_t>();
 }
 
@@ -100,7 +100,7 @@ PULSE_INLINE std::int64_t json_field::bytes() const {
 
 PULSE_INLINE int json_field::count() const {
     const std::int64_t value = bytes();
-    if (value < 1 || value > std::numeric_limits<int>::max()) { fail("must be at least 1 and fit an int"); }
+    if (value < 1 || value > std::numeric_limits<int>::max()) { fail("must be 1 to 2147483647"); }
     return static_cast<int>(value);
 }
 

@@ -39,7 +39,7 @@ public:
             return;
         }
         ::close(descriptor);
-        if (!is_file) { throw input_error("cannot open '" + path.string() + "': it is no file"); }
+        if (!is_file) { throw input_error("cannot open '" + path.string() + "': it is not a file"); }
     }
     mapped_file(mapped_file&& other) noexcept : bytes_{std::exchange(other.bytes_, {})} {}
     mapped_file& operator=(mapped_file&& other) noexcept {

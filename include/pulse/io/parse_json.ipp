@@ -47,7 +47,7 @@ public:
     bool key(std::string& name) override {
         last_ = name;
         if (!open_.back().insert(last_).second) {
-            throw input_error(source_ + ": the field '" + printable(last_) + "' is there twice");
+            throw input_error(source_ + ": the field '" + printable(last_) + "' occurs twice");
         }
         return true;
     }

@@ -20,11 +20,11 @@ namespace pulse::io {
 
 PULSE_INLINE std::string encode_png(const picture& image) {
     if (image.width < 1 || image.height < 1 || (image.channels != 1 && image.channels != 3)) {
-        throw input_error("png: a picture needs a width, a height and 1 or 3 channels");
+        throw input_error("png: width and height must be at least 1, channels 1 or 3");
     }
     const std::size_t row = static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.channels);
     if (image.pixels.size() != row * static_cast<std::size_t>(image.height)) {
-        throw input_error("png: " + std::to_string(image.pixels.size()) + " bytes are not " +
+        throw input_error("png: " + std::to_string(image.pixels.size()) + " bytes do not fit a picture of " +
                           std::to_string(image.width) + " x " + std::to_string(image.height) + " pixels");
     }
 
@@ -76,13 +76,13 @@ PULSE_INLINE picture image_grid(std::span<const float> images, int height, int w
                                 const grid_options& options) {
     if (height < 1 || width < 1 || (channels != 1 && channels != 3) || options.columns < 1 || options.scale < 1 ||
         options.gap < 0) {
-        throw input_error("image grid: sizes, columns and scale must be positive, channels 1 or 3");
+        throw input_error("image grid: sizes, columns and scale must be at least 1, gap at least 0, channels 1 or 3");
     }
     const auto h = static_cast<std::size_t>(height);
     const auto w = static_cast<std::size_t>(width);
     const auto c = static_cast<std::size_t>(channels);
     if (images.empty() || images.size() % (h * w * c) != 0) {
-        throw input_error("image grid: " + std::to_string(images.size()) + " values are not whole images");
+        throw input_error("image grid: " + std::to_string(images.size()) + " values are not one or more whole images");
     }
     const std::size_t count = images.size() / (h * w * c);
     const std::size_t columns = std::min(count, static_cast<std::size_t>(options.columns));

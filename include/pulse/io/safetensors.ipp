@@ -34,11 +34,13 @@ namespace detail {
                value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     };
     if (!fields.is_object() || fields.size() != 3) {
-        throw input_error(place + ": its entry is not dtype, shape and data_offsets");
+        throw input_error(place + ": its entry must have dtype, shape and data_offsets, and nothing else");
     }
     tensor_entry entry{.name = name};
     const auto dtype = fields.find("dtype");
-    if (dtype == fields.end() || !dtype->is_string()) { throw input_error(place + ": no dtype"); }
+    if (dtype == fields.end() || !dtype->is_string()) {
+        throw input_error(place + ": its dtype is missing or not a string");
+    }
     const auto type = std::find_if(element_types.begin(), element_types.end(), [&](const element_type& known) {
         return known.name == dtype->get_ref<const std::string&>();
     });
@@ -48,13 +50,13 @@ namespace detail {
     entry.type = *type;
     const auto shape = fields.find("shape");
     if (shape == fields.end() || !shape->is_array() || !std::all_of(shape->begin(), shape->end(), is_count)) {
-        throw input_error(place + ": its shape is no list of whole numbers");
+        throw input_error(place + ": its shape must be a list of whole numbers");
     }
     for (const auto& extent : *shape) { entry.dims.push_back(extent.get<std::int64_t>()); }
     const auto offsets = fields.find("data_offsets");
     if (offsets == fields.end() || !offsets->is_array() || offsets->size() != 2 ||
         !std::all_of(offsets->begin(), offsets->end(), is_count)) {
-        throw input_error(place + ": its data_offsets are not two whole numbers");
+        throw input_error(place + ": its data_offsets must be two whole numbers");
     }
     entry.begin = (*offsets)[0].get<std::uint64_t>();
     entry.end = (*offsets)[1].get<std::uint64_t>();
@@ -75,8 +77,9 @@ PULSE_INLINE void write_safetensors(const std::filesystem::path& path, std::span
     const safetensors_layout layout = lay_out_safetensors(place, shapes, metadata);
     for (std::size_t i = 0; i != tensors.size(); ++i) {
         if (layout.bytes[i] != tensors[i].bytes.size()) {
-            throw input_error(place + ": tensor '" + tensors[i].name + "': " + std::to_string(tensors[i].bytes.size()) +
-                              " bytes for a shape of " + std::to_string(layout.bytes[i]));
+            throw input_error(place + ": tensor '" + tensors[i].name + "' has " +
+                              std::to_string(tensors[i].bytes.size()) + " bytes, but its shape needs " +
+                              std::to_string(layout.bytes[i]));
         }
     }
     atomic_file file{path};
@@ -93,11 +96,11 @@ PULSE_INLINE safetensors_file::safetensors_file(const std::filesystem::path& pat
     std::memcpy(&header_size, file_.bytes().data(), sizeof header_size);
     if (header_size > detail::safetensors_header_limit || header_size > size - sizeof header_size) {
         throw input_error(name_ + ": its header length " + std::to_string(header_size) +
-                          " is beyond the file or the format's limit");
+                          " exceeds the file or the format's limit");
     }
     const std::span<const std::byte> head = file_.bytes().subspan(sizeof header_size, header_size);
     const std::string_view header{reinterpret_cast<const char*>(head.data()), head.size()};
-    if (header.empty() || header.front() != '{') { throw input_error(name_ + ": its header is no JSON object"); }
+    if (header.empty() || header.front() != '{') { throw input_error(name_ + ": its header is not a JSON object"); }
     data_begin_ = sizeof header_size + header_size;
     parse(header, size - data_begin_);
 }
@@ -116,10 +119,10 @@ PULSE_INLINE void safetensors_file::parse(std::string_view header, std::uint64_t
     const nlohmann::json all = parse_json(header, name_ + ": its header");
     for (const auto& [name, fields] : all.items()) {
         if (name == "__metadata__") {
-            if (!fields.is_object()) { throw input_error(name_ + ": __metadata__ is no object"); }
+            if (!fields.is_object()) { throw input_error(name_ + ": __metadata__ must be an object"); }
             for (const auto& [key, value] : fields.items()) {
                 if (!value.is_string()) {
-                    throw input_error(name_ + ": __metadata__ '" + printable(key) + "' is no string");
+                    throw input_error(name_ + ": __metadata__ '" + printable(key) + "' must be a string");
                 }
                 metadata_.emplace(key, value.get<std::string>());
             }
@@ -134,13 +137,14 @@ PULSE_INLINE void safetensors_file::parse(std::string_view header, std::uint64_t
     for (const tensor_entry& tensor : tensors_) {
         if (tensor.begin != expected) {
             throw input_error(name_ + ": tensor '" + printable(tensor.name, 95) + "' begins at " +
-                              std::to_string(tensor.begin) + ", the one before it ends at " + std::to_string(expected));
+                              std::to_string(tensor.begin) + ", but the one before it ends at " +
+                              std::to_string(expected));
         }
         expected = tensor.end;
     }
     if (expected != data_size) {
-        throw input_error(name_ + ": its tensors fill " + std::to_string(expected) + " bytes, the file has " +
-                          std::to_string(data_size));
+        throw input_error(name_ + ": its tensors fill " + std::to_string(expected) + " bytes, but " +
+                          std::to_string(data_size) + " follow its header");
     }
 }
 

@@ -25,7 +25,7 @@ PULSE_INLINE std::uint64_t tensor_bytes(const std::string& place, element_type t
                                         std::span<const std::int64_t> dims) {
     std::uint64_t bits = static_cast<std::uint64_t>(type.bits);
     for (const std::int64_t extent : dims) {
-        if (extent < 0) { throw input_error(place + ": a negative extent in its shape"); }
+        if (extent < 0) { throw input_error(place + ": its shape has a negative extent"); }
         const auto factor = static_cast<std::uint64_t>(extent);
         if (factor != 0 && bits > std::numeric_limits<std::uint64_t>::max() / factor) {
             throw input_error(place + ": its shape has too many elements");
@@ -61,7 +61,7 @@ PULSE_INLINE safetensors_layout lay_out_safetensors(const std::string& place, st
     for (const std::size_t i : layout.order) {
         const tensor_shape& tensor = tensors[i];
         const std::string where = place + ": tensor '" + tensor.name + "'";
-        if (!names.insert(tensor.name).second) { throw input_error(where + ": its name is taken"); }
+        if (!names.insert(tensor.name).second) { throw input_error(where + ": its name is already taken"); }
         layout.bytes[i] = detail::tensor_bytes(where, tensor.type, tensor.dims);
         layout.offset[i] = offset;
         nlohmann::ordered_json entry;

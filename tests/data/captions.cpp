@@ -91,7 +91,7 @@ TEST_CASE("a wrong line of metadata.jsonl is named with its field") {
     const std::string good = "{\"file_name\":\"1.jpg\",\"text\":\"a\"}\n";
     CHECK(refusal_of_metadata(good + "{\"file_name\":\"2.jpg\"}") == "m.jsonl: line 2: text is missing");
     CHECK(refusal_of_metadata("{\"file_name\":\"1.jpg\",\"label\":3}") ==
-          "m.jsonl: line 1: no field is the caption: 'text', 'caption' or 'prompt' is expected, there are 'file_name', "
+          "m.jsonl: line 1: has no caption field: expected 'text', 'caption' or 'prompt', found 'file_name', "
           "'label'");
     CHECK(refusal_of_metadata(good + "\n{\"file_name\":3,\"text\":\"\"}") ==
           "m.jsonl: line 3: file_name must be a string");

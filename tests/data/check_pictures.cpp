@@ -87,6 +87,6 @@ TEST_CASE("headers of pictures in files and in shards say sizes and formats, and
     const auto found = check_pictures(open_pictures(folder.path), 2, short_files);
     CHECK(found.bad.size() == 5 * rounds);
     CHECK(std::count_if(found.bad.begin(), found.bad.end(), [](const auto& one) {
-              return one.why.find("more than the 100000 that are read") != std::string::npos;
+              return one.why.find("but at most 100000 are read") != std::string::npos;
           }) == 2 * rounds);
 }

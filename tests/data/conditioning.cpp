@@ -122,7 +122,7 @@ TEST_CASE("metadata name conditioning images by either of two fields, of which t
                                                   : "{\"file_name\":\"1.png\",\"text\":\"a\",\"" + field + "\":\"" +
                                                         wrong + "\"}");
                       }) == "m: line " + std::string{csv ? "2: " : "1: "} + field + " is '" + wrong +
-                                "', which names no file below the folder");
+                                "', which does not name a file below the folder");
             }
         }
         const auto both =
@@ -145,7 +145,7 @@ TEST_CASE("metadata name conditioning images by either of two fields, of which t
               (void)parse_metadata(R"({"file_name":"1.png","text":"a","conditioning_image":{"path":"h.png"}})", "m");
           }) == "m: line 1: conditioning_image must be a string");
     CHECK(refusal_by([] { (void)parse_metadata_csv("conditioning_image,file_name,text,conditioning_image\n", "m"); }) ==
-          "m: line 1: the column 'conditioning_image' is there twice");
+          "m: line 1: the column 'conditioning_image' occurs twice");
 }
 
 TEST_CASE("conditioning images that metadata name are no pictures of their own, unless they are named as such") {
@@ -203,7 +203,7 @@ TEST_CASE("a picture has one conditioning image, however often metadata name it"
         CHECK_NOTHROW((void)open_pictures(folder.path));
         CHECK(refusal_by([&] { (void)open_pictures(folder.path, {.conditioning = true}); }) ==
               '\'' + folder.path.string() + "': the picture 'a.png' has two conditioning images, in " + table +
-                  " and in " + table + ": which of them is meant is not clear");
+                  " and in " + table + ": it is not clear which one is meant");
     }
 }
 
@@ -230,20 +230,20 @@ TEST_CASE("a folder gives each picture the conditioning image of its name, or sa
         CHECK(refusal_by([&] { take_conditioning(index, folder.path / name); }) == why);
         CHECK(conditioning_name(index, 0) == folder.quoted("images/a.png"));
     };
-    keeps("nothing", folder.quoted("nothing") + " is no folder");
+    keeps("nothing", folder.quoted("nothing") + " is not a folder");
     folder.add("few/dog/a.png", "x");
     keeps("few", folder.quoted("pictures/a.jpg") + " has no conditioning image in " + folder.quoted("few") +
                      "; 3 of 4 pictures have none");
     folder.add("images/dog/a.bmp", "x");
     keeps("images", folder.quoted("pictures/dog/a.jpg") + " has two conditioning images, " +
                         folder.quoted("images/dog/a.Webp") + " and " + folder.quoted("images/dog/a.bmp") +
-                        ": which of them is meant is not clear");
+                        ": it is not clear which one is meant");
     folder.add("shards/s.tar",
                pulse::test::tar_file("a.png", "x") + pulse::test::tar_file("a.txt", "a") + pulse::test::tar_end());
     picture_index shards = open_pictures(folder.path / "shards");
     CHECK(refusal_by([&] { take_conditioning(shards, folder.path / "images"); }) ==
           folder.quoted("shards") + " holds shards: conditioning images in " + folder.quoted("images") +
-              " have the names of files, and these pictures are none");
+              " are found by file name, but these pictures are not files");
     CHECK(
         refusal_by([&] { require_conditioning(shards); }).starts_with('\'' + (folder.path / "shards/s.tar").string()));
 }
@@ -306,12 +306,12 @@ TEST_CASE("a conditioning image of another shape than its picture's is refused b
          {std::array{16, 20}, std::array{20, 18}, std::array{44, 32}, std::array{200, 171}, std::array{1, 90}}) {
         CHECK(refused(encode_png(some_picture(width, height))) ==
               name + ": " + std::to_string(width) + " x " + std::to_string(height) +
-                  " pixels are not of the shape of " + folder.quoted("a.png") + ", which has 20 x 16 pixels");
+                  " pixels do not have the shape of " + folder.quoted("a.png") + ", which has 20 x 16 pixels");
     }
     // On its side.
     CHECK(refused(pulse::test::png_with_exif(some_picture(16, 20), pulse::test::exif_with(6))) == "none");
     CHECK(refused("no picture") == name + ": neither JPEG, PNG, WebP, GIF nor BMP");
-    CHECK(refused(picture, {.most_pixels = 319}).starts_with(name + ": 20 x 16 pixels are more than the limit"));
+    CHECK(refused(picture, {.most_pixels = 319}).starts_with(name + ": 20 x 16 pixels exceed the limit"));
     CHECK(refused(picture, {.most_file_bytes = 10}).starts_with(name + ": "));
 
     const captioned_pictures pictures = one_conditioned(folder, picture, "no picture", by_chance);
@@ -330,7 +330,7 @@ TEST_CASE("a conditioning image of another shape than its picture's is refused b
     CHECK_NOTHROW(check_conditioning(lying.index(), std::array{picture_size{20, 16}}));
     CHECK_NOTHROW(check_conditioning(lying.index(), std::array{picture_size{}}));
     CHECK(refused_by_header(lying, {16, 20}) ==
-          name + ": 20 x 16 pixels are not of the shape of " + folder.quoted("a.png") + ", which has 16 x 20 pixels");
+          name + ": 20 x 16 pixels do not have the shape of " + folder.quoted("a.png") + ", which has 16 x 20 pixels");
 
     folder.add("metadata.jsonl", R"({"file_name":"a.png","text":"a"})");
     std::filesystem::remove_all(folder.path / "hint");

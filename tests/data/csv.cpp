@@ -85,7 +85,7 @@ TEST_CASE("the caption is the column that is asked for, else the first of three"
     CHECK(text("prompt") == "p");
     CHECK(text("blip") == "b");
     CHECK(text("file_name") == "1.png");
-    CHECK(refusal_of_csv(table, "nil") == "m.csv: line 1: no field is the caption: 'nil' is expected, there are "
+    CHECK(refusal_of_csv(table, "nil") == "m.csv: line 1: has no caption field: expected 'nil', found "
                                           "'prompt', 'file_name', 'caption', 'blip'");
     CHECK(pulse::data::parse_metadata_csv("", "m.csv").empty());
 }
@@ -93,15 +93,16 @@ TEST_CASE("the caption is the column that is asked for, else the first of three"
 TEST_CASE("a wrong row of metadata.csv is named with its line") {
     const std::string good = "file_name,text\r\n\r\n1.png,\"a\n\nb\"\r\n";
     CHECK(refusal_of_csv(good) == "read");
-    CHECK(refusal_of_csv(good + "2.png") == "m.csv: line 6: the row has 1 fields, there are 2 columns");
-    CHECK(refusal_of_csv(good + "2.png,a,b") == "m.csv: line 6: the row has 3 fields, there are 2 columns");
+    CHECK(refusal_of_csv(good + "2.png") == "m.csv: line 6: the row has 1 fields, but there are 2 columns");
+    CHECK(refusal_of_csv(good + "2.png,a,b") == "m.csv: line 6: the row has 3 fields, but there are 2 columns");
     CHECK(refusal_of_csv(good + "2.png,\"a") == "m.csv: line 6: the quotes of a field are not closed");
-    CHECK(refusal_of_csv(good + "2.png,\"a\"b") == "m.csv: line 6: a field goes on behind its closing quotes");
+    CHECK(refusal_of_csv(good + "2.png,\"a\"b") == "m.csv: line 6: a field continues after its closing quotes");
     CHECK(refusal_of_csv(good + "2.png,\xFF") == "m.csv: line 6: text: the caption is not UTF-8 from byte 0");
     CHECK(refusal_of_csv(good + "../2.png,a") ==
-          "m.csv: line 6: file_name is '../2.png', which names no file below the folder");
-    CHECK(refusal_of_csv("file;text\n") == "m.csv: line 1: no field is the caption: 'text', 'caption' or 'prompt' is "
-                                           "expected, there are 'file;text'");
-    CHECK(refusal_of_csv("file,text\n") == "m.csv: line 1: no column is 'file_name'");
-    CHECK(refusal_of_csv("file_name,text,text\n") == "m.csv: line 1: the column 'text' is there twice");
+          "m.csv: line 6: file_name is '../2.png', which does not name a file below the folder");
+    CHECK(refusal_of_csv("file;text\n") ==
+          "m.csv: line 1: has no caption field: expected 'text', 'caption' or 'prompt', "
+          "found 'file;text'");
+    CHECK(refusal_of_csv("file,text\n") == "m.csv: line 1: there is no column 'file_name'");
+    CHECK(refusal_of_csv("file_name,text,text\n") == "m.csv: line 1: the column 'text' occurs twice");
 }

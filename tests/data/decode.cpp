@@ -271,20 +271,20 @@ TEST_CASE("absurd sizes are refused before memory is taken") {
     const auto crc = ::crc32_z(0, reinterpret_cast<const Bytef*>(png.data() + 12), 17);
     for (std::size_t i = 0; i != 4; ++i) { png[29 + i] = static_cast<char>(crc >> (24 - 8 * i) & 0xFFU); }
     CHECK(refusal_of_picture(png) ==
-          "'x': 1073741824 x 1073741824 pixels are more than the limit of 134217728 in all: make the picture smaller");
+          "'x': 1073741824 x 1073741824 pixels exceed the limit of 134217728 in all: make the picture smaller");
 
     const std::string jpeg = pulse::test::encode_jpeg(image);
     const std::size_t frame = jpeg.find("\xFF\xC0");
     REQUIRE(frame != std::string::npos);
     CHECK(refusal_of_picture(patched(jpeg, frame + 5, "\xFF\xDC\xFF\xDC")) ==
-          "'x': 65500 x 65500 pixels are more than the limit of 134217728 in all: make the picture smaller");
+          "'x': 65500 x 65500 pixels exceed the limit of 134217728 in all: make the picture smaller");
 
     std::string webp = pulse::test::encode_webp(image);
     webp = patched(webp, 21, "\xFF\xFF\xFF\x0F"); // 14 bits each
     CHECK(refusal_of_picture(webp) ==
-          "'x': 16384 x 16384 pixels are more than the limit of 134217728 in all: make the picture smaller");
+          "'x': 16384 x 16384 pixels exceed the limit of 134217728 in all: make the picture smaller");
 
     CHECK(refusal_of_picture(jpeg, {.most_pixels = 64}) == "decoded");
     CHECK(refusal_of_picture(jpeg, {.most_pixels = 63}) ==
-          "'x': 8 x 8 pixels are more than the limit of 63 in all: make the picture smaller");
+          "'x': 8 x 8 pixels exceed the limit of 63 in all: make the picture smaller");
 }

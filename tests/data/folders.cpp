@@ -60,10 +60,9 @@ TEST_CASE("metadata.jsonl names pictures, also in folders below") {
     CHECK(index.caption(1) == "one");
     CHECK(index.stored_bytes(1, 10) == "A");
     CHECK(index.name(1) == "'" + (folder.path / "s/a.png").string() + "'");
-    CHECK_THROWS_WITH_AS(
-        (void)index.stored_bytes(0, 0),
-        ("'" + (folder.path / "b.jpg").string() + "': 1 bytes are more than the 0 that are read").c_str(),
-        pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)index.stored_bytes(0, 0),
+                         ("'" + (folder.path / "b.jpg").string() + "' has 1 bytes, but at most 0 are read").c_str(),
+                         pulse::input_error);
 }
 
 TEST_CASE("texts beside pictures are their captions") {
@@ -111,19 +110,19 @@ TEST_CASE("class folders are captions and labels where that is asked for, sorted
     const folder_of flat{{{"1.png", ""}, {"metadata.jsonl", "?"}}};
     CHECK(open_pictures(flat.path, {.folders = folder_names::labels}).classes.empty());
     CHECK(folder_of{{{"1.png", ""}, {"a/1.png", ""}}}.refusal({.folders = folder_names::labels}) ==
-          "'D': the picture '1.png' is in no folder, whose name would be its class");
+          "'D': the picture '1.png' is in no folder whose name could be its class");
 }
 
 TEST_CASE("names of folders are captions of data without others alone") {
     constexpr auto use = folder_names::captions;
-    const std::string refusal = "'D': names of folders are captions only where there are no others, and there is ";
+    const std::string refusal = "'D': folder names are captions only where there are no others, but there is ";
     CHECK(folder_of{{{"a/1.png", ""}, {"b/c/2.png", ""}, {"b/c/2.TXT", ""}}}.refusal({.folders = use}) ==
           refusal + "'b/c/2.TXT'");
     CHECK(folder_of{{{"a/1.png", ""}, {"b/metadata.csv", ""}}}.refusal({.folders = use}) ==
           refusal + "'b/metadata.csv'");
     CHECK(folder_of{{{"a/1.tar", tar_end()}}}.refusal({.folders = use}) == refusal + "'a/1.tar'");
     CHECK(folder_of{{{"a/1.png", ""}, {"2.png", ""}}}.refusal({.folders = use}) ==
-          "'D': the picture '2.png' has no caption: it is in no folder, whose name would be its caption");
+          "'D': the picture '2.png' has no caption: it is in no folder whose name could be its caption");
     const folder_of mixed{{{"a/1.png", ""}, {"2.png", ""}}};
     CHECK(open_pictures(mixed.path, {.folders = use, .on_missing = pulse::data::missing_caption::skip}).size() == 1);
 }
@@ -182,14 +181,13 @@ TEST_CASE("of captions beside a picture a text comes before JSON, unless a field
     auto differing = files;
     differing["a.caption"] = "other";
     CHECK(folder_of{differing}.refusal() ==
-          "'D': 'a.caption' and 'a.txt' are captions of one picture: which of them is meant is not clear");
+          "'D': 'a.caption' and 'a.txt' are captions of one picture: it is not clear which one is meant");
     const folder_of fields{{{"a.png", ""}, {"a.json", R"({"url":"u","tags":[]})"}}};
-    CHECK_THROWS_WITH_AS(
-        (void)open_pictures(fields.path).caption(0),
-        ("'" + (fields.path / "a.json").string() +
-         "': no field is the caption: 'text', 'caption' or 'prompt' is expected, there are 'tags', 'url'")
-            .c_str(),
-        pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)open_pictures(fields.path).caption(0),
+                         ("'" + (fields.path / "a.json").string() +
+                          "': has no caption field: expected 'text', 'caption' or 'prompt', found 'tags', 'url'")
+                             .c_str(),
+                         pulse::input_error);
 }
 
 TEST_CASE("shards hold samples by name: text before JSON, members of no picture passed over") {
@@ -245,19 +243,19 @@ TEST_CASE("a split is one where there are only splits, and train is read") {
 
 TEST_CASE("a folder that could be read in two ways, or in none, is refused in one sentence") {
     const std::string line = "{\"file_name\":\"a.jpg\",\"text\":\"a\"}\n";
-    CHECK(
-        folder_of{{{"metadata.jsonl", line}, {"a.jpg", ""}, {"a.txt", ""}}}.refusal() ==
-        "'D' holds both metadata ('metadata.jsonl') and captions beside pictures ('a.txt'): which of them is meant is "
-        "not clear");
+    CHECK(folder_of{{{"metadata.jsonl", line}, {"a.jpg", ""}, {"a.txt", ""}}}.refusal() ==
+          "'D' holds both metadata ('metadata.jsonl') and captions beside pictures ('a.txt'): it is not clear which "
+          "one is "
+          "meant");
     CHECK(folder_of{{{"s/metadata.csv", ""}, {"s/metadata.jsonl", line}, {"s/a.jpg", ""}}}.refusal() ==
-          "'D/s/' holds both metadata.csv and metadata.jsonl: which of them is meant is not clear");
+          "'D/s/' holds both metadata.csv and metadata.jsonl: it is not clear which one is meant");
     CHECK(folder_of{{{"metadata.parquet", ""}, {"a.jpg", ""}}}.refusal() ==
-          "'D/metadata.parquet' is not read: convert it to metadata.csv or metadata.jsonl, as by "
+          "'D/metadata.parquet' is not read: convert it to metadata.csv or metadata.jsonl, as with "
           "pandas.read_parquet(...).to_csv('metadata.csv', index=False)");
     CHECK(folder_of{{{"metadata.jsonl", line}, {"a.tar", ""}}}.refusal() ==
-          "'D' holds both metadata ('metadata.jsonl') and shards ('a.tar'): which of them is meant is not clear");
+          "'D' holds both metadata ('metadata.jsonl') and shards ('a.tar'): it is not clear which one is meant");
     CHECK(folder_of{{{"b.jpg", ""}, {"x/a.tar", ""}}}.refusal() ==
-          "'D' holds both shards ('x/a.tar') and pictures ('b.jpg'): which of them is meant is not clear");
+          "'D' holds both shards ('x/a.tar') and pictures ('b.jpg'): it is not clear which one is meant");
     CHECK(folder_of{{{"b.jpg", ""}, {"a.jpg", ""}, {"a.txt", ""}, {"captions.csv", ""}}}.refusal() ==
           "'D': the picture 'b.jpg' has no caption: no .txt, .caption or .json of its name, and no metadata.jsonl or "
           "metadata.csv; 'captions.csv' is not read");
@@ -266,9 +264,9 @@ TEST_CASE("a folder that could be read in two ways, or in none, is refused in on
         "'D': the picture 'dog/a.jpg' has no caption: no .txt, .caption or .json of its name, and no metadata.jsonl or "
         "metadata.csv");
     CHECK(folder_of{{{"metadata.jsonl", line}, {"a.jpg", ""}, {"b.jpg", ""}}}.refusal() ==
-          "'D': the picture 'b.jpg' has no caption: no metadata names it");
+          "'D': the picture 'b.jpg' has no caption: the metadata do not name it");
     CHECK(folder_of{{{"a.tar.gz", ""}}}.refusal() ==
-          "'D/a.tar.gz' is packed: shards are plain .tar files, read at any place");
+          "'D/a.tar.gz' is compressed: shards must be plain .tar files, which can be read at any place");
     CHECK(folder_of{{{"metadata.jsonl", "\n"}}}.refusal() == "'D' holds no captioned pictures");
     CHECK(folder_of{{{"a.tar", tar_end()}, {"b.tar", ""}}}.refusal() == "'D' holds no captioned pictures");
     CHECK(folder_of{{}}.refusal() == "'D' holds no captioned pictures");
@@ -276,7 +274,8 @@ TEST_CASE("a folder that could be read in two ways, or in none, is refused in on
           "'D': the picture '1.jpg' has no caption: no .txt, .caption or .json of its name in 'D/a.tar'");
     CHECK(folder_of{{{"a.tar", tar_file("1.jpg", "") + tar_file("1.png", "") + tar_end()}}}.refusal() ==
           "'D/a.tar': '1.jpg' and '1.png' are two pictures of one sample");
-    CHECK_THROWS_WITH_AS((void)open_pictures("/no/such\nfolder"), "'/no/such?folder' is no folder", pulse::input_error);
+    CHECK_THROWS_WITH_AS((void)open_pictures("/no/such\nfolder"), "'/no/such?folder' is not a folder",
+                         pulse::input_error);
 }
 
 TEST_CASE("captions are checked when they are read, and named") {

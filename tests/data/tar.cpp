@@ -114,11 +114,11 @@ TEST_CASE("damage of an archive is named with its byte") {
     bad[3] = 'x';
     CHECK(refusal_of_tar(good + bad) == "'memory': the tar archive has a header with a wrong checksum at byte 1024");
     CHECK(refusal_of_tar(tar_header("l", 0, '2')) ==
-          "'memory': the tar archive holds the link 'l' and not a file at byte 0");
+          "'memory': the tar archive holds the link 'l', not a file at byte 0");
     CHECK(refusal_of_tar(tar_header("s", 0, 'S')).find("sparse") != std::string::npos);
-    CHECK(refusal_of_tar(tar_file("x", "9 a=b\n", 'x')).find("no list of records") != std::string::npos);
-    CHECK(refusal_of_tar(tar_file("x", "12 size=-1\n", 'x')).find("no list of records") != std::string::npos);
-    CHECK(refusal_of_tar(tar_file("x", "11 size=-1\n", 'x')).find("size is no number") != std::string::npos);
+    CHECK(refusal_of_tar(tar_file("x", "9 a=b\n", 'x')).find("not a list of records") != std::string::npos);
+    CHECK(refusal_of_tar(tar_file("x", "12 size=-1\n", 'x')).find("not a list of records") != std::string::npos);
+    CHECK(refusal_of_tar(tar_file("x", "11 size=-1\n", 'x')).find("size is not a number") != std::string::npos);
     CHECK(refusal_of_tar(tar_header("x", std::size_t{1} << 32U, 'x')).find("ends within") != std::string::npos);
     CHECK(refusal_of_tar(tar_file("x", "18 size=999999999\n", 'x') + good).find("ends within") != std::string::npos);
 }

@@ -23,7 +23,7 @@ namespace pulse::data {
     const extent seen = of.size_of(i);
     const int side = size.height < 1 ? 0 : seen.height / size.height;
     if (side < 1 || seen != extent{side * size.height, side * size.width}) {
-        throw error("pictures: the size in which alpha is wanted divides that of the pictures");
+        throw error("pictures: the size of alpha must divide that of the pictures");
     }
     const auto height = static_cast<std::size_t>(size.height);
     const auto width = static_cast<std::size_t>(size.width);

@@ -34,7 +34,7 @@ PULSE_PICTURES_INLINE bucket_options with_sides(bucket_options o) {
     constexpr int longest_side = 1 << 15;
     const auto side_in_range = [](int side) { return side >= 1 && side <= longest_side; };
     if (!side_in_range(o.area.height) || !side_in_range(o.area.width)) {
-        throw input_error{"the area is that of 1 to " + std::to_string(longest_side) + " pixels a side"};
+        throw input_error{"the area must be 1 to " + std::to_string(longest_side) + " pixels high and wide"};
     }
     if (!side_in_range(o.step)) {
         throw input_error{"the step must be 1 to " + std::to_string(longest_side) + " pixels"};
@@ -44,7 +44,7 @@ PULSE_PICTURES_INLINE bucket_options with_sides(bucket_options o) {
     if (o.most == 0) { o.most = detail::whole_steps(std::min<std::int64_t>(2 * side, longest_side), o.step); }
     if (o.least < 1 || o.least % o.step != 0 || o.most % o.step != 0 || o.least > o.most || o.most > longest_side) {
         throw input_error{"the sides, " + std::to_string(o.least) + " to " + std::to_string(o.most) +
-                          " pixels, must be multiples of " + std::to_string(o.step) + " in that order, up to " +
+                          " pixels, must be multiples of " + std::to_string(o.step) + " in ascending order, at most " +
                           std::to_string(longest_side)};
     }
     return o;
@@ -70,7 +70,7 @@ PULSE_PICTURES_INLINE std::vector<extent> bucket_sizes(const bucket_options& opt
     std::sort(all.begin(), all.end(), before);
     all.erase(std::unique(all.begin(), all.end()), all.end());
     if (all.empty()) {
-        throw input_error{"none of " + std::to_string(o.least) + " to " + std::to_string(o.most) +
+        throw input_error{"no size of " + std::to_string(o.least) + " to " + std::to_string(o.most) +
                           " pixels a side has at most " + std::to_string(area) + " pixels"};
     }
     return all;
@@ -108,7 +108,7 @@ PULSE_PICTURES_INLINE picture_buckets sort_into_buckets(std::span<const picture_
         number[b] = static_cast<std::uint32_t>(made.sizes.size());
         made.sizes.push_back(sizes[b]);
     }
-    if (made.sizes.empty()) { throw input_error{"there is no picture that can be read"}; }
+    if (made.sizes.empty()) { throw input_error{"no picture can be read"}; }
     for (const std::size_t b : nearest) {
         made.of_picture.push_back(b == sizes.size() ? static_cast<std::uint32_t>(made.sizes.size()) : number[b]);
     }

@@ -28,7 +28,7 @@ public:
         const std::size_t header = in_.u32();
         constexpr std::array known{12U, 40U, 52U, 56U, 64U, 108U, 124U};
         if (std::find(known.begin(), known.end(), header) == known.end()) {
-            throw input_error("BMP: a header of " + std::to_string(header) + " bytes is of no kind that is read");
+            throw input_error("BMP: a header of " + std::to_string(header) + " bytes is not supported");
         }
         const bool oldest = header == 12; // OS/2, like the header of 64 bytes
         size_.width = oldest ? in_.u16() : in_.u32();
@@ -93,7 +93,7 @@ private:
                           (packing_ == masks_given && bits_ >= 16 && header != 64);
         if (std::find(depths.begin(), depths.end(), bits_) == depths.end() || !fits) {
             throw input_error("BMP: " + std::to_string(bits_) + " bits of compression " + std::to_string(packing_) +
-                              " are of no kind that is read");
+                              " are not supported");
         }
     }
     /// The bits of each mask must be contiguous.
@@ -101,7 +101,7 @@ private:
         for (std::size_t k = 0; bits_ > 8 && k != 4; ++k) {
             const std::uint64_t low = masks_[k] == 0 ? 0U : masks_[k] >> std::countr_zero(masks_[k]);
             if ((low & (low + 1)) != 0 || (low == 0 && k != 3)) {
-                throw input_error("BMP: its masks of colours are of no kind that is read");
+                throw input_error("BMP: its colour masks are not supported");
             }
         }
     }
@@ -164,9 +164,9 @@ private:
             } else if (pair == 2) {
                 x += in_.u8();
                 y += in_.u8();
-                if (x > size_.width) { throw input_error("damaged BMP: its data leave their row"); }
+                if (x > size_.width) { throw input_error("damaged BMP: its data exceed their row"); }
             } else {
-                if (pair > size_.width - x) { throw input_error("damaged BMP: its data leave their row"); }
+                if (pair > size_.width - x) { throw input_error("damaged BMP: its data exceed their row"); }
                 const std::size_t bytes = bits_ == 8 ? pair : (pair + 1U) / 2;
                 const std::span<const std::uint8_t> as_they_are = in_.bytes(bytes);
                 for (std::size_t i = 0; i != pair; ++i) {

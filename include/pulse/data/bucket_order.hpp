@@ -26,14 +26,14 @@ public:
                  bool shuffle) :
         pictures_{std::move(pictures)},
         step_samples_{step_samples}, seed_{seed}, shuffle_{shuffle} {
-        if (step_samples == 0) { throw input_error{"buckets: a step has at least one sample"}; }
+        if (step_samples == 0) { throw input_error{"buckets: a step must have at least one sample"}; }
         std::uint64_t steps = 0;
         for (const std::vector<std::uint32_t>& of_bucket : pictures_) {
             steps += (of_bucket.size() + step_samples - 1) / step_samples;
             ends_.push_back(static_cast<std::uint32_t>(steps));
         }
         if (steps == 0 || steps >= (std::uint64_t{1} << 32U) - 1) {
-            throw input_error{"buckets: an epoch has " + std::to_string(steps) + " steps"};
+            throw input_error{"buckets: an epoch must have 1 to 4294967294 steps, not " + std::to_string(steps)};
         }
     }
 

@@ -36,7 +36,7 @@ template <class Read>
         if (is_first(file) != any) { continue; }
         if (chosen != nullptr && read(*chosen) != read(file)) {
             throw input_error(place + ": '" + one_line(chosen->name) + "' and '" + one_line(file.name) +
-                              "' are captions of one picture: which of them is meant is not clear");
+                              "' are captions of one picture: it is not clear which one is meant");
         }
         chosen = chosen == nullptr ? &file : chosen;
     }

@@ -148,16 +148,16 @@ public:
             throw input_error("pictures: the caption dropout must be 0 to 1");
         }
         if (options.shuffle_tags_behind.value_or(0) < 0) {
-            throw input_error("pictures: tags cannot be shuffled behind fewer than none");
+            throw input_error("pictures: the number of tags that stay in place must be at least 0");
         }
-        if (index_.entries.empty()) { throw input_error("pictures: there are none"); }
+        if (index_.entries.empty()) { throw input_error("pictures: there are no pictures"); }
         const auto is_repeated = [](const picture_entry& entry) { return entry.repeats != 1; };
         if (std::none_of(index_.entries.begin(), index_.entries.end(), is_repeated)) { return; }
         std::uint64_t end = 0;
         for (const picture_entry& entry : index_.entries) {
             end += entry.repeats;
             if (entry.repeats == 0 || end >= std::numeric_limits<std::uint32_t>::max()) {
-                throw input_error("pictures: an epoch holds each at least once, and fewer than 2^32 - 1 in all");
+                throw input_error("pictures: an epoch must have each at least once, and at most 2^32 - 2 in all");
             }
             place_ends_.push_back(static_cast<std::uint32_t>(end));
         }

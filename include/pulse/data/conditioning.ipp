@@ -68,14 +68,14 @@ inline void require_shape(const picture_index& index, std::uint32_t i, const ext
     const auto side_by_side = [](const extent& size) {
         return std::to_string(size.width) + " x " + std::to_string(size.height) + " pixels";
     };
-    throw input_error(conditioning_name(index, i) + ": " + side_by_side(image) + " are not of the shape of " +
+    throw input_error(conditioning_name(index, i) + ": " + side_by_side(image) + " do not have the shape of " +
                       index.name(i) + ", which has " + side_by_side(picture));
 }
 
 } // namespace detail
 
 PULSE_PICTURES_INLINE void require_conditioning(const picture_index& index) {
-    detail::require_conditioning_images(index, ": metadata name none, and no folder of them is given",
+    detail::require_conditioning_images(index, ": the metadata name none, and no folder of them is given",
                                         [&](std::uint32_t i) { return !index.entries[i].conditioning.empty(); });
 }
 
@@ -83,7 +83,7 @@ PULSE_PICTURES_INLINE void take_conditioning(picture_index& index, const std::fi
     const auto shown = [](const std::filesystem::path& path) { return '\'' + one_line(path.string()) + '\''; };
     if (index.layout == picture_layout::shards) {
         throw input_error(shown(index.folder) + " holds shards: conditioning images in " + shown(folder) +
-                          " have the names of files, and these pictures are none");
+                          " are found by file name, but these pictures are not files");
     }
     const folder_files files{folder};
     std::map<std::string_view, std::vector<std::string>> by_stem;
@@ -95,7 +95,7 @@ PULSE_PICTURES_INLINE void take_conditioning(picture_index& index, const std::fi
         const std::vector<std::string>& names = found->second;
         if (names.size() != 1) {
             throw input_error(index.name(i) + " has two conditioning images, " + shown(folder / names[0]) + " and " +
-                              shown(folder / names[1]) + ": which of them is meant is not clear");
+                              shown(folder / names[1]) + ": it is not clear which one is meant");
         }
         taken[i] = names.front();
     }
@@ -129,7 +129,7 @@ PULSE_PICTURES_INLINE std::vector<float> conditioning_of(const captioned_picture
     const extent seen = of.size_of(i);
     const int scale = size.height / seen.height;
     if (scale < 1 || size != extent{scale * seen.height, scale * seen.width}) {
-        throw error("pictures: conditioning images are seen in a whole multiple of the pictures' size");
+        throw error("pictures: the size of conditioning images must be a multiple of the pictures' size");
     }
     const picture_entry& entry = of.index().entries.at(i);
     if (entry.conditioning.empty()) { throw input_error(of.index().name(i) + " has no conditioning image"); }

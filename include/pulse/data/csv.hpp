@@ -79,7 +79,7 @@ private:
             quoted += '"';
         }
         if (at_ != text_.size() && text_[at_] != ',' && !ends_line()) {
-            fail(line_, "a field goes on behind its closing quotes");
+            fail(line_, "a field continues after its closing quotes");
         }
         return quoted;
     }

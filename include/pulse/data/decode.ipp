@@ -30,7 +30,7 @@ PULSE_PICTURES_INLINE const picture_format& format_of(std::string_view file) {
         }
     }
     if (file.starts_with("version https://git-lfs.")) {
-        throw input_error("this is a pointer of Git LFS; run 'git lfs pull' in its repository");
+        throw input_error("this is a Git LFS pointer; run 'git lfs pull' in its repository");
     }
     throw input_error(file.empty() ? "the file is empty" : "neither JPEG, PNG, WebP, GIF nor BMP");
 }

@@ -217,7 +217,7 @@ private:
     }
     static void require_fixed_crops(const captioned_pictures& from) {
         if (!from.options().random_crop) { return; }
-        throw input_error("pictures: random crops cannot be encoded once: each is another picture");
+        throw input_error("pictures: random crops cannot be encoded once: each is a different picture");
     }
     [[nodiscard]] std::uint32_t bucket_of(std::uint32_t place) const { return bucket_[place]; }
     /// Numbers the places of each bucket. Equal pictures have one size and so one bucket, but a copy that could not be
@@ -308,7 +308,7 @@ private:
         } catch (const input_error& fault) { throw unreadable_picture(fault.what()); }
         // The row's key is made from the bytes that were read before.
         if (bytes != samples_.pictures.bytes()[place]) {
-            throw input_error(name + " has changed since the run began, or is not what the notes of the folder say "
+            throw input_error(name + " has changed since the run began, or differs from the notes of the folder "
                                      "(*.notes, which may be removed)");
         }
         return result;

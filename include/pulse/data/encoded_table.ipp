@@ -89,7 +89,7 @@ PULSE_PICTURES_INLINE const std::string* encoded_table::refusal(std::uint32_t ro
 PULSE_PICTURES_INLINE void encoded_table::read(std::uint32_t row, std::size_t part, std::span<float> out) const {
     const std::size_t bytes = layout_.parts.at(part).elements() * sizeof(float);
     if (row >= places_.size() || !has(row) || out.size_bytes() != bytes) {
-        throw input_error("encoded " + layout_.name + ": no row " + std::to_string(row) + " of " +
+        throw input_error("encoded " + layout_.name + ": row " + std::to_string(row) + " is missing or does not have " +
                           std::to_string(out.size()) + " values");
     }
     const io::safetensors_file& file = *places_[row].file;
@@ -123,24 +123,24 @@ PULSE_PICTURES_INLINE void encoded_table::open(const std::string& name) {
     if (!opened_.insert(name).second) { return; }
     const std::string path = '\'' + one_line((folder_ / name).string()) + '\'';
     const auto damaged = [&](const std::string& what) {
-        return input_error(path + ": " + what + ": remove the file, and what it had is made again");
+        return input_error(path + ": " + what + ": remove the file, and its contents are made again");
     };
     std::shared_ptr<const io::safetensors_file> file;
     try {
         file = std::make_shared<const io::safetensors_file>(folder_ / name);
     } catch (const input_error& fault) {
-        throw input_error(std::string{fault.what()} + ": remove the file, and what it had is made again");
+        throw input_error(std::string{fault.what()} + ": remove the file, and its contents are made again");
     }
     const auto said = file->metadata().find("format");
     if (said == file->metadata().end() || said->second != format) {
-        throw input_error(path + ": it is no " + format +
-                          ", as another version has written it: remove its folder, or "
+        throw input_error(path + ": it is not " + format +
+                          ", because another version wrote it: remove its folder, or "
                           "give another");
     }
     const io::tensor_entry* const keys = file->find(keys_name);
     if (keys == nullptr || keys->type != key_type || keys->dims.size() != 2 ||
         keys->dims[1] != sizeof(wide_fingerprint)) {
-        throw damaged("its tensor 'keys' is missing or of another shape");
+        throw damaged("its tensor 'keys' is missing or has another shape");
     }
     std::vector<wide_fingerprint> has(static_cast<std::size_t>(keys->dims[0]));
     file->read(*keys, std::as_writable_bytes(std::span{has}));
@@ -151,7 +151,7 @@ PULSE_PICTURES_INLINE void encoded_table::open(const std::string& name) {
         for (std::size_t p = 0; p != layout_.parts.size() && !checked; ++p) {
             const io::tensor_entry* const tensor = file->find(layout_.parts[p].name);
             if (tensor == nullptr || tensor->type != io::f32 || tensor->dims != dims_of(p, has.size())) {
-                throw damaged("its tensor '" + layout_.parts[p].name + "' is missing or of another shape");
+                throw damaged("its tensor '" + layout_.parts[p].name + "' is missing or has another shape");
             }
         }
         checked = true;

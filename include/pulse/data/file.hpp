@@ -29,7 +29,7 @@ public:
         struct ::stat status {};
         if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
             ::close(descriptor_);
-            throw input_error(name_ + " is no file");
+            throw input_error(name_ + " is not a file");
         }
         size_ = static_cast<std::uint64_t>(status.st_size);
     }
@@ -56,8 +56,8 @@ public:
     /// The `bytes` bytes from `offset` on. Throws input_error above `most`, before memory is allocated.
     [[nodiscard]] std::string text(std::uint64_t offset, std::uint64_t bytes, std::uint64_t most) const {
         if (bytes > most) {
-            throw input_error(name_ + ": " + std::to_string(bytes) + " bytes are more than the " +
-                              std::to_string(most) + " that are read");
+            throw input_error(name_ + " has " + std::to_string(bytes) + " bytes, but at most " + std::to_string(most) +
+                              " are read");
         }
         std::string result(static_cast<std::size_t>(bytes), '\0');
         read(offset, std::as_writable_bytes(std::span{result}));

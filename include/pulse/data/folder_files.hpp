@@ -41,7 +41,7 @@ public:
     explicit folder_files(const std::filesystem::path& folder) {
         std::error_code ignored;
         if (!std::filesystem::is_directory(folder, ignored)) {
-            throw input_error('\'' + one_line(folder.string()) + "' is no folder");
+            throw input_error('\'' + one_line(folder.string()) + "' is not a folder");
         }
         try {
             walk(folder, {});
@@ -84,7 +84,7 @@ public:
                 const auto other = std::find_if_not(seen.begin(), seen.end(), is_split);
                 throw input_error(data + " holds the splits '" + base + *train + "' and others beside " +
                                   (other->empty() ? "pictures" : "'" + base + *other + '\'') +
-                                  ": give the folder that is meant, such as '" + base + *train + '\'');
+                                  ": choose one folder, such as '" + base + *train + '\'');
             }
             base.clear();
             return {};

@@ -25,7 +25,7 @@ public:
     explicit gif_reader(std::span<const std::uint8_t> file) : in_{file} {
         const std::span<const std::uint8_t> version = in_.bytes(6); // GIF87a or GIF89a
         if ((version[4] != '7' && version[4] != '9') || version[5] != 'a') {
-            throw input_error("GIF: a version that is not read");
+            throw input_error("GIF: its version is not supported");
         }
         size_.width = in_.u16();
         size_.height = in_.u16();
@@ -51,7 +51,8 @@ public:
         read_table(of_frame);
         sample_bits_ = in_.u8();
         if (sample_bits_ < 2 || sample_bits_ > 8) {
-            throw input_error("GIF: samples of " + std::to_string(sample_bits_) + " bits, where 2 to 8 are read");
+            throw input_error("GIF: samples of " + std::to_string(sample_bits_) +
+                              " bits are not supported, only 2 to 8");
         }
     }
 
@@ -144,7 +145,7 @@ private:
             }
             if (found == clear + 1) { throw input_error("damaged GIF: its data end before its last pixel"); }
             if (found > next || (found > clear && last.length == 0)) {
-                throw input_error("damaged GIF: its data are no codes");
+                throw input_error("damaged GIF: its data are not valid codes");
             }
             // The first sample of this code completes the string that the last code began.
             if (last.length != 0 && next < most) {

@@ -35,9 +35,9 @@ PULSE_PICTURES_INLINE std::string caption_field(const std::vector<std::string>& 
             break;
         }
     }
-    throw caption_field_error(place + ": no field is the caption: " +
+    throw caption_field_error(place + ": has no caption field: expected " +
                               (wanted.empty() ? "'text', 'caption' or 'prompt'" : '\'' + io::printable(wanted) + '\'') +
-                              " is expected, " + (seen.empty() ? "there is none" : "there are " + seen));
+                              ", found " + (seen.empty() ? "no fields" : seen));
 }
 
 namespace detail {
@@ -46,7 +46,7 @@ namespace detail {
     return name.find('\0') == std::string::npos && stays_below(name);
 }
 [[nodiscard]] inline std::string no_file_below(const std::string& name) {
-    return "is '" + io::printable(name) + "', which names no file below the folder";
+    return "is '" + io::printable(name) + "', which does not name a file below the folder";
 }
 [[nodiscard]] inline const std::string& file_below(const io::json_field& field) {
     if (!names_file_below(field.text())) { field.fail(no_file_below(field.text())); }
@@ -107,7 +107,7 @@ PULSE_PICTURES_INLINE std::vector<metadata_line> parse_metadata_csv(std::string_
     const std::string caption = caption_field(header->fields, column, place);
     const std::size_t name_at = place_of("file_name");
     const std::size_t text_at = place_of(caption);
-    if (name_at == header->fields.size()) { rows.fail(header->line, "no column is 'file_name'"); }
+    if (name_at == header->fields.size()) { rows.fail(header->line, "there is no column 'file_name'"); }
     std::vector<std::string> needed{"file_name", caption};
     const auto is_there = [&](const char* name) { return place_of(name) != header->fields.size(); };
     const auto image = std::ranges::find_if(detail::conditioning_fields, is_there);
@@ -116,7 +116,7 @@ PULSE_PICTURES_INLINE std::vector<metadata_line> parse_metadata_csv(std::string_
     if (has_image && conditioning) { needed.emplace_back(*image); }
     for (const std::string& name : needed) {
         if (std::count(header->fields.begin(), header->fields.end(), name) > 1) {
-            rows.fail(header->line, "the column '" + io::printable(name) + "' is there twice");
+            rows.fail(header->line, "the column '" + io::printable(name) + "' occurs twice");
         }
     }
     const auto file_below = [&](const csv_row& row, std::size_t at) {
@@ -128,7 +128,7 @@ PULSE_PICTURES_INLINE std::vector<metadata_line> parse_metadata_csv(std::string_
     std::vector<metadata_line> lines;
     while (std::optional<csv_row> row = rows.next()) {
         if (row->fields.size() != header->fields.size()) {
-            rows.fail(row->line, "the row has " + std::to_string(row->fields.size()) + " fields, there are " +
+            rows.fail(row->line, "the row has " + std::to_string(row->fields.size()) + " fields, but there are " +
                                      std::to_string(header->fields.size()) + " columns");
         }
         metadata_line read{.file_name = file_below(*row, name_at)};

@@ -54,7 +54,7 @@ public:
         for (const std::string& name : files_.unread) { count_by_ending(name); }
         if (!files_.packed.empty()) {
             throw input_error(shown(files_.packed.front()) +
-                              " is packed: shards are plain .tar files, read at any place");
+                              " is compressed: shards must be plain .tar files, which can be read at any place");
         }
         if (!files_.metadata.empty() && options_.folders != folder_names::labels) {
             refuse_both("metadata", files_.metadata.front(), "captions beside pictures", first_sidecar());
@@ -82,7 +82,7 @@ public:
         std::uint64_t epoch = 0;
         for (const picture_entry& entry : index_.entries) { epoch += entry.repeats; }
         if (epoch >= std::numeric_limits<std::uint32_t>::max()) {
-            throw input_error(name_ + " holds more than 2^32 - 2 pictures, each as often as it is repeated");
+            throw input_error(name_ + " holds more than 2^32 - 2 pictures, counting repeats");
         }
         return std::move(index_);
     }
@@ -108,12 +108,12 @@ private:
     void refuse_both(const char* one, const std::string& of_one, const char* other, const std::string& of_other) const {
         if (!of_other.empty()) {
             throw input_error(name_ + " holds both " + one + " ('" + one_line(of_one) + "') and " + other + " ('" +
-                              one_line(of_other) + "'): which of them is meant is not clear");
+                              one_line(of_other) + "'): it is not clear which one is meant");
         }
     }
     void refuse_folder_captions(const std::string& seen) const {
         if (options_.folders == folder_names::captions && !seen.empty()) {
-            throw input_error(name_ + ": names of folders are captions only where there are no others, and there is '" +
+            throw input_error(name_ + ": folder names are captions only where there are no others, but there is '" +
                               one_line(seen) + '\'');
         }
     }
@@ -157,12 +157,12 @@ private:
         for (const std::string& name : files_.metadata) {
             const std::string folder = name.substr(0, name.rfind('/') + 1);
             if (lower_case(split_ending(name).ending) == "parquet") {
-                throw input_error(shown(name) + " is not read: convert it to metadata.csv or metadata.jsonl, as by "
+                throw input_error(shown(name) + " is not read: convert it to metadata.csv or metadata.jsonl, as with "
                                                 "pandas.read_parquet(...).to_csv('metadata.csv', index=False)");
             }
             if (!folders.insert(folder).second) {
-                throw input_error(shown(folder) + " holds both metadata.csv and metadata.jsonl: which of them is meant "
-                                                  "is not clear");
+                throw input_error(shown(folder) + " holds both metadata.csv and metadata.jsonl: it is not clear "
+                                                  "which one is meant");
             }
             const input_file file{index_.folder / name};
             constexpr std::uint64_t most = std::uint64_t{1} << 34U;
@@ -192,7 +192,7 @@ private:
                     }
                     throw input_error(name_ + ": the picture '" + one_line(entry.name) + "' has two " +
                                       (one_caption ? "conditioning images" : "captions") + ", in " + before.table +
-                                      " and in " + file.name() + ": which of them is meant is not clear");
+                                      " and in " + file.name() + ": it is not clear which one is meant");
                 }
                 if (!line.text) {
                     add_without_caption(std::move(entry), "it is empty in " + file.name());
@@ -204,7 +204,7 @@ private:
         }
         for (const std::string& picture : files_.pictures) {
             if (!named.contains(picture) && !conditioning.contains(picture)) {
-                add_without_caption({.name = picture}, "no metadata names it");
+                add_without_caption({.name = picture}, "the metadata do not name it");
             }
         }
     }
@@ -240,7 +240,7 @@ private:
             const std::string folder{files_.top_folder(picture)};
             picture_entry entry{.name = picture};
             if (captions && folder.empty()) {
-                add_without_caption(std::move(entry), "it is in no folder, whose name would be its caption");
+                add_without_caption(std::move(entry), "it is in no folder whose name could be its caption");
                 continue;
             }
             // Pictures are sorted bytewise, so one folder may come between two parts of another.
@@ -257,7 +257,7 @@ private:
             const std::string folder{files_.top_folder(entry.name)};
             if (folder.empty() && !captions && !index_.classes.empty()) {
                 throw input_error(name_ + ": the picture '" + one_line(entry.name) +
-                                  "' is in no folder, whose name would be its class");
+                                  "' is in no folder whose name could be its class");
             }
             const auto found = std::lower_bound(index_.classes.begin(), index_.classes.end(), folder);
             entry.label = folder.empty() ? -1 : static_cast<int>(found - index_.classes.begin());

@@ -42,7 +42,7 @@ inline void require_within(const picture_size& size, const picture_limits& limit
     const std::string text = std::to_string(width) + " x " + std::to_string(height) + " pixels";
     if (width == 0 || height == 0) { throw input_error(text + ": the picture is empty"); }
     if (width > longest_side || height > longest_side || width > limits.most_pixels / height) {
-        throw input_error(text + " are more than the limit of " + std::to_string(limits.most_pixels) +
+        throw input_error(text + " exceed the limit of " + std::to_string(limits.most_pixels) +
                           " in all: make the picture smaller");
     }
 }

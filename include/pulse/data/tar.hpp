@@ -85,7 +85,7 @@ private:
         digits = digits.substr(0, digits.find_last_not_of(' ') + 1);
         std::uint64_t value = 0;
         for (const char c : digits) {
-            if (c < '0' || c > '7') { fail(std::string{"has a header whose "} + what + " is no number"); }
+            if (c < '0' || c > '7') { fail(std::string{"has a header whose "} + what + " is not a number"); }
             value = value << 3U | static_cast<std::uint64_t>(c - '0');
         }
         return value;
@@ -107,7 +107,9 @@ private:
     }
 
     [[nodiscard]] std::string text_behind_header(std::uint64_t bytes, const char* what) const {
-        if (bytes > longest_text) { fail(std::string{"has "} + what + " of " + std::to_string(bytes) + " bytes"); }
+        if (bytes > longest_text) {
+            fail(std::string{"has "} + what + " of " + std::to_string(bytes) + " bytes, which is too long,");
+        }
         std::string text(static_cast<std::size_t>(bytes), '\0');
         file_.read(at_ + block, std::as_writable_bytes(std::span{text}));
         return text;
@@ -121,7 +123,7 @@ private:
             const auto digits = static_cast<std::size_t>(end - text.data());
             if (status != std::errc{} || length < digits + 2 || length > text.size() || text[digits] != ' ' ||
                 text[length - 1] != '\n') {
-                fail("has a pax header that is no list of records");
+                fail("has a pax header that is not a list of records");
             }
             const std::string_view record = text.substr(digits + 1, length - digits - 2);
             text.remove_prefix(length);
@@ -129,13 +131,13 @@ private:
             if (equals == std::string_view::npos) { fail("has a pax record without a value"); }
             const std::string_view key = record.substr(0, equals);
             const std::string_view value = record.substr(equals + 1);
-            if (key.substr(0, 11) == "GNU.sparse.") { fail("holds a sparse file, which has no bytes in a row,"); }
+            if (key.substr(0, 11) == "GNU.sparse.") { fail("holds a sparse file, which is not supported,"); }
             if (key == "path") { facts.path = value; }
             if (key == "size") {
                 std::uint64_t bytes = 0;
                 const auto read = std::from_chars(value.data(), value.data() + value.size(), bytes);
                 if (read.ec != std::errc{} || read.ptr != value.data() + value.size()) {
-                    fail("has a pax header whose size is no number");
+                    fail("has a pax header whose size is not a number");
                 }
                 facts.bytes = bytes;
             }
@@ -167,11 +169,11 @@ private:
             const std::string name = text_behind_header(bytes, "a name");
             next_.path = name.substr(0, name.find('\0'));
         } else if (type == 'S') {
-            fail("holds a sparse file, which has no bytes in a row,");
+            fail("holds a sparse file, which is not supported,");
         } else if (type != 'K') {
             tar_member member{next_.path.value_or(all_.path.value_or(short_name())), at_ + block, bytes};
             next_ = {};
-            if (type == '1' || type == '2') { fail("holds the link '" + one_line(member.name) + "' and not a file"); }
+            if (type == '1' || type == '2') { fail("holds the link '" + one_line(member.name) + "', not a file"); }
             // In the oldest format, a folder is a file whose name ends with a slash.
             const bool folder = !member.name.empty() && member.name.back() == '/';
             if (!(type >= '3' && type <= '6') && !folder) {

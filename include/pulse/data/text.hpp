@@ -51,7 +51,9 @@ inline constexpr std::size_t longest_caption = std::size_t{1} << 20U;
     const auto refuse = [&](const std::string& why) {
         throw input_error(std::string{source} + ": the caption " + why);
     };
-    if (text.size() > longest_caption) { refuse("has " + std::to_string(text.size()) + " bytes"); }
+    if (text.size() > longest_caption) {
+        refuse("has " + std::to_string(text.size()) + " bytes, more than " + std::to_string(longest_caption));
+    }
     if (const std::size_t valid = valid_utf8(text); valid != text.size()) {
         refuse("is not UTF-8 from byte " + std::to_string(valid));
     }

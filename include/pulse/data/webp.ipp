@@ -39,7 +39,7 @@ namespace detail {
 [[nodiscard]] inline ::WebPBitstreamFeatures webp_features(std::span<const std::uint8_t> bytes) {
     ::WebPBitstreamFeatures features{};
     if (::WebPGetFeatures(bytes.data(), bytes.size(), &features) != VP8_STATUS_OK) {
-        throw input_error("damaged WebP: its header says no size");
+        throw input_error("damaged WebP: its header has no size");
     }
     return features;
 }
@@ -88,7 +88,7 @@ PULSE_PICTURES_INLINE stored_picture decode_webp(std::span<const std::uint8_t> b
                                                       features.width * 4) != nullptr
                                : ::WebPDecodeRGBInto(bytes.data(), bytes.size(), colours.data(), colours.size(),
                                                      features.width * 3) != nullptr;
-    if (!whole) { throw input_error("damaged WebP: it cannot be decoded whole"); }
+    if (!whole) { throw input_error("damaged WebP: it cannot be decoded completely"); }
     if (moves && !alpha) {
         // As in Pillow, the canvas around a smaller frame is black.
         for (std::size_t i = 3; i < with_alpha.size(); i += 4) { with_alpha[i] = 255; }

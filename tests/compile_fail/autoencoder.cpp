@@ -1,11 +1,11 @@
 // What an autoencoder_config needs to describe an autoencoder, and what its layers need of a backend.
 //
 // error-1: pulse: an autoencoder_config needs a name
-// error-2: pulse: block_out_channels of an autoencoder has 1 to 8 positive numbers, then only zeros
-// error-3: pulse: the sizes and channels of an autoencoder are positive
-// error-4: pulse: sample_size of an autoencoder is divisible by 2 for every level below the first
-// error-5: pulse: norm_num_groups divides every number of block_out_channels
-// error-6: pulse: layers that go strip by strip run on a picture_backend
+// error-2: pulse: block_out_channels of an autoencoder must have 1 to 8 positive numbers, then only zeros
+// error-3: pulse: the sizes and channels of an autoencoder must be positive
+// error-4: pulse: sample_size of an autoencoder must be divisible by 2 for every level below the first
+// error-5: pulse: norm_num_groups must divide every number of block_out_channels
+// error-6: pulse: layers that run strip by strip need a picture_backend
 
 #include <pulse/encode/autoencoder.hpp>
 #include <pulse/encode/chain.hpp>

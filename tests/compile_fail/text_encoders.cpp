@@ -1,14 +1,14 @@
 // What configs need to describe a text encoder, and what it needs of a backend.
 //
 // error-1: pulse: a clip_text_config needs a name
-// error-2: pulse: a clip_text_config has layers and heads
-// error-3: pulse: states_before of a clip_text_config is less than num_hidden_layers
+// error-2: pulse: a clip_text_config needs layers and heads
+// error-3: pulse: states_before of a clip_text_config must be less than num_hidden_layers
 // error-4: pulse: the heads of an attention must divide its channels
 // error-5: pulse: a bert_text_config needs a name
 // error-6: pulse: every size of a layer must be positive
-// error-7: pulse: a t5_text_config has layers
-// error-8: pulse: the buckets of a t5_text_config are a multiple of 4
-// error-9: pulse: a text encoder runs on a text_backend
+// error-7: pulse: a t5_text_config needs layers
+// error-8: pulse: the buckets of a t5_text_config must be a multiple of 4
+// error-9: pulse: a text encoder needs a text_backend
 
 #include <pulse/encode/known_text_encoders.hpp>
 #include <pulse/encode/text_encoder.hpp>

@@ -87,7 +87,7 @@ TEST_CASE("a text has the tokenizer's length, its mask counts what is there, and
     }
 }
 
-TEST_CASE("a text that is no UTF-8 is refused with the byte where it stops being it") {
+TEST_CASE("a text that is not UTF-8 is refused with the byte where it stops being it") {
     const small_clip clip{3, 10};
     const clip_tokenizer tokenizer{clip.vocab_json(), clip.merges_txt(), {}, 77};
     for (const char* bad :
@@ -95,7 +95,7 @@ TEST_CASE("a text that is no UTF-8 is refused with the byte where it stops being
           "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x82", "\xf0\x9f\x98"}) {
         CAPTURE(bad);
         CHECK_THROWS_WITH_AS((void)tokenizer("abc\xc3\xa9" + std::string{bad}, "captions.jsonl: line 3"),
-                             doctest::Contains("captions.jsonl: line 3: is no UTF-8 from byte 5 (0x"),
+                             doctest::Contains("captions.jsonl: line 3: is not UTF-8 from byte 5 (0x"),
                              pulse::input_error);
     }
     CHECK_NOTHROW((void)tokenizer(std::string{"\0a\0", 3}));
@@ -152,11 +152,11 @@ TEST_CASE("settings that would change ids, or give none, are refused with file a
     CHECK(refusal(R"({"model_max_length": 77, "padding_side": "left"})") ==
           "tokenizer_config.json: padding_side is 'left'; it must be one of right");
     CHECK(refusal(R"({"model_max_length": 77, "do_lower_case": false})") ==
-          "tokenizer_config.json: do_lower_case is false, which CLIP's tokenizer does not know");
+          "tokenizer_config.json: do_lower_case is false, which CLIP's tokenizer does not support");
     CHECK(refusal(R"({"model_max_length": 77, "added_tokens_decoder": {"x": {"content": "a"}}})") ==
-          "tokenizer_config.json: added_tokens_decoder has the field 'x', which is no id");
+          "tokenizer_config.json: added_tokens_decoder has the field 'x', which is not an id");
     CHECK(refusal(R"({"model_max_length": 77, "added_tokens_decoder": {"5": {"content": "a"}}})") ==
-          "tokenizer_config.json: added_tokens_decoder.5: the token 'a' has the id 5, and 0 in vocab.json");
+          "tokenizer_config.json: added_tokens_decoder.5: the token 'a' has the id 5, but 0 in vocab.json");
     CHECK(refusal(R"({"model_max_length": 77, "additional_special_tokens": ["<cat>"]})") ==
           "tokenizer_config.json: additional_special_tokens[0]: the token '<cat>' is not in vocab.json");
 }

@@ -41,13 +41,13 @@ TEST_CASE("a vocabulary that is damaged is refused with file and token") {
         return said([&] { (void)vocabulary::from_json({text, "v"}); });
     };
     CHECK(refusal(R"({"a": 0, "b": 7})").empty());
-    CHECK(refusal(R"({"a": 0, "b": 0})") == "v: the id of 'b' is 0, which is that of 'a' too");
+    CHECK(refusal(R"({"a": 0, "b": 0})") == "v: the id of 'b' is 0, which is also that of 'a'");
     CHECK(refusal(R"({"a": 0, "a": 1})") == "v: the field 'a' occurs twice");
     for (const char* id : {"-1", "2147483647", "18446744073709551615", "1.5", "\"1\"", "null", "[]", "1e400"}) {
         CAPTURE(id);
         const std::string why = refusal(std::string{R"({"a": 0, "bad": )"} + id + "}");
         CHECK(why.starts_with("v: "));
-        CHECK((why == "v: the id of 'bad' must be an integer of 0 to 2^31 - 2" ||
+        CHECK((why == "v: the id of 'bad' must be an integer from 0 to 2^31 - 2" ||
                why.find("not valid JSON") != why.npos));
     }
     CHECK(refusal("[]") == "v: must be an object");
@@ -55,7 +55,7 @@ TEST_CASE("a vocabulary that is damaged is refused with file and token") {
     CHECK(said([] { (void)vocabulary::from_lines({"", "v"}); }) == "v: the vocabulary is empty");
     CHECK(said([] {
               (void)vocabulary::from_lines({"a\nb\xc3\nc", "v"});
-          }) == "v: line 2: is no UTF-8 from byte 1 (0xc3) on");
+          }) == "v: line 2: is not UTF-8 from byte 1 (0xc3) on");
 }
 
 TEST_CASE("merges that are damaged are refused with file and line") {
@@ -71,12 +71,12 @@ TEST_CASE("merges that are damaged are refused with file and line") {
     for (const char* line : {"a", "a b c", "a  b", " a", "a ", " ", "a+b"}) {
         CAPTURE(line);
         CHECK(refusal("#version\n" + std::string{line}) ==
-              "m: line 2 must be two tokens with a space between, and is '" + std::string{line} + '\'');
+              "m: line 2 must be two tokens with a space between, not '" + std::string{line} + '\'');
     }
     const small_clip joined{5, 6};
     named_text twice = joined.merges_txt();
     twice.text += joined.merges[0].first + ' ' + joined.merges[0].second + '\n';
-    CHECK(of_clip(joined.vocab_json(), twice) == "merges.txt: line 8 is there before");
+    CHECK(of_clip(joined.vocab_json(), twice) == "merges.txt: line 8 repeats an earlier merge");
     // a list that is longer than CLIP's is refused before what it holds is asked for
     std::string many = "#version\n";
     for (int i = 0; i != 48895; ++i) { many += "a b\n"; }
@@ -148,7 +148,7 @@ TEST_CASE("a folder is read as its config or its files say, and refused by name"
     CHECK(refusal() == "/tokenizer_config.json: must be an object");
     std::filesystem::remove(folder.path / "tokenizer_config.json");
     put(folder.path / "added_tokens.json", "{}");
-    CHECK(refusal() == "/added_tokens.json: is of an old form; tokenizer_config.json must list added_tokens_decoder");
+    CHECK(refusal() == "/added_tokens.json: has an old form; tokenizer_config.json must list added_tokens_decoder");
 }
 
 TEST_CASE("a file far larger than a tokenizer's is refused before it is read") {
@@ -156,5 +156,5 @@ TEST_CASE("a file far larger than a tokenizer's is refused before it is read") {
     put(folder.path / "vocab.json", "");
     std::filesystem::resize_file(folder.path / "vocab.json", std::uintmax_t{1} << 36U);
     CHECK(said([&] { (void)read_tokenizer_file(folder.path / "vocab.json"); }) ==
-          (folder.path / "vocab.json").string() + ": has 68719476736 bytes, more than a tokenizer's file has");
+          (folder.path / "vocab.json").string() + ": has 68719476736 bytes, too many for a tokenizer's file");
 }

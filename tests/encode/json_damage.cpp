@@ -201,7 +201,7 @@ TEST_CASE("what tokenizer.json asks for and no tokenizer does is refused by name
     CHECK(why(1, "/pre_tokenizer/type", "Whitespace") ==
           R"(tokenizer.json: pre_tokenizer.type is "Whitespace"; it must be "BertPreTokenizer")");
     CHECK(why(1, "/normalizer/lowercase", false) ==
-          "tokenizer.json: normalizer.lowercase is another than do_lower_case of tokenizer_config.json");
+          "tokenizer.json: normalizer.lowercase differs from do_lower_case of tokenizer_config.json");
     CHECK(why(1, "/normalizer/lowercase", false, R"({"do_lower_case": false})").empty());
     CHECK(why(1, "/model/max_input_chars_per_word", 50) ==
           "tokenizer.json: model.max_input_chars_per_word is 50; it must be 100");
@@ -210,7 +210,7 @@ TEST_CASE("what tokenizer.json asks for and no tokenizer does is refused by name
     CHECK(why(2, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}) ==
           "tokenizer.json: normalizer.precompiled_charsmap has no map of characters");
     CHECK(why(2, "/normalizer/precompiled_charsmap", "AA?A") ==
-          "tokenizer.json: normalizer.precompiled_charsmap is no Base64");
+          "tokenizer.json: normalizer.precompiled_charsmap is not Base64");
     CHECK(why(2, "/normalizer", nullptr).empty());
     const json cut = {{"direction", "Right"}, {"max_length", 9}, {"strategy", "LongestFirst"}, {"stride", 0}};
     for (std::size_t file = 0; file != files().size(); ++file) {

@@ -344,12 +344,12 @@ TEST_CASE("ids that a vocabulary lacks and sizes that are none are refused by na
         return pulse::encode::text_facts_of<network, float>(samples, ids, std::vector<std::int32_t>(masks, 1));
     };
     CHECK(facts(2, ids.size()) == facts(2));
-    CHECK_THROWS_WITH_AS(facts(1), "pulse: tiny_bert: 42 ids and 0 numbers of masks are not 1 texts of 21 tokens",
+    CHECK_THROWS_WITH_AS(facts(1), "pulse: tiny_bert: 42 ids and 0 mask values do not fit 1 texts of 21 tokens",
                          pulse::input_error);
     CHECK_THROWS_AS(facts(2, 3), pulse::input_error);
     CHECK_THROWS_AS(facts(0), pulse::input_error);
     ids[7] = 99;
-    CHECK_THROWS_WITH_AS(facts(2), "pulse: tiny_bert: id 99 is none of 0 to 98", pulse::input_error);
+    CHECK_THROWS_WITH_AS(facts(2), "pulse: tiny_bert: id must be 0 to 98, not 99", pulse::input_error);
     ids[7] = -1;
     CHECK_THROWS_AS(facts(2), pulse::input_error);
 
@@ -358,8 +358,8 @@ TEST_CASE("ids that a vocabulary lacks and sizes that are none are refused by na
     CHECK_THROWS_AS((pulse::encode::text_encoder<pooling, plain>{on, 0}), pulse::input_error);
     pulse::encode::text_encoder<pooling, plain> encoder{on, 2};
     double states[1]{};
-    CHECK_THROWS_WITH_AS(encoder.run(3, nullptr, states, states), "pulse: tiny_bigg: 3 texts, it was made for 1 to 2",
+    CHECK_THROWS_WITH_AS(encoder.run(3, nullptr, states, states), "pulse: tiny_bigg: expects 1 to 2 texts, not 3",
                          pulse::input_error);
-    CHECK_THROWS_WITH_AS(encoder.run(1, nullptr, states), "pulse: tiny_bigg: there is no room for the pooled text",
+    CHECK_THROWS_WITH_AS(encoder.run(1, nullptr, states), "pulse: tiny_bigg: needs room for the pooled text",
                          pulse::input_error);
 }

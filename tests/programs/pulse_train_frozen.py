@@ -273,8 +273,8 @@ class Buckets(Encoded):
 
         refused("--profile-out", fresh(), names=["--profile-out", "--buckets"])
         refused("--buckets", "16:5", names=["--buckets"])  # given twice
-        wrong = {"16:6": "height must be a multiple of", "16:4:9-32": "multiples of 4", "16:4:32-8": "in ascending order",
-                 "16:": "AREA[:STEP", "16:4:8": "AREA[:STEP", "16x:4": "AREA[:STEP",
+        wrong = {"16:6": "height must be a multiple of", "16:4:9-32": "multiples of 4",
+                 "16:4:32-8": "in ascending order", "16:": "AREA[:STEP", "16:4:8": "AREA[:STEP", "16x:4": "AREA[:STEP",
                  "16:4:20-32": "no size of 20 to 32"}
         for value, name in wrong.items():
             line = self.line(out=fresh())

@@ -166,12 +166,12 @@ template <autoencoder_config C>
     constexpr autoencoder_flaw found = flaw_of(C);
     static_assert(found != autoencoder_flaw::name, "pulse: an autoencoder_config needs a name");
     static_assert(found != autoencoder_flaw::levels,
-                  "pulse: block_out_channels of an autoencoder has 1 to 8 positive numbers, then only zeros");
-    static_assert(found != autoencoder_flaw::sizes, "pulse: the sizes and channels of an autoencoder are positive");
+                  "pulse: block_out_channels of an autoencoder must have 1 to 8 positive numbers, then only zeros");
+    static_assert(found != autoencoder_flaw::sizes, "pulse: the sizes and channels of an autoencoder must be positive");
     static_assert(found != autoencoder_flaw::halving,
-                  "pulse: sample_size of an autoencoder is divisible by 2 for every level below the first");
+                  "pulse: sample_size of an autoencoder must be divisible by 2 for every level below the first");
     static_assert(found != autoencoder_flaw::groups,
-                  "pulse: norm_num_groups divides every number of block_out_channels");
+                  "pulse: norm_num_groups must divide every number of block_out_channels");
     return found == autoencoder_flaw::none;
 }
 

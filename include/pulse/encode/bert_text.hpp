@@ -37,7 +37,7 @@ template <bert_text_config C>
 struct bert_text_parts {
     static_assert(!C.name.empty(), "pulse: a bert_text_config needs a name");
     static_assert(C.num_hidden_layers > 0 && C.num_attention_heads > 0,
-                  "pulse: a bert_text_config has layers and heads");
+                  "pulse: a bert_text_config needs layers and heads");
 
     static constexpr label name = C.name;
     static constexpr auto depth = static_cast<std::size_t>(C.num_hidden_layers);

@@ -29,8 +29,8 @@ namespace detail {
 /// Throws input_error unless `flags` is empty or has one flag per part.
 inline void require_one_each(const char* who, const std::vector<bool>& flags, std::size_t parts) {
     if (!flags.empty() && flags.size() != parts) {
-        throw input_error{"pulse: " + std::string{who} + ": " + std::to_string(flags.size()) + " flags for " +
-                          std::to_string(parts) + " parts"};
+        throw input_error{"pulse: " + std::string{who} + ": expects " + std::to_string(parts) +
+                          " flags, one per part, not " + std::to_string(flags.size())};
     }
 }
 

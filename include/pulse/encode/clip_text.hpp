@@ -35,9 +35,9 @@ template <clip_text_config C>
 struct clip_text_parts {
     static_assert(!C.name.empty(), "pulse: a clip_text_config needs a name");
     static_assert(C.num_hidden_layers > 0 && C.num_attention_heads > 0,
-                  "pulse: a clip_text_config has layers and heads");
+                  "pulse: a clip_text_config needs layers and heads");
     static_assert(C.states_before >= 0 && C.states_before < C.num_hidden_layers,
-                  "pulse: states_before of a clip_text_config is less than num_hidden_layers");
+                  "pulse: states_before of a clip_text_config must be less than num_hidden_layers");
 
     static constexpr label name = C.name;
     static constexpr auto depth = static_cast<std::size_t>(C.num_hidden_layers);

@@ -37,7 +37,7 @@ struct strips {
     /// its input from `first` on, padded_row() apart. `weight` is followed by the bias.
     template <backend B, class T, class Put>
     void convolve(B& on, int out_channels, const T* weight, T* work, T* y, into how, Put put) const {
-        static_assert(picture_backend<B>, "pulse: layers that go strip by strip run on a picture_backend");
+        static_assert(picture_backend<B>, "pulse: layers that run strip by strip need a picture_backend");
         on.fill(workspace(), 0.0F, work);
         for (int first = 0; first < height; first += rows) {
             const int count = std::min(rows, height - first);
@@ -56,7 +56,7 @@ struct strips {
 template <backend B, class T, class A>
 void norm_convolve(B& on, const strips& s, const group_norm_shape& norm, int out_channels, const T* x, const T* gamma,
                    const T* beta, const T* weight, A* statistics, T* work, T* y, into how) {
-    static_assert(picture_backend<B>, "pulse: layers that go strip by strip run on a picture_backend");
+    static_assert(picture_backend<B>, "pulse: layers that run strip by strip need a picture_backend");
     on.group_norm_statistics(norm, 1, x, statistics);
     s.convolve(on, out_channels, weight, work, y, how, [&](int first, int count, T* to) {
         on.group_norm_rows(norm, count, s.width, x + first * s.row(), gamma, beta, statistics, to, s.padded_row());

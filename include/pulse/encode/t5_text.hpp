@@ -46,11 +46,12 @@ struct t5_text_config {
 template <t5_text_config C>
 struct t5_text_parts {
     static_assert(!C.name.empty(), "pulse: a t5_text_config needs a name");
-    static_assert(C.num_layers > 0, "pulse: a t5_text_config has layers");
-    static_assert(C.relative_attention_num_buckets >= 4 && C.relative_attention_num_buckets % 4 == 0 &&
-                      C.relative_attention_max_distance > C.relative_attention_num_buckets / 4,
-                  "pulse: the buckets of a t5_text_config are a multiple of 4, and its greatest distance is beyond a "
-                  "quarter of them");
+    static_assert(C.num_layers > 0, "pulse: a t5_text_config needs layers");
+    static_assert(
+        C.relative_attention_num_buckets >= 4 && C.relative_attention_num_buckets % 4 == 0 &&
+            C.relative_attention_max_distance > C.relative_attention_num_buckets / 4,
+        "pulse: the buckets of a t5_text_config must be a multiple of 4, and its greatest distance must be above a "
+        "quarter of them");
 
     static constexpr label name = C.name;
     static constexpr auto depth = static_cast<std::size_t>(C.num_layers);

@@ -58,7 +58,7 @@ inline constexpr auto text_pieces = [] {
 /// backend's space: for all pieces, or for those that run here.
 template <class Network, backend B>
 class text_encoder {
-    static_assert(text_backend<B>, "pulse: a text encoder runs on a text_backend");
+    static_assert(text_backend<B>, "pulse: a text encoder needs a text_backend");
 
 public:
     using scalar = typename B::scalar;
@@ -77,7 +77,7 @@ public:
         }
         return std::int64_t{0};
     }();
-    static_assert(Network::shared_at < 0 || shared_elements > 0, "pulse: shared_at is where a parameter begins");
+    static_assert(Network::shared_at < 0 || shared_elements > 0, "pulse: shared_at must be where a parameter begins");
     /// Maximum elements of one text that tensors between layers and workspace take.
     static constexpr std::int64_t working_elements = [] {
         std::int64_t most = 0;
@@ -103,8 +103,8 @@ public:
     text_encoder(B& math, int batch, const std::vector<bool>& pieces = {}, int batches = 1) :
         math_{math}, batch_{batch}, batches_{batches} {
         if (batch < 1 || batches < 1) {
-            throw input_error{"pulse: text_encoder: batch is " + std::to_string(std::min(batch, batches)) +
-                              ", it must be at least 1"};
+            throw input_error{"pulse: text_encoder: batch must be at least 1, not " +
+                              std::to_string(std::min(batch, batches))};
         }
         detail::require_one_each("text_encoder", pieces, begins_.size());
         std::int64_t weights = 0;
@@ -175,8 +175,8 @@ public:
     /// for more batches than it was made for.
     void run_pieces(std::size_t first, std::size_t last, std::span<const batch_of_texts> of) {
         if (of.size() > static_cast<std::size_t>(batches_)) {
-            throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(of.size()) +
-                              " batches, it was made for " + std::to_string(batches_)};
+            throw input_error{"pulse: " + Network::name.str() + ": expects " + std::to_string(batches_) +
+                              " batches, not " + std::to_string(of.size())};
         }
         for (const batch_of_texts& one : of) {
             require_room(one.samples, last < Network::states_layer || one.pooled != nullptr);
@@ -216,11 +216,11 @@ private:
 
     void require_room(int samples, bool pooled) const {
         if (samples < 1 || samples > batch_) {
-            throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(samples) +
-                              " texts, it was made for 1 to " + std::to_string(batch_)};
+            throw input_error{"pulse: " + Network::name.str() + ": expects 1 to " + std::to_string(batch_) +
+                              " texts, not " + std::to_string(samples)};
         }
         if (Network::pools && !pooled) {
-            throw input_error{"pulse: " + Network::name.str() + ": there is no room for the pooled text"};
+            throw input_error{"pulse: " + Network::name.str() + ": needs room for the pooled text"};
         }
     }
     /// Weights, workspace and output of layer I for batch b; outputs of even layers are at the front, of odd ones at

@@ -52,15 +52,15 @@ template <class Network, class A>
     const std::size_t count = samples < 1 ? 0 : static_cast<std::size_t>(samples) * tokens;
     if (count == 0 || ids.size() != count || (!mask.empty() && mask.size() != count)) {
         throw input_error{"pulse: " + Network::name.str() + ": " + std::to_string(ids.size()) + " ids and " +
-                          std::to_string(mask.size()) + " numbers of masks are not " + std::to_string(samples) +
+                          std::to_string(mask.size()) + " mask values do not fit " + std::to_string(samples) +
                           " texts of " + std::to_string(tokens) + " tokens"};
     }
     std::vector<A> all;
     all.reserve(static_cast<std::size_t>(facts.elements(samples)));
     for (const std::int32_t id : ids) {
         if (id < 0 || id >= Network::vocabulary) {
-            throw input_error{"pulse: " + Network::name.str() + ": id " + std::to_string(id) + " is none of 0 to " +
-                              std::to_string(Network::vocabulary - 1)};
+            throw input_error{"pulse: " + Network::name.str() + ": id must be 0 to " +
+                              std::to_string(Network::vocabulary - 1) + ", not " + std::to_string(id)};
         }
         all.push_back(static_cast<A>(id));
     }

@@ -24,7 +24,7 @@ template <class IdOf>
     const std::optional<std::int32_t> known = id_of(token.content);
     const std::string called = token.place + ": the token '" + io::printable(token.content) + '\'';
     if (known && token.id && *known != *token.id) {
-        throw input_error(called + " has the id " + std::to_string(*token.id) + ", and " + std::to_string(*known) +
+        throw input_error(called + " has the id " + std::to_string(*token.id) + ", but " + std::to_string(*known) +
                           " in " + std::string{vocabulary});
     }
     if (!known && !token.id) { throw input_error(called + " is not in " + std::string{vocabulary}); }
@@ -104,7 +104,7 @@ public:
         seen_.insert(token.content);
         greatest_ = std::max(greatest_, id);
         std::u32string content = normalize(code_points(token.content, token.place));
-        if (content.empty()) { throw input_error(token.place + ": nothing is left of it in a normalized text"); }
+        if (content.empty()) { throw input_error(token.place + ": normalization leaves nothing of it"); }
         normalized_.add(std::move(content), token, id);
         return id;
     }

@@ -79,7 +79,7 @@ private:
             const io::json_field field = (*normalizer)[called];
             const bool said = field.value().is_null() ? otherwise : field.boolean();
             if (settings.flag(name, otherwise) != said) {
-                field.fail("is another than " + std::string{name} + " of tokenizer_config.json");
+                field.fail("differs from " + std::string{name} + " of tokenizer_config.json");
             }
             return said;
         }

@@ -67,7 +67,7 @@ private:
         unsigned count = 0;
         for (const char c : text) {
             const std::size_t digit = digits.find(c);
-            if (digit == std::string_view::npos) { field.fail("is no Base64"); }
+            if (digit == std::string_view::npos) { field.fail("is not Base64"); }
             bits = bits << 6U | static_cast<std::uint32_t>(digit);
             count += 6;
             if (count >= 8) {

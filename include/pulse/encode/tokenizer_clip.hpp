@@ -115,7 +115,7 @@ private:
         };
         const std::uint64_t pair = key(id(left), id(right));
         const merge made{static_cast<int>(merges_.size()), id(left + right)};
-        if (!merges_.emplace(pair, made).second) { throw input_error(place + " is there before"); }
+        if (!merges_.emplace(pair, made).second) { throw input_error(place + " repeats an earlier merge"); }
     }
     /// Adds the merges of merges.txt.
     void add(const named_text& file) {
@@ -140,7 +140,7 @@ private:
             const std::size_t space = line.find(' ');
             if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
                 line.find(' ', space + 1) != std::string_view::npos) {
-                throw input_error(place + " must be two tokens with a space between, and is '" +
+                throw input_error(place + " must be two tokens with a space between, not '" +
                                   io::printable(std::string{line}) + '\'');
             }
             add(std::string{line.substr(0, space)}, std::string{line.substr(space + 1)}, place);
@@ -234,7 +234,7 @@ private:
             pad{add(settings.role("pad_token", "<|endoftext|>"), tokens)} {
             for (const added_token& token : settings.added()) { add(token, tokens); }
             if (!settings.flag("do_lower_case", true)) {
-                settings.config_field()["do_lower_case"].fail("is false, which CLIP's tokenizer does not know");
+                settings.config_field()["do_lower_case"].fail("is false, which CLIP's tokenizer does not support");
             }
             size = 1 + std::max(tokens.greatest(), added.greatest());
             pairs.emplace(std::move(tokens), merges, unknown);

@@ -24,7 +24,7 @@ public:
     /// Reads an array of [piece, score]; ids are indices in it. Throws input_error naming the entry.
     unigram(const io::json_field& vocab, std::int32_t unknown) : unknown_{unknown}, name_{vocab.place()} {
         const std::size_t count = vocab.size();
-        if (static_cast<std::size_t>(unknown) >= count) { vocab.fail("has no piece for the unknown"); }
+        if (static_cast<std::size_t>(unknown) >= count) { vocab.fail("has no unknown piece"); }
         pieces_.reserve(count);
         for (std::size_t i = 0; i != count; ++i) {
             const io::json_field pair = vocab.entry(i);

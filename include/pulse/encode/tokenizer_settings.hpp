@@ -32,7 +32,7 @@ struct named_text {
     std::error_code failed{};
     const std::uintmax_t size = std::filesystem::file_size(path, failed);
     if (!failed && size > most) {
-        throw input_error(path.string() + ": has " + std::to_string(size) + " bytes, more than a tokenizer's file has");
+        throw input_error(path.string() + ": has " + std::to_string(size) + " bytes, too many for a tokenizer's file");
     }
     return {.text = io::read_file(path), .name = path.string()};
 }
@@ -109,8 +109,7 @@ public:
         settings.config_name_ = (folder / "tokenizer_config.json").string();
         const std::filesystem::path old = folder / "added_tokens.json";
         if (!settings.config_.contains("added_tokens_decoder") && std::filesystem::exists(old)) {
-            throw input_error(old.string() +
-                              ": is of an old form; tokenizer_config.json must list added_tokens_decoder");
+            throw input_error(old.string() + ": has an old form; tokenizer_config.json must list added_tokens_decoder");
         }
         return settings;
     }
@@ -217,7 +216,7 @@ private:
         for (const auto& entry : config_.at("added_tokens_decoder").items()) {
             const std::string& key = entry.key();
             if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos) {
-                all.fail("has the field '" + io::printable(key) + "', which is no id");
+                all.fail("has the field '" + io::printable(key) + "', which is not an id");
             }
             added_.push_back(added_token_of(all[key.c_str()], false));
             added_.back().id = std::stoi(key);

@@ -53,7 +53,7 @@ private:
                 fault = e.what();
             }
             if (!fault.empty()) {
-                throw input_error(file.name + ": is no SentencePiece model: " + io::printable(fault));
+                throw input_error(file.name + ": is not a SentencePiece model: " + io::printable(fault));
             }
             return model;
         }

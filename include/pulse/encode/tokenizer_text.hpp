@@ -30,8 +30,8 @@ namespace pulse::encode {
             std::array<char, 8> byte{};
             std::snprintf(byte.data(), byte.size(), "0x%02x",
                           static_cast<unsigned>(static_cast<unsigned char>(rest[0])));
-            throw input_error(std::string{what} + ": is no UTF-8 from byte " + std::to_string(at) + " (" + byte.data() +
-                              ") on");
+            throw input_error(std::string{what} + ": is not UTF-8 from byte " + std::to_string(at) + " (" +
+                              byte.data() + ") on");
         }
         points.push_back(static_cast<char32_t>(point));
         at += static_cast<std::size_t>(used);

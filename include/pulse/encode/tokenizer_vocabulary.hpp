@@ -46,13 +46,13 @@ public:
             const nlohmann::json& id = entry.value();
             // below the largest, so that the number of ids fits, too
             if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= std::numeric_limits<std::int32_t>::max()) {
-                throw input_error(called() + "must be an integer of 0 to 2^31 - 2");
+                throw input_error(called() + "must be an integer from 0 to 2^31 - 2");
             }
             const auto value = id.get<std::int32_t>();
             const auto [owner, fresh] = owners.emplace(value, &entry.key());
             if (!fresh) {
-                throw input_error(called() + "is " + std::to_string(value) + ", which is that of '" +
-                                  io::printable(*owner->second) + "' too");
+                throw input_error(called() + "is " + std::to_string(value) + ", which is also that of '" +
+                                  io::printable(*owner->second) + "'");
             }
             made.put(entry.key(), value);
         }

@@ -220,7 +220,7 @@ TEST_CASE("a UNet that ControlNetModel cannot be over is named") {
     };
     unet_config c = sd15::config;
     c.layers_per_block = {2, 2, 1, 2};
-    CHECK(mentions(refusal(c), {"controlnet_sd15 is none of diffusers' ControlNetModel", "ResNet blocks"}));
+    CHECK(mentions(refusal(c), {"controlnet_sd15 does not fit diffusers' ControlNetModel", "ResNet blocks"}));
     c = sd15::config;
     c.mid_block_resnets = 0;
     c.mid_block_transformer_layers = 0;
@@ -252,17 +252,17 @@ TEST_CASE("only a ControlNet's folder is replaced by one, and no other by its ki
 
     for (const char* const other : {"notes.txt", "model_index.json", "diffusion_pytorch_model.bin"}) {
         put(target / other, "of the user");
-        CHECK(mentions(refusal("mine"), {other, "is no part of a ControlNetModel's folder"}));
+        CHECK(mentions(refusal("mine"), {other, "is not part of a ControlNetModel's folder"}));
         fs::remove(target / other);
     }
     fs::create_directory(target / "diffusion_pytorch_model_of_mine.safetensors");
-    CHECK(mentions(refusal("mine"), {"of_mine.safetensors' is no part of"}));
+    CHECK(mentions(refusal("mine"), {"of_mine.safetensors' is not part of"}));
     fs::remove(target / "diffusion_pytorch_model_of_mine.safetensors");
     CHECK(refusal("mine") == "no refusal");
 
     // A UNet's folder looks the same, but for its class.
     write_pipeline<sd_tiny>(folder.path / "sd", 1);
-    CHECK(mentions(refusal("sd"), {"is no part of a ControlNetModel's folder"}));
+    CHECK(mentions(refusal("sd"), {"is not part of a ControlNetModel's folder"}));
     CHECK(mentions(refusal("sd/unet"), {"unet/config.json': _class_name is 'UNet2DConditionModel'", "is replaced"}));
     fs::remove(target / "config.json");
     CHECK(mentions(refusal("mine"), {"mine/config.json"}));
@@ -271,7 +271,7 @@ TEST_CASE("only a ControlNet's folder is replaced by one, and no other by its ki
     fs::create_directory(folder.path / "empty");
     CHECK(refusal("empty") == "no refusal");
     put(folder.path / "file", "x");
-    CHECK(mentions(refusal("file"), {"file' is there and is no folder"}));
+    CHECK(mentions(refusal("file"), {"file' already exists and is not a folder"}));
     CHECK(mentions(refusal("one.safetensors"), {"one.safetensors' is the name of a file"}));
     CHECK(folder.entries() == 5);
 }
@@ -289,13 +289,13 @@ TEST_CASE("the header of a ControlNet has its UNet's config and networks, and th
                     "second_text<pulse_models::controlnet_ssd_text_encoder_2>"}));
     CHECK(mentions(header_of("lines"), {"struct lines : ::pulse::controlnet<", ".name = \"lines\""}));
     CHECK(mentions(refusal_of([&] { static_cast<void>(print_control_header(uvit_tiny::config, {})); }),
-                   {"a ControlNet is one of a UNet"}));
+                   {"a ControlNet needs a UNet"}));
     // Its levels have one, two and one ResNet blocks.
     CHECK(mentions(refusal_of([&] {
                        static_cast<void>(print_control_header(
                            read_backbone(PULSE_TEST_DIFFUSERS_MODELS "/ssd_tiny", "controlnet_ssd"), {}));
                    }),
-                   {"the model controlnet_ssd is none of"}));
+                   {"the model controlnet_ssd does not fit"}));
     CHECK(mentions(refusal_of([&] { static_cast<void>(print_control_header(ddpm_tiny::config, {})); }),
-                   {"controlnet_ddpm_tiny is none of"}));
+                   {"controlnet_ddpm_tiny does not fit"}));
 }

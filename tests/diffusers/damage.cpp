@@ -123,7 +123,7 @@ TEST_CASE("damaged weights give one line that names the file and the tensor") {
         {stem, "'conv_in.bias'", "do not fit"}));
     CHECK(mentions(
         weights([](const fs::path& f) { change_header(f, [](json& h) { h["conv_in.bias"]["dtype"] = "I32"; }); }),
-        {"sd/unet'", "1 tensor is none of F32, F16 and BF16 (conv_in.bias: I32)"}));
+        {"sd/unet'", "1 tensor is not F32, F16 or BF16 (conv_in.bias: I32)"}));
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) {
                            h["conv\x01\nin" + std::string(300, 'x')] = h["conv_in.bias"];
@@ -145,14 +145,15 @@ TEST_CASE("an index that disagrees with its shards is refused, and both are name
             [&](const fs::path& sd) { change_json(sd / index, [&](json& value) { damage(value, sd / "unet"); }); },
             {.shard_bytes = 4000});
     };
-    CHECK(mentions(sharded([](json& i, const fs::path&) { i = json::array(); }), {index, "weight_map is no object"}));
-    CHECK(
-        mentions(sharded([](json& i, const fs::path&) { i.erase("weight_map"); }), {index, "weight_map is no object"}));
+    CHECK(mentions(sharded([](json& i, const fs::path&) { i = json::array(); }),
+                   {index, "weight_map must be an object"}));
+    CHECK(mentions(sharded([](json& i, const fs::path&) { i.erase("weight_map"); }),
+                   {index, "weight_map must be an object"}));
     CHECK(mentions(sharded([](json& i, const fs::path&) { i["weight_map"]["conv_in.bias"] = 3; }),
-                   {index, "weight_map 'conv_in.bias' is no name of a file"}));
+                   {index, "weight_map 'conv_in.bias' must be the name of a file"}));
     for (const char* const name : {"../x.safetensors", "/etc/passwd", "x.bin"}) {
         CHECK(mentions(sharded([&](json& i, const fs::path&) { i["weight_map"]["conv_in.bias"] = name; }),
-                       {index, "'conv_in.bias' is '" + std::string{name} + "', no safetensors file"}));
+                       {index, "'conv_in.bias' is '" + std::string{name} + "', not a safetensors file"}));
     }
     std::string shard;
     CHECK(sharded([&](json& i, const fs::path&) { shard = i["weight_map"]["conv_in.bias"]; }) == "no refusal");
@@ -177,7 +178,7 @@ TEST_CASE("an index that disagrees with its shards is refused, and both are name
                            }
                        }
                    }),
-                   {".safetensors': tensor '", "is in another shard too"}));
+                   {".safetensors': tensor '", "is also in another shard"}));
 }
 
 TEST_CASE("300 files that were damaged anywhere give one line or a folder that can be read") {

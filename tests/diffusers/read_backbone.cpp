@@ -90,18 +90,18 @@ TEST_CASE("a folder whose backbone cannot be read is refused with the file and t
     CHECK(refusal("sample_size", 100) == "no refusal");
     CHECK(mentions(refusal("dropout", 0.1), {"unet/config.json': dropout is 0.1; pulse has 0.0"}));
     CHECK(mentions(refusal("warp", 3), {"warp is 3; pulse does not know this key"}));
-    CHECK(mentions(refusal("block_out_channels", json::array()), {"block_out_channels is a list of 1 to 8"}));
+    CHECK(mentions(refusal("block_out_channels", json::array()), {"block_out_channels must be a list of 1 to 8"}));
     CHECK(mentions(refusal("block_out_channels", {320, 640, 1280}), {"down_block_types is", "pulse has"}));
     CHECK(mentions(refusal("block_out_channels", {320, 640, 1280, -8}), {"block_out_channels[3] must not be"}));
-    CHECK(
-        mentions(refusal("block_out_channels", {320, 640, 1280, 1 << 30}), {"block_out_channels[3] is above 1048576"}));
+    CHECK(mentions(refusal("block_out_channels", {320, 640, 1280, 1 << 30}),
+                   {"block_out_channels[3] must be at most 1048576"}));
     CHECK(mentions(refusal("norm_num_groups", 7), {"norm_num_groups does not divide"}));
     CHECK(mentions(refusal("attention_head_dim", 7), {"attention_head_dim does not fit"}));
     CHECK(mentions(refusal("layers_per_block", {2, 2}), {"layers_per_block"}));
     CHECK(mentions(refusal("transformer_layers_per_block", {{1, 1}, 1, 1, 1}),
                    {"transformer_layers_per_block does not fit layers_per_block"}));
-    CHECK(
-        mentions(refusal("_class_name", "Kandinsky3UNet"), {"_class_name is 'Kandinsky3UNet'; pulse has UNet2DModel"}));
+    CHECK(mentions(refusal("_class_name", "Kandinsky3UNet"),
+                   {"_class_name is 'Kandinsky3UNet'; pulse supports UNet2DModel"}));
     // Of the projections of text states, the linear one.
     const auto kind = [&](const unet_config& config, const json& value) {
         return refusal_of_config(config, "encoder_hid_dim_type", value);

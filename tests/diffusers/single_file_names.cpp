@@ -132,11 +132,11 @@ TEST_CASE("names in checkpoints of one file are those that were published") {
         "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"]})");
     check_names(refiner, "text_encoder_2",
                 {{"conditioner.embedders.0.model.text_projection", "text_projection.weight"}});
-    CHECK(mentions(refusal_of([&] { static_cast<void>(single_file_layout{refiner, "vae"}); }), {"vae is not there"}));
+    CHECK(mentions(refusal_of([&] { static_cast<void>(single_file_layout{refiner, "vae"}); }), {"vae is missing"}));
     CHECK(mentions(refusal_of([&] {
                        static_cast<void>(single_file_layout{refiner, "image_encoder"});
                    }),
-                   {"image_encoder is not there"}));
+                   {"image_encoder is missing"}));
     const single_file_layout text{sdxl, "text_encoder_2"};
     CHECK(mentions(refusal_of([&] { static_cast<void>(text.place_of("text_model.head.weight")); }),
                    {"no place for the tensor 'text_model.head.weight'"}));
@@ -198,23 +198,23 @@ TEST_CASE("checkpoints of one file that are not what they should be are refused 
     CHECK(mentions(refusal("vae"), {"model.safetensors'"}));
 
     write({{layer, {7}}});
-    CHECK(mentions(refusal("text_encoder"), {"resblocks.0.attn.in_proj_bias' has not three equal parts"}));
+    CHECK(mentions(refusal("text_encoder"), {"resblocks.0.attn.in_proj_bias' does not have three equal parts"}));
     write({{"cond_stage_model.model.positional_embedding", {2}},
            {"cond_stage_model.model.positional_embedding.weight", {2}}});
     CHECK(refusal("text_encoder") == "no refusal"); // the second is another tensor, which nothing asks for
     write(
         {{"first_stage_model.encoder.norm_out.weight", {2}}, {"first_stage_model.encoder.conv_norm_out.weight", {2}}});
-    CHECK(mentions(refusal("vae"), {"'encoder.conv_norm_out.weight' is there twice"}));
+    CHECK(mentions(refusal("vae"), {"'encoder.conv_norm_out.weight' occurs twice"}));
     CHECK(mentions(refusal_of([&] {
                        static_cast<void>(weights{{sd2, folder.path / "model.ckpt"}, "unet"});
                    }),
-                   {"model.ckpt' is no .safetensors"}));
+                   {"model.ckpt' is not a .safetensors file"}));
     CHECK(mentions(refusal_of([&] { require_single_file({sd2, file}, folder.path / "sd2"); }), {"is a folder"}));
     const auto may_become = [&](const char* to) {
         return refusal_of([&] { require_single_file({sd2, file}, folder.path / to); });
     };
-    CHECK(
-        mentions(may_become("model.safetensors"), {"model.safetensors' is no checkpoint of one file", "not replaced"}));
+    CHECK(mentions(may_become("model.safetensors"),
+                   {"model.safetensors' is not a checkpoint of one file", "not replaced"}));
     CHECK(may_become("sd2/other.safetensors") == "no refusal");
     CHECK(mentions(may_become("sd2/unet/model.safetensors"), {"is inside a component of", "sd2'"}));
     put(sd2 / "model_index.json", R"({"_class_name": "DDPMPipeline", "unet": ["diffusers", "UNet2DModel"]})");

@@ -116,7 +116,7 @@ TEST_CASE("tensors that are missing, misshapen or of another type are all named,
     });
     CHECK(mentions(why, {folder.path.string(), "1 tensor is missing (gone.weight)",
                          "1 tensor has another shape (turned: [1, 2] in the file, [2, 1] in the model)",
-                         "1 tensor is none of F32, F16 and BF16 (counts: I64)"}));
+                         "1 tensor is not F32, F16 or BF16 (counts: I64)"}));
     CHECK(why.find("position_ids") == std::string::npos);
     CHECK(why.find("good") == std::string::npos);
 

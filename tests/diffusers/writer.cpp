@@ -213,7 +213,7 @@ TEST_CASE("only a diffusers folder is replaced") {
     write_pipeline(target, 1);
     put(target / "notes.txt", "of the user");
     CHECK(mentions(refusal_of([&] { write_pipeline(target, 2); }),
-                   {"mine/notes.txt' is no part of the diffusers folder"}));
+                   {"mine/notes.txt' is not part of the diffusers folder"}));
     fs::remove(target / "notes.txt");
     CHECK_NOTHROW(write_pipeline(target, 2));
     fs::create_directory(folder.path / "empty");
@@ -221,7 +221,8 @@ TEST_CASE("only a diffusers folder is replaced") {
     fs::create_directories(folder.path / "photos" / "2026");
     CHECK(mentions(refusal_of([&] { write_pipeline(folder.path / "photos", 2); }), {"photos/model_index.json"}));
     put(folder.path / "file", "x");
-    CHECK(mentions(refusal_of([&] { write_pipeline(folder.path / "file", 2); }), {"file' is there and is no folder"}));
+    CHECK(mentions(refusal_of([&] { write_pipeline(folder.path / "file", 2); }),
+                   {"file' already exists and is not a folder"}));
     // A name that leads elsewhere stays what it is.
     fs::create_directory_symlink(target, folder.path / "link");
     write_pipeline(folder.path / "link", 3);
@@ -265,7 +266,8 @@ TEST_CASE("values that are too few or too many are refused by their tensor") {
             out.write_weights("unet/model", {{"w", io::f32, {2}}},
                               [&](std::size_t, const auto& put) { put(std::vector<float>(count)); });
         });
-        CHECK(mentions(why, {"to/unet/model': tensor 'w'", std::to_string(count * 4) + " bytes for a shape of 8"}));
+        CHECK(
+            mentions(why, {"to/unet/model': tensor 'w'", std::to_string(count * 4) + " bytes, but its shape needs 8"}));
     }
     CHECK(folder.entries() == 0);
 }

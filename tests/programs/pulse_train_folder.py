@@ -225,7 +225,7 @@ class Folders(Case):
         def refused(folder, *names, options=()):
             self.refuses("--from", folder, "--export", fresh(), *options, names=["--from", *names], **MODEL)
 
-        refused("stabilityai/stable-diffusion-2-1", "no folder", "hf download", "save_pretrained")
+        refused("stabilityai/stable-diffusion-2-1", "not a folder", "hf download", "save_pretrained")
         refused(FROM / UNET, UNET, "has weights alone", "--config-of")
         for component in ("unet", "vae/", "scheduler"):
             refused(f"{FROM}/{component}", f"component of '{FROM.resolve()}'")

@@ -96,7 +96,7 @@ class TrainOnPictures(unittest.TestCase):
         (full / "model" / "letter").write_text("from a friend")
         room = f"{ROOM / 'refused'}/" # as a shell completes it
         for culprit, *arguments in (("networks: ", ROOM / "tokenizer", DATA, 1, room),
-                                    (f"networks: '{ROOM / 'none'}' is no folder", ROOM / "none", DATA, 1, room),
+                                    (f"networks: '{ROOM / 'none'}' is not a folder", ROOM / "none", DATA, 1, room),
                                     ("data: ", FOLDER, ROOM / "none", 1, room),
                                     ("letter' is not a folder", FOLDER, DATA, 1, full / "model" / "letter"),
                                     ("STEPS", FOLDER, DATA, "none", room),

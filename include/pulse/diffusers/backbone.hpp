@@ -115,7 +115,7 @@ void require_exportable(const model_files& from, const std::filesystem::path& to
     const std::filesystem::path inside =
         std::filesystem::weakly_canonical(to).lexically_relative(std::filesystem::weakly_canonical(folder));
     if (inside != "." && !inside.empty() && *inside.begin() != "..") {
-        throw input_error("'" + to.string() + "' is inside '" + folder.string() + "', of which it would be a copy");
+        throw input_error("'" + to.string() + "' is inside '" + folder.string() + "', which it would copy");
     }
     if (inside == "." && !from.file.empty()) {
         throw input_error("'" + to.string() + "' has the configs of '" + from.file.string() + "' and is not replaced");

@@ -97,7 +97,7 @@ template <class Value>
     if (!config.has("sample_size") || config["sample_size"].value().is_null()) { return {}; }
     const io::json_field field = config["sample_size"];
     if (!field.value().is_array()) { return {field.count(), field.count()}; }
-    if (field.size() != 2) { field.fail("is a height and a width"); }
+    if (field.size() != 2) { field.fail("must be a height and a width"); }
     return {field.entry(0).count(), field.entry(1).count()};
 }
 
@@ -127,8 +127,8 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
         for (int level = 1; level < c.levels(); ++level) { same = same && c.layers(level) == c.layers(0); }
         if (!same || c.mid_block_resnets == 1) {
             throw input_error("the model " + c.name.str() +
-                              " is none of diffusers' UNet2DModel: its levels have as many ResNet blocks each, its "
-                              "middle two or none");
+                              " does not fit diffusers' UNet2DModel: its levels must have the same number of ResNet "
+                              "blocks, its middle two or none");
         }
         // Keys of later versions of the class.
         if (c.mid_block_resnets == 0) {
@@ -151,8 +151,8 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
         (!middle || (c.has_transformers(last) && c.transformers(last, false)[0] != c.mid_block_transformer_layers))) {
         throw input_error(
             "the model " + c.name.str() +
-            " is none of diffusers' UNet2DConditionModel: its middle has as many transformer blocks as the "
-            "last level would");
+            " does not fit diffusers' UNet2DConditionModel: its middle must have transformer blocks, as many "
+            "as the last level if that has any");
     }
     // In this class attention_head_dim holds the number of heads, except at levels that attend only to pixels.
     json heads = detail::by_transformer(c, [&](int level) { return c.transformer_heads_at(level); });
@@ -163,8 +163,8 @@ PULSE_INLINE component_config config_of(const unet_config& c) {
             json& said = heads[static_cast<std::size_t>(at)];
             if (!said.is_null() && said != c.attention_head_dim) {
                 throw input_error("the model " + c.name.str() +
-                                  " is none of diffusers' UNet2DConditionModel: attention_head_dim of a level that "
-                                  "attends to pixels alone is that of the mirrored level too");
+                                  " does not fit diffusers' UNet2DConditionModel: a level that attends only to "
+                                  "pixels and its mirrored level must have the same attention_head_dim");
             }
             said = c.attention_head_dim;
         }
@@ -240,8 +240,8 @@ PULSE_INLINE component_config control_config_of(const unet_config& c) {
     for (int level = 1; level < c.levels(); ++level) { same = same && c.layers(level) == c.layers(0); }
     if (!c.reads_text() || !same || c.mid_block_resnets == 0 || c.encoder_hid_dim != 0) {
         throw input_error("the model " + name +
-                          " is none of diffusers' ControlNetModel: its UNet reads text without encoder_hid_dim, its "
-                          "levels have as many ResNet blocks each, and it has a middle");
+                          " does not fit diffusers' ControlNetModel: its UNet must read text without encoder_hid_dim, "
+                          "have the same number of ResNet blocks at every level, and have a middle");
     }
     component_config config = config_of(c);
     config.model = name;

@@ -30,7 +30,7 @@ public:
     [[nodiscard]] static int count_in(const json_field& field) {
         constexpr int most = 1 << 20;
         const int value = field.count();
-        if (value > most) { field.fail("is above " + std::to_string(most)); }
+        if (value > most) { field.fail("must be at most " + std::to_string(most)); }
         return value;
     }
     [[nodiscard]] bool flag(const char* key, bool absent) const {
@@ -48,7 +48,7 @@ public:
         return entries(root_[key]);
     }
     [[nodiscard]] static std::vector<json_field> entries(const json_field& all) {
-        if (all.size() == 0 || all.size() > 8) { all.fail("is a list of 1 to 8 values"); }
+        if (all.size() == 0 || all.size() > 8) { all.fail("must be a list of 1 to 8 values"); }
         return all.list();
     }
     /// The entries of a list as numbers.

@@ -38,7 +38,7 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::
     const std::filesystem::file_status status = std::filesystem::status(target, fault);
     if (status.type() == std::filesystem::file_type::not_found) { return; }
     if (!std::filesystem::is_directory(status)) {
-        throw input_error("'" + target.string() + "' is there and is no folder");
+        throw input_error("'" + target.string() + "' already exists and is not a folder");
     }
     std::vector<std::filesystem::path> entries;
     for (std::filesystem::directory_iterator at{target, fault}, end; !fault && at != end; at.increment(fault)) {
@@ -52,7 +52,7 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::
                 std::filesystem::is_regular_file(entry, fault)) {
                 continue;
             }
-            throw input_error("'" + entry.string() + "' is no part of a " + std::string{class_name} +
+            throw input_error("'" + entry.string() + "' is not part of a " + std::string{class_name} +
                               "'s folder: it is not replaced");
         }
         const detail::config_file config{target / "config.json"};
@@ -66,7 +66,7 @@ PULSE_INLINE void require_replaceable(const std::filesystem::path& target, std::
         const std::string name = entry.filename().string();
         if (name == "model_index.json" || old.find(name) != nullptr) { continue; }
         throw input_error("'" + entry.string() +
-                          "' is no part of the diffusers folder that it is in: it is not replaced");
+                          "' is not part of the diffusers folder that it is in: it is not replaced");
     }
 }
 

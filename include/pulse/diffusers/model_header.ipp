@@ -233,7 +233,7 @@ PULSE_INLINE std::string print_header(const backbone_config& backbone, const std
 PULSE_INLINE std::string print_control_header(const backbone_config& backbone,
                                               const std::optional<network_configs>& networks) {
     const auto* const unet = std::get_if<unet_config>(&backbone);
-    if (unet == nullptr) { throw input_error("a ControlNet is one of a UNet, which this backbone is not"); }
+    if (unet == nullptr) { throw input_error("a ControlNet needs a UNet, which this backbone is not"); }
     const std::string name = unet->name.str();
     // The type itself puts this before the name of its UNet.
     constexpr std::string_view prefix = "controlnet_";

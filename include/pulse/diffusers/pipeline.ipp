@@ -35,27 +35,27 @@ inline void require_diffusers_folder(const std::filesystem::path& folder) {
         if (!here.has_filename()) { here = here.parent_path(); }
         const std::filesystem::path parent = here.parent_path();
         if (std::filesystem::exists(parent / index_file, unused)) {
-            throw input_error(name + " is a component of '" + parent.string() + "', which is the folder to give");
+            throw input_error(name + " is a component of '" + parent.string() + "': give that folder instead");
         }
         for (std::filesystem::directory_iterator at{folder / "snapshots", unused}, end; !unused && at != end;
              at.increment(unused)) {
             if (std::filesystem::exists(at->path() / index_file, unused)) {
                 throw input_error(name + " is a hub's cache of '" + at->path().string() +
-                                  "', which is the folder to give");
+                                  "': give that folder instead");
             }
         }
         throw input_error("'" + (folder / index_file).string() +
-                          "' is missing, which save_pretrained() of a pipeline writes");
+                          "' is missing; save_pretrained() of a pipeline writes it");
     }
     if (std::filesystem::exists(folder, unused)) {
-        throw input_error(name + " is a file and no diffusers folder" +
+        throw input_error(name + " is a file, not a diffusers folder" +
                           (folder.extension() == ".safetensors" || folder.extension() == ".ckpt"
                                ? "; StableDiffusionPipeline.from_single_file(FILE).save_pretrained(FOLDER), or that of "
-                                 "another pipeline, makes one of a whole model"
+                                 "another pipeline, makes one from a whole model"
                                : ""));
     }
-    throw input_error(name + " is no folder; nothing is downloaded: 'hf download NAME --local-dir FOLDER' "
-                             "or DiffusionPipeline.from_pretrained(NAME).save_pretrained(FOLDER) makes one of a name "
+    throw input_error(name + " is not a folder; nothing is downloaded: 'hf download NAME --local-dir FOLDER' "
+                             "or DiffusionPipeline.from_pretrained(NAME).save_pretrained(FOLDER) makes one from a name "
                              "on a hub");
 }
 
@@ -102,14 +102,14 @@ PULSE_INLINE void require_content(const std::filesystem::path& file) {
     std::string text(begin.size(), '\0');
     std::error_code unused;
     if (std::filesystem::is_other(file, unused)) { // a pipe would wait for a writer
-        throw input_error("'" + file.string() + "': it is no file");
+        throw input_error("'" + file.string() + "': it is not a file");
     }
     if (!std::ifstream{file, std::ios::binary}.read(text.data(), static_cast<std::streamsize>(text.size())) ||
         text != begin) {
         return;
     }
     throw input_error("'" + file.string() +
-                      "' is a pointer of Git LFS and not the file itself; run 'git lfs pull' in "
+                      "' is a Git LFS pointer, not the file itself; run 'git lfs pull' in "
                       "the repository");
 }
 
@@ -135,7 +135,7 @@ PULSE_INLINE pipeline read_pipeline(const std::filesystem::path& folder) {
     for (const pipeline_component& one : index.components) {
         std::error_code unused;
         if (!std::filesystem::is_directory(folder / one.name, unused)) {
-            throw input_error(source + ": " + io::printable(one.name) + " is a component of the pipeline, and '" +
+            throw input_error(source + ": " + io::printable(one.name) + " is a component of the pipeline, but '" +
                               folder.string() + "' has no folder of this name");
         }
         require_contents(folder / one.name);

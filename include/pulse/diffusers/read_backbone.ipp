@@ -38,7 +38,7 @@ namespace detail {
     const std::vector<json_field> list = file.list(key);
     if (list.empty()) { return file.count(key, 1); }
     if (static_cast<int>(list.size()) != levels) {
-        file.root()[key].fail("has not as many values as block_out_channels");
+        file.root()[key].fail("must have as many values as block_out_channels");
     }
     return counts_of(list[static_cast<std::size_t>(level)]);
 }
@@ -153,7 +153,7 @@ namespace detail {
     case unet_flaw::transformers:
         return "transformer_layers_per_block does not fit layers_per_block, or its lists have no "
                "reverse_transformer_layers_per_block";
-    case unet_flaw::text: return "no block has a transformer, and pulse's UNets with a text have one";
+    case unet_flaw::text: return "no block has a transformer, but pulse's UNets that read text need one";
     default:
         return "a number does not fit the others: layers_per_block, freq_shift, addition_time_embed_dim or "
                "projection_class_embeddings_input_dim";
@@ -164,7 +164,9 @@ namespace detail {
     case hunyuan_dit_flaw::none: return nullptr;
     case hunyuan_dit_flaw::patches: return "patch_size does not divide sample_size";
     case hunyuan_dit_flaw::depth: return "num_layers is odd or below 4";
-    default: return "hidden_size does not have heads of a multiple of 4 features, or cross_attention_dim_t5 8 heads";
+    default:
+        return "hidden_size does not make heads of a multiple of 4 features, or 8 does not divide "
+               "cross_attention_dim_t5";
     }
 }
 [[nodiscard]] constexpr const char* why(uvit_flaw flaw) noexcept {
@@ -189,7 +191,8 @@ inline void require_six_sizes(const std::filesystem::path& index) {
     const config_file found{index};
     const config_reader file{found};
     if (file.flag("requires_aesthetics_score", false)) {
-        file.root()["requires_aesthetics_score"].fail("is true: its UNet reads a score and five sizes; pulse has six");
+        file.root()["requires_aesthetics_score"].fail(
+            "is true: its UNet reads a score and five sizes, but pulse has six sizes");
     }
 }
 
@@ -226,7 +229,7 @@ PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, 
     if (kind == "HunyuanDiT2DModel") { return checked(detail::hunyuan_dit_of(file, name)); }
     if (kind == "UViT") { return checked(detail::uvit_of(file, name)); }
     file.root()["_class_name"].fail("is '" + io::printable(kind) +
-                                    "'; pulse has UNet2DModel, UNet2DConditionModel, HunyuanDiT2DModel and UViT");
+                                    "'; pulse supports UNet2DModel, UNet2DConditionModel, HunyuanDiT2DModel and UViT");
 }
 
 } // namespace pulse::diffusers

@@ -204,18 +204,18 @@ PULSE_INLINE std::optional<network_configs> read_networks(const std::filesystem:
 PULSE_INLINE void read_long_captions(backbone_config& backbone, network_configs& networks, int chunks) {
     constexpr int most = 64;
     if (chunks < 1 || chunks > most) {
-        throw input_error("captions are of 1 to " + std::to_string(most) + " chunks, not of " + std::to_string(chunks));
+        throw input_error("captions must have 1 to " + std::to_string(most) + " chunks, not " + std::to_string(chunks));
     }
     auto* const unet = std::get_if<unet_config>(&backbone);
     if (unet == nullptr || !unet->reads_text()) {
-        throw input_error("captions of chunks are for a UNet that reads text, which this backbone is not");
+        throw input_error("captions in chunks need a UNet that reads text, which this backbone is not");
     }
-    if (networks.texts.empty()) { throw input_error("captions of chunks need text encoders, which the folder lacks"); }
+    if (networks.texts.empty()) { throw input_error("captions in chunks need text encoders, but the folder has none"); }
     std::optional<int> tokens;
     for (const text_config& one : networks.texts) {
         const auto* const clip = std::get_if<encode::clip_text_config>(&one);
         if (clip == nullptr || tokens.value_or(clip->max_position_embeddings) != clip->max_position_embeddings) {
-            throw input_error("captions of chunks are read by encoders of CLIP alone, of texts of one length");
+            throw input_error("captions in chunks need CLIP text encoders only, all for texts of one length");
         }
         tokens = clip->max_position_embeddings;
     }

@@ -71,7 +71,7 @@ inline constexpr std::array<scheduler_class, 21> scheduler_classes{
     });
     if (found != scheduler_classes.end()) { return *found; }
     name.fail("is '" + io::printable(text) +
-              "', which is none of those of diffusers that add noise by betas, such as DDIMScheduler, by flow matching "
+              "', which is not a diffusers scheduler that adds noise by betas, such as DDIMScheduler, by flow matching "
               "or as EDM does");
 }
 
@@ -241,7 +241,7 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         detail::require_known(json, flow, detail::flow_keys, {}, refuse);
         detail::flow_keys(flow, take);
         if (flow.by_size && root.has("time_shift_type") && root["time_shift_type"].text() != "exponential") {
-            refuse("time_shift_type", "shifts exponentially alone");
+            refuse("time_shift_type", "shifts only exponentially");
         }
         return checked({.flow = flow});
     }
@@ -258,7 +258,7 @@ PULSE_INLINE train::scheduler_settings parse_scheduler(std::string_view text, st
         refuse("use_flow_sigmas", "does not train by flow matching");
     }
     if (kind.name == "EulerDiscrete" && root.has("timestep_type") && root["timestep_type"].text() != "discrete") {
-        refuse("timestep_type", "trains with \"discrete\" alone");
+        refuse("timestep_type", "trains only with \"discrete\"");
     }
 
     read.spacing = kind.spacing;

@@ -70,16 +70,16 @@ PULSE_INLINE single_file_layout::single_file_layout(const std::filesystem::path&
     if (!index.class_name.starts_with("StableDiffusion") || unet == nullptr ||
         unet->class_name != "UNet2DConditionModel") {
         throw input_error("'" + (folder / "model_index.json").string() +
-                          "': no checkpoint of one file has a pipeline of the class " +
-                          io::printable(index.class_name) + "; they have Stable Diffusion 1.x, 2.x and XL");
+                          "': checkpoints of one file cannot hold a pipeline of the class " +
+                          io::printable(index.class_name) + ", only Stable Diffusion 1.x, 2.x and XL");
     }
     const pipeline_component* const found = index.find(component);
     const std::string kind = found == nullptr ? std::string{} : found->class_name;
     const auto require_class = [&](bool fits) {
         if (fits) { return; }
         throw input_error("'" + (folder / "model_index.json").string() + "': " + std::string{component} +
-                          (kind.empty() ? " is not there" : " has the class " + io::printable(kind)) +
-                          ", which no checkpoint of one file has");
+                          (kind.empty() ? " is missing" : " has the class " + io::printable(kind)) +
+                          ", which checkpoints of one file do not allow");
     };
     if (component == "unet") {
         root_ = "model.diffusion_model.";
@@ -113,7 +113,7 @@ PULSE_INLINE void single_file_layout::add_unet(const std::filesystem::path& fold
     const auto levels = static_cast<int>(config.list("block_out_channels").size());
     const std::vector<io::json_field> ups = config.list("up_block_types");
     if (levels == 0 || static_cast<int>(ups.size()) != levels) {
-        config.root()["up_block_types"].fail("is not as long as block_out_channels");
+        config.root()["up_block_types"].fail("must be as long as block_out_channels");
     }
     const bool classes = config.text("addition_embed_type", "").empty();
     const std::string labels = classes ? "class_embedding." : "add_embedding.";

@@ -93,7 +93,7 @@ private:
             const io::tensor_shape& other = shapes_[at->second];
             if (other.dims != shape.dims || other.type != shape.type) {
                 throw input_error(place + io::printable(name, 95) +
-                                  "' has not the shape and type of those beside it (q, k, v)");
+                                  "' does not have the shape and type of the others (q, k, v)");
             }
             bytes_[at->second][static_cast<std::size_t>(stored.part)] = bytes;
         }
@@ -128,7 +128,7 @@ private:
         }
         const io::safetensors_file old{to};
         if (std::ranges::none_of(old.tensors(), [&](const auto& one) { return one.name.starts_with(unet.root()); })) {
-            throw input_error(place + " is no checkpoint of one file, with tensors " + unet.root() +
+            throw input_error(place + " is not a checkpoint of one file, with tensors " + unet.root() +
                               "*: it is not replaced");
         }
     }

@@ -52,7 +52,8 @@ void write_numbers(const tensor_values& values, std::size_t tensor, io::element_
         written += halves.size() * sizeof(std::uint16_t);
     });
     if (written != bytes) {
-        throw input_error(place + ": " + std::to_string(written) + " bytes for a shape of " + std::to_string(bytes));
+        throw input_error(place + " has " + std::to_string(written) + " bytes, but its shape needs " +
+                          std::to_string(bytes));
     }
 }
 

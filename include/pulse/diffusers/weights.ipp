@@ -68,7 +68,7 @@ inline void append_names(std::string& text, const std::vector<std::string>& name
 
 PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" + folder.string() + "'"} {
     std::error_code unused;
-    if (!std::filesystem::is_directory(folder, unused)) { throw input_error(name_ + " is no folder"); }
+    if (!std::filesystem::is_directory(folder, unused)) { throw input_error(name_ + " is not a folder"); }
     for (const detail::weights_name& name : detail::weights_names) {
         if (std::filesystem::exists(folder / name.file, unused)) {
             add(folder / name.file);
@@ -83,12 +83,12 @@ PULSE_INLINE weights::weights(const std::filesystem::path& folder) : name_{"'" +
         const std::string file = at->path().filename().string();
         if (file.ends_with(".safetensors")) {
             throw input_error(name_ + " has the weights " + io::printable(file, 95) +
-                              ", which is none of the names that are read: diffusion_pytorch_model.safetensors, "
+                              ", which is not one of the names that are read: diffusion_pytorch_model.safetensors, "
                               "model.safetensors and those of the variant fp16; rename it");
         }
         if (!file.ends_with(".bin") && !file.ends_with(".bin.index.json")) { continue; }
-        throw input_error(name_ + " has no weights but " + io::printable(file, 95) +
-                          ", which runs code where it is read; DiffusionPipeline.from_pretrained(FOLDER)"
+        throw input_error(name_ + " has no weights except " + io::printable(file, 95) +
+                          ", which runs code when it is read; DiffusionPipeline.from_pretrained(FOLDER)"
                           ".save_pretrained(NEW, safe_serialization=True) of diffusers converts them");
     }
     throw input_error(name_ + " has no weights: neither diffusion_pytorch_model.safetensors nor model.safetensors, nor "
@@ -104,7 +104,7 @@ PULSE_INLINE weights::weights(const model_files& from, std::string_view componen
     if (from.file.extension() != ".safetensors") {
         throw input_error(
             "'" + from.file.string() +
-            "' is no .safetensors; other checkpoints run code where they are read: "
+            "' is not a .safetensors file; other checkpoints run code when they are read: "
             "StableDiffusionPipeline.from_single_file(FILE).save_pretrained(FOLDER) makes a folder of one");
     }
     require_content(from.file);
@@ -117,7 +117,7 @@ PULSE_INLINE weights::weights(const model_files& from, std::string_view componen
         for (const stored_tensor& is : layout.tensors_in(entry.name)) { add_stored(file, entry, is); }
     }
     if (!any) {
-        throw input_error(name_ + " has no tensors '" + layout.root() + "*', which a model as '" +
+        throw input_error(name_ + " has no tensors '" + layout.root() + "*', which a model like '" +
                           from.folder.string() + "' has");
     }
 }
@@ -129,7 +129,8 @@ PULSE_INLINE void weights::add_stored(const io::safetensors_file& file, const io
     if (is.part >= 0) {
         constexpr std::int64_t parts = 3;
         if (own.dims.empty() || own.dims[0] % parts != 0) {
-            throw input_error(name_ + ": tensor '" + detail::shown_name(entry.name) + "' has not three equal parts");
+            throw input_error(name_ + ": tensor '" + detail::shown_name(entry.name) +
+                              "' does not have three equal parts");
         }
         own.dims[0] /= parts;
         const std::uint64_t bytes = (entry.end - entry.begin) / parts;
@@ -140,14 +141,14 @@ PULSE_INLINE void weights::add_stored(const io::safetensors_file& file, const io
     if (is.transposed && own.dims.size() == 2 && own.end != own.begin) {
         if (own.type.bits % 8 != 0) {
             throw input_error(name_ + ": tensor '" + detail::shown_name(entry.name) + "' is " +
-                              std::string{own.type.name} + ", which is not read");
+                              std::string{own.type.name} + ", which is not supported");
         }
         added.turned = &turned_.emplace_back(transposed(file.bytes(entry), own.dims[0], own.dims[1]));
         std::swap(own.dims[0], own.dims[1]);
     }
     if (is.as_convolution && own.dims.size() == 4 && own.dims[2] == 1 && own.dims[3] == 1) { own.dims.resize(2); }
     if (!tensors_.try_emplace(own.name, added).second) {
-        throw input_error(name_ + ": tensor '" + detail::shown_name(own.name) + "' is there twice, also as '" +
+        throw input_error(name_ + ": tensor '" + detail::shown_name(own.name) + "' occurs twice, also as '" +
                           detail::shown_name(entry.name) + "'");
     }
 }
@@ -159,7 +160,7 @@ PULSE_INLINE void weights::add(const std::filesystem::path& file) {
         // The reader refuses duplicates within a file, so there are two files.
         if (!tensors_.try_emplace(entry.name, tensor{&entry, &added}).second) {
             throw input_error("'" + file.string() + "': tensor '" + detail::shown_name(entry.name) +
-                              "' is in another shard too");
+                              "' is also in another shard");
         }
     }
 }
@@ -169,16 +170,16 @@ PULSE_INLINE void weights::read_index(const std::filesystem::path& index) {
     const nlohmann::json json = io::parse_json(io::read_file(index), source);
     const auto map = json.is_object() ? json.find("weight_map") : json.end();
     if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
-        throw input_error(source + ": weight_map is no object that names the shard of each tensor");
+        throw input_error(source + ": weight_map must be an object that names the shard of each tensor");
     }
     std::map<std::string, std::vector<std::string>> shards;
     for (const auto& [name, shard] : map->items()) {
         const std::string place = source + ": weight_map '" + detail::shown_name(name) + "'";
-        if (!shard.is_string()) { throw input_error(place + " is no name of a file"); }
+        if (!shard.is_string()) { throw input_error(place + " must be the name of a file"); }
         const auto& file = shard.get_ref<const std::string&>();
         if (file.find('/') != std::string::npos || file.find('\0') != std::string::npos ||
             !file.ends_with(".safetensors")) {
-            throw input_error(place + " is '" + io::printable(file) + "', no safetensors file of the same folder");
+            throw input_error(place + " is '" + io::printable(file) + "', not a safetensors file of the same folder");
         }
         shards[file].push_back(name);
     }
@@ -245,8 +246,7 @@ PULSE_INLINE void weights::require(const weights_request& request) {
     std::string why;
     detail::append_names(why, missing, " tensor is missing", " tensors are missing");
     detail::append_names(why, misshapen, " tensor has another shape", " tensors have another shape");
-    detail::append_names(why, mistyped, " tensor is none of F32, F16 and BF16",
-                         " tensors are none of F32, F16 and BF16");
+    detail::append_names(why, mistyped, " tensor is not F32, F16 or BF16", " tensors are not F32, F16 or BF16");
     std::string more;
     detail::append_names(more, unknown, " tensor that the model does not have is not read",
                          " tensors that the model does not have are not read");

@@ -94,7 +94,7 @@ TEST_CASE("plans for pictures have the frozen networks as tasks, beside the stag
     }
     CHECK(refusal(asked(frozen_mode::bubbles), {.cache = "cache"}) ==
           "frozen bubbles: cannot be combined with cache, with which steps encode nothing");
-    CHECK(refusal({.devices = 2, .global_batch = 8}, {}) == "device: required without measured costs");
+    CHECK(refusal({.devices = 2, .global_batch = 8}, {}) == "device: must be given when there are no measured costs");
 }
 
 TEST_CASE("a memory limit counts the frozen networks, and tasks that it has no room for run before each step") {

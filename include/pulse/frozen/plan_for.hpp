@@ -69,7 +69,7 @@ template <any_model Model, class Backend>
 /// plan's assumptions say why. Throws input_error on tasks beside a cache, and as plan_for does.
 template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures_options& options) {
-    if (!request.device) { throw input_error{"device: required without measured costs"}; }
+    if (!request.device) { throw input_error{"device: must be given when there are no measured costs"}; }
     if (!request.kept) { request.kept = kept_by<Model, Backend>(false, request.optimizer); }
     if (options.buckets.area != extent{}) {
         throw input_error{options.words.buckets +
@@ -91,7 +91,7 @@ template <any_model Model, class Backend>
 [[nodiscard]] tuning plan_for(plan_request request, const pictures<Model>& from) {
     const pictures_options& options = from.options();
     if (!from.has_buckets()) { return plan_for<Model, Backend>(std::move(request), options); }
-    if (!request.device) { throw input_error{"device: required without measured costs"}; }
+    if (!request.device) { throw input_error{"device: must be given when there are no measured costs"}; }
     if (request.extent != extent{} || !request.extents.empty()) {
         throw input_error{request.words.extents + ": must not be set, because they follow from " +
                           options.words.buckets};

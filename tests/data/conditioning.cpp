@@ -183,8 +183,8 @@ TEST_CASE("conditioning images that metadata name are no pictures of their own, 
     index = open_pictures(folder.path, {.on_missing = missing_caption::empty});
     CHECK(index.size() == 4);
     const std::string lacks = refusal_by([&] { require_conditioning(index); });
-    CHECK(lacks == folder.quoted("d.png") + " has no conditioning image: metadata name none, and no folder of them is "
-                                            "given; 1 of 4 pictures have none");
+    CHECK(lacks == folder.quoted("d.png") + " has no conditioning image: the metadata name none, and no folder of them "
+                                            "is given; 1 of 4 pictures have none");
     CHECK(refusal_by([&] { check_conditioning(index, std::vector<picture_size>(4)); }) == lacks);
 }
 

@@ -113,7 +113,7 @@ TEST_CASE("damaged weights give one line that names the file and the tensor") {
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) { h["conv_in.weight"]["data_offsets"] = {0, 288}; });
                    }),
-                   {stem, "'conv_in.weight' begins at 0, the one before it ends at"})); // overlap, and a hole behind
+                   {stem, "'conv_in.weight' begins at 0, but the one before it ends at"})); // an overlap and a hole
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) { h["conv_in.bias"]["shape"] = {1LL << 40, 1LL << 40}; });
                    }),

@@ -46,7 +46,7 @@ template <class T>
 [[nodiscard]] CLI::Validator one_of(const choices<T>& names) {
     const auto replace = [names](std::string& text) -> std::string {
         const auto found = names.find(text);
-        if (found == names.end()) { return "'" + text + "' is none of " + names_in(names); }
+        if (found == names.end()) { return "'" + text + "' is not one of " + names_in(names); }
         if constexpr (std::is_same_v<T, std::string>) {
             text = found->second;
         } else {
@@ -72,7 +72,7 @@ template <class T>
     const auto check = [=](std::string& text) -> std::string {
         const std::optional<T> value = number_in<T>(text);
         if (value && *value >= low && *value <= high) { return {}; }
-        return "'" + text + "' is no " + (std::is_integral_v<T> ? "whole " : "") + "number " + range;
+        return "'" + text + "' is not a " + (std::is_integral_v<T> ? "whole " : "") + "number " + range;
     };
     return {check, range};
 }
@@ -91,8 +91,9 @@ template <class T>
 /// Accepts what extent_in reads.
 [[nodiscard]] inline CLI::Validator extents() {
     return {[](std::string& text) {
-                return extent_in(text) != pulse::extent{} ? std::string{}
-                                                          : "'" + text + "' is no HEIGHTxWIDTH, as 512 or 512x768 are";
+                return extent_in(text) != pulse::extent{}
+                           ? std::string{}
+                           : "'" + text + "' is not a HEIGHTxWIDTH such as 512 or 512x768";
             },
             ""};
 }
@@ -157,8 +158,8 @@ template <class T>
                 nearest = option->get_name();
             }
         }
-        return "there is no option " + name + "; " +
-               (nearest.empty() ? "--help has all" : "did you mean " + nearest + "?");
+        return "unknown option " + name + "; " +
+               (nearest.empty() ? "--help lists all options" : "did you mean " + nearest + "?");
     }
     return otherwise;
 }

@@ -44,8 +44,8 @@ void require_identifier(const std::string& name) {
     const auto may_be_in = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 || name.size() > longest ||
         !std::ranges::all_of(name, may_be_in) || std::ranges::find(words, name) != std::end(words)) {
-        throw pulse::input_error{"--name: '" + name + "' is no identifier of at most " + std::to_string(longest) +
-                                 " characters"};
+        throw pulse::input_error{"--name: must be a C++ identifier of at most " + std::to_string(longest) +
+                                 " characters, not '" + name + "'"};
     }
 }
 

@@ -152,7 +152,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         return refuse("pulse_plan", "--model, --model-config or --profile is required", exit_code);
     }
     if (!a.model_config.empty() && !a.cascade_with.empty()) {
-        return refuse("pulse_plan", "--cascade-with: it is for --model and --profile", exit_code);
+        return refuse("pulse_plan", "--cascade-with: requires --model or --profile", exit_code);
     }
     return a;
 }

@@ -46,7 +46,7 @@ backbone_name read_backbone_name(const std::string& option, std::string_view tex
     backbone_name read = split_name(option, text);
     if (pulse::find_model(read.name) == nullptr) {
         throw pulse::input_error(option + ": '" + read.name +
-                                 "' is no backbone of the zoo, as sd21 and sd21@64x96 are");
+                                 "' is not a backbone of the zoo, such as sd21 or sd21@64x96");
     }
     return read;
 }
@@ -60,7 +60,7 @@ backbone::backbone(const backbone_name& what, const pulse::extent& to) {
     const pulse::known_model& known = *pulse::find_model(what.name);
     known_ = known.graph;
     if (to == pulse::extent{}) { return; }
-    if (known.at == nullptr) { throw pulse::input_error(what.option + ": " + what.name + " has one size"); }
+    if (known.at == nullptr) { throw pulse::input_error(what.option + ": " + what.name + " has only one size"); }
     try {
         made_ = known.at(to);
     } catch (const pulse::input_error& e) { throw pulse::input_error(what.option + ": " + e.what()); }

@@ -57,7 +57,7 @@ pulse::plan_request request_of(const arguments& a) {
     if (!a.cluster.empty()) { asked.cluster = pulse::load_cluster(a.cluster); }
     if (!a.profile.empty()) {
         if (asked.optimizer.weights != pulse::weight_form::float32) {
-            throw pulse::input_error("--weights: those of a --profile are floats, which keep nothing beside them");
+            throw pulse::input_error("--weights: must be fp32 with --profile, whose weights are floats");
         }
         return asked;
     }
@@ -120,7 +120,7 @@ pulse::cascade_tuning cascade_of(const arguments& a) {
         const auto of_one_extent = [](const char* option, const std::string& text) {
             const backbone_name named = read_backbone_name(option, text);
             if (named.extents.size() < 2) { return backbone{named, named.extent()}; }
-            throw pulse::input_error(named.option + ": backbones of a cascade have one size each");
+            throw pulse::input_error(named.option + ": each backbone of a cascade must have one size");
         };
         const backbone one = of_one_extent("--model", a.model);
         const backbone other = of_one_extent("--cascade-with", a.cascade_with);
@@ -136,9 +136,9 @@ pulse::cascade_tuning cascade_of(const arguments& a) {
     if (const pulse::device* known = pulse::find_device(first.device.view())) { asked.device = *known; }
     if (!asked.microbatch_size) {
         if (first.microbatch_size != second.microbatch_size) {
-            throw pulse::input_error("--cascade-with: its profile is of microbatches of " +
-                                     std::to_string(second.microbatch_size) + " samples, that of --profile of " +
-                                     std::to_string(first.microbatch_size) + "; --microbatch-size says which");
+            throw pulse::input_error("--cascade-with: its profile has microbatches of " +
+                                     std::to_string(second.microbatch_size) + " samples, but that of --profile " +
+                                     std::to_string(first.microbatch_size) + "; choose one with --microbatch-size");
         }
         asked.microbatch_size = first.microbatch_size;
     }

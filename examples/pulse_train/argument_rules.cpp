@@ -57,20 +57,22 @@ void take_apart(arguments& a) {
     std::error_code unused;
     if (!pulse::diffusers::names_single_file(a.from) || std::filesystem::is_directory(a.from, unused)) {
         if (!a.config_of.empty()) {
-            throw pulse::input_error{"--config-of: it is for a checkpoint of one file, and --from '" + a.from +
-                                     "' is no .safetensors"};
+            throw pulse::input_error{"--config-of: only for a one-file checkpoint, and --from '" + a.from +
+                                     "' is not a .safetensors file"};
         }
         return;
     }
-    if (!std::filesystem::exists(a.from, unused)) { throw pulse::input_error{"--from: '" + a.from + "' is not there"}; }
+    if (!std::filesystem::exists(a.from, unused)) {
+        throw pulse::input_error{"--from: '" + a.from + "' does not exist"};
+    }
     a.from_file = a.from;
     const std::filesystem::path beside = std::filesystem::absolute(a.from, unused).parent_path();
     a.from = a.config_of.empty() ? beside.string() : a.config_of;
     if (a.config_of.empty() && !std::filesystem::exists(beside / "model_index.json", unused)) {
         throw pulse::input_error{"--from: '" + a.from_file +
-                                 "' has weights alone; --config-of DIR names a diffusers folder with configs, "
-                                 "tokenizers and scheduler, such as 'hf download NAME --include \"*.json\" \"*.txt\" "
-                                 "--local-dir DIR' gets of the model that it began from"};
+                                 "' holds only weights; name a diffusers folder with configs, tokenizers and scheduler "
+                                 "by --config-of DIR, such as the one that 'hf download NAME --include \"*.json\" "
+                                 "\"*.txt\" --local-dir DIR' fetches for its base model"};
     }
 }
 
@@ -98,20 +100,20 @@ void refuse_beside_objective(const CLI::App& app, const arguments& a) {
     };
     if (a.scheduler.flow || a.scheduler.edm) {
         for (const char* name : {"--noise", "--zero-snr", "--min-snr"}) {
-            refuse(name, "it is for noise by betas, which flow and EDM do not have");
+            refuse(name, "only for noise by betas; flow and EDM have none");
         }
-        refuse("--sampler", "flow and EDM are drawn by Euler's method");
+        refuse("--sampler", "flow and EDM always draw by Euler's method");
     }
-    if (!a.scheduler.edm) { refuse("--sigma-data", "it is for --prediction edm"); }
+    if (!a.scheduler.edm) { refuse("--sigma-data", "only for --prediction edm"); }
     if (a.scheduler.flow) { return; }
-    for (const char* name : {"--flow-shift", "--flow-times"}) { refuse(name, "it is for --prediction flow"); }
+    for (const char* name : {"--flow-shift", "--flow-times"}) { refuse(name, "only for --prediction flow"); }
 }
 
 /// Reads --validate, a folder or a share, and checks the options that go with it.
 void read_validation(const CLI::App& app, const std::string& text, arguments& a) {
     if (text.empty()) {
         for (const char* name : {"--validate-every", "--validate-times", "--keep-best"}) {
-            if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": it is for --validate"}; }
+            if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": requires --validate"}; }
         }
         return;
     }
@@ -122,11 +124,11 @@ void read_validation(const CLI::App& app, const std::string& text, arguments& a)
     } else if (*share > 0 && *share < 1) {
         a.pictures.held_out = *share;
     } else {
-        throw pulse::input_error{"--validate: a share is between 0 and 1, and not " + text};
+        throw pulse::input_error{"--validate: must be a folder or a share between 0 and 1, not " + text};
     }
-    if (!a.buckets.empty()) { throw pulse::input_error{"--validate: it is of one size, and --buckets has several"}; }
+    if (!a.buckets.empty()) { throw pulse::input_error{"--validate: not with --buckets: validation uses one size"}; }
     if (a.steps == 0 && a.resume.empty()) {
-        throw pulse::input_error{"--validate: it is for steps, and --steps 0 has none"};
+        throw pulse::input_error{"--validate: not with --steps 0, which trains nothing"};
     }
 }
 
@@ -134,42 +136,46 @@ void read_validation(const CLI::App& app, const std::string& text, arguments& a)
 void apply_cascade_rules(const CLI::App& app, arguments& a) {
     if (a.cascade_with.empty()) {
         for (const char* name : {"--cascade-from", "--cascade-export", "--cascade-noise"}) {
-            if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": it is for --cascade-with"}; }
+            if (app.count(name) > 0) { throw pulse::input_error{std::string{name} + ": requires --cascade-with"}; }
         }
         return;
     }
     const auto refuse = [](const std::string& name, const char* why) { throw pulse::input_error{name + ": " + why}; };
     for (const char* name : {"--size", "--buckets", "--resample-positions"}) {
-        if (app.count(name) > 0) { refuse(name, "the backbones of --cascade-with have the sizes of their types"); }
+        if (app.count(name) > 0) {
+            refuse(name, "not with --cascade-with, whose backbones have the sizes of their types");
+        }
     }
-    if (a.planning.self_conditioning) { refuse("--self-conditioning", "no backbone of --cascade-with is trained so"); }
+    if (a.planning.self_conditioning) {
+        refuse("--self-conditioning", "not with --cascade-with, which does not support it");
+    }
     if (a.encode == encode_when::bubbles) {
-        refuse("--encode", "the plan of a cascade has no frozen tasks, so captions are encoded each-step or once");
+        refuse("--encode", "must be each-step or once in a cascade, whose plan has no frozen tasks");
     }
     for (const char* name : {"--profile", "--profile-out"}) {
-        if (app.count(name) > 0) { refuse(name, "a profile is of one backbone, and --cascade-with has two"); }
+        if (app.count(name) > 0) { refuse(name, "a profile covers one backbone, but --cascade-with has two"); }
     }
     if (a.planning.seconds > 0 && app.count("--plan-time") > 0) {
-        refuse("--plan-time", "passes of a cascade are ordered by list scheduling, without a search");
+        refuse("--plan-time", "must be 0 for a cascade, whose passes are ordered by list scheduling, without a search");
     }
     if (a.from.empty() && !a.cascade_from.empty()) {
-        refuse("--cascade-from", "the first backbone needs a folder, --from, too");
+        refuse("--cascade-from", "also requires --from, the folder of the first backbone");
     }
     if (!a.from.empty() && a.cascade_from.empty()) {
-        refuse("--from", "the second backbone needs a folder, --cascade-from, too");
+        refuse("--from", "in a cascade, also requires --cascade-from, the folder of the second backbone");
     }
     if (!a.cascade_export.empty() && a.cascade_from.empty() && !a.makes_folder()) {
-        refuse("--cascade-export", "it needs --cascade-from, a diffusers folder, or --init for a new one");
+        refuse("--cascade-export", "requires --cascade-from, a diffusers folder, or --init to write a new one");
     }
     if (a.cascade_export.empty() && a.makes_folder()) {
-        refuse("--cascade-export", "it is missing: --init writes a folder for each backbone");
+        refuse("--cascade-export", "required, because --init writes a folder for each backbone");
     }
     if (pulse::diffusers::names_single_file(a.cascade_export)) {
-        refuse("--cascade-export", "it is a folder, and no .safetensors");
+        refuse("--cascade-export", "must be a folder, not a .safetensors file");
     }
     if (!a.cascade_export.empty() &&
         std::filesystem::weakly_canonical(a.cascade_export) == std::filesystem::weakly_canonical(a.export_to)) {
-        refuse("--cascade-export", "--export writes the first backbone there");
+        refuse("--cascade-export", "must differ from --export, the folder of the first backbone");
     }
 }
 
@@ -177,12 +183,13 @@ void apply_cascade_rules(const CLI::App& app, arguments& a) {
 
 void require_release(const arguments& a, const std::string& source) {
     const auto refuse = [&](const char* why) { throw pulse::input_error{source + ": " + why}; };
-    if (!a.cascade_with.empty()) { refuse("a cascade changes when both backbones are measured"); }
+    if (!a.cascade_with.empty()) { refuse("not in a cascade, which waits for the gradients of both backbones"); }
     if (a.clip_norm > 0 && !a.clip_by_last_norm) {
-        refuse("the norm of a step is known when its gradients are gone: it needs --clip 0 or --clip-by last");
+        refuse("requires --clip 0 or --clip-by last, because the norm of a step is known only after its gradients are "
+               "gone");
     }
     if (a.precision == precision_kind::fp16) {
-        refuse("steps that overflow in --precision fp16 are to change nothing");
+        refuse("not with --precision fp16, where a step that overflows must leave all weights unchanged");
     }
 }
 
@@ -192,81 +199,82 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     const bool on_cuda = a.backend == backend_kind::cuda;
     if (app.count("--precision") == 0) { a.precision = on_cuda ? precision_kind::bf16 : precision_kind::fp32; }
     if (!on_cuda && a.precision != precision_kind::fp32) {
-        throw pulse::input_error{"--precision: the host computes in fp32"};
+        throw pulse::input_error{"--precision: must be fp32 with --backend host"};
     }
     if (a.optimizer.weights != pulse::weight_form::float32 && a.precision != precision_kind::bf16) {
-        throw pulse::input_error{"--weights: what is beside a weight in fp32 is for --precision bf16"};
+        throw pulse::input_error{"--weights: must be fp32 unless --precision is bf16"};
     }
     a.optimizer.averages = a.average_decay > 0;
-    if (a.clip_by_last_norm && a.clip_norm == 0) { throw pulse::input_error{"--clip-by: --clip 0 looks at no norm"}; }
-    if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: they are for --backend cuda"}; }
-    if (!on_cuda && a.time_engines_s > 0) { throw pulse::input_error{"--time-engines: it is for --backend cuda"}; }
+    if (a.clip_by_last_norm && a.clip_norm == 0) { throw pulse::input_error{"--clip-by: not with --clip 0"}; }
+    if (!on_cuda && app.count("--gpus") > 0) { throw pulse::input_error{"--gpus: requires --backend cuda"}; }
+    if (!on_cuda && a.time_engines_s > 0) { throw pulse::input_error{"--time-engines: requires --backend cuda"}; }
     if (!on_cuda && app.count("--deterministic") > 0) {
-        throw pulse::input_error{"--deterministic: it is for --backend cuda"};
+        throw pulse::input_error{"--deterministic: requires --backend cuda"};
     }
     if (a.transport != transport_kind::threads && 2 * a.time_engines_s > a.timeout_s) {
         throw pulse::input_error{
-            "--time-engines: it may be half of --timeout, for which ranks wait for the one that times"};
+            "--time-engines: must be at most half of --timeout, because the other ranks wait for the one that times"};
     }
-    if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: they are for --backend host"}; }
+    if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: requires --backend host"}; }
     if (!prompt_file.empty()) {
         a.prompts = read_prompts(prompt_file);
-        if (a.prompts.empty()) { throw pulse::input_error{"--prompts: no text in '" + prompt_file + "'"}; }
+        if (a.prompts.empty()) { throw pulse::input_error{"--prompts: '" + prompt_file + "' has no text"}; }
     }
     if (a.resume.empty() && app.count("--data-changed") > 0) {
-        throw pulse::input_error{"--data-changed: it is for --resume"};
+        throw pulse::input_error{"--data-changed: requires --resume"};
     }
     if (!a.prompts.empty() && a.from.empty()) {
-        throw pulse::input_error{"--prompt: it needs --from, a diffusers folder whose networks read it"};
+        throw pulse::input_error{"--prompt: requires --from, a diffusers folder whose networks encode it"};
     }
     if (!a.classes.empty() && (a.from.empty() || !a.prompts.empty())) {
-        throw pulse::input_error{a.from.empty() ? "--class: it needs --from, a diffusers folder whose vae decodes it"
-                                                : "--class: pictures are drawn by it or by --prompt"};
+        throw pulse::input_error{a.from.empty()
+                                     ? "--class: requires --from, a diffusers folder whose vae decodes the pictures"
+                                     : "--class: not with --prompt, because pictures are drawn by one of the two"};
     }
-    if (a.prompts.empty() && app.count("--negative") > 0) {
-        throw pulse::input_error{"--negative: it is for --prompt"};
-    }
+    if (a.prompts.empty() && app.count("--negative") > 0) { throw pulse::input_error{"--negative: requires --prompt"}; }
     if (!a.draws_pictures() && app.count("--guidance") > 0) {
-        throw pulse::input_error{"--guidance: it is for --prompt and --class"};
+        throw pulse::input_error{"--guidance: requires --prompt or --class"};
     }
     if (!a.from.empty() && app.count("--sample") == 0) {
         a.sample = static_cast<int>(std::max(a.prompts.size() + a.classes.size(), a.control_pictures.size()));
     }
     if (a.makes_folder() && (a.steps != 0 || a.export_to.empty())) {
         throw pulse::input_error{
-            "--init: it needs --from, a diffusers folder, or --steps 0 and --export, where one is to be written"};
+            "--init: requires --from, a diffusers folder, or --steps 0 and --export to write a new one"};
     }
     if (a.from.empty() && !a.init && !a.export_to.empty()) {
         throw pulse::input_error{
-            "--export: it needs --from, a diffusers folder, or --init and --steps 0 for a new one"};
+            "--export: requires --from, a diffusers folder, or --init and --steps 0 to write a new one"};
     }
     if (pulse::diffusers::names_single_file(a.export_to)) {
         if (app.count("--export-shard") > 0) {
-            throw pulse::input_error{"--export-shard: --export writes one file where it ends in .safetensors"};
+            throw pulse::input_error{
+                "--export-shard: not with an --export that ends in .safetensors, which is one file"};
         }
         if (a.makes_folder()) {
-            throw pulse::input_error{"--export: what --init makes without --from is a folder, and no .safetensors"};
+            throw pulse::input_error{"--export: must be a folder, not a .safetensors file, for --init without --from"};
         }
         const auto whole = [](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(path); };
         if (whole(a.export_to) == whole(std::filesystem::path{a.out} / checkpoint_name)) {
-            throw pulse::input_error{"--export: '" + a.export_to + "' is the checkpoint by which the run goes on"};
+            throw pulse::input_error{"--export: '" + a.export_to + "' is the checkpoint from which the run resumes"};
         }
     }
     if (!a.makes_folder() && !a.tokenizer.empty()) {
-        throw pulse::input_error{"--tokenizer: it is for a folder that --init writes without --from"};
+        throw pulse::input_error{"--tokenizer: only for a folder that --init writes without --from"};
     }
     if (a.sample == 0 && a.sample_every != 0) {
-        throw pulse::input_error{"--sample-every: there is nothing to draw: --sample is 0" +
+        throw pulse::input_error{"--sample-every: nothing to draw: --sample is 0" +
                                  std::string{a.from.empty() ? "" : ", and no --prompt or --class is given"}};
     }
     for (const char* name : {"--sample", "--sample-every", "--resume", "--plan-only", "--export-of"}) {
         if (a.makes_folder() && app.count(name) > 0) {
-            throw pulse::input_error{std::string{name} + ": --init without --from writes a folder, no more"};
+            throw pulse::input_error{std::string{name} +
+                                     ": not with --init without --from, which only writes a folder"};
         }
     }
     for (const char* name : {"--export-of", "--export-type", "--export-shard"}) {
         if (a.export_to.empty() && a.cascade_export.empty() && app.count(name) > 0) {
-            throw pulse::input_error{std::string{name} + ": it is for --export"};
+            throw pulse::input_error{std::string{name} + ": requires --export"};
         }
     }
     if (!a.size.empty()) { a.pictures.size = pulse_examples::extent_in(a.size); }
@@ -274,21 +282,21 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
         a.pictures.buckets = pulse_examples::buckets_in(a.buckets);
         for (const char* name : {"--profile", "--profile-out"}) {
             if (app.count(name) > 0) {
-                throw pulse::input_error{std::string{name} + ": it is of one size, and --buckets has several"};
+                throw pulse::input_error{std::string{name} + ": a profile covers one size, but --buckets has several"};
             }
         }
     }
     read_validation(app, validation, a);
     const bool encodes_once = a.encode == encode_when::once;
     if (encodes_once == a.cache.empty()) {
-        throw pulse::input_error{encodes_once ? "--encode once: it needs --cache, a folder"
-                                              : "--cache: it is for --encode once"};
+        throw pulse::input_error{encodes_once ? "--encode once: requires --cache, a folder"
+                                              : "--cache: requires --encode once"};
     }
     if (encodes_once && a.pictures.random_crop) {
-        throw pulse::input_error{"--crop random: each is another picture, which --encode once cannot keep"};
+        throw pulse::input_error{"--crop random: not with --encode once, because every crop is a new picture"};
     }
     if (encodes_once && a.pictures.shuffle_tags_behind) {
-        throw pulse::input_error{"--shuffle-tags: each order is another caption, which --encode once cannot keep"};
+        throw pulse::input_error{"--shuffle-tags: not with --encode once, because every order is a new caption"};
     }
     for (const char* name : {"--buckets", "--encode", "--cache", "--crop", "--flip", "--masked-loss",
                              "--caption-dropout", "--on-bad-picture"}) {
@@ -303,18 +311,19 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     if (app.count("--control-data") > 0) { a.said_of_pictures = "--control-data"; }
     if (!a.control_from.empty() && (!a.resume.empty() || a.init)) {
         throw pulse::input_error{std::string{"--control-from: "} +
-                                 (a.init ? "a ControlNet is of no use over the weights by seed of --init"
-                                         : "--resume decides what the ControlNet goes on from")};
+                                 (a.init
+                                      ? "not with --init, because a trained ControlNet is of no use with random weights"
+                                      : "not with --resume, which restores the ControlNet")};
     }
     if (static_cast<std::size_t>(a.sample) < a.control_pictures.size() && a.draws_pictures()) {
-        throw pulse::input_error{"--control-picture: there are " + std::to_string(a.control_pictures.size()) +
-                                 ", more than the pictures of --sample"};
+        throw pulse::input_error{"--control-picture: given " + std::to_string(a.control_pictures.size()) +
+                                 " times, but --sample draws only " + std::to_string(a.sample)};
     }
     if (!a.control_pictures.empty() && !a.draws_pictures()) {
-        throw pulse::input_error{"--control-picture: it is for --prompt"};
+        throw pulse::input_error{"--control-picture: requires --prompt"};
     }
     if (a.pictures.captions.folders != pulse::data::folder_names::nothing && !a.pictures.captions.column.empty()) {
-        throw pulse::input_error{"--caption-column: with --captions class, names of folders are captions"};
+        throw pulse::input_error{"--caption-column: not with --captions class, which takes folder names as captions"};
     }
     if (!a.from.empty()) {
         for (const char* name : {"--prediction", "--noise", "--zero-snr", "--flow-shift", "--sigma-data"}) {
@@ -336,26 +345,25 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
     if (a.scheduler.flow) { a.scheduler.flow->times = a.flow_times; }
     refuse_beside_objective(app, a);
     if (a.scheduler.zero_terminal_snr && a.scheduler.prediction == pulse::train::prediction_type::epsilon) {
-        throw pulse::input_error{
-            "--zero-snr: where all is noise, --prediction epsilon says nothing about the image; v and sample "
-            "do"};
+        throw pulse::input_error{"--zero-snr: not with --prediction epsilon, which says nothing about the image where "
+                                 "all is noise; use v or sample"};
     }
     const bool processes = a.transport != transport_kind::threads;
     const bool by_nccl = a.transport == transport_kind::nccl;
     if (processes && on_cuda != by_nccl) {
         throw pulse::input_error{std::string{"--transport "} +
-                                 (by_nccl ? "nccl: it is for --backend cuda" : "mpi: it is for --backend host")};
+                                 (by_nccl ? "nccl: requires --backend cuda" : "mpi: requires --backend host")};
     }
     if (processes && app.count("--ranks") > 0) {
         throw pulse::input_error{std::string{"--ranks: with --transport "} + (by_nccl ? "nccl" : "mpi") +
-                                 " there are as many as processes were started"};
+                                 " the number of processes decides it"};
     }
     if (!processes && app.count("--timeout") > 0) {
-        throw pulse::input_error{"--timeout: it is for processes (--transport mpi or nccl)"};
+        throw pulse::input_error{"--timeout: requires --transport mpi or nccl"};
     }
     for (const char* name : {"--rank", "--world-size", "--local-rank", "--store"}) {
         if (!by_nccl && app.count(name) > 0) {
-            throw pulse::input_error{std::string{name} + ": it is for --transport nccl"};
+            throw pulse::input_error{std::string{name} + ": requires --transport nccl"};
         }
     }
     if (a.planning.gradient_release) { require_release(a, "--gradient-release"); }

@@ -84,16 +84,16 @@ template <class Model>
     constexpr int read = pulse::image_of<Model>::dims[0];
     constexpr int answered = Model::template layer_at<Model::layer_count - 1>::output::dims[0];
     const std::string counted =
-        a.model + " reads " + std::to_string(read) + " channels and answers with " + std::to_string(answered);
+        a.model + " reads " + std::to_string(read) + " channels and outputs " + std::to_string(answered);
     if (a.planning.self_conditioning || is_second) {
         if (read == 2 * answered) { return answered; }
         throw pulse::input_error{(is_second ? "--cascade-with: " : "--self-conditioning: ") + counted +
-                                 ", which is not half of them"};
+                                 ", but must read exactly twice as many as it outputs"};
     }
     if (answered < read && !a.plan_only) {
-        throw pulse::input_error{"--model: " + counted + "; what the others are, " +
-                                 (read == 2 * answered ? "--self-conditioning may say, or --cascade-with"
-                                                       : "this program does not know, and a task of your own may")};
+        throw pulse::input_error{"--model: " + counted + "; " +
+                                 (read == 2 * answered ? "fill the others by --self-conditioning or --cascade-with"
+                                                       : "this program cannot fill the others; write your own task")};
     }
     return read;
 }
@@ -119,8 +119,8 @@ public:
         if (leads()) { require_drawable<Model>(side, in.args, sizes); }
         if (!wanted.empty()) { conditions_.emplace(wanted, shape, in.args.seed); }
         if (in.args.validates() && in.args.validate_times > noise_.steps()) {
-            throw pulse::input_error{"--validate-times: the noise schedule has " + std::to_string(noise_.steps()) +
-                                     " timesteps"};
+            throw pulse::input_error{"--validate-times: must be at most " + std::to_string(noise_.steps()) +
+                                     ", the timesteps of the noise schedule"};
         }
         in.shape = shape;
         in.sizes = sizes;

@@ -22,7 +22,7 @@ best_checkpoint::best_checkpoint(const std::filesystem::path& folder, std::strin
     const auto read = nlohmann::json::parse(pulse::io::read_file(path_), nullptr, false);
     const bool is_note = read.is_object() && read.contains("step") && read["step"].is_number_integer() &&
                          read.contains("validation_loss") && read["validation_loss"].is_number();
-    if (!is_note) { throw pulse::input_error{path_.string() + ": it does not say a step and its validation_loss"}; }
+    if (!is_note) { throw pulse::input_error{path_.string() + ": must contain step and validation_loss"}; }
     if (read["step"].get<std::int64_t>() > first || read.value("of", "") != measure_) { return; }
     loss_ = read["validation_loss"].get<double>();
 }

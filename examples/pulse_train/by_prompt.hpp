@@ -38,7 +38,8 @@ class by_prompt {
     using frozen = pulse::frozen::networks_of<Model>;
     static constexpr pulse::frozen::sample_row row{pulse::conditions_read_by<Model>(), frozen::no_class};
     static constexpr bool by_class = row.classes() != 0;
-    static_assert(!by_class || frozen::no_class >= 0, "pictures of a class are led away from those of none");
+    static_assert(!by_class || frozen::no_class >= 0,
+                  "pulse_train: a model that reads classes needs a no_class label, which guidance leads away from");
 
 public:
     /// Throws input_error naming the option, the file and the key or the tensors.
@@ -105,7 +106,8 @@ public:
 private:
     void read_hints() {
         if (args_.control_pictures.empty()) {
-            throw pulse::input_error{"--control-picture: " + args_.model + " draws by a picture, and there is none"};
+            throw pulse::input_error{"--control-picture: " + args_.model +
+                                     " draws by a conditioning image, but none is given"};
         }
         for (const std::string& file : args_.control_pictures) {
             hints_.push_back(within("--control-picture",
@@ -126,8 +128,8 @@ private:
         };
         for (const int label : args_.classes) {
             if (label >= row.classes()) {
-                throw pulse::input_error{std::to_string(label) + " is none of 0 to " +
-                                         std::to_string(row.classes() - 1)};
+                throw pulse::input_error{"must be from 0 to " + std::to_string(row.classes() - 1) + ", not " +
+                                         std::to_string(label)};
             }
             facts.label = label;
             add({}, {}, rows_);

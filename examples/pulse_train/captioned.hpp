@@ -40,7 +40,7 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
                 std::string{synthetic_data} + "' data need none"};
         }
         if (pulse::pictures<Model>::row.classes() != 0 && !a.said_of_captions.empty()) {
-            throw pulse::input_error{"--data: " + a.said_of_captions + " is for captions, which " + a.model +
+            throw pulse::input_error{a.said_of_captions + ": only for captions, which " + a.model +
                                      " does not read: folders are its classes"};
         }
         to.emplace(a.pictures);
@@ -63,7 +63,7 @@ void open_captioned(run_inputs& in, std::optional<captioned<Model>>& to) {
         }
         if (!a.cache.empty()) { to->open_cache(); }
     } else {
-        throw pulse::input_error{"--data: " + a.model + " reads text or classes, which only '" + synthetic_data +
+        throw pulse::input_error{"--data: " + a.model + " reads text or classes, which here only '" + synthetic_data +
                                  "' data have"};
     }
 }
@@ -92,7 +92,8 @@ void open_validation(const run_inputs& in, const pulse::pictures<Model>& trained
     to.emplace(o);
     const auto& classes = trained.source().pictures().index().classes;
     if (pulse::pictures<Model>::row.classes() != 0 && to->source().pictures().index().classes != classes) {
-        throw pulse::input_error{"--validate: '" + o.data.string() + "' has other folders of classes than --data"};
+        throw pulse::input_error{"--validate: '" + o.data.string() +
+                                 "' must have the same folders of classes as --data"};
     }
     if ((a.processes != nullptr && a.processes->rank() != 0) || a.plan_only) { return; }
     std::printf("validation: %s\n", to->source().check().c_str());

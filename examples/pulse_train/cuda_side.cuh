@@ -137,7 +137,7 @@ public:
         if (!kept && in.args.time_engines_s == 0) { return; }
         const bool times = !(resumes && kept);
         if (!times && leads && in.args.time_engines_s > 0) {
-            std::fprintf(stderr, "pulse_train: --time-engines: the run that this one goes on from has engines\n");
+            std::fprintf(stderr, "pulse_train: --time-engines: ignored, because the resumed run has engines\n");
         }
         if (times) {
             for (auto& [made_for, group] : known) {

@@ -36,7 +36,7 @@ void add_data_options(option_adder& add, arguments& a, said_arguments& said) {
     const auto are_buckets = [](std::string& text) {
         return pulse_examples::buckets_in(text).area != pulse::extent{}
                    ? std::string{}
-                   : "'" + text + "' is no AREA[:STEP[:MIN-MAX]], as 1024, 1024:64 or 1024x1024:64:512-2048 are";
+                   : "'" + text + "' is not an AREA[:STEP[:MIN-MAX]] such as 1024, 1024:64 or 1024x1024:64:512-2048";
     };
     add.value("--buckets", a.buckets, CLI::Validator{are_buckets, ""},
               "See each captioned picture in that of several sizes which is nearest to its shape; all have about the "

@@ -59,7 +59,7 @@ namespace {
     say(removed, " was removed", " were removed");
     const std::string more = hints ? " or conditioning image" : "";
     say(changed, " has another caption" + more, " have other captions" + more + (hints ? "s" : ""));
-    return text.empty() ? "their order is another" : text;
+    return text.empty() ? "their order differs" : text;
 }
 
 /// Splits a config's text about images: how many and which, and how they are used. What an older one says about bad
@@ -96,7 +96,7 @@ bool same_images(const run_inputs& in, const std::string& before) {
     if (which == which_now) { return true; }
     const std::string changed = "--data has changed since '" + in.args.resume + "': " + changes_of_data(in, before);
     if (!in.args.data_changed) {
-        throw pulse::input_error{changed + "; --data-changed yes goes on with what there is now"};
+        throw pulse::input_error{changed + "; to go on with the data as they are now, give --data-changed yes"};
     }
     if (in.args.processes == nullptr || in.args.processes->rank() == 0) { std::puts(changed.c_str()); }
     return true;

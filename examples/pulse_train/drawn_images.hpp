@@ -87,12 +87,12 @@ void require_drawable(const Side& side, const arguments& a, const pulse::frozen:
     constexpr bool by_class =
         pulse::frozen::sample_row{pulse::conditions_read_by<Model>()}.count(pulse::condition_kind::class_label) != 0;
     const std::string option = by_class ? "--class" : "--prompt";
-    const std::string none_reads = "there are no networks that draw pictures of " + a.model + " by " + option;
+    const std::string none_reads = "no networks are known that draw pictures of " + a.model + " by " + option;
     if (!a.draws_pictures()) {
         if (!a.from.empty() && (by_class || pulse::reads_text<typename Model::conditioning>)) {
             throw pulse::input_error{"--sample: with --from, " +
                                      (pulse::frozen::networks_of<Model>::known
-                                          ? "pictures of " + a.model + " are drawn by " + option
+                                          ? "pictures of " + a.model + " must be drawn by " + option
                                           : none_reads)};
         }
         return;

@@ -90,7 +90,7 @@ private:
                 if (inflateReset(&stream_) != Z_OK) { damaged("zlib did not restart"); }
                 ended_ = false;
             }
-            if (stream_.avail_in == 0) { damaged("the compressed data end too early"); }
+            if (stream_.avail_in == 0) { damaged("the compressed data ends too early"); }
             const int status = inflate(&stream_, Z_NO_FLUSH);
             if (status == Z_STREAM_END) {
                 ended_ = true;

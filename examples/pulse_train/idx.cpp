@@ -21,7 +21,8 @@ namespace detail {
 [[nodiscard]] inline std::uint32_t idx_word(gzip_reader& file, const char* what) {
     std::array<std::uint8_t, 4> bytes{};
     if (file.read(bytes) != bytes.size()) {
-        throw pulse::input_error("'" + file.name() + "' ends before " + what + ": it is no IDX file or was cut");
+        throw pulse::input_error("'" + file.name() + "' ends before " + what +
+                                 ": it is not an IDX file or was cut short");
     }
     return (std::uint32_t{bytes[0]} << 24U) | (std::uint32_t{bytes[1]} << 16U) | (std::uint32_t{bytes[2]} << 8U) |
            std::uint32_t{bytes[3]};
@@ -30,7 +31,7 @@ namespace detail {
 inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* content) {
     const std::uint32_t magic = idx_word(file, "its magic number");
     if (magic != expected) {
-        throw pulse::input_error("'" + file.name() + "' is no IDX file of " + content + ": its magic number is " +
+        throw pulse::input_error("'" + file.name() + "' is not an IDX file of " + content + ": its magic number is " +
                                  std::to_string(magic) + ", not " + std::to_string(expected));
     }
 }
@@ -38,7 +39,8 @@ inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* con
 [[nodiscard]] inline int idx_extent(gzip_reader& file, const char* what) {
     const std::uint32_t value = idx_word(file, what);
     if (value == 0 || value > 0x7FFFFFFFU) {
-        throw pulse::input_error("'" + file.name() + "': " + what + " is " + std::to_string(value));
+        throw pulse::input_error("'" + file.name() + "': " + what + " must be from 1 to 2147483647, not " +
+                                 std::to_string(value));
     }
     return static_cast<int>(value);
 }
@@ -52,8 +54,9 @@ inline void idx_magic(gzip_reader& file, std::uint32_t expected, const char* con
         bytes.resize(before + static_cast<std::size_t>(block));
         const std::size_t got = file.read(std::span{bytes}.subspan(before));
         if (got != block) {
-            throw pulse::input_error("'" + file.name() + "' is cut: its header promises " + std::to_string(count) +
-                                     " bytes of data, it has " + std::to_string(before + got));
+            throw pulse::input_error("'" + file.name() + "' is cut short: its header promises " +
+                                     std::to_string(count) + " bytes of data, but it has " +
+                                     std::to_string(before + got));
         }
     }
     std::array<std::uint8_t, 1> extra{};

@@ -39,7 +39,7 @@ namespace {
 pulse::train::image_dataset load_images(const arguments& a, const sample_shape& wanted) {
     if (!a.said_of_pictures.empty()) {
         throw pulse::input_error{a.said_of_pictures +
-                                 ": it is for captioned pictures, on which this run does not train"};
+                                 ": only for captioned pictures, on which this run does not train"};
     }
     if (a.data == synthetic_data) { return synthetic_images(wanted, a.seed); }
     return load_idx(a, wanted, "--data", a.data, "train-images-idx3-ubyte", a.seed);

@@ -80,9 +80,10 @@ private:
     [[nodiscard]] static std::vector<tokenizer_place> tokenizers_of(const arguments& a) {
         const std::string option = "--tokenizer: ";
         if (a.tokenizer.empty() != (texts() == 0)) {
-            throw pulse::input_error{option + (texts() == 0 ? a.model + " reads no text"
-                                                            : "it is missing: " + a.model + " reads text, by " +
-                                                                  std::to_string(texts()) + " of them")};
+            throw pulse::input_error{option + (texts() == 0
+                                                   ? "not for " + a.model + ", which reads no text"
+                                                   : "required: " + a.model + " has " + std::to_string(texts()) +
+                                                         (texts() == 1 ? " text encoder" : " text encoders"))};
         }
         std::vector<tokenizer_place> found;
         frozen::each_text([&]<class Component>(const Component*) {

@@ -58,7 +58,7 @@ template <class Model>
     });
     if (found != nullptr && !found->unread().empty()) {
         const bool exports = !a.export_to.empty() && !pulse::reads_hint<Model>;
-        tell_unread(a, {found->unread()}, exports ? "; " + a.export_option + " is without them" : "");
+        tell_unread(a, {found->unread()}, exports ? "; " + a.export_option + " leaves them out" : "");
     }
     if (!a.export_to.empty()) {
         within(a.export_option, [&] {
@@ -85,7 +85,7 @@ template <class Model>
         return found;
     } else {
         if (!a.said_of_control.empty()) {
-            throw pulse::input_error{a.said_of_control + ": it is for ControlNets, and " + a.model + " is none"};
+            throw pulse::input_error{a.said_of_control + ": only for ControlNets, and " + a.model + " is not one"};
         }
         return nullptr;
     }

@@ -95,10 +95,9 @@ void require_whole_world(int size) {
     if (size != 1) { return; }
     const pulse::launch::rank_identity who = pulse::launch::identify();
     if (who.world_size != 1) {
-        throw pulse::input_error{
-            "--transport mpi: " + who.source + " has started " + std::to_string(who.world_size) +
-            " processes, but MPI knows of this one alone: start them by the mpirun that belongs to "
-            "this MPI, or by srun with its --mpi"};
+        throw pulse::input_error{"--transport mpi: " + who.source + " has started " + std::to_string(who.world_size) +
+                                 " processes, but MPI sees only this one: start them with the mpirun that belongs to "
+                                 "this MPI, or with srun and its --mpi"};
     }
     if (who.source == "single process") {
         std::cerr << "pulse_train: --transport mpi: there is one process; mpirun -n RANKS starts more\n";

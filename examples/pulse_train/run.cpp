@@ -36,7 +36,7 @@ void require_backend(const arguments& a) {
 /// The end of an error: how to build the program with a model of the zoo or of a folder.
 [[nodiscard]] std::string other_build(const arguments& a, const std::string& model) {
     const bool cuda = a.backend == backend_kind::cuda;
-    return std::string{"; one that is configured with -DPULSE_TRAIN_"} + (cuda ? "CUDA=" : "HOST=") + model +
+    return std::string{"; one configured with -DPULSE_TRAIN_"} + (cuda ? "CUDA=" : "HOST=") + model +
            (cuda ? std::string{":"} + name_of(a.precision) : std::string{}) + " does";
 }
 
@@ -70,14 +70,14 @@ std::string model_of_folder(const arguments& a) {
     if (found.size() == 1) { return found.front(); }
     if (!found.empty()) {
         std::sort(found.begin(), found.end());
-        throw pulse::input_error{"--model: the backbone of --from is " + found[0] + " and " + found[1] +
-                                 "; which is meant is not said"};
+        throw pulse::input_error{"--model: the backbone of --from fits both " + found[0] + " and " + found[1] +
+                                 "; choose one with --model"};
     }
     if (tried.size() == 1) { throw pulse::input_error{"--from: " + why}; }
     std::string names;
     for (const std::string& one : tried) { names += (names.empty() ? "" : ", ") + one; }
-    throw pulse::input_error{"--from: its backbone is none that this build trains " + place_of(a) + " (" +
-                             (names.empty() ? "there is none" : names) + ")" +
+    throw pulse::input_error{"--from: its backbone is not one that this build trains " + place_of(a) + " (" +
+                             (names.empty() ? "it trains none there" : names) + ")" +
                              other_build(a, std::filesystem::absolute(a.from).lexically_normal().string())};
 }
 

@@ -115,7 +115,7 @@ inline void require_same_noise(const arguments& a, const arguments& other) {
     noise.clip_sample_range = a.scheduler.clip_sample_range;
     if (noise != a.scheduler) {
         throw pulse::input_error{"--cascade-from: the scheduler of '" + other.from +
-                                 "' adds other noise, or predicts another thing, than that of '" + a.from + "'"};
+                                 "' differs in noise or prediction type from that of '" + a.from + "'"};
     }
 }
 
@@ -153,7 +153,8 @@ template <class First, class Second>
             return std::to_string(of.height) + " x " + std::to_string(of.width);
         };
         throw pulse::input_error{"--cascade-with: " + a.cascade_with + " reads " + text(large) +
-                                 ", which is no multiple of " + text(small) + ", in which " + a.model + " draws"};
+                                 ", but must read a whole multiple, at least 2, of the " + text(small) + " that " +
+                                 a.model + " draws"};
     }
     return times;
 }
@@ -165,19 +166,19 @@ void require_alike(const backbone_run<First, Side>& one, const backbone_run<Seco
     const bool first_fits = one.in.sizes.latents == pulse::extent_of<First>();
     if (!first_fits || two.in.sizes.latents != pulse::extent_of<Second>()) {
         const arguments& of = (first_fits ? two.in : one.in).args;
-        throw pulse::input_error{of.from_option + ": sample_size: in a cascade " + of.model +
-                                 " has the size of its type"};
+        throw pulse::input_error{of.from_option + ": sample_size: in a cascade, " + of.model +
+                                 " must have the size of its type"};
     }
     const auto text = [](const run_inputs& in) {
         return in.args.model + " has " + std::to_string(in.shape.channels) + " channels";
     };
     if (one.in.shape.channels != two.in.shape.channels) {
-        throw pulse::input_error{"--cascade-with: an image of " + text(one.in) + ", one of " + text(two.in)};
+        throw pulse::input_error{"--cascade-with: an image of " + text(one.in) + ", but one of " + text(two.in)};
     }
     if (one.reads_pictures() != two.reads_pictures()) {
         throw pulse::input_error{"--data: one of " + one.in.args.model + " and " + two.in.args.model +
-                                 " reads text or classes, and one reads none; '" + std::string{synthetic_data} +
-                                 "' data have both"};
+                                 " reads text or classes, and one reads none; only '" + std::string{synthetic_data} +
+                                 "' data suit both"};
     }
 }
 
@@ -188,9 +189,9 @@ void run_cascade_on(const Side& side, arguments said, const std::atomic<bool>& s
     using math = typename Side::math;
     static_assert(!pulse::frozen::has_autoencoder<pulse::frozen::networks_of<First>> &&
                       !pulse::frozen::has_autoencoder<pulse::frozen::networks_of<Second>>,
-                  "pulse_train: the backbones of a cascade draw pixels");
+                  "pulse_train: both backbones of a cascade must draw pixels, not latents");
     static_assert(!pulse::reads_hint<First> && !pulse::reads_hint<Second>,
-                  "pulse_train: no backbone of a cascade is a ControlNet");
+                  "pulse_train: no backbone of a cascade may be a ControlNet");
     const int times = enlargement_of<First, Second>(said);
     const arguments other = second_of(said);
     if (said.makes_folder()) {

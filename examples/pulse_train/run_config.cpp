@@ -146,14 +146,14 @@ void complete_batch(run_inputs& in) {
     if (asked.global_batch > 0) {
         const bool decided = asked.microbatch_size && asked.microbatches && asked.data_degree;
         if (!in.args.resume.empty() && decided && batch != asked.global_batch) {
-            throw pulse::input_error{"--global-batch: with what the run of --resume had, a step has " +
-                                     std::to_string(batch) + " samples, and not " + std::to_string(asked.global_batch)};
+            throw pulse::input_error{"--global-batch: with the batch settings of --resume, a step has " +
+                                     std::to_string(batch) + " samples, not " + std::to_string(asked.global_batch)};
         }
         return;
     }
     if (batch > most_samples) {
-        throw pulse::input_error{"--global-batch: a step of " + std::to_string(batch) + " samples is more than " +
-                                 std::to_string(most_samples)};
+        throw pulse::input_error{"--global-batch: a step of " + std::to_string(batch) +
+                                 " samples exceeds the maximum of " + std::to_string(most_samples)};
     }
     asked.global_batch = static_cast<int>(batch);
 }

@@ -48,11 +48,11 @@ namespace pulse_train {
 /// Why a diffusers folder's backbone is not Model; empty: it is. What the folder cannot say, --model must.
 template <class Model>
 [[nodiscard]] std::string why_not(const std::filesystem::path& folder) {
-    if constexpr (pulse::reads_hint<Model>) { return "a ControlNet is trained where --model names it"; }
+    if constexpr (pulse::reads_hint<Model>) { return "a ControlNet must be named by --model"; }
     bool in_chunks = false;
     pulse::frozen::networks_of<Model>::each_text(
         [&]<class Text>(const Text*) { in_chunks = in_chunks || Text::chunks.chunks != 1; });
-    if (in_chunks) { return "captions are read in chunks where --model names it"; }
+    if (in_chunks) { return "a model that reads captions in chunks must be named by --model"; }
     try {
         namespace diffusers = pulse::diffusers;
         diffusers::require_fit(diffusers::config_of(Model::config), folder / diffusers::backbone_folder(Model::config));
@@ -161,7 +161,7 @@ template <class Model, class Side>
 void run_on(const Side& side, arguments said, const std::atomic<bool>& stop) {
     if (said.makes_folder()) {
         if constexpr (pulse::reads_hint<Model>) {
-            throw pulse::input_error{"--init: a folder is written for a UNet, and " + said.model + " is a ControlNet"};
+            throw pulse::input_error{"--init: cannot write a folder for " + said.model + ", which is a ControlNet"};
         }
         if (said.processes == nullptr || said.processes->rank() == 0) { new_folder<Model>{said}.finish(); }
         if (said.processes != nullptr) { said.processes->leave(); }

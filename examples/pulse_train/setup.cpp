@@ -51,26 +51,26 @@ void fill_factored(pulse::cost_table& read, const pulse::cost_table& blank) {
 /// Throws input_error naming the file unless a profile has the layers and the bytes of the model.
 void require_same_bytes(const pulse::cost_table& read, const pulse::cost_table& blank, const std::string& file) {
     const auto refuse = [&](const std::string& what) {
-        throw pulse::input_error{file + ": " + what + " not those of --model on --backend"};
+        throw pulse::input_error{file + ": " + what + " of --model on --backend"};
     };
     if (read.model != blank.model) {
-        throw pulse::input_error{file + ": model: the profile is of " + read.model.str() + ", not " +
+        throw pulse::input_error{file + ": model: the profile is for " + read.model.str() + ", not " +
                                  blank.model.str()};
     }
-    if (read.layers.size() != blank.layers.size()) { refuse("layers: their number is"); }
+    if (read.layers.size() != blank.layers.size()) { refuse("layers: must be as many as those"); }
     pulse::cost_table same = with_times(blank, read);
     same.frozen = read.frozen;
     for (std::size_t l = 0; l != same.layers.size(); ++l) {
         if (read.layers[l] != same.layers[l]) {
-            refuse("layers[" + std::to_string(l) + "]: its name or its bytes are");
+            refuse("layers[" + std::to_string(l) + "]: name and bytes must be those");
         }
     }
-    if (read != same) { refuse("skips, conditioning or input: their bytes are"); }
+    if (read != same) { refuse("skips, conditioning and input: bytes must be those"); }
 }
 
 /// Moves the plans of all extents of a run into `in`.
 void take_plans(run_inputs& in, std::vector<pulse::extent_plan> plans) {
-    if (plans.size() != in.extents.size()) { throw pulse::error{"a plan of other extents than those of this rank"}; }
+    if (plans.size() != in.extents.size()) { throw pulse::error{"the plan must have as many extents as this rank"}; }
     in.plan = std::move(plans.front().plan);
     in.others.clear();
     for (std::size_t e = 0; e != plans.size(); ++e) {
@@ -104,7 +104,7 @@ void read_plan(run_inputs& in) {
     bool fit = read.size() == in.extents.size();
     for (std::size_t e = 0; e != read.size() && fit && !of_any; ++e) { fit = read[e].extent == in.extents[e].extent; }
     if (!fit) {
-        throw pulse::input_error{in.args.plan_file + ": extents: they are not those in which the model reads " +
+        throw pulse::input_error{in.args.plan_file + ": extents: must be those in which the model reads " +
                                  (in.args.buckets.empty() ? "--size" : "the pictures of --buckets")};
     }
     take_plans(in, std::move(read));
@@ -140,23 +140,21 @@ std::string machine_name() {
 
 void require_same_frozen(const pulse::cost_table& read, const std::vector<pulse::frozen_component>& blank,
                          const std::string& file) {
-    const auto refuse = [&](const std::string& what) {
-        throw pulse::input_error{file + ": " + what + " not those of --from"};
-    };
-    if (read.frozen.size() != blank.size()) { refuse("frozen: their number is"); }
+    const auto refuse = [&](const std::string& what) { throw pulse::input_error{file + ": " + what + " of --from"}; };
+    if (read.frozen.size() != blank.size()) { refuse("frozen: must be as many as those"); }
     for (std::size_t c = 0; c != blank.size(); ++c) {
         pulse::frozen_component same = blank[c];
         const std::string name = "frozen[" + std::to_string(c) + "]";
-        if (read.frozen[c].layers.size() != same.layers.size()) { refuse(name + ".layers: their number is"); }
+        if (read.frozen[c].layers.size() != same.layers.size()) { refuse(name + ".layers: must be as many as those"); }
         for (std::size_t l = 0; l != same.layers.size(); ++l) {
             const pulse::frozen_layer& layer = read.frozen[c].layers[l];
             same.layers[l].call_us = layer.call_us;
             same.layers[l].sample_us = layer.sample_us;
             if (same.layers[l] != layer) {
-                refuse(name + ".layers[" + std::to_string(l) + "]: its name or its bytes are");
+                refuse(name + ".layers[" + std::to_string(l) + "]: name and bytes must be those");
             }
         }
-        if (same != read.frozen[c]) { refuse(name + ": its name, its use or its bytes are"); }
+        if (same != read.frozen[c]) { refuse(name + ": name, use and bytes must be those"); }
     }
 }
 
@@ -235,7 +233,7 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
         }
         if ((in.plan.previews > 0) != a.planning.self_conditioning) {
             throw pulse::input_error{a.plan_file + ": previews: there are " + std::to_string(in.plan.previews) +
-                                     ", and --self-conditioning is " +
+                                     ", but --self-conditioning is " +
                                      (a.planning.self_conditioning ? "given" : "not given")};
         }
         in.kept.sharded = a.planning.sharded_optimizer == true;
@@ -250,13 +248,13 @@ void make_plan(run_inputs& in, const measurements& from, const pulse::extent_cos
             clear(in.plan);
             for (pulse::planned_extent& other : in.others) { clear(other.plan); }
         } else if (in.plan.frozen_tasks.empty()) {
-            throw pulse::input_error{a.plan_file + ": frozen_tasks: there are none, which --encode bubbles runs"};
+            throw pulse::input_error{a.plan_file + ": frozen_tasks: the plan has none, but --encode bubbles runs them"};
         } else {
             in.kept = without_networks(in.kept);
         }
     }
     if (a.planning.sharded_optimizer == true && in.plan.data_degree < 2) {
-        throw pulse::input_error{"--shard-optimizer: there is one replica, which keeps all of it"};
+        throw pulse::input_error{"--shard-optimizer: needs at least two replicas to share the state"};
     }
     in.costs = measured(in.plan.microbatch_size, first);
     for (pulse::planned_extent& other : in.others) { other.costs = measured(in.plan.microbatch_size, other.extent); }
@@ -273,7 +271,7 @@ void make_cascade_plan(run_inputs& both, const measurements& first, const pulse:
                        const measurements& second, const pulse::extent_cost_source& second_estimated) {
     const arguments& a = both.args;
     if (a.planning.sharded_optimizer == true) {
-        throw pulse::input_error{"--shard-optimizer: a cascade has no replicas to share with"};
+        throw pulse::input_error{"--shard-optimizer: not in a cascade, which has no replicas"};
     }
     const auto measured = [](const measurements& known, const pulse::extent_cost_source& estimated) {
         return pulse::cost_source{[&](int size) { return known.timed(estimated(size, {}), 0); }};

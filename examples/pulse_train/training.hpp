@@ -145,8 +145,8 @@ private:
             const bool keeps = trainer_.steps() != first_step_;
             if (keeps && saved_.first != trainer_.steps()) { save(); }
             if (!fault.empty()) {
-                throw pulse::input_error{fault + "; " + then + " cannot be made" +
-                                         (keeps ? ", --resume goes on from the one before" : "")};
+                throw pulse::input_error{fault + "; " + then + " cannot run" +
+                                         (keeps ? "; --resume goes on from the last checkpoint" : "")};
             }
             transport_.sum({}); // ended by a rank that cannot read
         }
@@ -192,7 +192,7 @@ private:
             transport_.sum({&stops, 1});
             if (stops != 0) { return false; }
             require_samples([&] { return trained_.fault(purpose::validation, first); },
-                            "the validation behind step " + std::to_string(trainer_.steps()));
+                            "the validation after step " + std::to_string(trainer_.steps()));
             for (std::size_t k = 0; k != times.size(); ++k) {
                 made.at_time[k] += trained_.validate({times[k], samples}, first);
             }

@@ -89,28 +89,29 @@ TEST_CASE("every wrong thing is named with its file") {
     };
     const std::string header = word(0x803) + word(2) + word(3) + word(1);
     refused("", "magic number");
-    refused(word(0x801) + word(1) + "x", "no IDX file of images: its magic number is 2049, not 2051");
+    refused(word(0x801) + word(1) + "x", "not an IDX file of images: its magic number is 2049, not 2051");
     refused("hello, this is text", "magic number is");
     refused(header.substr(0, 9), "ends before the number of rows");
-    refused(header + "12345", "promises 6 bytes of data, it has 5");
+    refused(header + "12345", "promises 6 bytes of data, but it has 5");
     refused(header + "1234567", "has bytes after the 6");
-    refused(word(0x803) + word(0) + word(3) + word(1), "the number of images is 0");
-    refused(word(0x803) + word(2) + word(0) + word(1), "the number of rows is 0");
-    refused(word(0x803) + word(2) + word(3) + word(0), "the number of columns is 0");
-    refused(word(0x803) + word(0xFFFFFFFFU) + word(3) + word(1), "the number of images is 4294967295");
+    refused(word(0x803) + word(0) + word(3) + word(1), "the number of images must be from 1 to 2147483647, not 0");
+    refused(word(0x803) + word(2) + word(0) + word(1), "the number of rows must be from 1 to 2147483647, not 0");
+    refused(word(0x803) + word(2) + word(3) + word(0), "the number of columns must be from 1 to 2147483647, not 0");
+    refused(word(0x803) + word(0xFFFFFFFFU) + word(3) + word(1),
+            "the number of images must be from 1 to 2147483647, not 4294967295");
     // Headers that promise exabytes are refused without asking for the memory.
     refused(word(0x803) + word(0x7FFFFFFFU) + word(0x3FFFU) + word(0x3FFFU) + "abc", "is cut");
     refused(word(0x803) + word(0x7FFFFFFFU) + word(0x7FFFFFFFU) + word(0x7FFFFFFFU), "are too large");
     const std::string packed = gzipped(header + "123456", folder.path);
-    refused(packed.substr(0, packed.size() - 3), "end too early");
+    refused(packed.substr(0, packed.size() - 3), "ends too early");
     refused(packed + "tail", "is damaged");
-    refused(packed.substr(0, 2), "end too early");
+    refused(packed.substr(0, 2), "ends too early");
     std::string checksum = packed;
     checksum[checksum.size() - 6] ^= 1;
     refused(checksum, "is damaged");
 
     put(path, header + "123456");
-    CHECK_THROWS_WITH_AS(static_cast<void>(read_idx_labels(path)), doctest::Contains("no IDX file of labels"),
+    CHECK_THROWS_WITH_AS(static_cast<void>(read_idx_labels(path)), doctest::Contains("not an IDX file of labels"),
                          pulse::input_error);
     CHECK_THROWS_WITH_AS(static_cast<void>(read_idx_images(folder.path / "absent")), doctest::Contains("absent"),
                          pulse::input_error);

@@ -361,9 +361,9 @@ class Cascades(Case):
                               (("--gradient-release", "yes"), "--gradient-release")):
             with self.subTest(words):
                 self.refused(*cascade, *words, naming=f"{naming}: a cascade")
-        self.refused(*SMALL, "--cascade-with", "sd22", naming="--cascade-with: 'sd22' is no backbone")
+        self.refused(*SMALL, "--cascade-with", "sd22", naming="--cascade-with: 'sd22' is not a backbone")
         self.refused("--profile", one, "--cascade-with", written("x.json", profile(8, microbatch_size=4)), *sizes,
-                     naming="--microbatch-size says which")
+                     naming="choose one with --microbatch-size")
 
 
 class Inputs(Case):

@@ -644,7 +644,7 @@ class Replicas(Case):
     def test_impossible_numbers_are_refused(self):
         self.refuses("--ranks", 4, "--replicas", 3, names=["--replicas", "3", "4"])
         self.refuses("--replicas", 0, names=["--replicas"])
-        self.refuses("--shard-optimizer", names=["--shard-optimizer", "one replica"])
+        self.refuses("--shard-optimizer", names=["--shard-optimizer", "two replicas"])
 
 
 class Planning(Case):

@@ -134,7 +134,7 @@ class Classes(Case):
         self.refuses("--from", self.folder, names=["--data", "10 class folders", "only 9"], model="uvit_tiny",
                      data=write_classes(10))
         more = {"model": "uvit_tiny", "data": "synthetic"}
-        self.refuses("--from", self.folder, "--class", 9, names=["--class", "9 is none of 0 to 8"], sample=1, **more)
+        self.refuses("--from", self.folder, "--class", 9, names=["--class", "from 0 to 8, not 9"], sample=1, **more)
         self.refuses("--from", self.folder, "--prompt", "a", names=["--prompt", "--class"], sample=1, **more)
         self.refuses("--from", self.folder, names=["--sample", "--class"], sample=1, **more)
 

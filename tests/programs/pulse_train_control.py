@@ -155,7 +155,7 @@ class Pictures(Case):
                                            out=out, model="controlnet_tiny", data=self.data,
                                            size=("--microbatch-size", 1, "--microbatches", 2)), 2)
                 self.assertIn(f"--control-data: '{cut}'", done.stderr)
-                self.assertIn("step 2 cannot be made, --resume goes on from the one before", done.stderr)
+                self.assertIn("step 2 cannot run; --resume goes on from the last checkpoint", done.stderr)
                 self.assertTrue((out / "checkpoints/step-00000001").is_dir())
 
     def test_validation_reads_the_hints_of_its_own_metadata(self):

@@ -131,7 +131,7 @@ class Folders(Case):
         folder = changed()
         config = json.loads((folder / "unet/config.json").read_text())
         (folder / "unet/config.json").write_text(json.dumps({**config, "in_channels": 9}))
-        self.refuses("--from", folder, names=["--from", "none that this build trains on the host", "sd_tiny",
+        self.refuses("--from", folder, names=["--from", "not one that this build trains on the host", "sd_tiny",
                                               f"-DPULSE_TRAIN_HOST={folder}"], model=None, data="synthetic")
 
     def test_untrained_export_is_the_folder(self):
@@ -226,7 +226,7 @@ class Folders(Case):
             self.refuses("--from", folder, "--export", fresh(), *options, names=["--from", *names], **MODEL)
 
         refused("stabilityai/stable-diffusion-2-1", "not a folder", "hf download", "save_pretrained")
-        refused(FROM / UNET, UNET, "has weights alone", "--config-of")
+        refused(FROM / UNET, UNET, "holds only weights", "--config-of")
         for component in ("unet", "vae/", "scheduler"):
             refused(f"{FROM}/{component}", f"component of '{FROM.resolve()}'")
         folder = changed()
@@ -270,7 +270,7 @@ class Folders(Case):
         said = "7 tensors that the model does not have are not read " + names
         self.assertEqual(sorted(self.invoke(line, 0).stderr.splitlines()), [
             f"pulse_train: '{folder}/text_encoder': {said}",
-            f"pulse_train: '{folder}/unet': {said}; --export is without them"])
+            f"pulse_train: '{folder}/unet': {said}; --export leaves them out"])
         self.same_training(out, self.train("--from", FROM, "--steps", 1, "--ranks", 2, "--export", alone, **what))
         self.assertEqual({**files_of(exported), "text_encoder/model.safetensors": b""},
                          {**files_of(alone), "text_encoder/model.safetensors": b""})
@@ -448,18 +448,19 @@ class SingleFiles(Case):
         def refused(*options, names, **kind):
             self.refuses("--steps", 1, *options, names=names, **{**MODEL, **kind})
 
-        refused("--from", file, names=["--from", str(file), "has weights alone", "--config-of"])
-        refused("--from", FROM, "--config-of", configs, names=["--config-of", "checkpoint of one file"])
-        refused("--config-of", configs, names=["--config-of", "checkpoint of one file"])
+        refused("--from", file, names=["--from", str(file), "holds only weights", "--config-of"])
+        refused("--from", FROM, "--config-of", configs, names=["--config-of", "one-file checkpoint"])
+        refused("--config-of", configs, names=["--config-of", "one-file checkpoint"])
         refused("--from", file, "--config-of", self.data, names=["--config-of", str(self.data), "model_index.json"])
-        refused("--from", "gone.safetensors", "--config-of", configs, names=["--from", "gone.safetensors", "not there"])
+        refused("--from", "gone.safetensors", "--config-of", configs,
+                names=["--from", "gone.safetensors", "does not exist"])
         refused("--from", file, "--config-of", SDXL, names=["compiled model sd_tiny", "unet/config.json"])
         refused("--from", file, "--config-of", configs, "--export", configs,
                 names=["--export", str(configs), "not replaced"])
         refused("--from", FROM, "--export", fresh().with_suffix(".safetensors"), "--export-shard", 5,
                 names=["--export-shard"])
         out, own = fresh(), configs / "unet/diffusion_pytorch_model.safetensors"
-        refused("--from", FROM, "--export", out / "checkpoint.safetensors", out=out, names=["--export", "goes on"])
+        refused("--from", FROM, "--export", out / "checkpoint.safetensors", out=out, names=["--export", "run resumes"])
         refused("--from", file, "--config-of", configs, "--export", own,
                 names=["--export", str(own), "inside a component"])
         folder = fresh().with_suffix(".safetensors")
@@ -838,7 +839,7 @@ class NewFolders(Case):
             self.refuses(raw=self.line(folder, *options, model=model), names=names)
             self.assertFalse(folder.exists())
 
-        refused(names=["--tokenizer", "missing", "sd_tiny"])
+        refused(names=["--tokenizer", "required", "sd_tiny"])
         refused("--tokenizer", fresh(), names=["--tokenizer", "merges.txt"])
         refused("--tokenizer", FROM, names=["--tokenizer", "tokenizer_2", "sdxl_tiny"], model="sdxl_tiny")
         refused("--tokenizer", FROM / "tokenizer", names=["--tokenizer", "no text"], model="uvit_tiny")

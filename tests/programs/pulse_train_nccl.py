@@ -301,7 +301,7 @@ class Ends(Case):
         self.refused("--ranks", 2, ranks=1, words="--ranks: with --transport nccl")
         self.refused("--rank", 0, ranks=1, launcher=None, words="argument rank is given, but the world size is not")
         self.refused("--store", "file:meeting", ranks=1, words="--store: 'file:meeting' is a folder")
-        self.refused("--backend", "host", ranks=1, gpus="", words="--transport nccl: it is for --backend cuda")
+        self.refused("--backend", "host", ranks=1, gpus="", words="--transport nccl: requires --backend cuda")
 
     def test_a_plan_for_other_ranks(self):
         plan = pipeline_of_four() / "plan.json"

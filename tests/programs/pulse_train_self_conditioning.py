@@ -70,8 +70,8 @@ class SelfConditioning(Case):
 
     def test_wrong_use_is_refused(self):
         self.refuses("--steps", 1, "--self-conditioning",
-                     names=["--self-conditioning", "4 channels and answers with 4"], model="sd_tiny", data="synthetic")
-        self.refuses("--steps", 1, names=["--model", "8 channels and answers with 4", "--self-conditioning"], **MODEL)
+                     names=["--self-conditioning", "4 channels and outputs 4"], model="sd_tiny", data="synthetic")
+        self.refuses("--steps", 1, names=["--model", "8 channels and outputs 4", "--self-conditioning"], **MODEL)
         self.refuses("--steps", 1, *SELF, size=("--microbatch-size", 1, "--microbatches", 3),
                      names=["--self-conditioning", "even"], **MODEL)
         with_previews = self.train("--steps", 1, *SELF, "--ranks", 2, **MODEL)

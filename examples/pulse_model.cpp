@@ -70,15 +70,16 @@ int main(int argc, char** argv) {
     bool control = false;
     int chunks = 1;
     CLI::App app{"Writes a C++ header with the type of the backbone that a diffusers folder's config.json describes."};
-    app.add_option("folder", folder, "Diffusers folder, or that of its unet or transformer")
+    app.add_option("folder", folder, "Diffusers folder, or its unet or transformer folder")
         ->type_name("DIR")
         ->required();
-    app.add_option("--name", name, "Name of the type and of the model: an identifier")->required();
-    app.add_flag("--control", control, "Type of a ControlNet over the folder's UNet, instead of the UNet's own");
+    app.add_option("--name", name, "Name of the type and of the model: a C++ identifier")->required();
+    app.add_flag("--control", control,
+                 "Write the type of a ControlNet for the folder's UNet instead of the UNet's own");
     app.add_option("--caption-chunks", chunks,
-                   "How many pieces of 75 tokens a caption may have, each of which CLIP encodes by itself")
+                   "Most pieces of 75 tokens in a caption, each of which CLIP encodes separately")
         ->type_name("NUMBER");
-    app.add_option("--out", out, "The header; without it, it is printed")->type_name("FILE");
+    app.add_option("--out", out, "File to write the header to; without it, the header is printed")->type_name("FILE");
     int exit_code = 0;
     if (!pulse_examples::read_arguments(app, "pulse_model", argc, argv, exit_code)) { return exit_code; }
     try {

@@ -27,9 +27,9 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     arguments a;
     CLI::App app{
         "Plans pipeline-parallel training: where to cut a model, which device runs what, and in which order.\n"
-        "Whatever is not given is tuned. Exit status: 0 planned, 1 stopped before there was a plan, or a failure,\n"
+        "Whatever is not given is tuned. Exit status: 0 planned, 1 failed or stopped before there was a plan,\n"
         "2 bad argument or input file, 3 no feasible plan."};
-    app.set_help_flag("-h,--help", "Say this and exit");
+    app.set_help_flag("-h,--help", "Print this help and exit");
 
     std::string models;
     for (const std::string& name : backbone_names()) { models += (models.empty() ? "" : "|") + name; }
@@ -71,25 +71,24 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     app.option_defaults()->group("What to plan");
     CLI::Option* const model =
         app.add_option("--model", a.model,
-                       "Backbone, 16-bit, of latents of its usual size or of such height and width; of several, the "
-                       "plan is for steps of all, by SHARE (1); needs --device")
+                       "Backbone, 16-bit, for latents of its usual size or of this height and width; for several "
+                       "sizes, the plan mixes their steps by SHARE (1); needs --device")
             ->type_name("[" + models + "][@HEIGHTxWIDTH[:SHARE],...]");
-    CLI::Option* const config =
-        app.add_option("--model-config", a.model_config,
-                       "Backbone of a diffusers folder instead of --model, of latents of its sample_size or of such "
-                       "heights and widths")
-            ->type_name("DIR[@HEIGHTxWIDTH[:SHARE],...]");
-    CLI::Option* const device = choice("--device", a.device, devices, "Device whose rates the costs come from");
+    CLI::Option* const config = app.add_option("--model-config", a.model_config,
+                                               "Backbone of a diffusers folder instead of --model, for latents of its "
+                                               "sample_size or of these heights and widths")
+                                    ->type_name("DIR[@HEIGHTxWIDTH[:SHARE],...]");
+    CLI::Option* const device = choice("--device", a.device, devices, "Device whose rates give the costs");
     CLI::Option* const profile =
         file("--profile", a.profile, "Measured costs (pulse-profile/1) instead of --model and --device");
     app.add_option("--cascade-with", a.cascade_with,
-                   "A second backbone, trained on the same devices at the same time; beside --model or --profile")
+                   "A second backbone, trained on the same devices at the same time; requires --model or --profile")
         ->type_name("MODEL|PROFILE");
-    count("--devices", a.asked.devices, 4096, "Devices in all")->required();
+    count("--devices", a.asked.devices, 4096, "Total number of devices")->required();
     count("--global-batch", a.asked.global_batch, 1 << 20, "Samples of one training step, over all replicas")
         ->required();
     file("--cluster", a.cluster,
-         "Nodes, links, memory and unlike devices (pulse-cluster/1); otherwise one node with the device's own links");
+         "Nodes, links, memory and unlike devices (pulse-cluster/1); without it, one node with the device's own links");
 
     app.option_defaults()->group("Decided by you instead of tuned");
     count("--pipeline", a.asked.pipeline_degree, 64, "Pipeline degree");
@@ -98,39 +97,38 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     count("--microbatch-size", a.asked.microbatch_size, 65536, "Samples of a microbatch");
     count("--microbatches", a.asked.microbatches, 65536, "Microbatches of a step of one pipeline");
     choice("--placement", a.asked.placement, placements, "Which device runs which stage");
-    choice("--split-backward", a.asked.split_backward, answers, "Whether weight gradients are scheduled apart");
+    choice("--split-backward", a.asked.split_backward, answers, "Whether weight gradients are scheduled separately");
     choice("--routing", a.asked.routing, routings, "How skips between devices travel");
     choice("--recomputation", a.asked.recompute, recomputations,
-           "What runs forward once more instead of being kept; selective: the stages that memory makes necessary");
+           "Which forward passes are run again to save memory; selective: only in the stages where memory requires it");
     choice("--schedule", a.asked.schedule, methods,
-           "Who orders the passes; ilp: search, then the integer program's proof");
+           "Which method orders the passes; ilp: search, then proof by an integer program");
     choice("--shard-optimizer", shared, shardings,
-           "Whether replicas share the optimizer's state (no unless it is said); who runs the plan must say it too");
+           "Whether replicas share the optimizer's state (default: no); the run of the plan must set it too");
     choice("--gradient-release", a.asked.gradient_release, answers,
-           "Whether a stage is updated as soon as its gradients are there, so that other stages take their memory; "
-           "gradients are not clipped then, or by the norm of the step before")
+           "Whether a stage is updated as soon as its gradients are complete, so that other stages can use their "
+           "memory; gradients are then either not clipped or clipped by the norm of the step before")
         ->default_str("no");
     choice("--optimizer", a.asked.optimizer.moments, optimizers,
-           "AdamW, AdamW whose moments have 8 bits each, or Adafactor, which keeps means of rows and columns")
+           "AdamW, AdamW with 8-bit moments, or Adafactor, which keeps means of rows and columns")
         ->default_str("adamw");
     choice("--weights", a.asked.optimizer.weights, kept_weights,
-           "What is kept of a weight beside its 16 bits: a master weight, what rounding left over, or nothing")
+           "What is kept beside the 16 bits of a weight: a master weight, the rounding error, or nothing")
         ->default_str("fp32");
     choice("--averages", a.asked.optimizer.averages, answers, "Whether a moving average of the weights is kept")
         ->default_str("yes");
-    choice(
-        "--frozen", a.asked.frozen, frozen_modes,
-        "Frozen networks: not planned (their results are read from a cache), all encoded first, in the bubbles, or as "
-        "is faster where the model has any")
+    choice("--frozen", a.asked.frozen, frozen_modes,
+           "Frozen networks: not planned (their results are read from a cache), run before the passes, run in the "
+           "bubbles, or whichever is fastest if the model has any")
         ->default_str("tuned");
     app.add_flag("--self-conditioning", a.asked.self_conditioning,
-                 "Half of the microbatches run forward once more before, without a gradient, and read what comes of "
-                 "it");
+                 "Half of the microbatches first run an extra forward pass, without a gradient, and read its result");
     app.add_option("--memory-limit", a.asked.memory_limit_bytes, "Memory of each device")
         ->check(number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"))
         ->type_name("BYTES");
-    app.add_option("--time-limit", a.asked.seconds,
-                   "Time to improve and prove the best schedules, without --schedule or with ilp; 0: none")
+    app.add_option(
+           "--time-limit", a.asked.seconds,
+           "Time to improve the best schedules and prove their bounds, without --schedule or with ilp; 0: neither")
         ->check(number(0.0, 1e6, "from 0 to 1000000"))
         ->type_name("S")
         ->capture_default_str();
@@ -139,7 +137,8 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
     file("--out", a.out, "The plan (pulse-plan/1)");
     file("--svg", a.svg, "A picture of one step: passes, transfers, memory");
     file("--trace", a.trace, "The step as a trace for Perfetto or chrome://tracing");
-    app.add_option("--torch", a.torch, "The plan as PyTorch's pipeline runtime runs it (examples/torch_pipeline)")
+    app.add_option("--torch", a.torch,
+                   "The plan in the form that PyTorch's pipeline runtime runs (examples/torch_pipeline)")
         ->type_name("DIR");
 
     model->needs(device)->excludes(profile)->excludes(config);

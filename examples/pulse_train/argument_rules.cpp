@@ -71,7 +71,7 @@ void take_apart(arguments& a) {
     if (a.config_of.empty() && !std::filesystem::exists(beside / "model_index.json", unused)) {
         throw pulse::input_error{"--from: '" + a.from_file +
                                  "' holds only weights; name a diffusers folder with configs, tokenizers and scheduler "
-                                 "by --config-of DIR, such as the one that 'hf download NAME --include \"*.json\" "
+                                 "by --config-of DIR, such as 'hf download NAME --include \"*.json\" "
                                  "\"*.txt\" --local-dir DIR' fetches for its base model"};
     }
 }

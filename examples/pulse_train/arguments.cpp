@@ -65,35 +65,37 @@ void add_training_options(option_adder& add, arguments& a, const choices<std::st
     add.app
         .add_option(
             "--cascade-with", a.cascade_with,
-            "Train this backbone too, at once and on the same data: one that reads an image, and behind its channels "
-            "what --model draws of it, several times smaller, enlarged. Pictures are drawn by one after the other")
+            "Train this backbone too, at the same time and on the same data: one that reads an image and, in further "
+            "channels, the several times smaller image of --model, enlarged. The two draw pictures one after the other")
         ->transform(one_of(models))
         ->type_name("MODEL")
         ->default_str("none");
     add.value("--cascade-noise", a.cascade_noise, not_negative(),
-              "Standard deviation of noise in the small images that it reads, so that it forgives what is wrong with "
-              "drawn ones, whose values are from -1 to 1");
-    add.value("--steps", a.steps, count(), "Optimizer steps in all");
+              "Standard deviation of the noise added to the small images (values from -1 to 1) that the second "
+              "backbone reads, so that it tolerates faults in drawn ones");
+    add.value("--steps", a.steps, count(), "Total number of optimizer steps");
     add.value("--time-limit", a.time_limit_s, not_negative(), "Stop training after this many seconds; 0: never");
     add.value("--lr", a.learning_rate, positive(), "Learning rate");
     add.value("--warmup", a.warmup, whole(0, 1'000'000'000), "Steps over which the learning rate rises");
     add.choice("--lr-schedule", a.learning_rate_shape, rates, "constant",
-               "How the learning rate goes on: linear and cosine fall to 0 after the last of --steps");
+               "How the learning rate develops: linear and cosine fall to 0 after the last of --steps");
     add.value("--clip", a.clip_norm, not_negative(), "Largest norm of the whole gradient; 0: do not clip");
-    add.choice("--clip-by", a.clip_by_last_norm, clip_norms, "this",
-               "Whose norm --clip looks at: that of this step, or of the last one; a first step is not clipped then");
-    add.value("--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
-              "Decay of the weights' moving average, which draws the samples; 0: none is kept, weights draw them");
+    add.choice(
+        "--clip-by", a.clip_by_last_norm, clip_norms, "this",
+        "Whose norm --clip compares: this step's, or the last step's, in which case the first step is not clipped");
+    add.value(
+        "--ema", a.average_decay, number(0.0, 1.0, "from 0 to 1"),
+        "Decay of the weights' moving average, which draws the samples; 0: none is kept, and the weights draw them");
     add.choice("--optimizer", a.optimizer.moments, pulse_examples::optimizers, "adamw",
-               "Update rule: AdamW, AdamW whose moments have 8 bits each, or Adafactor: means of rows and columns for "
-               "second moments and no first ones, decay 1 - t^-0.8, updates of a root mean square of 1 at most, times "
-               "--lr (no relative steps, no scaled parameters)");
+               "Update rule: AdamW, AdamW with 8-bit moments, or Adafactor: second moments as means of rows and "
+               "columns, no first moments, decay 1 - t^-0.8, updates with a root mean square of at most 1, times --lr "
+               "(no relative steps, no scaled parameters)");
     add.choice("--weights", a.optimizer.weights, pulse_examples::kept_weights, "fp32",
-               "Kept beside the value of a weight in --precision bf16: a master weight, what rounding left over in "
-               "bf16, or nothing: values are rounded up or down by chance");
+               "What is kept beside each weight in --precision bf16: a master weight, the rounding error in bf16, or "
+               "nothing, with values rounded up or down at random");
     add.choice("--prediction", a.objective, objectives, "v",
-               "What the network says: the noise, v, or the image without noise; flow: the way from the image to the "
-               "noise, as in rectified flow; edm: what the preconditioning of Karras et al. leaves to it");
+               "What the network predicts: the noise, v, or the image without noise; flow: the direction from the "
+               "image to the noise, as in rectified flow; edm: what the preconditioning of Karras et al. leaves to it");
     const auto is_shift = [](std::string& text) {
         const double by = pulse_examples::number_in<double>(text).value_or(0);
         const bool good = by >= 1e-3 && by <= 1e3;
@@ -101,25 +103,27 @@ void add_training_options(option_adder& add, arguments& a, const choices<std::st
                                       : "'" + text + "' is neither a number from 0.001 to 1000 nor 'size'";
     };
     add.value("--flow-shift", a.flow_shift, CLI::Validator{is_shift, ""},
-              "How far the times of flow are moved to where more is noise: a number, 1 for not at all, or 'size': by "
-              "the size of pictures")
+              "How far the times of flow are shifted towards more noise: a number (1: not at all), or 'size': by the "
+              "size of the pictures")
         ->type_name("NUMBER or size");
     add.value("--sigma-data", a.sigma_data, number(1e-3, 1e3, "from 0.001 to 1000"),
-              "Standard deviation of images for edm; latents, which are scaled, have about 1");
-    add.choice("--flow-times", a.flow_times, densities, "logit-normal", "How the times of flow are spread in training");
+              "Standard deviation of the images for edm; about 1 for latents, which are scaled");
+    add.choice("--flow-times", a.flow_times, densities, "logit-normal",
+               "How the times of flow are distributed in training");
     add.choice("--noise", a.scheduler.betas, noises, "cosine",
-               "Noise schedule: betas of DDPM, of Stable Diffusion, along a squared cosine or along a sigmoid");
+               "Noise schedule: the betas of DDPM, of Stable Diffusion, along a squared cosine, or along a sigmoid");
     add.choice("--zero-snr", a.scheduler.zero_terminal_snr, yes_or_no(), "no",
                "Whether the noise schedule is rescaled so that nothing of the image is left at its end");
     add.common.add("--self-conditioning", a.planning.self_conditioning);
     add.app.add_flag("--self-conditioning", a.planning.self_conditioning,
-                     "Train a model that reads twice as many channels as it answers with: the others are what it has "
-                     "predicted of the image, in a preview that half of a step's microbatches have, else zeros");
+                     "Train a model that reads twice as many channels as it outputs: the others hold its own "
+                     "prediction of the image, from a preview that half of a step's microbatches have, or else zeros");
     add.value("--min-snr", a.min_snr_gamma, not_negative(),
-              "Weigh a sample's loss by its signal-to-noise ratio up to this, as min-SNR does; 0: all weigh the same");
+              "Weight each sample's loss by its signal-to-noise ratio, capped at this value, as min-SNR does; 0: equal "
+              "weights");
     add.value("--noise-offset", a.noise_offset, not_negative(),
-              "Standard deviation of noise that a channel has in common");
-    add.value("--seed", a.seed, any_seed, "Seed of weights, order, times and noise");
+              "Standard deviation of noise that is the same throughout a channel");
+    add.value("--seed", a.seed, any_seed, "Seed of the weights, order, times and noise");
 }
 
 } // namespace
@@ -131,7 +135,7 @@ std::optional<arguments> parse(int argc, char** argv, int& exit_code) {
         "files or on made-up samples, pipeline-parallel on ranks of the host or of CUDA devices, threads or "
         "processes."};
     app.option_defaults()->always_capture_default();
-    app.set_help_flag("-h,--help", "Say this and exit");
+    app.set_help_flag("-h,--help", "Print this help and exit");
 
     choices<std::string> models;
     for (const char* name : {PULSE_TRAIN_MODELS}) { models.emplace(name, name); }

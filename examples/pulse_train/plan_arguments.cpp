@@ -44,19 +44,19 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
     add.app.option_defaults()->group("Where");
     add.choice("--backend", a.backend, backends, "host", "What computes: oneDNN on the host, or CUDA devices");
     add.choice("--precision", a.precision, precisions, "bf16 on cuda, fp32 on the host",
-               "Scalars of a CUDA device; sums, weights and optimizer are floats always");
+               "Scalars of a CUDA device; sums, weights and optimizer are always floats");
     add.value(
         "--time-engines", a.time_engines_s, number(0.0, 1e6, "from 0 to 1000000"),
-        "Seconds in which engines of cuDNN and cuBLASLt are timed before the first step. The quickest are kept in "
-        "engines.json of --out, which a run there takes, and one that goes on from there; 0: those that heuristics "
-        "put first");
-    add.choice("--deterministic", a.deterministic, yes_or_no(), "yes",
-               "Whether a run on cuda gives the same bits each time; no: engines of cuDNN whose results vary in their "
-               "last bits are taken, too, and with --time-engines attention's backward pass is cuDNN's where quicker");
+        "Seconds in which engines of cuDNN and cuBLASLt are timed before the first step. The fastest are kept in "
+        "engines.json of --out, for later runs there and for resumed ones; 0: take those that heuristics rank first");
+    add.choice(
+        "--deterministic", a.deterministic, yes_or_no(), "yes",
+        "Whether a run on cuda gives the same bits each time; no: cuDNN engines whose results vary in their last bits "
+        "may also be used, and with --time-engines attention's backward pass is cuDNN's where that is faster");
     add.app
         .add_option("--gpus", a.gpus,
-                    "Devices by number, over which ranks are dealt, and the processes of a machine in their order; one "
-                    "may stand twice")
+                    "Numbers of the devices, to which the ranks, or the processes of a machine, are assigned in turn; "
+                    "one may be named twice")
         ->delimiter(',')
         ->check(whole(0, 1023))
         ->type_name("NUMBER,...")
@@ -64,20 +64,23 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
     add.value("--threads", a.threads, whole(1, 256), "Threads of each rank on the host");
 
     add.choice("--transport", a.transport, transports, "threads",
-               "What ranks are: threads of this process, or processes that mpirun, srun or torchrun has started, which "
+               "What ranks are: threads of this process, or processes started by mpirun, srun or torchrun, which "
                "exchange messages by MPI (host) or NCCL (cuda)");
     add.value("--timeout", a.timeout_s, positive(), "Seconds after which a process gives up waiting for another");
 
     add.app.option_defaults()->group("Among the processes of --transport nccl");
     constexpr int most_ranks = 1'000'000;
-    add.value("--rank", a.identity.rank, whole(0, most_ranks), "This one, where no launcher's variables say it");
-    add.value("--world-size", a.identity.world_size, whole(1, most_ranks), "How many there are");
-    add.value("--local-rank", a.identity.local_rank, whole(0, most_ranks), "This one among those of its machine");
-    add.file_or_folder(
-        "--store", a.store, "HOST:PORT",
-        "Where they meet, an address of rank 0; else PULSE_STORE, MASTER_ADDR and MASTER_PORT or the launcher say it");
+    add.value("--rank", a.identity.rank, whole(0, most_ranks),
+              "Rank of this process, if no launcher's variables give it");
+    add.value("--world-size", a.identity.world_size, whole(1, most_ranks),
+              "Number of processes, if no launcher's variables give it");
+    add.value("--local-rank", a.identity.local_rank, whole(0, most_ranks),
+              "Rank of this process among those of its machine");
+    add.file_or_folder("--store", a.store, "HOST:PORT",
+                       "Address of rank 0, where the processes meet; otherwise PULSE_STORE, MASTER_ADDR and "
+                       "MASTER_PORT or the launcher give it");
 
-    add.app.option_defaults()->group("Plan: what is not given is tuned from layers and links as they are measured");
+    add.app.option_defaults()->group("Plan: what is not given is tuned from measured layers and links");
     pulse::plan_request& plan = a.planning;
     plan.words = {.devices = "--ranks",
                   .global_batch = "--global-batch",
@@ -95,10 +98,10 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
                   .schedule = "--schedule",
                   .self_conditioning = "--self-conditioning",
                   .seconds = "--plan-time"};
-    add.value("--ranks", a.ranks, whole(1, 64), "Ranks in all, where they are threads");
-    add.value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step of all replicas")
-        ->default_str("16 x 4 x replicas, or what of it is given");
-    add.tuned_value("--pipeline", plan.pipeline_degree, whole(1, 64), "Ranks of a pipeline");
+    add.value("--ranks", a.ranks, whole(1, 64), "Total number of ranks, if they are threads");
+    add.value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step, over all replicas")
+        ->default_str("16 x 4 x replicas, or those that are given");
+    add.tuned_value("--pipeline", plan.pipeline_degree, whole(1, 64), "Number of ranks of a pipeline");
     add.tuned_value("--replicas", plan.data_degree, whole(1, 64),
                     "Pipelines over which a step's microbatches are spread: the data-parallel degree");
     add.tuned_value("--waves", plan.waves, whole(1, 16),
@@ -109,36 +112,34 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
     add.choice("--routing", plan.routing, routings, left_open, "How skips between ranks travel");
     add.choice(
         "--recomputation", plan.recompute, recomputations, left_open,
-        "What forwards are run again for less memory; selective: those of the stages that memory makes necessary");
+        "Which forward passes are run again to save memory; selective: only in the stages where memory requires it");
     add.choice("--split-backward", plan.split_backward, yes_or_no(), left_open,
-               "Whether weight gradients are scheduled apart");
+               "Whether weight gradients are scheduled separately");
     add.choice("--shard-optimizer", said.shard_optimizer, shardings, "yes",
-               "Each replica keeps optimizer state of its share of the weights")
+               "Whether each replica keeps only the optimizer state of its share of the weights")
         ->expected(0, 1)
         ->option_text("[" + names_in(shardings) + "]");
-    add.choice(
-        "--gradient-release", plan.gradient_release, yes_or_no(), "no",
-        "Whether a stage is updated as soon as its gradients are there, so that other stages take their memory; it "
-        "is for --clip 0 or --clip-by last");
+    add.choice("--gradient-release", plan.gradient_release, yes_or_no(), "no",
+               "Whether a stage is updated as soon as its gradients are complete, so that other stages can use their "
+               "memory; requires --clip 0 or --clip-by last");
     add.value("--slack", plan.slack, number(0.0, 10.0, "from 0 to 10"),
-              "Load above the optimum that fewer bytes may cost");
+              "How far the load may exceed the least one to send fewer bytes, as a fraction");
     add.value("--memory-limit", plan.memory_limit_bytes,
               number(std::int64_t{1}, std::numeric_limits<std::int64_t>::max(), "from 1"),
-              "Bytes that each rank may take")
-        ->default_str("its share of what there is");
-    add.choice("--schedule", plan.schedule, methods, "all that are found in --plan-time",
-               "Who orders the passes; ilp: search, then the integer program's proof");
+              "Most bytes that each rank may use")
+        ->default_str("its share of the available memory");
+    add.choice("--schedule", plan.schedule, methods, "all that --plan-time allows",
+               "Which method orders the passes; ilp: search, then proof by an integer program");
     add.value("--plan-time", plan.seconds, number(0.0, 1e6, "from 0 to 1000000"),
-              "Seconds to improve and prove the best orders, without --schedule or with ilp; 0: none");
+              "Seconds to improve the best orders and prove their bounds, without --schedule or with ilp; 0: neither");
     add.file_or_folder("--profile", a.profile, "FILE",
                        "Plan from these costs (pulse-profile/1) instead of measuring layers");
     add.file_or_folder("--cluster", a.cluster, "FILE",
                        "Plan for these links (pulse-cluster/1) instead of measuring them");
     add.file_or_folder("--profile-out", a.profile_out, "FILE", "Write the costs of the plan's layers, for pulse_plan");
     add.file_or_folder("--cluster-out", a.cluster_out, "FILE", "Write the links between ranks, for pulse_plan");
-    add.app.add_flag("--plan-only", a.plan_only, "Stop when there is a plan, which --out gets");
-    add.file_or_folder("--plan", a.plan_file, "FILE",
-                       "Run this plan (pulse-plan/1) instead of measuring and making one");
+    add.app.add_flag("--plan-only", a.plan_only, "Stop once there is a plan, which is written to --out");
+    add.file_or_folder("--plan", a.plan_file, "FILE", "Run this plan (pulse-plan/1) instead of measuring and planning");
 }
 
 } // namespace pulse_train

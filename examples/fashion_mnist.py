@@ -185,7 +185,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("write", "check"))
     parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--count", type=int, metavar="N", help="write the first N pictures alone")
+    parser.add_argument("--count", type=int, metavar="N", help="write only the first N pictures")
     given = parser.parse_args()
     try:
         if given.what == "write":

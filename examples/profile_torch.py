@@ -60,7 +60,7 @@ class Unet:
 
         def attentions_of(name, block):
             if type(block).__name__ not in UNET_BLOCKS:
-                raise Refused(f"{name} is a {type(block).__name__}, whose layers are not known")
+                raise Refused(f"{name} is a {type(block).__name__}, whose layers are not supported")
             return list(getattr(block, "attentions", ()))
 
         first = ("conv_in", "time_proj", "time_embedding", "encoder_hid_proj", "add_time_proj", "add_embedding")
@@ -107,7 +107,7 @@ class Unet:
         if isinstance(features, (list, tuple)):
             features = next((one for one in features if one is not None), None)
         if not isinstance(features, int):
-            raise Refused(f"cross_attention_dim is {config['cross_attention_dim']}: no number of features")
+            raise Refused(f"cross_attention_dim must be a number of features, not {config['cross_attention_dim']}")
         given = config.get("encoder_hid_dim")
         text = random(batch, options.tokens, given or features)
         kind = config.get("addition_embed_type")
@@ -115,7 +115,7 @@ class Unet:
             pooled = config["projection_class_embeddings_input_dim"] - 6 * config["addition_time_embed_dim"]
             named["added_cond_kwargs"] = {"text_embeds": random(batch, pooled), "time_ids": random(batch, 6)}
         elif kind is not None:
-            raise Refused(f"addition_embed_type is {kind}, which is not known (null or text_time)")
+            raise Refused(f"addition_embed_type must be null or text_time, not {kind}")
         return [*args, text], named, () if given else (text,)
 
     @staticmethod
@@ -322,7 +322,7 @@ def profile(model, options, say):
                   for parameter in model.get_submodule(part).parameters())
     for name, parameter in model.named_parameters():
         if id(parameter) not in owners:
-            raise Refused(f"{name} belongs to none of the layers that pulse knows of a {type(model).__name__}")
+            raise Refused(f"{name} does not belong to any layer that pulse knows of a {type(model).__name__}")
 
     weight = next(model.parameters())
     source = torch.Generator().manual_seed(14)
@@ -371,7 +371,7 @@ def profile(model, options, say):
             except torch.cuda.OutOfMemoryError as error:
                 raise Refused(f"{layer.name}: {first_line(error)}") from error
             if not times[3]:
-                say(f"{part}: its weight gradient takes no time that can be told from that of its input gradient; "
+                say(f"{part}: the time of its weight gradient cannot be told from that of its input gradient; "
                     "all of backward counts as backward_input_us")
             for key, value in zip(sums, times):
                 sums[key] += value
@@ -396,7 +396,7 @@ def config_in(path):
         raise Refused(f"{path}: {getattr(error, 'strerror', None) or first_line(error)}") from error
     name = config.get("_class_name") if isinstance(config, dict) else None
     if name not in CLASSES:
-        raise Refused(f"{path}: _class_name is {json.dumps(name)}, which is none of {', '.join(CLASSES)}")
+        raise Refused(f"{path}: _class_name must be one of {', '.join(CLASSES)}, not {json.dumps(name)}")
     if not hasattr(diffusers, name):
         raise Refused(f"{path}: diffusers {diffusers.__version__} has no {name}")
     return config
@@ -428,7 +428,7 @@ def build(options):
     if options.sample_size is None:
         size = model.config["sample_size"]
         if size is None:
-            raise Refused(f"{path}: sample_size is null: --sample-size says it")
+            raise Refused(f"{path}: sample_size is null; give --sample-size")
         options.sample_size = size
     if isinstance(options.sample_size, int):
         options.sample_size = (options.sample_size,) * 2
@@ -460,7 +460,7 @@ def written(value, path):
 def count(text):
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return value
 
 
@@ -469,23 +469,23 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--from", dest="folder", type=Path, metavar="DIR",
-                        help="a folder of diffusers: a whole pipeline, or its backbone")
+                        help="diffusers folder: a whole pipeline or its backbone")
     source.add_argument("--config", type=Path, metavar="FILE", help="a config.json of a backbone, with random weights")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the profile")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
-                        help="of weights and activations (float32)")
-    parser.add_argument("--microbatch-size", type=count, default=1, metavar="N", help="samples (1)")
+                        help="type of weights and activations (float32)")
+    parser.add_argument("--microbatch-size", type=count, default=1, metavar="N", help="samples of a microbatch (1)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu",
-                        help="cpu, cuda or cuda:N (cuda where there is one)")
+                        help="cpu, cuda or cuda:N (cuda if available)")
     parser.add_argument("--sample-size", type=count, metavar="N",
                         help="rows and columns of the input (sample_size of the config)")
     parser.add_argument("--tokens", type=count, default=77, metavar="N",
-                        help="text states of a UNet that reads text (77)")
+                        help="number of text states of a UNet that reads text (77)")
     parser.add_argument("--warm-up", type=count, default=3, metavar="N",
-                        help="rounds before those that count (3)")
+                        help="rounds before the measured ones (3)")
     parser.add_argument("--rounds", type=count, default=9, metavar="N",
-                        help="rounds of which the median counts (9)")
-    parser.add_argument("--name", help="of the model, in the profile (the name of the folder or file)")
+                        help="measured rounds, of which the median is taken (9)")
+    parser.add_argument("--name", help="name of the model in the profile (the name of the folder or file)")
     options = parser.parse_args()
 
     def say(text):
@@ -493,14 +493,14 @@ def main():
 
     try:
         if not options.out.absolute().parent.is_dir():  # checked before the minutes of measuring
-            raise Refused(f"{options.out}: there is no such folder")
+            raise Refused(f"{options.out}: no such folder")
         try:
             device = torch.device(options.device)
             torch.zeros(1, device=device)
         except (RuntimeError, AssertionError) as error:
             raise Refused(f"--device {options.device}: {first_line(error)}") from error
         if device.type not in ("cpu", "cuda"):
-            raise Refused(f"--device {options.device}: neither cpu nor cuda")
+            raise Refused(f"--device {options.device}: must be cpu or cuda")
         if device.type == "cuda":
             torch.cuda.set_device(device)  # for the events
         diffusers.utils.logging.set_verbosity_error()

@@ -51,9 +51,9 @@ class Pictures:
         self.root, self.device, self.size = options.root, options.device, options.sample_size
         self.kind = options.kind.__name__
         if self.kind == "HunyuanDiT2DModel":
-            raise Refused(f"--data {folder}: a {self.kind} is trained on synthetic data here")
+            raise Refused(f"--data {folder}: a {self.kind} can only be trained on synthetic data here")
         if self.kind == "UNet2DConditionModel" and not (self.root / "model_index.json").is_file():
-            raise Refused(f"--data {folder}: pictures need encoders, and {self.root} is no whole pipeline")
+            raise Refused(f"--data {folder}: pictures need encoders, but {self.root} is not a whole pipeline")
         table = folder / "metadata.jsonl"
         rows = [json.loads(line) for line in table.read_text().splitlines() if line] if table.is_file() else []
         captions = {folder / row["file_name"]: row.get("text") or "" for row in rows}

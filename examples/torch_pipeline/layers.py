@@ -54,7 +54,7 @@ class Layer(torch.nn.Module):
 def kind_of(backbone):
     name = type(backbone).__name__
     if name not in ENDS:
-        raise Refused(f"a {name} is none of {', '.join(ENDS)}")
+        raise Refused(f"a {name} is not supported, only {', '.join(ENDS)}")
     return name
 
 
@@ -64,18 +64,18 @@ def require_known(backbone, sample):
         return require_multiples(sample, backbone.config.patch_size)
     for key, values in KNOWN.items():
         if backbone.config.get(key) not in values:
-            raise Refused(f"{key} of the {kind_of(backbone)} is {backbone.config[key]}, which is not known here")
+            raise Refused(f"{key} of the {kind_of(backbone)} is {backbone.config[key]}, which is not supported here")
     for block in (*backbone.down_blocks, backbone.mid_block, *backbone.up_blocks):
         if type(block).__name__ not in UNET_BLOCKS:
-            raise Refused(f"a {type(block).__name__} is none of the blocks that are known here")
+            raise Refused(f"a {type(block).__name__} is not a block that is supported here")
     if backbone.config.get("time_embedding_type") == "fourier" and kind_of(backbone) == "UNet2DModel":
-        raise Refused("time_embedding_type of the UNet2DModel is fourier, which is not known here")
+        raise Refused("time_embedding_type of the UNet2DModel is fourier, which is not supported here")
     require_multiples(sample, 2 ** (len(backbone.down_blocks) - 1))
 
 
 def require_multiples(sample, step):
     if any(extent % step for extent in sample.shape[2:]):
-        raise Refused(f"samples of {' x '.join(map(str, sample.shape[2:]))} are no multiples of {step}")
+        raise Refused(f"samples of {' x '.join(map(str, sample.shape[2:]))} must have multiples of {step} as sides")
 
 
 def rotary_of(backbone, sample):
@@ -166,7 +166,7 @@ def layer(backbone, name, size, rotary):
     except AttributeError:
         run = None
     if run is None:
-        raise Refused(f"{name} is no layer of a {kind_of(backbone)} that is known here")
+        raise Refused(f"{name} is not a layer of a {kind_of(backbone)} that is supported here")
     return Layer(backbone, [name], lambda _: run)
 
 

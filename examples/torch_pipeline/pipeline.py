@@ -188,7 +188,7 @@ def split(backbone, plan, device, sample, autocast=None):
     for edge in plan.edges:
         for name in edge:
             if name not in plan.stage_of:
-                raise Refused(f"{plan.folder / 'stages.json'}: {name} has a skip and no stage")
+                raise Refused(f"{plan.folder / 'stages.json'}: {name} has a skip but no stage")
     return [StageModule(backbone, plan, index, skips, tuple(sample.shape[2:]), rotary, autocast)
             for index, on in enumerate(plan.devices) if device is None or on == device]
 
@@ -199,7 +199,7 @@ def weight_files(folder):
     index, found = folder / f"{stem}.index.json", {}
     for file in sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else [stem]:
         if not (folder / file).is_file():
-            raise Refused(f"{folder / file}: there is no such file")
+            raise Refused(f"{folder / file}: no such file")
         with safe_open(folder / file, "pt") as opened:
             found.update(dict.fromkeys(opened.keys(), folder / file))
     return found
@@ -223,7 +223,7 @@ def outline(ghost, plan, given, autocast=None):
     owned = {name for module in modules for name, _ in module.named_weights()}
     for name, _ in ghost.named_parameters():
         if name not in owned:
-            raise Refused(f"{name} of the {kind_of(ghost)} is in none of the plan's layers")
+            raise Refused(f"{name} of the {kind_of(ghost)} is not in any of the plan's layers")
     boundaries = [given]
     for module in modules:
         module.recomputes = False

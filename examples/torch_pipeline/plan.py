@@ -78,9 +78,9 @@ def read_plan(folder):
         if not isinstance(source, dict) or source.get("format") != wanted:
             raise Refused(f"{folder / name}: format must be {wanted}")
     for key, what in (("further_chains", "cascades"), ("previews", "self-conditioning"), ("extents", "several sizes"),
-                      ("frozen_tasks", "encoding in the bubbles (--frozen none)")):
+                      ("frozen_tasks", "encoding in the bubbles (plan with --frozen none)")):
         if fields.get(key):
-            raise Refused(f"{folder / 'plan.json'}: {key}: PyTorch's pipeline runtime has no {what}")
+            raise Refused(f"{folder / 'plan.json'}: {key}: PyTorch's pipeline runtime does not support {what}")
     try:
         plan = Plan(folder, fields, [stage["layers"] for stage in table["stages"]],
                     [(edge["from"], edge["to"]) for edge in table["skips"]])
@@ -88,12 +88,13 @@ def read_plan(folder):
         fits = [len(stage) for stage in plan.layers] == [stage["last_layer"] - stage["first_layer"] + 1
                                                          for stage in plan.stages]
         if not fits or len(set(names)) != len(names):
-            raise Refused(f"{folder / 'stages.json'}: its stages are not those of plan.json")
+            raise Refused(f"{folder / 'stages.json'}: its stages must be those of plan.json")
         require_order(plan)
         for key in ("data_degree", "microbatch_size", "placement", "predicted"):
             getattr(plan, key)
         if plan.recomputation not in ("none", "skips", "stages", "selective"):
-            raise Refused(f"{folder / 'plan.json'}: recomputation: there is no {plan.recomputation}")
+            raise Refused(f"{folder / 'plan.json'}: recomputation: must be none, skips, stages or selective, "
+                          f"not {plan.recomputation}")
         if plan.recomputation == "selective" and len(plan.recomputed_stages) != len(plan.stages):
             raise Refused(f"{folder / 'plan.json'}: recomputed_stages: there must be one for each stage")
     except (AttributeError, KeyError, TypeError) as error:
@@ -105,9 +106,9 @@ def require_order(plan):
     """Requires losses in microbatch order: the runtime finds a loss by how many came before it."""
     rows = list(csv.reader(content(plan.schedule_file).splitlines()))
     if len(rows) != plan.pipeline_degree:
-        raise Refused(f"{plan.schedule_file}: {len(rows)} ranks, where plan.json has {plan.pipeline_degree}")
+        raise Refused(f"{plan.schedule_file}: it has {len(rows)} ranks, but plan.json has {plan.pipeline_degree}")
     last = f"{len(plan.layers) - 1}F"
     losses = [one for one in rows[plan.devices[-1]] if one.startswith(last)]
     if losses != [f"{last}{m}" for m in range(plan.microbatches)]:
         raise Refused(f"{plan.schedule_file}: the last stage runs its microbatches as {' '.join(losses)}: "
-                      "PyTorch's pipeline runtime needs the losses in their order")
+                      "PyTorch's pipeline runtime needs the losses in order")

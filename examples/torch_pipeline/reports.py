@@ -82,7 +82,7 @@ def check(made, options, data, loss_of, say):
     floor = 1e-3 * max(gradient.abs().max() for gradient in wanted.values())
     for name, weight in made.weights.items():
         if (name in wanted) != (weight.grad is not None):
-            raise Refused(f"{name}: either the whole backbone or its stages have no gradient of it")
+            raise Refused(f"{name}: only one of the whole backbone and its stages has a gradient for it")
         if name in wanted:
             dist.all_reduce(wanted[name], group=made.replicas)
             difference = (weight.grad - wanted[name] / plan.data_degree).abs().max()

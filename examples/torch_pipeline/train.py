@@ -23,7 +23,7 @@ try:
     from plan import read_json, read_plan
     from reports import check, compare, dry_run
 except ImportError as missing:
-    sys.exit(print(f"train: PyTorch (2.15 was tested) and diffusers are needed: {missing}", file=sys.stderr) or 2)
+    sys.exit(print(f"train: requires PyTorch (2.15 was tested) and diffusers: {missing}", file=sys.stderr) or 2)
 
 WEIGHTS = "diffusion_pytorch_model"
 
@@ -61,7 +61,7 @@ class Pipeline:
             for one, of_plan in zip(tensors, (*self.given, self.target), strict=True):
                 wanted = (count * of_plan.shape[0], *of_plan.shape[1:])
                 if one.shape != wanted:
-                    raise Refused(f"--data: samples of {tuple(one.shape)}, where the backbone is given {wanted} "
+                    raise Refused(f"--data: samples of {tuple(one.shape)}, but the backbone needs {wanted} "
                                   "(--tokens, --sample-size)")
         else:
             tensors = [torch.empty(count * one.shape[0], *one.shape[1:], dtype=one.dtype, device=self.device)
@@ -112,7 +112,7 @@ def backbone_in(folder):
         if (part / "config.json").is_file():
             name = read_json(part / "config.json").get("_class_name")
             if name not in ENDS:
-                raise Refused(f"{part / 'config.json'}: _class_name is {name}, which is none of {', '.join(ENDS)}")
+                raise Refused(f"{part / 'config.json'}: _class_name must be one of {', '.join(ENDS)}, not {name}")
             return part, getattr(diffusers, name)
     raise Refused(f"{folder}: no config.json, and none in unet or transformer")
 
@@ -121,21 +121,24 @@ def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", type=Path, required=True, metavar="DIR", help="What pulse_plan --torch DIR wrote")
     parser.add_argument("--from", dest="root", type=Path, required=True, metavar="DIR",
-                        help="A folder of diffusers, the whole pipeline or its backbone")
+                        help="Diffusers folder, the whole pipeline or its backbone")
     parser.add_argument("--data", default="synthetic", metavar="PICTURES",
-                        help="A folder of captioned pictures, or synthetic, which is made up (synthetic)")
-    parser.add_argument("--cache", action="store_true", help="Keep what the frozen networks make of each picture")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="The trained folder of diffusers")
+                        help="Folder of captioned pictures, or synthetic for made-up data (synthetic)")
+    parser.add_argument("--cache", action="store_true", help="Keep the outputs of the frozen networks for each picture")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="Write the trained diffusers folder here")
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="Steps of training or of --compare (100)")
-    parser.add_argument("--learning-rate", type=float, default=1e-5, metavar="RATE", help="Of AdamW (1e-5)")
-    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="Of autocast; fp32: none (bf16)")
-    parser.add_argument("--sample-size", type=int, metavar="N", help="Rows and columns (sample_size of the config)")
-    parser.add_argument("--tokens", type=int, default=77, metavar="N", help="Text states of a UNet (77)")
+    parser.add_argument("--learning-rate", type=float, default=1e-5, metavar="RATE",
+                        help="Learning rate of AdamW (1e-5)")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16",
+                        help="Type of autocast; fp32: no autocast (bf16)")
+    parser.add_argument("--sample-size", type=int, metavar="N",
+                        help="Rows and columns of the input (sample_size of the config)")
+    parser.add_argument("--tokens", type=int, default=77, metavar="N", help="Number of text states of a UNet (77)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dry-run", action="store_true", help="Print what each device will hold, and start nothing")
     parser.add_argument("--check", action="store_true",
                         help="Compare loss and gradients of a step with the whole backbone")
-    parser.add_argument("--compare", type=Path, metavar="DIR", help="Time steps of this plan and of that one")
+    parser.add_argument("--compare", type=Path, metavar="DIR", help="Time the steps of --plan and of this plan")
     return parser.parse_args()
 
 
@@ -151,19 +154,20 @@ def prepared(options):
     options.ghost, backbone = ghost, ghost()
     size = options.sample_size or backbone.config.sample_size
     if not size:
-        raise Refused(f"{options.source / 'config.json'}: it has no sample_size (--sample-size)")
+        raise Refused(f"{options.source / 'config.json'}: no sample_size; give --sample-size")
     options.sample_size = (size, size) if isinstance(size, int) else tuple(size)
     if options.out and options.out.resolve() == options.root.resolve():
-        raise Refused(f"--out {options.out}: it is the folder of --from")
+        raise Refused(f"--out {options.out}: must not be the folder of --from")
     if not (options.out or options.dry_run or options.check or options.compare):
-        raise Refused("--out: no folder is given for what is trained")
+        raise Refused("--out: required, as no folder is given for the trained backbone")
     missing = {name for name, _ in backbone.named_parameters()} - weight_files(options.source).keys()
     if missing:
-        raise Refused(f"{options.source}: no weights of {min(missing)}")
+        raise Refused(f"{options.source}: no weights for {min(missing)}")
     plans = [read_plan(folder) for folder in (options.plan, options.compare) if folder]
     samples = [plan.microbatches * plan.microbatch_size * plan.data_degree for plan in plans]
     if len(set(samples)) > 1:
-        raise Refused(f"--compare {options.compare}: its steps have {samples[1]} samples, those of --plan {samples[0]}")
+        raise Refused(f"--compare {options.compare}: its steps have {samples[1]} samples, but those of --plan "
+                      f"have {samples[0]}")
     options.outlines = {}
     for plan in plans:
         given, target = made_up(backbone, plan.microbatch_size, options.sample_size, options.tokens, device="meta")
@@ -174,8 +178,8 @@ def prepared(options):
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     for plan in plans:
         if plan.pipeline_degree * plan.data_degree != ranks:
-            raise Refused(f"{plan.folder}: for {plan.pipeline_degree * plan.data_degree} devices, and there are "
-                          f"{ranks} processes (torchrun --nproc-per-node)")
+            raise Refused(f"{plan.folder}: the plan is for {plan.pipeline_degree * plan.data_degree} devices, but "
+                          f"there are {ranks} processes (torchrun --nproc-per-node)")
     return plans
 
 

@@ -193,7 +193,7 @@ class Refusals(Case):
             return {**known, **changes}
 
         self.refused("{", "refused/config.json", "line 1")
-        self.refused({}, "refused/config.json", "_class_name is null")
+        self.refused({}, "refused/config.json", "_class_name must be one of", "not null")
         self.refused(but(_class_name="PriorTransformer"), "PriorTransformer", "UNet2DConditionModel")
         if hunyuan is None:
             self.refused({"_class_name": "HunyuanDiT2DModel"},

@@ -341,12 +341,12 @@ class Program(unittest.TestCase):
         refused("plan.json", "previews", "self-conditioning", plan={"previews": 2})
         refused("plan.json", "further_chains", "cascades", plan={"further_chains": [2]})
         refused("plan.json", "frozen_tasks", "--frozen none", plan={"frozen_tasks": [[{}], []]})
-        refused("stages.json", "not those of plan.json", stages={"stages": [{"layers": ["conv_in"]}]})
+        refused("stages.json", "must be those of plan.json", stages={"stages": [{"layers": ["conv_in"]}]})
         swapped = {"3F0": "3F1", "3F1": "3F0"}
         refused("schedule.csv", "3F1 3F0", schedule=lambda text: re.sub("3F[01]", lambda at: swapped[at[0]], text))
         refused("schedule.csv", "1 ranks", "2", schedule=lambda text: text.splitlines()[0])
         table = (self.folded / "stages.json").read_text()
-        refused("down_blocks.0.resnets.0.second", "no layer of a UNet2DConditionModel",
+        refused("down_blocks.0.resnets.0.second", "not a layer of a UNet2DConditionModel",
                 stages=json.loads(table.replace('"down_blocks.0.resnets.0"', '"down_blocks.0.resnets.0.second"')))
         for key in ("microbatches", "data_degree", "stages"):
             refused(key, "missing in plan.json", plan=lambda text: text.replace(f'"{key}"', '"other"', 1))

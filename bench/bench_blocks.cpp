@@ -278,42 +278,44 @@ int main(int argc, char** argv) {
     CLI::Option* const count = app.add_flag("--count", counts, "count the work of training steps, without a device");
     std::vector<std::string> cards;
     for (const auto& known : pulse_bench::counted_cards) { cards.emplace_back(known.first); }
-    app.add_option("--card", counted.card, "what --count estimates times of: an H100's kernels at this card's rates")
+    app.add_option("--card", counted.card, "card whose rates --count uses to estimate the times of an H100's kernels")
         ->needs(count)
         ->check(CLI::IsMember(cards));
-    CLI::Option* const batches = app.add_option("--batch", options.blocks.batches, "samples of a microbatch");
+    CLI::Option* const batches = app.add_option("--batch", options.blocks.batches, "samples in a microbatch");
     batches->check(CLI::PositiveNumber);
-    app.add_option("--part", parts, "what is measured")
+    app.add_option("--part", parts, "what to measure")
         ->excludes(count)
         ->check(CLI::IsMember({"operations", "layers", "steps"}));
     app.add_option("--only", options.blocks.only,
-                   "operations, layers and 'step MODEL' whose name contains one of these");
-    app.add_option("--rounds", options.blocks.rounds, "timings of which the median counts")
+                   "only operations, layers and 'step MODEL' whose names contain one of these");
+    app.add_option("--rounds", options.blocks.rounds, "timings, of which the median is taken")
         ->excludes(count)
         ->check(CLI::Range(3, 1000));
     app.add_option("--time-engines", options.time_engines_s,
-                   "seconds in which engines are timed for each step; 0: the heuristics' first are taken")
+                   "seconds in which engines are timed for each step; 0: take those that heuristics rank first")
         ->excludes(count)
         ->check(CLI::Range(0.0, 1e6));
     app.add_flag("--quick", options.blocks.quick, "one small shape of each; the figures mean nothing");
     app.add_option("--torch", modes,
-                   "what PyTorch runs: eager, compile (torch.compile), graphs (and CUDA graphs); none")
+                   "how PyTorch runs: eager, compile (torch.compile), graphs (torch.compile and CUDA graphs) or none")
         ->excludes(count)
         ->check(CLI::IsMember({"eager", "compile", "graphs", "none"}));
-    app.add_option("--torch-device", options.torch.device, "where PyTorch runs; on the CPU it shows who agrees")
+    app.add_option("--torch-device", options.torch.device,
+                   "where PyTorch runs; on the CPU it shows whether the results agree")
         ->excludes(count)
         ->check(CLI::IsMember({"cuda", "cpu"}));
-    app.add_option("--torch-precision", options.torch.precision, "of a step in PyTorch, see blocks_peer.py")
+    app.add_option("--torch-precision", options.torch.precision, "precision of a step in PyTorch, see blocks_peer.py")
         ->excludes(count)
         ->check(CLI::IsMember({"master", "autocast"}));
     app.add_option("--python", options.torch.python, "the Python that has PyTorch")
         ->excludes(count)
         ->check(CLI::ExistingFile);
-    app.add_option("--script", options.torch.script, "blocks_peer.py, where it is not where it was when this was built")
+    app.add_option("--script", options.torch.script,
+                   "path of blocks_peer.py, if it has moved since this program was built")
         ->excludes(count)
         ->check(CLI::ExistingFile);
     app.add_flag("--markdown", options.markdown, "print Markdown");
-    app.add_option("--json", options.json_file, "write the figures here");
+    app.add_option("--json", options.json_file, "write the figures to this file");
     return pulse_bench::run_bench(app, argc, argv, [&] {
         if (counts) {
             if (batches->count() == 0) { options.blocks.batches = {1, 4}; }

@@ -146,7 +146,7 @@ int measure(std::vector<std::string> compilers, bool quick, const std::string& j
         if (!wrong.empty()) { std::printf("left out: %s\n", wrong.c_str()); }
         return !wrong.empty();
     });
-    if (compilers.empty()) { throw std::runtime_error("there is no compiler to measure"); }
+    if (compilers.empty()) { throw std::runtime_error("no compiler to measure"); }
     nlohmann::ordered_json all{{"format", "pulse-bench-compile/2"}, {"rows", nlohmann::ordered_json::array()}};
     bool failed = false;
     std::printf("%-28s %-12s %10s %10s %10s %10s\n", "what", "compiler", "CPU s", "units", "target", "MB");
@@ -203,7 +203,7 @@ int measure(std::vector<std::string> compilers, bool quick, const std::string& j
 } // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Seconds and memory that compilers need for pulse.", "bench_compile"};
+    CLI::App app{"Time and memory that compilers need for pulse.", "bench_compile"};
     std::vector<std::string> compilers{"g++", "clang++"};
     bool quick = false;
     std::string json_file{};
@@ -211,7 +211,7 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->check(wrong_with_compiler)
         ->capture_default_str();
-    app.add_flag("--quick", quick, "The umbrella alone, header-only and against pulse::compiled");
-    app.add_option("--json", json_file, "Write what was measured to this file");
+    app.add_flag("--quick", quick, "Compile only the umbrella header, header-only and against pulse::compiled");
+    app.add_option("--json", json_file, "Write the figures to this file");
     return pulse_bench::run_bench(app, argc, argv, [&] { return measure(compilers, quick, json_file); });
 }

@@ -167,12 +167,12 @@ int main(int argc, char** argv) {
     CLI::App app{"Frozen networks in the bubbles against encoding first, DiffusionPipe's filling and data parallelism",
                  "bench_frozen"};
     app.fallthrough();
-    auto* measured = app.add_subcommand("measure", "thread ranks on this machine, whose layers sleep: measured and "
-                                                   "simulated steps");
+    auto* measured = app.add_subcommand(
+        "measure", "measured and simulated steps of thread ranks on this machine whose layers sleep");
     app.add_flag("--quick", options.quick, "one node, one small batch, no synthesis; with measure: short layers");
-    app.add_option("--model", options.models, "sd21, controlnet_sd15 (both)")
+    app.add_option("--model", options.models, "sd21, controlnet_sd15 (default: both)")
         ->check(CLI::IsMember({"sd21", "controlnet_sd15"}));
-    app.add_option("--nodes", options.nodes, "of eight devices (1 8)")->check(CLI::Range(1, 8));
+    app.add_option("--nodes", options.nodes, "numbers of nodes of eight devices (1 8)")->check(CLI::Range(1, 8));
     app.add_option("--batch", options.batch_per_device, "samples of a step for each device (8)")
         ->check(CLI::Range(1, 256));
     app.add_option("--refine", options.refine_seconds, "seconds of synthesis for each of pulse's best three; 0: none")

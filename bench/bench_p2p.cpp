@@ -108,7 +108,7 @@ void print_machine(const p2p_devices& devices) {
 #endif
     }
     std::puts(has_mpi() ? "between processes, also on two hosts: mpirun -n 2 bench_p2p --path mpi"
-                        : "built without MPI: no path between processes");
+                        : "built without MPI: no path between processes is measured");
 }
 
 /// The paths to measure; without --path all but MPI. Throws CLI::ValidationError for a path that is unavailable here.
@@ -130,7 +130,7 @@ std::vector<std::string> paths_of(const arguments& a, const p2p_devices& devices
             throw CLI::ValidationError("--path", path + " needs a GPU");
         }
         if (is_one_of(nccl_paths) && !devices.nccl) {
-            throw CLI::ValidationError("--path", "this program is built without NCCL");
+            throw CLI::ValidationError("--path", "this program was built without NCCL");
         }
         if (is_one_of(nccl_paths) && devices.count < 2) {
             throw CLI::ValidationError("--path", path + " needs two GPUs");
@@ -138,9 +138,9 @@ std::vector<std::string> paths_of(const arguments& a, const p2p_devices& devices
         if (path == "bulk" && !devices.bulk_copies) {
             throw CLI::ValidationError("--path", "bulk needs a GPU of sm_90 or later");
         }
-        if (path == "mpi" && !has_mpi()) { throw CLI::ValidationError("--path", "this program is built without MPI"); }
+        if (path == "mpi" && !has_mpi()) { throw CLI::ValidationError("--path", "this program was built without MPI"); }
         if (path == "mpi" && paths.size() != 1) {
-            throw CLI::ValidationError("--path", "mpi is measured alone, because two processes run it");
+            throw CLI::ValidationError("--path", "mpi must be the only path, because two processes run it");
         }
     }
     return paths;
@@ -246,7 +246,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
                                                                               " hosts itself");
     }
     if (!measures && !a.json.empty()) {
-        throw CLI::ValidationError("--json", "nothing is measured where --intra and --inter give both links");
+        throw CLI::ValidationError("--json", "nothing is measured if --intra and --inter give both links");
     }
     json_output json{a.json};
     std::int64_t wrong = 0;
@@ -312,7 +312,7 @@ int measure_and_write(const arguments& a, const p2p_devices& devices, bool betwe
 
 int run(const arguments& a) {
     if (a.cluster.empty() && !(a.intra + a.inter).empty()) {
-        throw CLI::ValidationError("--cluster", "is what --intra and --inter are for");
+        throw CLI::ValidationError("--cluster", "required with --intra or --inter, which only go into it");
     }
     const p2p_options options{sizes_of(a), a.quick ? 0.002 : a.seconds, a.quick ? 3 : a.repeats, a.quick};
     const p2p_devices devices = devices_here();
@@ -356,37 +356,41 @@ int main(int argc, char** argv) {
     CLI::App app{"Messages between two ranks over every path: latency, bandwidth, and the line that the planner reads",
                  "bench_p2p"};
     const auto bytes = CLI::AsSizeValue(false); // "4K" is 4096
-    app.add_option("--path", a.paths, "what to measure; without it, all that is here but mpi")
+    app.add_option("--path", a.paths, "paths to measure; without it, all that exist here except mpi")
         ->check(CLI::IsMember({"threads", "mpi", "copy", "kernel", "bulk", "cuda-threads", "nccl", "nccl-registered"}));
     auto* const sizes = app.add_option("--sizes", a.sizes, "bytes of the messages (4K is 4096)")->transform(bytes);
-    app.add_option("--to", a.largest, "the largest of the sizes that double from 8 B (1 GiB)")
+    app.add_option("--to", a.largest, "largest of the sizes, which double from 8 B (1 GiB)")
         ->transform(bytes)
         ->excludes(sizes);
     app.add_option("--model", a.model.name,
-                   "and every message of this backbone's plans, instead of the largest of some backbones");
-    app.add_option("--microbatch-size", a.model.microbatch_size, "of the plans (1)")->check(CLI::Range(1, 1 << 20));
-    app.add_option("--pipeline", a.model.pipeline, "devices of the plans (4)")->check(CLI::Range(2, 1024));
-    app.add_option("--scalar-bytes", a.model.scalar_bytes, "of a number of an activation (2)")
-        ->check(CLI::IsMember({2, 4}));
-    app.add_option("--seconds", a.seconds, "for each of the four measurements of a size (0.1)")
-        ->check(CLI::Range(1e-3, 3600.0));
-    app.add_option("--repeats", a.repeats, "of each measurement at least (5)")->check(CLI::Range(1, 100000));
-    app.add_flag("--quick", a.quick, "8 B to 64 KiB for a moment; the figures mean nothing");
-    app.add_flag("--markdown", a.markdown, "print Markdown");
-    app.add_option("--json", a.json, "write the figures here");
-    app.add_option("--cluster", a.cluster, "write the measured link here, for pulse_plan --cluster");
-    app.add_option("--intra", a.intra, "the link inside a host is that of this --json file");
-    app.add_option("--inter", a.inter,
-                   "the link between hosts is that of this --json file; with both nothing is measured");
-    app.add_option("--nodes", a.machine.nodes, "of the cluster (1; 2 with a link between hosts)")
+                   "also measure every message of this backbone's plans, instead of the largest of some backbones");
+    app.add_option("--microbatch-size", a.model.microbatch_size, "microbatch size of the plans (1)")
         ->check(CLI::Range(1, 1 << 20));
-    app.add_option("--devices-per-node", a.machine.devices_per_node, "of the cluster (those found here; 2 without any)")
+    app.add_option("--pipeline", a.model.pipeline, "devices of the plans (4)")->check(CLI::Range(2, 1024));
+    app.add_option("--scalar-bytes", a.model.scalar_bytes, "bytes per number of an activation (2)")
+        ->check(CLI::IsMember({2, 4}));
+    app.add_option("--seconds", a.seconds, "seconds for each of the four measurements of a size (0.1)")
+        ->check(CLI::Range(1e-3, 3600.0));
+    app.add_option("--repeats", a.repeats, "least number of repeats of each measurement (5)")
+        ->check(CLI::Range(1, 100000));
+    app.add_flag("--quick", a.quick, "8 B to 64 KiB, briefly; the figures mean nothing");
+    app.add_flag("--markdown", a.markdown, "print Markdown");
+    app.add_option("--json", a.json, "write the figures to this file");
+    app.add_option("--cluster", a.cluster, "write the measured link to this file, for pulse_plan --cluster");
+    app.add_option("--intra", a.intra, "take the link inside a host from this --json file");
+    app.add_option("--inter", a.inter,
+                   "take the link between hosts from this --json file; with both, nothing is measured");
+    app.add_option("--nodes", a.machine.nodes, "nodes of the cluster (1; 2 with a link between hosts)")
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("--devices-per-node", a.machine.devices_per_node,
+                   "devices per node of the cluster (those found here; 2 if there are none)")
         ->check(CLI::Range(1, 1024));
-    app.add_option("--memory-bytes", a.machine.memory_bytes, "of a device (as found; of the host, divided among them)")
+    app.add_option("--memory-bytes", a.machine.memory_bytes,
+                   "memory of a device (as found; the host's, divided among them)")
         ->check(CLI::PositiveNumber);
     return run_bench(app, argc, argv, [&] {
         for (const std::int64_t size : a.sizes) {
-            if (size < 1) { throw CLI::ValidationError("--sizes", "a message has at least 1 byte"); }
+            if (size < 1) { throw CLI::ValidationError("--sizes", "must be at least 1"); }
         }
         if (a.largest < 16) { throw CLI::ValidationError("--to", "must be at least 16"); }
         return run(a);

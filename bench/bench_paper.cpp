@@ -315,12 +315,12 @@ int main(int argc, char** argv) {
     std::vector<std::string> clusters{};
     for (const setting& in : pulse_bench::paper_settings()) { clusters.push_back(in.machine.name.str()); }
     const auto& models = pulse_bench::paper_models;
-    app.add_option("--model", options.model, "only this one")
+    app.add_option("--model", options.model, "only this model")
         ->check(CLI::IsMember(std::vector<std::string>(models.begin(), models.end())));
-    app.add_option("--cluster", options.clusters, "only these")->check(CLI::IsMember(clusters));
+    app.add_option("--cluster", options.clusters, "only these clusters")->check(CLI::IsMember(clusters));
     app.add_option("--global-batch", options.global_batch,
-                   "samples of a step; otherwise 16 of RTX cards, 128 of others of one node, 256 on two and four nodes "
-                   "and 512 on eight")
+                   "samples of a step; by default 16 on RTX cards, 128 on other clusters of one node, 256 on two and "
+                   "four nodes and 512 on eight")
         ->check(CLI::PositiveNumber);
     app.add_option("--refine", options.refine_seconds, "seconds of synthesis for each of pulse's best three; 0: none")
         ->check(CLI::NonNegativeNumber)

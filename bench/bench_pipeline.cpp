@@ -346,7 +346,7 @@ int main(int argc, char** argv) {
     effort how{};
     CLI::App app{"What the pipeline costs and what it brings; see README.md", "bench_pipeline"};
     app.add_option("--json", json_file, "also write the figures to this file");
-    app.add_flag("--quick", how.quick, "small and few: shows that the program works, the figures mean nothing");
+    app.add_flag("--quick", how.quick, "few small runs: shows that the program works; the figures mean nothing");
     app.add_option("parts", parts, "a: executor, b: two ranks, c: simulator, d: slow links (all)")
         ->check(CLI::IsMember({"a", "b", "c", "d"}));
     return pulse_bench::run_bench(app, argc, argv, [&] {

@@ -7,7 +7,7 @@
 #include "run_bench.hpp"
 
 int main(int argc, char** argv) {
-    CLI::App app{"What the planner reaches, part by part.", "bench_plan"};
+    CLI::App app{"Measures what the planner achieves, part by part.", "bench_plan"};
     app.require_subcommand(1);
     for (const auto add : pulse_bench::plan_parts) { add(app); }
     return pulse_bench::run_bench(app, argc, argv, [] { return 0; }); // the parts measure during parsing

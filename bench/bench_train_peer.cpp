@@ -88,13 +88,13 @@ std::unique_ptr<pulse_bench::peer_process> start_torch(const std::vector<std::st
     const std::string& python = command.front();
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(python, ignored) || access(python.c_str(), X_OK) != 0) {
-        throw CLI::ValidationError("--python", python + " is no program that can be run");
+        throw CLI::ValidationError("--python", python + " is not an executable program");
     }
     try {
         return of_torch([&] {
             auto torch = std::make_unique<pulse_bench::peer_process>(command);
             about = nlohmann::json::parse(torch->read(), nullptr, false);
-            if (!about.is_object()) { throw std::runtime_error{python + " is no Python"}; }
+            if (!about.is_object()) { throw std::runtime_error{python + " is not a Python"}; }
             if (about.contains("failure")) { throw std::runtime_error{about.value("failure", "")}; }
             return torch;
         });
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
                  "bench_train_peer"};
     app.add_option("--threads", threads, "threads of each side")->check(whole);
     app.add_option("--batch", batch, "images in a step")->check(whole);
-    app.add_option("--rounds", rounds, "steps of each side that count")->check(whole);
+    app.add_option("--rounds", rounds, "measured steps of each side")->check(whole);
     app.add_option("--python", python, "the Python that has PyTorch");
     app.add_option("--json", json_file, "also write the figures to this file");
     app.add_flag("--quick", quick, "one round of two images: shows that the program works, the figures mean nothing");

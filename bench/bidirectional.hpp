@@ -41,14 +41,14 @@ struct bidirectional_problem {
 [[nodiscard]] inline bidirectional_problem make_bidirectional_problem(const cost_table& costs, const partition& cut,
                                                                       const problem_options& options) {
     if (cut.kind != placement::sequential) {
-        throw input_error("bidirectional: it needs a sequential cut, one stage on each device");
+        throw input_error("bidirectional: needs a sequential cut with one stage on each device");
     }
     if (cut.devices % 2 != 0) {
-        throw input_error("bidirectional: " + std::to_string(cut.devices) + " devices are not an even number");
+        throw input_error("bidirectional: " + std::to_string(cut.devices) + " devices, but the number must be even");
     }
     if (options.microbatches % 2 != 0) {
         throw input_error("bidirectional: " + std::to_string(options.microbatches) +
-                          " microbatches are not an even number");
+                          " microbatches, but the number must be even");
     }
     problem_options half = options;
     half.microbatches = options.microbatches / 2;

@@ -95,7 +95,9 @@ int count_blocks(const count_options& options, char**) {
         return options.blocks.wants(std::string{"step "} + model.name);
     };
     const auto models = counted_models(options.blocks.quick);
-    if (std::ranges::none_of(models, wanted)) { throw CLI::ValidationError("--only", "no step has such a name"); }
+    if (std::ranges::none_of(models, wanted)) {
+        throw CLI::ValidationError("--only", "no step's name contains any of these");
+    }
     const card on = find_card(options.card).value();
     std::printf("%s: %.0f GB/s, %.0f TFLOP/s in products, %.1f us to start a kernel\n", options.card.c_str(),
                 on.bytes_per_second * 1e-9, on.flops_per_second * 1e-12, on.launch_seconds * 1e6);

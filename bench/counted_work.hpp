@@ -229,19 +229,21 @@ private:
     }
     [[nodiscard]] product_shape next_product(double flops) {
         if (now_->asked == now_->products.size() || now_->products[now_->asked].flops() != flops) {
-            throw std::logic_error{"a product has another shape than " + std::string{name_of(now_->kind)} + " says"};
+            throw std::logic_error{"a product does not have the shape of " + std::string{name_of(now_->kind)}};
         }
         return now_->products[now_->asked++];
     }
     void enter_kernel(std::span<const std::byte> arguments, entry& made) {
         const auto is = [&](std::string_view part) { return made.name.find(part) != std::string::npos; };
         if (is("without a name") && made.kind != work_kind::loss) {
-            throw std::runtime_error{"a kernel has no name: the program has to export its symbols"};
+            throw std::runtime_error{"a kernel has no name: the program must export its symbols"};
         }
         const auto* const found = std::ranges::find_if(known_kernels, [&](const auto& k) { return is(k.part); });
         const known_kernel* const known = found == known_kernels.end() ? nullptr : found;
         const bool attends = made.kind == work_kind::attention_forward || made.kind == work_kind::attention_backward;
-        if (attends && known == nullptr) { throw std::logic_error{"how much of an attention is it? " + made.name}; }
+        if (attends && known == nullptr) {
+            throw std::logic_error{"unknown attention kernel, whose work cannot be counted: " + made.name};
+        }
         made.bytes = bytes_given(arguments, known);
         if (attends) {
             made.flops = known->products * now_->flops;
@@ -259,8 +261,8 @@ private:
         // Some kernels only move scratch, such as sums of sums.
         const bool may_be_none = is("column_sums_kernel<float") || (known != nullptr && known->moves_scratch_alone());
         if (made.bytes == 0 && !may_be_none) {
-            throw std::logic_error{"the bytes of a kernel cannot be counted, as it is given none of its operation's: " +
-                                   made.name};
+            throw std::logic_error{
+                "the bytes of a kernel cannot be counted, because it gets none of its operation's: " + made.name};
         }
     }
     void refuse(const std::string& why) {

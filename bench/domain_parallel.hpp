@@ -172,7 +172,9 @@ struct split_costs {
 /// gradients of all keys and values. Nothing waits for links that the gathers of step_of use, which favours the method.
 [[nodiscard]] inline split_costs split_rows(pulse::cost_table costs, const std::vector<row_needs>& needs,
                                             const pulse::cluster& machine, int group, int scalar_bytes) {
-    if (needs.size() != costs.layers.size()) { throw std::logic_error("split_rows: needs of another model"); }
+    if (needs.size() != costs.layers.size()) {
+        throw std::logic_error("split_rows: the needs are those of another model");
+    }
     const auto part_of = [&](std::int64_t bytes, std::size_t l) {
         return detail::share_of(bytes * detail::share_of(needs[l].rows, group), needs[l].rows);
     };

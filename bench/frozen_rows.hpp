@@ -86,7 +86,9 @@ inline void give_room(pulse::schedule_problem& problem, const pulse::frozen_work
     row.makespan_us = filled.makespan_us();
     row.passes_us = alone.makespan_us;
     row.bound_us = filled.lower_bound_us;
-    if (row.makespan_us < row.bound_us * (1 - 1e-9)) { throw std::runtime_error(of.name + ": below the bound"); }
+    if (row.makespan_us < row.bound_us * (1 - 1e-9)) {
+        throw std::runtime_error(of.name + ": the makespan is below the bound");
+    }
     double busy = 0;
     for (const double b : pulse::busy_us(problem)) { busy += b; }
     double encoding = 0;
@@ -269,7 +271,7 @@ struct frozen_run {
     for (const auto& path : paths) {
         frozen_run one = read_frozen(path);
         const auto differs = [&](const char* field) {
-            throw pulse::input_error(path + ": " + field + " is not that of " + paths.front());
+            throw pulse::input_error(path + ": " + field + " must be that of " + paths.front());
         };
         if (&path == &paths.front()) { all = {one.nodes, one.solver, one.sample, {}, {}}; }
         if (one.nodes != all.nodes) { differs("nodes"); }

@@ -332,7 +332,7 @@ run() {
     mkdir "$logs" "$figures"
     deadline=$((EPOCHSECONDS + seconds))
     [ -n "$engines" ] || engines=$result/engines.tar.gz
-    [ ! -f "$engines" ] || tar -C "$scratch" -xzf "$engines" || refuse "$engines is no engines.tar.gz"
+    [ ! -f "$engines" ] || tar -C "$scratch" -xzf "$engines" || refuse "$engines is not an engines.tar.gz"
     export PULSE_ENGINE_CACHE=$scratch/engines
     # There are more streams than the default of eight queues.
     export CUDA_DEVICE_MAX_CONNECTIONS=32

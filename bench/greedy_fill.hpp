@@ -233,7 +233,7 @@ private:
 /// unless `hosts` and `split` are empty.
 [[nodiscard]] inline filled_schedule greedy_fill(const schedule& passes, const frozen_work& work, double shortest_us) {
     if (!work.hosts.empty() || !work.split.empty()) {
-        throw input_error("greedy_fill: every device must have all components");
+        throw input_error("greedy_fill: every device must host all components");
     }
     detail::greedy_filler filler{passes, work};
     for (const detail::idle_span& bubble : detail::idle_spans(passes)) {

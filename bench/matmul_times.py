@@ -72,7 +72,7 @@ def print_step(step, model, launch_ms, shapes):
 def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("file")
-    options.add_argument("--shapes", type=int, help="Print only so many of a step: those that take longest.")
+    options.add_argument("--shapes", type=int, help="Print only this many shapes of a step, those that take longest.")
     options = options.parse_args()
     with open(options.file) as file:
         counted = json.load(file)

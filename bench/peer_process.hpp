@@ -63,12 +63,12 @@ public:
             line += static_cast<char>(c);
             if (c == '\n') { break; }
         }
-        if (line.empty()) { throw std::runtime_error{"the peer has ended"}; }
+        if (line.empty()) { throw std::runtime_error{"the peer process has ended"}; }
         return line;
     }
     [[nodiscard]] std::string ask(const std::string& line) {
         if (std::fprintf(to_, "%s\n", line.c_str()) < 0 || std::fflush(to_) != 0) {
-            throw std::runtime_error{"the peer has ended"};
+            throw std::runtime_error{"the peer process has ended"};
         }
         return read();
     }
@@ -79,7 +79,7 @@ public:
         const double value = std::strtod(answer.c_str(), &end);
         if (end == answer.c_str() || std::string{end} != "\n" || !std::isfinite(value) || value <= 0) {
             throw std::runtime_error{"the peer answers '" + answer.substr(0, answer.find('\n')) +
-                                     "', which is no time"};
+                                     "', which is not a time"};
         }
         return value;
     }

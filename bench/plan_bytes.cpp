@@ -173,14 +173,12 @@ ordered_json json_of_placements(const placements& of) {
 
 void measure(const bytes_options& options) {
     const pulse::device* const known_device = pulse::find_device(options.device);
-    if (known_device == nullptr) {
-        throw CLI::ValidationError("--device", "there is no device '" + options.device + "'");
-    }
+    if (known_device == nullptr) { throw CLI::ValidationError("--device", "unknown device '" + options.device + "'"); }
     const pulse::device& on = *known_device;
     json_output json{options.json};
     for (const std::string& name : options.models) {
         if (pulse::find_model(name) == nullptr) {
-            throw CLI::ValidationError("--model", "there is no model '" + name + "'");
+            throw CLI::ValidationError("--model", "unknown model '" + name + "'");
         }
     }
     std::vector<bytes_row> rows{};
@@ -223,7 +221,7 @@ void add_bytes_part(CLI::App& app) {
     CLI::App* part = app.add_subcommand("bytes", "bytes between devices: folded against sequential and interleaved");
     part->add_option("--model", options->models, "only these models of the zoo");
     part->add_option("--devices", options->devices, "pipeline degrees (2 4 8)")->check(CLI::Range(1, 1024));
-    part->add_option("--device", options->device, "whose rates balance the cuts (a100-80gb)");
+    part->add_option("--device", options->device, "device whose rates balance the cuts (a100-80gb)");
     part->add_option("--slack", options->slack, "load that may be traded for bytes (0)")->check(CLI::Range(0.0, 10.0));
     part->add_flag("--quick", options->quick, "one small model");
     part->add_option("--json", options->json, "also write the figures to this file");

@@ -91,9 +91,10 @@ void add_frozen_part(CLI::App& app) {
     auto* part = app.add_subcommand("frozen", "frozen work in the bubbles: makespan against the certified bound, and "
                                               "against encoding first");
     const auto options = std::make_shared<frozen_options>();
-    part->add_option("--nodes", options->nodes, "of the synthesizer, per instance (20000); figures depend on no clock")
+    part->add_option("--nodes", options->nodes,
+                     "search nodes of the synthesizer per instance (20000), so that figures do not depend on a clock")
         ->check(CLI::PositiveNumber);
-    part->add_option("--parts", options->parts, "vae, or all frozen parts, text encoders too")
+    part->add_option("--parts", options->parts, "vae, or all frozen parts, including text encoders")
         ->check(CLI::IsMember({"vae", "all"}));
     part->add_option("--microbatch-size", options->microbatch_size, "samples (4)")->check(CLI::PositiveNumber);
     part->add_option("--pipeline", options->pipeline, "only these P (2 4 8)")->check(CLI::IsMember({2, 4, 8, 16}));

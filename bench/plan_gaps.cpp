@@ -331,29 +331,30 @@ void add_gaps_part(CLI::App& app) {
         part->add_option("--sample", options->sample, "every k-th instance (a k prime to 6 spreads best)")
             ->check(CLI::PositiveNumber),
         part->add_option("--part", options->part,
-                         "i/n: of these every n-th from the i-th on, to be merged with the rest")
+                         "i/n: every n-th of these from the i-th on, to be merged with the rest")
             ->check([](const std::string& text) {
                 return part_of(text) ? "" : "'" + text + "' is not i/n with 1 <= i <= n";
             }),
-        part->add_option("--pipeline", options->pipeline, "only these P; 16 and 32 must be asked for (2 4 8)")
+        part->add_option("--pipeline", options->pipeline, "only these P; 16 and 32 must be named (2 4 8)")
             ->check(CLI::IsMember({2, 4, 8, 16, 32})),
         part->add_option("--waves", options->waves, "only these W")->check(CLI::IsMember({1, 2})),
         part->add_option("--split", options->split, "split backward")->check(CLI::IsMember({"yes", "no", "both"})),
         part->add_option("--memory", options->memory, "free or 1F1B's")->check(CLI::IsMember({"free", "1f1b", "both"})),
-        part->add_option("--solver", options->solver, "who proves besides: none, or glpk where it was built in")
+        part->add_option("--solver", options->solver, "which solver proves bounds too: none, or glpk if built in")
             ->check(CLI::IsMember(solvers)),
         part->add_flag("--each", options->each, "print every instance")};
-    auto* frozen = part->add_flag("--frozen", options->frozen,
-                                  "beside 10, 25, 40 and 100 % of each instance's load as frozen work");
+    auto* frozen =
+        part->add_flag("--frozen", options->frozen, "with 10, 25, 40 and 100 % of each instance's load as frozen work");
     for (auto* option : {seconds, without}) { frozen->excludes(option); }
     auto* nodes = part->add_option(
         "--nodes", options->nodes,
-        "with --frozen, instead of seconds: of the synthesizer, per instance (400000, about a second)");
+        "with --frozen, instead of seconds: search nodes of the synthesizer per instance (400000, about a second)");
     auto* size =
         part->add_option("--microbatch-size", options->microbatch_size, "samples to encode for each microbatch (4)");
     for (auto* option : {nodes, size}) { option->check(CLI::PositiveNumber)->needs(frozen); }
-    auto* merge = part->add_option("--merge", options->merged,
-                                   "measure nothing: one table of these files of --json, of --frozen with it");
+    auto* merge =
+        part->add_option("--merge", options->merged,
+                         "measure nothing: print one table of these --json files (with --frozen, of its files)");
     for (auto* option : measuring) { merge->excludes(option); }
     for (auto* option : {nodes, size}) { merge->excludes(option); }
     part->add_flag("--markdown", options->markdown, "print the tables as Markdown");

@@ -380,9 +380,9 @@ void add_schedules_part(CLI::App& app) {
     part->add_option("--routing", options->routing, "skips of sequential and interleaved placements")
         ->check(CLI::IsMember({"direct", "relayed"}));
     part->add_option("--microbatch-size", options->microbatch_size, "samples (4)")->check(CLI::PositiveNumber);
-    part->add_option("--seconds", options->seconds, "of the synthesizer, per instance (0.05)")
+    part->add_option("--seconds", options->seconds, "seconds of the synthesizer per instance (0.05)")
         ->check(CLI::PositiveNumber);
-    part->add_flag("--quick", options->quick, "P 2, M 2 4, one small backbone: that it runs");
+    part->add_flag("--quick", options->quick, "P 2, M 2 4, one small backbone, to see that it runs");
     part->add_option("--json", options->json, "also write every row to this file");
     part->callback([options] { run(*options); });
 }

@@ -48,11 +48,11 @@ timed_tuning timed(const pulse::known_model& model, const pulse::device& device,
 
 void run(const tuner_options& options) {
     const pulse::known_model* model = pulse::find_model(options.model);
-    if (model == nullptr) { throw CLI::ValidationError("--model", "no model is named " + options.model); }
+    if (model == nullptr) { throw CLI::ValidationError("--model", "unknown model " + options.model); }
     const pulse::device* device = pulse::find_device(options.device);
-    if (device == nullptr) { throw CLI::ValidationError("--device", "no device is named " + options.device); }
+    if (device == nullptr) { throw CLI::ValidationError("--device", "unknown device " + options.device); }
     const pulse::cluster* named = pulse::find_cluster(options.cluster);
-    if (named == nullptr) { throw CLI::ValidationError("--cluster", "no cluster is named " + options.cluster); }
+    if (named == nullptr) { throw CLI::ValidationError("--cluster", "unknown cluster " + options.cluster); }
     const pulse::cluster& machine = *named;
     json_output json{options.json};
 
@@ -104,12 +104,12 @@ void add_tuner_part(CLI::App& app) {
     auto options = std::make_shared<tuner_options>();
     CLI::App& part =
         *app.add_subcommand("tuner", "time of the tuner on a large cluster, and its choice against the whole space");
-    part.add_option("--model", options->model, "of the zoo")->capture_default_str();
-    part.add_option("--device", options->device, "of the list of devices")->capture_default_str();
-    part.add_option("--cluster", options->cluster, "of the list of clusters")->capture_default_str();
+    part.add_option("--model", options->model, "a model of the zoo")->capture_default_str();
+    part.add_option("--device", options->device, "a device of the list of devices")->capture_default_str();
+    part.add_option("--cluster", options->cluster, "a cluster of the list of clusters")->capture_default_str();
     part.add_option("--global-batch", options->global_batch)->check(CLI::PositiveNumber)->capture_default_str();
-    part.add_flag("--whole-space", options->whole_space, "evaluates every candidate too: minutes");
-    part.add_option("--json", options->json, "file for the results");
+    part.add_flag("--whole-space", options->whole_space, "evaluate every candidate too, which takes minutes");
+    part.add_option("--json", options->json, "write the results to this file");
     part.callback([options] { run(*options); });
 }
 

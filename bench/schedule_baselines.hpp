@@ -108,7 +108,7 @@ struct baseline_run {
     const auto limit = problem.memory_limit_bytes;
     // Whole microseconds: their sums are exact in any order.
     if (device_loads_us(problem) != device_loads_us(instance.problem) || limit != instance.problem.memory_limit_bytes) {
-        throw std::runtime_error(instance.name() + ", " + std::string{baseline.name} + ": other loads or memory");
+        throw std::runtime_error(instance.name() + ", " + std::string{baseline.name} + ": loads or memory differ");
     }
     pulse::schedule timed{};
     try {

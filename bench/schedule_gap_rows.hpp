@@ -133,7 +133,7 @@ struct gaps_run {
     for (const auto& path : paths) {
         gaps_run one = read_gaps(path);
         const auto differs = [&](const char* field) {
-            throw pulse::input_error(path + ": " + field + " is not that of " + paths.front());
+            throw pulse::input_error(path + ": " + field + " must be that of " + paths.front());
         };
         if (&path == &paths.front()) {
             all = std::move(one);

@@ -313,9 +313,9 @@ else()
     file(WRITE ${SCRATCH}/no_torch "#!/bin/sh\nexec ${PYTHON} -I -S \"$@\"\n")
     file(WRITE ${SCRATCH}/no_python "#!/bin/sh\necho $@\n")
     file(CHMOD ${SCRATCH}/no_torch ${SCRATCH}/no_python PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
-    foreach(case IN ITEMS "${SCRATCH}/absent=absent is no program that can be run"
-            "${SCRATCH}=is no program that can be run" "${CMAKE_CURRENT_LIST_FILE}=is no program that can be run"
-            "${SCRATCH}/no_python=no_python is no Python"
+    foreach(case IN ITEMS "${SCRATCH}/absent=absent is not an executable program"
+            "${SCRATCH}=is not an executable program" "${CMAKE_CURRENT_LIST_FILE}=is not an executable program"
+            "${SCRATCH}/no_python=no_python is not a Python"
             "${SCRATCH}/no_torch=torch: No module named 'torch' .is python3-torch")
         string(REGEX REPLACE "=.*" "" python "${case}")
         string(REGEX REPLACE "^[^=]*=" "" said "${case}")

@@ -7,7 +7,7 @@
 #include <pulse/model/parameter.hpp>
 #include <pulse/tensor/shape.hpp>
 
-/// The least types that the model concepts accept: tests give them to models, and spoil one rule at a time.
+/// Minimal types that satisfy the model concepts; tests build models of them and break one rule at a time.
 namespace archetype {
 
 template <pulse::label Name, class Input, class Output = Input>

@@ -6,8 +6,8 @@
 
 namespace pulse::test {
 
-/// The upper half of a float, rounded to the nearest, ties to even: a scalar that is no floating-point type of the
-/// language, as those of a GPU are not. Nothing becomes one without being asked to.
+/// The upper half of a float, rounded to nearest, ties to even: a scalar that, like those of a GPU, is no built-in
+/// floating-point type. All conversions are explicit.
 class bfloat16 {
 public:
     bfloat16() = default;

@@ -8,7 +8,7 @@
 
 namespace pulse::test {
 
-/// What a trainer's rank keeps, of one block of its parameters after the other.
+/// The rank state that a trainer keeps for each block of its parameters, in block order.
 template <class Trainer>
 [[nodiscard]] std::vector<train::rank_state> read_states(Trainer& rank) {
     std::vector<train::rank_state> all;
@@ -16,7 +16,7 @@ template <class Trainer>
     return all;
 }
 
-/// Goes on from there, after `steps` steps and `samples` samples.
+/// Restores those states and the progress of `steps` steps and `samples` samples.
 template <class Trainer>
 void set_states(Trainer& rank, const std::vector<train::rank_state>& all, std::int64_t steps, std::uint64_t samples) {
     std::size_t next = 0;

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-/// One check in two worlds: when the test is compiled, and when it runs (where sanitizers see it).
+/// Runs one check both at compile time and at run time (where sanitizers see it).
 #define CHECK_BOTH(...)                                                                                                \
     do {                                                                                                               \
         static_assert(__VA_ARGS__);                                                                                    \

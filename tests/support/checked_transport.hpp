@@ -18,12 +18,12 @@
 
 namespace pulse::test {
 
-/// 64 bits that depend on every byte: for seeing what memory or a link changed by accident, not for keeping secrets.
+/// Returns 64 bits that depend on every byte: detects accidental changes in memory or on a link, not attacks.
 [[nodiscard]] inline std::uint64_t checksum_of(std::span<const std::byte> bytes, std::uint64_t seed = 0) noexcept {
     constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
     std::uint64_t sum = seed ^ (bytes.size() * odd);
     const auto mix = [&](std::uint64_t word) {
-        // a product with an odd number loses nothing, and the rotation brings its high bits down to where the next one
+        // multiplying by an odd number loses no bits; the rotation moves the high bits down to where the next word
         // starts
         sum = std::rotl((sum ^ word) * odd, 29);
     };
@@ -40,11 +40,10 @@ namespace pulse::test {
     return sum;
 }
 
-/// A transport of host memory that proves every message: who sent it, which one it is, how many came before it between
-/// the two ranks, and a checksum of its bytes travel behind its tensors, and wait_recv compares them.
-///
-/// For clusters whose links or memory are not trusted, and for finding a fault: it reads every byte once more on either
-/// side. All ranks use it, or none.
+/// A transport of host memory that verifies every message: a trailing part carries the sender, the message's identity,
+/// its sequence number between the two ranks and a checksum of its bytes, and wait_recv compares them. - For clusters
+/// whose links or memory are not trusted, and for tracking down faults. Each side reads every byte once more. Either
+/// all ranks use it, or none.
 template <transport T>
 class checked_transport {
 public:
@@ -91,7 +90,7 @@ public:
     void broadcast(std::vector<std::byte>& bytes) { under_.broadcast(bytes); }
     void fail(std::string_view what) noexcept { under_.fail(what); }
     [[nodiscard]] std::byte* allocate(std::size_t bytes) { return under_.allocate(bytes); }
-    /// Without what was added to the messages.
+    /// Excludes the proofs that were added to the messages.
     [[nodiscard]] traffic_count sent() {
         traffic_count all = under_.sent();
         all.boundary -= all.messages * static_cast<std::int64_t>(sizeof(proof));
@@ -136,7 +135,7 @@ private:
             {reinterpret_cast<std::byte*>(&mine->seal), sizeof(proof), traffic_kind::boundary, false});
         return *mine;
     }
-    /// The oldest one.
+    /// Finds the oldest matching transfer in flight.
     in_flight& find(int peer, message_id message, bool outgoing) {
         in_flight* oldest = nullptr;
         for (in_flight& each : in_flight_) {
@@ -148,7 +147,7 @@ private:
         }
         return *oldest;
     }
-    /// The caller's parts as the transfer left them.
+    /// Returns the caller's parts as the transfer left them.
     static void close(in_flight& done) {
         std::copy(done.parts.begin(), done.parts.end() - 1, done.callers.begin());
         done.open = false;
@@ -178,7 +177,7 @@ private:
     }
 
     T& under_;
-    std::deque<in_flight> in_flight_{}; ///< one that is under way must not move
+    std::deque<in_flight> in_flight_{}; ///< a deque, because a transfer in flight must not move
     std::vector<std::uint64_t> sent_to_;
     std::vector<std::uint64_t> received_from_;
 };

@@ -9,7 +9,7 @@
 
 namespace pulse::test {
 
-/// How many scalars of text, and how many facts, a sample of model M has.
+/// Scalars of text, and facts, per sample of model M.
 template <class M>
 [[nodiscard]] constexpr std::int64_t text_elements_of() noexcept {
     if constexpr (reads_text<typename M::conditioning>) {
@@ -29,8 +29,8 @@ template <class M>
     }
 }
 
-/// Facts that fit the model, tensor by tensor: classes of a U-ViT, sizes of a UNet; of a Hunyuan-DiT which tokens are
-/// padding (both kinds), sizes, and the one style.
+/// Draws valid facts for the model, tensor by tensor: classes of a U-ViT; sizes of a UNet; for a Hunyuan-DiT the
+/// padding mask (at least one token of each kind), sizes, and the only style.
 template <class M, class A>
 [[nodiscard]] std::vector<A> draw_facts(std::uint64_t seed, int batch) {
     std::mt19937_64 random{seed};

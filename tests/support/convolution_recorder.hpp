@@ -15,7 +15,7 @@
 
 namespace pulse::test {
 
-/// A convolution that a layer asked for.
+/// A convolution that a layer requested.
 struct recorded_convolution {
     enum class pass : std::uint8_t { forward, backward_input, backward_weight };
 
@@ -28,7 +28,7 @@ struct recorded_convolution {
     [[nodiscard]] bool operator==(const recorded_convolution&) const = default;
 };
 
-/// A backend that computes nothing and remembers every distinct convolution; pairs count as their two parts. It takes
+/// A backend that computes nothing and records every distinct convolution; a pair counts as its two parts. It supports
 /// residuals, as cuda::backend does.
 struct convolution_recorder {
     using scalar = float;
@@ -115,7 +115,7 @@ private:
     }
 };
 
-/// A frame of which no pointer is null, for passes on the recorder: it reads and writes nothing.
+/// A frame without null pointers, for passes on the recorder, which reads and writes nothing.
 [[nodiscard]] inline layer_frame<float> recorder_frame() {
     static std::array<float, 1> somewhere{};
     float* const p = somewhere.data();
@@ -137,7 +137,7 @@ void record(convolution_recorder& recorder, const auto& math) {
     });
 }
 
-/// Records every layer of a UNet that has a convolution wider than a pixel; what lies in transformers are products.
+/// Records every UNet layer that has a convolution wider than one pixel; transformers hold matrix products only.
 template <class M>
 void record_unet(convolution_recorder& recorder) {
     constexpr unet_config c = M::config;
@@ -156,7 +156,7 @@ void record_unet(convolution_recorder& recorder) {
     }
 }
 
-/// Records the first and the last layer of a U-ViT, which hold its convolutions.
+/// Records the first and the last layer of a U-ViT: the ones with convolutions.
 template <class M>
 void record_uvit(convolution_recorder& recorder) {
     record(recorder, M::template layer_at<0>::math);

@@ -2,10 +2,10 @@
 
 namespace pulse::test {
 
-/// Switches counting of operator new, of all threads, on (from zero) or off; returns how many there were so far.
+/// Turns the counting of operator new, over all threads, on (from zero) or off; returns the count so far.
 int count_allocations(bool on);
 
-/// Makes every operator new of the calling thread throw std::bad_alloc, or ends that.
+/// Makes every operator new of the calling thread throw std::bad_alloc while `on`.
 void refuse_allocations(bool on);
 
 } // namespace pulse::test

@@ -8,15 +8,15 @@
 
 namespace pulse::test {
 
-/// How far values are from those that are wanted.
+/// How far values are from the wanted ones.
 struct difference {
     double worst{};
-    double greatest{}; ///< of what is wanted, without its sign
+    double greatest{}; ///< magnitude of the wanted values
 
     [[nodiscard]] double relative() const { return worst / greatest; }
 };
 
-/// The worst difference is not a number where some value is none, or their numbers differ.
+/// `worst` is NaN if any difference is, or if the sizes differ.
 template <class A, class B>
 [[nodiscard]] difference difference_of(const std::vector<A>& got, const std::vector<B>& wanted) {
     if (got.size() != wanted.size()) { return {std::numeric_limits<double>::quiet_NaN(), 0.0}; }

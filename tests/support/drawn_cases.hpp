@@ -2,15 +2,15 @@
 
 namespace pulse::test {
 
-/// Whether drawn cases are all taken, as they are but under AddressSanitizer, which looks for faults of memory that
-/// every case would have and takes ten times as long. ThreadSanitizer is fast enough, and threads are what it looks at.
+/// Whether tests run all their drawn cases. AddressSanitizer runs some only: it takes ten times as long and looks for
+/// memory faults that every case would show. ThreadSanitizer is fast enough and needs the variety.
 #ifdef __SANITIZE_THREAD__
 constexpr bool all_cases = true;
 #else
 constexpr bool all_cases = !PULSE_TEST_SANITIZED;
 #endif
 
-/// How many of `count` drawn cases a test takes: all, or a quarter.
+/// How many of `count` drawn cases a test runs: all, or a quarter.
 constexpr int drawn_cases(int count) { return all_cases ? count : (count + 3) / 4; }
 
 } // namespace pulse::test

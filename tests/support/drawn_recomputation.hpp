@@ -7,7 +7,7 @@
 
 namespace pulse::test {
 
-/// Any kind of recomputation; of selective, any of so many stages. `draw(low, high)` gives a number from low to high.
+/// Draws any kind of recomputation; a selective one marks any of `stages` stages. `draw(low, high)` includes both ends.
 template <class Draw>
 [[nodiscard]] stage_recomputation drawn_recomputation(Draw&& draw, std::size_t stages) {
     const auto kind = static_cast<recomputation>(draw(0, 3));

@@ -26,22 +26,21 @@
 
 // What an eager framework (PyTorch's autograd) keeps of a layer for its backward pass, per sample: inputs of
 // convolutions, linear layers, norms and activations, both factors of a gated product, and q, k, v and the output of an
-// attention that keeps no scores. Each tensor once, the layer's own inputs among them and its output not. Statistics of
-// norms and the logarithms of sums of an attention are left out.
-//
-// pulse's own passes keep less: normalised tensors are made again from the statistics (resnet, norm_conv), doubled and
-// padded images are not stored (upsample, downsample), and SiLU(temb) travels with the conditioning.
+// attention that stores no scores. Each tensor counts once; the layer's inputs count, its output does not. Norm
+// statistics and attention's log-sum-exps are left out. - pulse's own passes keep less: they recompute normalised
+// tensors from the statistics (resnet, norm_conv), do not store doubled and padded images (upsample, downsample), and
+// SiLU(temb) travels with the conditioning.
 
 namespace pulse {
 
 namespace nn {
 
-// Each: what eager execution keeps of the part for backward, elements per sample.
+// Each overload: elements per sample that eager execution keeps of the part for backward.
 
 [[nodiscard]] constexpr std::int64_t eager_elements(const conv& c) noexcept {
     return elements(c.input()) + elements(c.skip_input());
 }
-/// The padded image where padding is a step of its own.
+/// Includes the padded image where padding is a separate step.
 [[nodiscard]] constexpr std::int64_t eager_elements(const downsample& d) noexcept {
     const int more = d.padding == 0 ? 1 : 0;
     return std::int64_t{d.channels} * (d.height + more) * (d.width + more);
@@ -52,9 +51,9 @@ namespace nn {
 [[nodiscard]] constexpr std::int64_t eager_elements(const resnet& r) noexcept {
     return 3 * (r.all_channels() + std::int64_t{r.out_channels}) * r.pixels() + r.conditioning;
 }
-/// Inputs of the norm, of proj_in and of proj_out; of each block: inputs of three norms and of what follows them; q, k,
-/// v and the output of attn1; q and the output of attn2; values and gates, gelu(gate), their product; k and v of the
-/// text.
+/// Inputs of the norm, of proj_in and of proj_out. Of each block: inputs of the three norms and of what follows them;
+/// q, k, v and the output of attn1; q and the output of attn2; values and gates, gelu(gate) and their product; k and v
+/// of the text.
 [[nodiscard]] constexpr std::int64_t eager_elements(const spatial_transformer& t) noexcept {
     const std::int64_t text = std::int64_t{t.core.context_tokens} * t.core.channels;
     return 3 * t.core.image() + t.depth * ((12 + 8 + 4 + 4) * t.core.image() + 2 * text);
@@ -69,9 +68,9 @@ namespace nn {
     return 2 * elements(v.input()) + (v.convolves ? elements(v.output()) : 0);
 }
 [[nodiscard]] constexpr std::int64_t eager_elements(const patch_embed& p) noexcept { return elements(p.input()); }
-/// Inputs of skip_norm and skip_linear; SiLU(temb); inputs of norm1, of q, k and v, of norm_q and norm_k, what attends,
-/// the inputs of to_out and of norm2; inputs of to_q and of norm_q, what attends, the inputs of to_out and of norm3; k
-/// of the text before and after norm_k, and v; the input of the feed-forward and both sides of the GELU.
+/// Inputs of skip_norm and skip_linear; SiLU(temb). Self-attention: inputs of norm1, q, k, v, norm_q, norm_k, the
+/// attention, to_out and norm2. Cross-attention: inputs of to_q, norm_q, the attention, to_out and norm3; k of the text
+/// before and after norm_k, and v. Feed-forward: its input and both sides of the GELU.
 [[nodiscard]] constexpr std::int64_t eager_elements(const dit_block& b) noexcept {
     return ((b.skip ? 4 : 0) + 9 + 5 + 1) * b.states() + b.width + 3 * std::int64_t{b.context_tokens} * b.width +
            2 * std::int64_t{b.tokens()} * b.hidden;
@@ -86,7 +85,7 @@ namespace nn {
 [[nodiscard]] constexpr std::int64_t eager_elements(const time_embedding& t) noexcept {
     return t.features + 2 * std::int64_t{t.width};
 }
-/// Left out, as in the tables: all of it together is about a hundredth of what one block keeps.
+/// Left out, as in the tables: all of it is about a hundredth of what one block keeps.
 [[nodiscard]] constexpr std::int64_t eager_elements(const hunyuan_time_embedding&) noexcept { return 0; }
 [[nodiscard]] constexpr std::int64_t eager_elements(const hunyuan_text_embedding& t) noexcept {
     return eager_elements(t.core());
@@ -100,18 +99,17 @@ namespace nn {
 
 } // namespace nn
 
-/// What an eager framework keeps of L, inputs included; L is one of pulse's layers or conditioning modules.
+/// Elements per sample that an eager framework keeps of L, inputs included; L is one of pulse's layers or conditioning
+/// modules.
 template <class L>
 [[nodiscard]] constexpr std::int64_t eager_elements() noexcept {
     return nn::eager_elements(L::math);
 }
 
-/// A model's graph with the memory of an eager framework instead of pulse's own passes: for plans that it carries out.
-/// The model's layers are pulse's.
-///
-/// saved_elements of a layer are its eager_elements less its input and skip input, which plans count as outputs of
-/// other layers; those of the conditioning module are counted in layer 0, and statistics are left out. Everything else
-/// is as in graph_of.
+/// The graph of a model made of pulse's layers, with the memory of an eager framework instead of pulse's own passes:
+/// for plans that an eager framework executes. - A layer's saved_elements are its eager_elements without its input and
+/// skip input, which plans count as outputs of other layers; layer 0 also counts the conditioning module's. Statistics
+/// are left out; the rest is as in graph_of.
 template <any_model M>
 [[nodiscard]] constexpr auto eager_graph_of() {
     auto graph = uncut_graph_of<M>();

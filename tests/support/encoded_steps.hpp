@@ -29,12 +29,12 @@ namespace pulse::test {
 using encoded_math = reference::backend<float>;
 using encoded_model = toy_model<5, 8, wiring::nested, true>;
 
-/// Two frozen components: one makes the model's inputs, the other its targets.
+/// Two frozen components: one produces the model's inputs, the other its targets.
 inline constexpr std::array<std::int64_t, 2> result_widths{drawn_data<encoded_model, float>::in,
                                                            drawn_data<encoded_model, float>::out};
 inline constexpr int chain_layers = 3;
 
-/// What a component makes of a sample after so many of its layers.
+/// The output of a component for a sample after its first `done` layers.
 inline std::vector<float> encoded_by(int component, std::uint64_t seed, int step, int sample, int done = chain_layers) {
     auto values = draw_values<float>(seed, static_cast<std::uint64_t>(10000 + 1000 * component + 100 * step + sample),
                                      static_cast<std::size_t>(result_widths[static_cast<std::size_t>(component)]));
@@ -44,7 +44,7 @@ inline std::vector<float> encoded_by(int component, std::uint64_t seed, int step
     return values;
 }
 
-/// Runs the layers of a call on its samples; `ran(layer, sample)` behind each.
+/// Runs the layers of a call on its samples, and calls `ran(layer, sample)` after each.
 void encode_samples(std::uint64_t seed, int of_step, const encoding& call, auto&& ran) {
     const auto place = [](std::span<const encoding_piece> pieces, int sample, std::size_t bytes) -> std::byte* {
         for (const encoding_piece& p : pieces) {
@@ -66,13 +66,13 @@ void encode_samples(std::uint64_t seed, int of_step, const encoding& call, auto&
     }
 }
 
-/// How often each layer ran on each sample: by component, layer, step, replica and sample.
+/// How often each layer ran on each sample, by component, layer, step, replica and sample.
 struct encode_tally {
     std::mutex mutex{};
     std::map<std::array<int, 5>, int> runs{};
 };
 
-/// Trains on what frozen tasks made, or on what it makes itself.
+/// Trains on the results of frozen tasks or, without any, on results that it computes itself.
 struct encoding_task : drawn_task<encoded_model, float> {
     std::uint64_t seed;
     int replica;
@@ -121,14 +121,14 @@ struct encoding_task : drawn_task<encoded_model, float> {
     std::vector<double> all_losses{};
 };
 
-/// What steps leave on one rank: its losses, and the gradients of the last step by layer.
+/// The outcome of steps on one rank: its losses, and the gradients of the last step by layer.
 struct encoded_steps {
     std::vector<double> losses{};
     std::map<int, std::vector<float>> gradients{};
     bool memory_as_planned{};
 };
 
-/// Steps of a plan on one rank of a transport of host memory; at `forgets`, it loses what was encoded for that step.
+/// Runs steps of a plan on one rank of a host-memory transport; step `forgets` loses the results encoded for it.
 template <class Transport>
 encoded_steps run_encoded_rank(Transport& transport, const plan& planned, const cost_table& costs, std::uint64_t seed,
                                int steps, encode_tally& seen, int forgets = -1) {
@@ -159,7 +159,7 @@ encoded_steps run_encoded_rank(Transport& transport, const plan& planned, const 
     return made;
 }
 
-/// The same on thread ranks, by rank.
+/// Runs the same on thread ranks; the outcomes are keyed by rank.
 inline std::map<int, encoded_steps> run_encoded(const plan& planned, const cost_table& costs, std::uint64_t seed,
                                                 int steps, encode_tally& seen, int delay_us = 0, int forgets = -1) {
     std::map<int, encoded_steps> made;
@@ -189,7 +189,7 @@ inline cost_table costs_with_frozen(int batch) {
     return costs;
 }
 
-/// A plan without frozen tasks; no stages where no cut was found.
+/// Draws a plan without frozen tasks; it has no stages if no cut was found.
 inline plan draw_encoded_plan(std::mt19937& random, int devices) {
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     plan p;

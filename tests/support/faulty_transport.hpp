@@ -19,21 +19,21 @@ namespace pulse::test {
 /// What goes wrong with one message.
 enum class fault {
     none,
-    drop,      ///< it is never sent; the sender is told that it was
+    drop,      ///< it is never sent, though the sender is told that it was
     delay,     ///< it is sent 5 ms later
     duplicate, ///< it is sent twice
-    corrupt,   ///< one bit of it changes on the way
-    kill       ///< the rank ends instead of sending it
+    corrupt,   ///< one bit of it flips on the way
+    kill       ///< the rank dies instead of sending it
 };
 
 struct fault_plan {
     fault what{};
     int rank{};
-    int at{}; ///< the number of the send, counted from 0 on that rank
+    int at{}; ///< index of the send on that rank, from 0
     std::function<void()> kill{};
 };
 
-/// A transport of host memory that does one thing wrong with one message.
+/// A transport of host memory that mishandles one message.
 template <transport T>
 class faulty_transport {
 public:
@@ -49,7 +49,7 @@ public:
         case fault::drop: lost_.push_back({peer, message}); return;
         case fault::delay: std::this_thread::sleep_for(std::chrono::milliseconds{5}); break;
         case fault::duplicate:
-            // what is posted is the receiver's to exchange: the copy comes first
+            // a posted buffer may change hands, so the copy is made first
             copies_.push_back(copy_of(parts));
             under_.post_send(peer, message, parts);
             return under_.post_send(peer, message, copies_.back());
@@ -80,7 +80,7 @@ public:
     void fail(std::string_view what) noexcept { under_.fail(what); }
     [[nodiscard]] std::byte* allocate(std::size_t bytes) { return under_.allocate(bytes); }
     [[nodiscard]] traffic_count sent() { return under_.sent(); }
-    /// Sends that this rank began, while a fault is planned for it.
+    /// Sends that this rank has begun, if a fault is planned.
     [[nodiscard]] int sends() const noexcept { return sends_; }
 
 private:

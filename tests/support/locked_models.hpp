@@ -14,7 +14,7 @@
 
 namespace pulse::test {
 
-/// A toy model of which the first `Forward` layers run forward only and every third one behind them is locked.
+/// A toy model whose first `Forward` layers are forward-only; of the layers after them, every third is locked.
 template <toy_spec Spec, std::size_t Forward, class Layers, class Edges>
 struct locked_parts;
 template <toy_spec Spec, std::size_t Forward, std::size_t... I, std::size_t... E>
@@ -43,8 +43,8 @@ struct locked_toy
                    std::make_index_sequence<static_cast<std::size_t>(Layers)>,
                    std::make_index_sequence<toy_edges<draw_toy(Seed, Layers, Kind, Conditioned)>().size()>>::type {};
 
-/// A UNet of two resolutions under a ControlNet: locked but for the copy of its encoder, which also sees a hint of one
-/// channel, and for the controls.
+/// A two-resolution UNet under a ControlNet: everything is locked except the copy of its encoder, which also sees a
+/// one-channel hint, and the controls.
 namespace control_parts {
 template <label Name, nn::conv Copy, nn::conv Locked>
 using enter =
@@ -81,7 +81,7 @@ struct control_unet
             skips<pulse::skip<"down1", "up0">, pulse::skip<"down", "up1">, pulse::skip<"down0", "up2">,
                   pulse::skip<"conv_in", "up3">>> {};
 
-/// A UNet of one resolution whose encoder runs forward only, under a trained decoder.
+/// A one-resolution UNet with a forward-only encoder and a trained decoder.
 struct encoder_locked_unet : model<"encoder_locked_unet",
                                    layers<nn::forward_only<nn::block<"conv_in", control_parts::conv_in(1)>>,
                                           nn::forward_only<nn::block<"down", control_parts::residual(4, 0, 4, 6)>>,

@@ -1,8 +1,8 @@
-"""What tests do about a fault of torch 1, beside which a pinned diffusers is installed."""
+"""Works around a bug of torch 1, which a pinned diffusers is installed with."""
 
 
 def mend(torch):
-    """Of few numbers, its baddbmm multiplies by a beta of 0 what nobody wrote, which may be no number."""
+    """For small inputs, its baddbmm with beta = 0 multiplies uninitialised memory, which may hold NaN."""
     if torch.__version__.startswith("1."):
         baddbmm = torch.baddbmm
         torch.baddbmm = lambda to, a, b, *, beta, alpha: (

@@ -23,7 +23,7 @@
 
 namespace pulse::test {
 
-/// Input, timesteps, target and initial parameters that depend on nothing but the seed: every rank draws the same.
+/// Input, timesteps, target and initial parameters that depend on the seed alone: every rank draws the same.
 template <class T>
 std::vector<T> draw_values(std::uint64_t seed, std::uint64_t stream, std::size_t n) {
     std::mt19937_64 random{seed * 1000003U + stream};
@@ -67,7 +67,7 @@ private:
     }
 };
 
-/// A squared-error step over drawn data: the task of an executor.
+/// An executor task: one squared-error step over drawn data.
 template <class Model, class T, class A = T>
 struct drawn_task {
     drawn_data<Model, T, A> data;
@@ -106,15 +106,15 @@ struct drawn_task {
     void optimize() { ++optimized; }
 };
 
-/// Bytes from the beginning of an area to the last one that is not poison any more.
+/// Bytes from the start of an area to the last one that is not poison.
 inline std::int64_t written_bytes(std::span<const std::byte> area) {
     auto end = area.size();
     while (end != 0 && area[end - 1] == std::byte{0xFF}) { --end; }
     return static_cast<std::int64_t>(end);
 }
 
-/// Fills everything that a step may use with bytes that are NaN as any scalar: what is read before it is written shows
-/// in the gradients, and what is written can be told from what is not.
+/// Fills everything that a step may use with bytes that are NaN in any scalar type: a read before a write shows in the
+/// gradients, and untouched bytes can be told from written ones.
 inline void poison(const step_memory& memory) {
     const auto fill = [](std::span<std::byte> area) { std::fill(area.begin(), area.end(), std::byte{0xFF}); };
     fill(memory.block_bytes());
@@ -122,19 +122,19 @@ inline void poison(const step_memory& memory) {
     for (std::size_t slot = 0; slot != memory.slot_count(); ++slot) { fill(memory.slot_bytes(slot)); }
 }
 
-/// What a run leaves: every layer's gradients (conditioning_block: the conditioning module's), losses, traffic, memory.
+/// The results of a run: gradients by layer (conditioning_block: the conditioning module's), losses, traffic, memory.
 template <class A>
 struct run_result {
     std::map<int, std::vector<A>> gradients{};
     std::vector<double> losses{};
     traffic_count sent{};
-    /// Of each rank. The block counts up to the last byte that a step wrote, rounded up to the alignment of tensors.
+    /// By rank. A block counts up to the last byte that a step wrote, rounded up to the alignment of tensors.
     std::vector<std::int64_t> planned_bytes{}, measured_bytes{}, planned_live{}, measured_live{};
     std::vector<std::int64_t> planned_block{}, written_block{}, planned_workspace{}, written_workspace{};
     std::size_t most_skips_held{};
 };
 
-/// The task of a plan with previews: half of the prediction is added to the input, over and over.
+/// The task of a plan with previews: keeps adding half of the prediction to the input.
 template <class Model, class T, class A = T>
 struct conditioned_task : drawn_task<Model, T, A> {
     using drawn_task<Model, T, A>::drawn_task;
@@ -150,7 +150,7 @@ struct conditioned_task : drawn_task<Model, T, A> {
     }
 };
 
-/// `steps` steps of a plan on thread ranks; gradients are those of the last step.
+/// Runs `steps` steps of a plan on thread ranks; gradients are those of the last step.
 template <class Model, class Backend, template <class, class, class> class Task = drawn_task>
 run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std::uint64_t seed,
                                                         const threads::link_options& link = {}, int steps = 1,
@@ -210,7 +210,7 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
         if (rank.memory().live_bytes() != 0) { throw error{"a step left buffers alive"}; }
         if (task.optimized != steps) { throw error{"optimize was not called once a step"}; }
 
-        // An evaluation reads nothing that its own passes have not written, and has the losses of the step.
+        // An evaluation reads only what its own passes have written, and its losses equal the step's.
         lock.unlock();
         const std::vector<double> losses = std::exchange(task.losses, std::vector<double>(task.losses.size()));
         poison(rank.memory());
@@ -221,8 +221,8 @@ run_result<typename Backend::accumulator> run_pipelined(const plan& planned, std
     return result;
 }
 
-/// The same step without a pipeline, executor or plan: what every run_pipelined must equal bit for bit. The last
-/// `previews` microbatches run forward once more before, and their input takes what comes of it.
+/// Runs the same step without a pipeline, executor or plan: run_pipelined must equal it bit for bit. The last
+/// `previews` microbatches first run forward an extra time, and their input uses that prediction.
 template <class Model, class Backend>
 run_result<typename Backend::accumulator> run_unpipelined(int batch, int microbatches, std::uint64_t seed,
                                                           int previews = 0, const extent& to = {}) {

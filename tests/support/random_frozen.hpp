@@ -10,7 +10,7 @@
 
 namespace pulse::test {
 
-/// Frozen tasks for all components of `costs`, on any devices at any times that their chains allow.
+/// Draws frozen tasks for all components of `costs`: any devices, any times that their chains allow.
 inline void draw_frozen_tasks(plan& to, const cost_table& costs, std::mt19937& random) {
     const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     const int samples = to.microbatches * to.microbatch_size;
@@ -26,7 +26,7 @@ inline void draw_frozen_tasks(plan& to, const cost_table& costs, std::mt19937& r
             double start_us = 0;
             for (int l = 0; l != layers;) {
                 const int last = between(l, layers - 1);
-                // Some samples may go on elsewhere than others.
+                // Some samples may continue on another device than others.
                 const int split = between(first + 1, end);
                 double next_us = start_us;
                 for (int from = first; from != end; from = from == first ? split : end) {

@@ -10,8 +10,8 @@
 
 namespace pulse::test {
 
-/// All ways to cut `layers` into `stages` are drawn with some luck: random cuts until one keeps every skip on one
-/// device. Returns no stages when `tries` cuts failed.
+/// Draws one of the ways to cut `layers` into `stages`: random cuts until, for a folded placement, one keeps every skip
+/// on one device. Returns no stages after `tries` failed cuts.
 inline partition draw_cut(const cost_table& costs, placement kind, int devices, int waves, std::mt19937& random,
                           int tries = 4000) {
     const int stages = stage_count(kind, devices, waves);
@@ -43,8 +43,8 @@ inline partition draw_cut(const cost_table& costs, placement kind, int devices, 
     return cut;
 }
 
-/// A random order that respects dependencies and keeps the microbatches of every pass in order; a pass lasts a random
-/// time. The last `previews` microbatches have a preview.
+/// Draws an order that respects dependencies and keeps the microbatches of every pass in order; passes last random
+/// times. The last `previews` microbatches have a preview.
 inline schedule draw_order(const partition& cut, int microbatches, bool split, std::mt19937& random, int previews = 0) {
     const int stages = static_cast<int>(cut.stages.size());
     const int kinds = split ? 3 : 2;

@@ -20,7 +20,7 @@
 
 namespace pulse::test {
 
-/// A threads::transport whose ranks drift apart at their messages, and one of which may fail at a message of a kind.
+/// A threads::transport with random delays at its messages, where one rank may fail at a given kind of message.
 struct drifting_transport : threads::transport {
     std::mt19937 random;
     int most_delay_us{};
@@ -47,14 +47,14 @@ private:
     }
 };
 
-/// What a run of several replicas leaves.
+/// The results of a run of several replicas.
 template <class A>
 struct replicated_result {
-    /// Of each replica, by layer.
+    /// By replica, then by layer.
     std::vector<std::map<int, std::vector<A>>> gradients{};
-    /// Of all ranks together.
+    /// Over all ranks.
     traffic_count sent{};
-    /// Of each rank of the world: what it takes beside a step's memory and its parameters.
+    /// By world rank: its bytes beyond a step's memory and the parameters.
     std::vector<std::int64_t> replica_bytes{};
 };
 
@@ -64,12 +64,12 @@ struct replicated_options {
     int steps{1};
     int most_delay_us{};
     unsigned drift_seed{1};
-    /// The rank that fails, at its first message of the kind that it sends; -1: none.
+    /// The rank that fails at its first send of kind `fails_at`; -1 for none.
     int fails{-1};
     message_kind fails_at{};
 };
 
-/// Steps of a plan on P D thread ranks; replica r is given the data of seed + r. Gradients are those of the last step.
+/// Runs steps of a plan on P D thread ranks; replica r gets the data of seed + r. Gradients are those of the last step.
 template <class Model, class Backend, template <class, class, class> class Task = drawn_task>
 replicated_result<typename Backend::accumulator> run_replicated(const plan& planned, std::uint64_t seed,
                                                                 const replicated_options& options = {}) {
@@ -115,7 +115,7 @@ replicated_result<typename Backend::accumulator> run_replicated(const plan& plan
     return result;
 }
 
-/// plan::node_replicas of a plan with so many replicas.
+/// Draws plan::node_replicas for a plan of `replicas` replicas.
 template <class Draw>
 int drawn_node_replicas(const Draw& draw, int replicas) {
     plan p;
@@ -124,8 +124,8 @@ int drawn_node_replicas(const Draw& draw, int replicas) {
     return p.node_replicas;
 }
 
-/// What the replicas' gradients add up to, each of them by a step without a pipeline: neighbours in pairs, then these,
-/// and so on while their number is even, and what is left one after the other.
+/// The sum of the replicas' gradients, each computed by a step without a pipeline. Neighbours add in pairs as long as
+/// the number of sums is even; the remaining sums add one after the other.
 template <class Model, class Backend>
 std::map<int, std::vector<typename Backend::accumulator>> added_gradients(const plan& planned, std::uint64_t seed) {
     const auto of_replica = [&](int r) {

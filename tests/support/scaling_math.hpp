@@ -5,7 +5,7 @@
 
 namespace pulse::test {
 
-/// The host with a loss that is scaled, as half precision on a device has it.
+/// The host with loss scaling, as half precision on a device has it.
 struct scaled_updates : train::host_updates<> {
     static constexpr bool scales_loss = true;
 };

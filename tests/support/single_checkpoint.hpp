@@ -15,7 +15,7 @@
 
 namespace pulse::test {
 
-/// A parameter and what training keeps beside it; a span that is empty is not kept.
+/// A parameter and its training state; an empty span is not stored.
 template <class T>
 struct checkpoint_tensor {
     parameter what{};
@@ -26,7 +26,7 @@ struct checkpoint_tensor {
 };
 using named_tensor = checkpoint_tensor<const float>;
 
-/// The ranges of whole tensors.
+/// The whole range of each tensor.
 template <class T>
 [[nodiscard]] std::vector<train::tensor_range<T>> ranges_of(std::span<const checkpoint_tensor<T>> tensors) {
     std::vector<train::tensor_range<T>> all;
@@ -40,7 +40,7 @@ template <class T>
     return all;
 }
 
-/// Writes whole tensors as a checkpoint of one file, without shards or a manifest; parts that are empty are not kept.
+/// Writes whole tensors as a single-file checkpoint without shards or a manifest; empty parts are not stored.
 inline void save_single(const std::filesystem::path& path, std::span<const named_tensor> tensors,
                         const train::training_state& state) {
     io::tensor_metadata metadata = train::detail::metadata_of(state);
@@ -54,7 +54,7 @@ inline void save_single(const std::filesystem::path& path, std::span<const named
     io::write_safetensors(path, sources, metadata);
 }
 
-/// Fills whole tensors from any checkpoint, but for parts that are empty.
+/// Reads whole tensors from any checkpoint, except for empty parts.
 inline train::training_state load_single(const std::filesystem::path& path,
                                          std::span<const checkpoint_tensor<float>> tensors) {
     train::checkpoint_reader reader{path};

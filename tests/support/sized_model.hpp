@@ -17,7 +17,7 @@ template <class Config>
     config.img_size = size;
     return config;
 }
-/// The same backbone as a type of another size.
+/// The same backbone, as a type, with another size.
 template <class Model, int Size, class Config = std::remove_cv_t<decltype(Model::config)>>
 struct sized;
 template <class Model, int Size>

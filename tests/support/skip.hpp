@@ -2,7 +2,7 @@
 
 namespace pulse::test {
 
-/// Says that this case cannot run here; ctest reports it as skipped unless a check in it failed. Return after it.
+/// Reports that this case cannot run here; ctest shows it as skipped unless one of its checks failed. Return after it.
 void skip(const char* reason);
 
 } // namespace pulse::test

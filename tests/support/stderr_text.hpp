@@ -8,7 +8,7 @@
 
 namespace pulse::test {
 
-/// Takes what the process writes to stderr while it lives.
+/// Captures what the process writes to stderr while it lives.
 class stderr_text {
 public:
     stderr_text() : file_{std::tmpfile()}, before_{dup(STDERR_FILENO)} {
@@ -24,7 +24,7 @@ public:
         std::fclose(file_);
     }
 
-    /// What was written so far.
+    /// The text written so far.
     [[nodiscard]] std::string text() const {
         std::fflush(stderr);
         std::rewind(file_);
@@ -33,7 +33,7 @@ public:
         for (std::size_t n = 0; (n = std::fread(part, 1, sizeof part, file_)) != 0;) { all.append(part, n); }
         return all;
     }
-    /// How often a text was written.
+    /// How often `what` was written.
     [[nodiscard]] int count(const std::string& what) const {
         const std::string all = text();
         int found = 0;

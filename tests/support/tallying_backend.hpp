@@ -7,10 +7,10 @@
 
 namespace pulse::test {
 
-/// How often each operation ran, by its name.
+/// Calls of each operation, by name.
 using tally = std::map<std::string_view, int>;
 
-/// The reference backend, counting what layers of UNets and transformers with a text are made of.
+/// The reference backend, counting the operations of UNets and of transformers with a text.
 template <class T>
 struct tallying_backend : reference::backend<T> {
     using base = reference::backend<T>;

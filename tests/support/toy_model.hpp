@@ -11,10 +11,10 @@
 
 namespace pulse::test {
 
-/// How the skip edges of a toy model run.
+/// The layout of a toy model's skip edges.
 enum class wiring { nested, crossing, fan_out, neighbours, none };
 
-/// A model of small dense layers, drawn from a seed: widths, skip edges and who reads the conditioning.
+/// A model of small dense layers drawn from a seed: widths, skip edges, and which layers read the conditioning.
 struct toy_spec {
     static constexpr int capacity = 20;
     int layers{};
@@ -69,7 +69,7 @@ struct toy_layer_base {
     using input = shape<in>;
     using output = shape<out>;
     static constexpr std::int64_t saved_elements = out, deferred_elements = out, workspace_elements = out;
-    /// The gradients of the other layers are set to 0 in front of a step's passes.
+    /// Layers that do not write their gradients have them zeroed before a step's passes.
     static constexpr bool writes_gradients = I % 2 == 1;
     static constexpr linear_shape main{in, out}, side{skip_in, out}, conditioned{cond_in, out};
 

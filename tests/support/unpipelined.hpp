@@ -19,23 +19,21 @@
 
 namespace pulse::test {
 
-/// Memory that the backends of the host work on.
+/// The memory of host backends.
 template <class T>
 using plain_vector = std::vector<T>;
 
-/// `count` scalars that nobody has written: not a number, so that a read before a write shows.
+/// `count` unwritten scalars: NaN, so that a read before a write shows.
 template <class T, template <class> class Vector = plain_vector>
 [[nodiscard]] Vector<T> poisoned(std::int64_t count) {
     return Vector<T>(static_cast<std::size_t>(count), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// A model run layer by layer on one backend, one microbatch after the other: what a pipeline must equal bit for bit.
-///
-/// Sums have one order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
+/// Runs a model layer by layer on one backend, one microbatch after the other. A pipeline must equal it bit for bit. -
+/// Sums have a fixed order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
 /// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at
-/// zero and the layers add to it from the last to the first. Parameter gradients add over microbatches in the order of
-/// the calls. Every buffer that a pass must write is poisoned before it. `Vector` is memory that the backend may work
-/// on and the host may touch.
+/// zero, and the layers add to it from the last to the first. Parameter gradients add over microbatches in call order.
+/// Every buffer that a pass must write is poisoned first. `Vector` is memory that backend and host can both access.
 template <any_model M, backend B, template <class> class Vector = plain_vector>
 class unpipelined {
 public:
@@ -43,7 +41,7 @@ public:
     using A = typename B::accumulator;
     static constexpr std::size_t count = M::layer_count;
 
-    /// What one microbatch leaves between its passes.
+    /// What one microbatch keeps between its passes.
     struct tape {
         int batch{};
         Vector<T> input, text, conditioning, conditioning_saved, conditioning_gradient, input_gradient;
@@ -57,7 +55,7 @@ public:
     std::array<Vector<A>, count> gradients;
     Vector<T> conditioning_parameters, frozen_conditioning_parameters;
     Vector<A> conditioning_gradients;
-    into mode{into::add}; ///< what passes do with the gradients of parameters
+    into mode{into::add}; ///< whether passes add to parameter gradients or write them
 
     /// Parameters and gradients are zero.
     explicit unpipelined(B& backend, const extent& to = {}) :
@@ -94,7 +92,7 @@ public:
         }
     }
 
-    /// Of a part of a layer, as plans count them: what it has lies behind what the parts before it have.
+    /// For a part of a layer, as plans count parts: its range lies behind those of the parts before it.
     [[nodiscard]] std::span<T> parameters_of_part(int part) { return part_in(parameters, part); }
     [[nodiscard]] std::span<A> gradients_of_part(int part) { return part_in(gradients, part); }
     [[nodiscard]] std::span<T> frozen_parameters_of_part(int part) {
@@ -102,7 +100,7 @@ public:
         return {frozen_parameters[layer].data(), frozen_parameters[layer].size()};
     }
 
-    /// Copies the values of what a rank owns, but for what it does not train.
+    /// Copies this model's parameters, except those that it does not train, to a rank.
     template <class Parameters>
     void give(Parameters& to) {
         for (const auto& block : to.blocks()) {
@@ -158,8 +156,8 @@ public:
         return t;
     }
 
-    /// Every layer's backward_input, last to first; `gradient` is that of the model's output. With `to_input`, also the
-    /// gradient of the model's input is made.
+    /// Runs every layer's backward_input, last to first; `gradient` is that of the model's output. `to_input` also
+    /// computes the gradient of the model's input.
     void backward_input(tape& t, Vector<T> gradient, bool to_input = false) {
         t.conditioning_gradient.assign(t.conditioning.size(), static_cast<T>(A{0}));
         t.input_gradient = to_input ? poisoned<T, Vector>(static_cast<std::int64_t>(t.input.size())) : Vector<T>{};
@@ -192,7 +190,7 @@ public:
         });
     }
 
-    /// Every layer's backward_weight, last to first, then the conditioning module's.
+    /// Runs every layer's backward_weight, last to first, then the conditioning module's.
     void backward_weight(tape& t) {
         for_each_layer_backwards([&]<std::size_t I>(index<I>) {
             if constexpr (!is_forward_only<layer_at<I>>()) {
@@ -258,7 +256,7 @@ private:
         for_each_layer([&]<std::size_t I>(index<I>) { f(index<count - 1 - I>{}); });
     }
 
-    /// Of a layer's output, what has a gradient.
+    /// Elements of a layer's output that have a gradient.
     [[nodiscard]] std::int64_t gradient_elements(std::size_t layer) const {
         return graph_.layers[layer].output_elements - graph_.layers[layer].frozen_output_elements;
     }
@@ -270,7 +268,7 @@ private:
         return -1;
     }
 
-    /// Everything but the gradients that backward_input writes.
+    /// All pointers except the gradients that backward_input writes.
     [[nodiscard]] backend_frame<B> frame_of(std::size_t l, tape& t, Vector<T>& workspace) {
         backend_frame<B> frame;
         frame.batch = t.batch;
@@ -290,7 +288,7 @@ private:
         if constexpr (reads_context<typename M::conditioning>) {
             const std::int64_t embeddings = t.batch * M::conditioning::output::elements;
             frame.context = t.conditioning.data() + embeddings;
-            // Before the backward pass there is no gradient yet.
+            // There is no gradient before the backward pass.
             if (trains_context<typename M::conditioning> && !t.conditioning_gradient.empty()) {
                 frame.context_gradient = t.conditioning_gradient.data() + embeddings;
             }

@@ -9,7 +9,7 @@
 
 namespace pulse::test {
 
-/// Numbers that depend on the sample alone, and the mean squared error: what tasks of tests have in common.
+/// Shared by test tasks: values that depend only on the sample, and the mean squared error.
 struct wave {
     [[nodiscard]] static float value(std::uint64_t sample, std::size_t i) {
         return std::sin(0.7F * static_cast<float>(sample) + 0.3F * static_cast<float>(i));

@@ -21,7 +21,7 @@ namespace pulse::test {
 
 using wave_math = reference::backend<float>;
 
-/// With times and texts.
+/// A wave task with timesteps and texts.
 struct wave_task : wave {
     [[nodiscard]] const float* timesteps(const work<wave_math>& at) {
         auto& of = times[at.first_sample];
@@ -39,7 +39,7 @@ struct wave_task : wave {
     std::map<std::uint64_t, std::vector<float>> times{}, texts{};
 };
 
-/// What is left of a run, the same whatever the plan.
+/// What a run produces, independently of the plan.
 struct trained {
     std::map<int, std::vector<float>> weights{}, frozen{};
     std::vector<double> losses{};

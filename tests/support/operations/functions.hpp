@@ -9,11 +9,11 @@
 
 #include <support/operations/trial.hpp>
 
-// Functions of single numbers and their gradients equal the plain ones in double, in place too.
+// Functions of single numbers and their gradients equal the plain ones in double, in place as well.
 
 namespace pulse::test {
 
-/// Of a function on the host, in units of float's epsilon: of y, relative to 1 + |x|, and of dx.
+/// Errors of a function on the host, in units of float's epsilon: of y, relative to 1 + |x|, and of dx.
 struct function_error {
     double y, dx;
 };
@@ -101,7 +101,7 @@ void check_geglus(Trial& t) {
     }
 }
 
-/// Quick GELU, and the gate, which multiplies by what is given.
+/// Quick GELU, and the gate, which multiplies by a given tensor.
 template <class Trial>
 void check_gates(Trial& t, std::int64_t n) {
     CAPTURE(n);
@@ -120,7 +120,7 @@ void check_sinusoids(Trial& t) {
     for (const int features : {2, 32, 128, 320}) {
         for (const bool flip : {false, true}) {
             for (const double shift : {0.0, 0.5, 1.0}) {
-                if (features == 2 && shift == 1.0) { continue; } // of one frequency nothing is left
+                if (features == 2 && shift == 1.0) { continue; } // one frequency less a shift of 1 divides by 0
                 t.check({}, {{0.0, 1.0, 17.0, 37.0, 250.0, 500.0, 999.0, 0.5, 123456.0}},
                         {t.writes(9 * features, error)},
                         [&](auto& on, const auto& o) { on.sinusoid(9, features, flip, shift, o.a[0], o.y[0]); });
@@ -129,17 +129,17 @@ void check_sinusoids(Trial& t) {
     }
 }
 
-/// Posteriors of moments, of which some are beyond the limits of both sides.
+/// Posteriors of moments, some of which exceed the limits on either side.
 template <class Trial>
 void check_posterior(Trial& t, int channels) {
     CAPTURE(channels);
     constexpr std::int64_t pixels = 37;
     doubles moments = t.normal(pixels * 2 * channels, 3.0);
-    moments[static_cast<std::size_t>(channels)] = -50.0;    // held to -30
-    moments[static_cast<std::size_t>(3 * channels)] = 30.0; // held to 20
+    moments[static_cast<std::size_t>(channels)] = -50.0;    // clamped to -30
+    moments[static_cast<std::size_t>(3 * channels)] = 30.0; // clamped to 20
     const doubles noise = t.normal(pixels * channels);
     constexpr float factor = 0.18215F;
-    // each is about as great as its own deviation
+    // each result's error scales with 1 + its magnitude
     doubles z(noise.size());
     t.side.oracle.posterior(pixels, channels, static_cast<double>(factor), moments.data(), noise.data(), z.data());
     for (double& v : z) { v = std::abs(v) + 1.0; }

@@ -9,12 +9,12 @@
 
 #include <support/operations/trial.hpp>
 
-// The gradients that a first microbatch writes are those that it adds to 0.
+// Gradients written by a first microbatch equal gradients added to 0.
 
 namespace pulse::test {
 
-/// op(gradient_place) makes n gradients. Written over what is no number, and then added to, they are those that are
-/// added to zeros, bit for bit but for the sign of 0.
+/// op(gradient_place) produces n gradients. Writing over NaN and then adding must give what adding to zeros gives, bit
+/// for bit except for the sign of 0.
 template <class Trial, class Op>
 void check_written(Trial& t, std::int64_t n, const Op& op) {
     using A = typename Trial::A;
@@ -65,7 +65,7 @@ void check_written_linear(Trial& t, const linear_shape& s) {
     });
 }
 
-/// `norm_rows`: how many rows layer norm may have.
+/// `norm_rows`: the row counts to try for layer norm.
 template <class Trial>
 void check_written_sums(Trial& t, const std::vector<std::int64_t>& norm_rows) {
     using A = typename Trial::A;
@@ -83,7 +83,7 @@ void check_written_sums(Trial& t, const std::vector<std::int64_t>& norm_rows) {
         on.group_norm_backward({12, 4, 4, 9, 1e-5, true}, batch, x.data(), more.data(), gamma.data(), gamma.data(),
                                statistics.data(), y.data(), dx.data(), dx.data() + 2000, to, to + 16, into::write);
     });
-    for (const int features : {24, 1400}) { // one row is held by a warp's registers, the other is read again
+    for (const int features : {24, 1400}) { // a warp's registers hold the short row; the long one is read again
         for (const std::int64_t rows : norm_rows) {
             if (rows * features > 4000) { continue; }
             check_written(t, 2 * features, [&](const auto& to) {
@@ -97,7 +97,7 @@ void check_written_sums(Trial& t, const std::vector<std::int64_t>& norm_rows) {
                                   statistics.data(), y.data(), dx.data(), to, to + 12, more.data(), more.data() + 2000,
                                   into::write);
     });
-    for (const std::int64_t rows : {0, 3, 100}) { // many are summed twice
+    for (const std::int64_t rows : {0, 3, 100}) { // many rows are summed in two passes
         check_written(t, 40, [&](const auto& to) { on.sum_rows(rows, 40, x.data(), to); });
     }
     const resample_shape grids{2, 3, 4, 5, 6, 2};

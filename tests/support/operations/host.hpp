@@ -14,7 +14,7 @@
 
 namespace pulse::test {
 
-/// A tensor in memory of the host that starts `offset` numbers behind an aligned address, between margins.
+/// A host tensor that starts `offset` elements after an aligned address, between margins.
 template <class T>
 class host_tensor {
 public:
@@ -22,7 +22,7 @@ public:
         offset_{static_cast<std::size_t>(offset)}, all_(values.size() + offset_ + margin, mark) {
         std::transform(values.begin(), values.end(), all_.begin() + offset, [](double v) { return static_cast<T>(v); });
     }
-    /// Null for an empty tensor, as operations take one that is not there.
+    /// Null for an empty tensor: how operations take an absent one.
     [[nodiscard]] T* data() { return all_.size() == margin + offset_ ? nullptr : all_.data() + offset_; }
     [[nodiscard]] doubles read() const {
         return {all_.begin() + static_cast<std::ptrdiff_t>(offset_), all_.end() - margin};
@@ -63,7 +63,7 @@ struct host_side {
     }
 };
 
-/// law(trial) on B, and, where it takes a number of threads, on two of them.
+/// Runs law(trial) on B and, if B takes a number of threads, on two of them, too.
 template <class B, class Law>
 void hold_on_host(unsigned seed, const Law& law) {
     operation_trial<host_side<B>> trial{seed};

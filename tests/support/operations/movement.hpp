@@ -10,7 +10,7 @@
 
 #include <support/operations/trial.hpp>
 
-// Operations that move numbers move each to its place; those that sum or turn them equal the plain loops in double.
+// Operations that move numbers put each in its place; those that sum or rotate them equal the plain loops in double.
 
 namespace pulse::test {
 
@@ -39,7 +39,7 @@ void check_patches(Trial& t, const patch_shape& s, int batch) {
     CAPTURE(s.leading);
     const std::int64_t tokens = std::int64_t{batch} * s.tokens() * s.features();
     const std::int64_t image = batch * s.image_elements();
-    // and what an image's tokens are is the image
+    // converting an image to tokens and back yields the image
     t.check({t.normal(tokens), t.normal(image)}, {}, {t.moves(image), t.moves(tokens), t.moves(image)},
             [&](auto& on, const auto& o) {
                 on.patches_to_image(s, batch, o.x[0], o.y[0]);
@@ -75,7 +75,8 @@ void check_upsampling(Trial& t, int batch, int height, int width, int channels) 
             });
 }
 
-/// Of each sample's pixels, and of all samples' to what is there; and the same number added to each pixel of a sample.
+/// Sums of each sample's pixels; sums over all samples, added to a tensor; and one value added to all pixels of a
+/// sample.
 template <class Trial>
 void check_pixel_sums(Trial& t, int batch, int pixels, int channels) {
     CAPTURE(batch);
@@ -91,7 +92,7 @@ void check_pixel_sums(Trial& t, int batch, int pixels, int channels) {
     auto& on = t.side.oracle;
     on.sum_pixels(batch, pixels, channels, sizes.data(), left[0].error.scale.data());
     on.sum_rows(rows, channels, sizes.data(), left[1].error.scale.data());
-    // few roundings of sums that are as great as they are in all likelihood, and never more than a sum of so many has
+    // a few roundings of sums of their likely magnitude, but at most the bound of a sum of that length
     const double likely = 6.0 * float_epsilon * 3.0 * std::sqrt(static_cast<double>(rows));
     for (double& s : left[0].error.scale) { s = std::min(likely, test::sum_error(pixels) * s); }
     for (double& s : left[1].error.scale) { s = std::min(likely, test::sum_error(static_cast<double>(rows) + 1) * s); }
@@ -103,7 +104,7 @@ void check_pixel_sums(Trial& t, int batch, int pixels, int channels) {
     });
 }
 
-/// Vectors of a grid are resampled for another, and gradients of these come back.
+/// Resamples the vectors of one grid to another, and their gradients back.
 template <class Trial>
 void check_resampling(Trial& t, const resample_shape& s, int batch) {
     CAPTURE(s.features);
@@ -130,7 +131,7 @@ void check_drawn_resampling(Trial& t, int rounds, int most_features) {
     }
 }
 
-/// Pairs are turned, and back, in place too.
+/// Rotates pairs, and rotates them back, in place as well.
 template <class Trial>
 void check_rotary(Trial& t, const rotary_shape& s, int batch) {
     CAPTURE(s.head_size);
@@ -157,7 +158,7 @@ void check_drawn_rotary(Trial& t, int rounds) {
     for (int i = 0; i != rounds; ++i) { check_rotary(t, {upto(9), upto(9), upto(4), 4 * upto(22), 32.0}, upto(3)); }
 }
 
-/// Rows are looked up, and the gradient adds those that are met again.
+/// Looks up rows; the gradient adds up over repeated rows.
 template <class Trial>
 void check_embedding(Trial& t, const embedding_shape& s, int rows) {
     CAPTURE(s.entries);
@@ -186,7 +187,7 @@ void check_drawn_embeddings(Trial& t, int rounds) {
     for (int i = 0; i != rounds; ++i) { check_embedding(t, {upto(6), upto(40)}, upto(12)); }
 }
 
-/// Padding is replaced by learned vectors, whose gradients are those of the rows that they replaced.
+/// Replaces padding by learned vectors, whose gradients are those of the rows that they replaced.
 template <class Trial>
 void check_padding(Trial& t, int batch, int tokens, int features) {
     CAPTURE(batch);
@@ -222,7 +223,7 @@ void check_drawn_padding(Trial& t, int rounds) {
     for (int i = 0; i != rounds; ++i) { check_padding(t, upto(4), upto(9), upto(40)); }
 }
 
-/// Some keys of each text are padding, its first is not; `parts`: bits of causality, mask and bias.
+/// Some keys of each text are padding, but never the first; `parts`: bits of causality, mask and bias.
 template <class Trial>
 void check_masked_attention(Trial& t, masked_attention_shape s, int batch, const std::vector<int>& parts) {
     const std::int64_t n = std::int64_t{batch} * s.tokens * s.width();

@@ -8,8 +8,8 @@
 
 #include <support/operations/trial.hpp>
 
-// Norms and their gradients equal the plain loops in double, and write nothing beside their results. What rounding the
-// mean and the differences from it costs is counted in standard deviations.
+// Norms and their gradients equal the plain loops in double and write only their results. The error bounds count the
+// rounding of the mean and of the differences from it in standard deviations.
 
 namespace pulse::test {
 
@@ -35,7 +35,7 @@ void check_group_norm(Trial& t, const group_norm_shape& s, int batch, double shi
         [&](auto& on, const auto& o) { on.group_norm(s, batch, o.x[0], o.x[1], o.x[2], o.x[3], o.y[0], o.sums[0]); });
     const error_bound affine{relative, {3.0 * std::sqrt(static_cast<double>(pixels))}};
     for (const into how : {into::write, into::add}) {
-        // One pixel of one channel: the group's two normal values are +-1 and gradients cancel; epsilon limits the
+        // One pixel of one channel: the group's two normalised values are +-1 and gradients cancel; epsilon bounds the
         // rest.
         t.check({xa, xb, gamma, beta, t.normal(pixels * all)}, {rounded<float>(left[1])},
                 {t.puts(how, pixels * s.channels, 4.0 * relative), t.writes(pixels * s.second_channels, 4.0 * relative),
@@ -47,7 +47,7 @@ void check_group_norm(Trial& t, const group_norm_shape& s, int batch, double shi
     }
 }
 
-/// Groups of one channel and of all, and such as straddle the two sources.
+/// Groups of one channel, of all channels, and groups that straddle the two sources.
 template <class Trial>
 void check_group_norms(Trial& t) {
     for (group_norm_shape s : std::vector<group_norm_shape>{{32, 0, 8, 64},
@@ -72,7 +72,7 @@ void check_group_norms(Trial& t) {
     }
 }
 
-/// Groups that straddle the two sources; `draw_device` may change what runs them before each.
+/// Groups that straddle the two sources; `draw_device` may change the device before each check.
 template <class Trial, class Draw>
 void check_drawn_group_norms(Trial& t, int rounds, int least_pixels, const Draw& draw_device) {
     for (int i = 0; i != rounds; ++i) {
@@ -88,7 +88,7 @@ void check_drawn_group_norms(Trial& t, int rounds, int least_pixels, const Draw&
     }
 }
 
-/// Statistics of whole pictures, then `rows` rows of the last by them, into rows that lie apart.
+/// Takes statistics of whole images, then normalises `rows` rows of the last image into strided rows.
 template <class Trial>
 void check_group_norm_pieces(Trial& t, const group_norm_shape& s, int rows, int batch) {
     CAPTURE(s.channels);
@@ -103,7 +103,7 @@ void check_group_norm_pieces(Trial& t, const group_norm_shape& s, int rows, int 
     const auto left = t.check({x}, {}, {t.writes_sums(std::int64_t{batch} * s.groups * 2, relative)},
                               [&](auto& on, const auto& o) { on.group_norm_statistics(s, batch, o.x[0], o.sums[0]); });
     outcome y = t.writes(rows * stride, relative);
-    y.before = t.normal(rows * stride); // what lies between the rows stays
+    y.before = t.normal(rows * stride); // the gaps between the rows must stay
     t.check({x, t.normal(s.channels), t.normal(s.channels)}, {rounded<float>(left[0])}, {y},
             [&](auto& on, const auto& o) {
                 on.group_norm_rows(s, rows, width, o.x[0] + (batch - 1) * n, o.x[1], o.x[2],
@@ -117,7 +117,7 @@ void check_layer_norm(Trial& t, const layer_norm_shape& s, std::int64_t rows, do
     CAPTURE(rows);
     CAPTURE(shift);
     const std::int64_t n = rows * s.features;
-    // One or two features: a row may lie within rounding of its mean, and epsilon alone bounds 1/sigma.
+    // With one or two features a row may lie within rounding of its mean, and epsilon alone bounds 1/sigma.
     const double few = s.features < 3 ? 1.0 / std::sqrt(s.epsilon) : 1.0;
     const double relative = 11.4 * (1.0 + std::abs(shift)) * float_epsilon;
     const doubles x = t.normal(n, 1.5, shift);
@@ -136,7 +136,7 @@ void check_layer_norm(Trial& t, const layer_norm_shape& s, std::int64_t rows, do
     }
 }
 
-/// `affine` and `scaled`: which of the tensors that may be null are there.
+/// `affine` and `scaled`: which of the optional tensors are present.
 template <class Trial>
 void check_adaptive_norm(Trial& t, const adaptive_norm_shape& s, int batch, bool affine, bool scaled) {
     CAPTURE(s.features);
@@ -163,10 +163,10 @@ void check_adaptive_norm(Trial& t, const adaptive_norm_shape& s, int batch, bool
     const error_bound of_rows{relative, {6.0 * std::sqrt(static_cast<double>(rows))}};
     const error_bound of_sample{relative, {6.0 * std::sqrt(static_cast<double>(s.tokens))}};
     for (const into how : {into::write, into::add}) {
-        // one feature has no deviation: epsilon decides; two may have next to none
+        // one feature has no deviation, so epsilon decides; two may have next to none
         const doubles size = s.features == 1 ? doubles{8e3} : s.features == 2 ? doubles{14.5} : doubles{};
         std::vector<outcome> gradients{t.puts(how, n, error_bound{4.0 * relative, size})};
-        // what lies between the samples' gradients stays
+        // the gaps between the samples' gradients must stay
         for (const bool there : {scaled, true}) { gradients.push_back({some(there, modulations), of_sample}); }
         for (int i = 0; i != 2; ++i) { gradients.push_back({some(affine, s.features), of_rows, true}); }
         t.check({x, gamma, beta, scale, t.normal(n)}, {rounded<float>(left[1])}, gradients,
@@ -177,7 +177,7 @@ void check_adaptive_norm(Trial& t, const adaptive_norm_shape& s, int batch, bool
     }
 }
 
-/// With and without each of the tensors that may be null.
+/// With and without each of the optional tensors.
 template <class Trial>
 void check_adaptive_norms(Trial& t) {
     for (const bool affine : {false, true}) {

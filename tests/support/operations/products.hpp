@@ -7,13 +7,12 @@
 
 #include <support/operations/trial.hpp>
 
-// Convolutions, linear layers and their gradients are within the rounding of their sums of what the plain loops in
-// double make of them.
+// Convolutions, linear layers and their gradients equal the plain loops in double within the rounding of their sums.
 
 namespace pulse::test {
 
-/// One source, and the pair of its two parts: that of the last `second` channels, and that of those before. `inputs`:
-/// their gradients too, in which no bias has a part.
+/// Checks one source, and the pair of its two parts: the last `second` channels and those before. `inputs`: checks
+/// input gradients, too, which no bias affects.
 template <class Trial>
 void check_convolution(Trial& t, const conv2d_shape& s, int batch, int second, bool adds, bool biased,
                        bool inputs = true, int microbatches = 2) {

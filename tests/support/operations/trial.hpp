@@ -15,8 +15,8 @@
 #include <pulse/runtime/picture_backend.hpp>
 #include <pulse/runtime/text_backend.hpp>
 
-// What all tests of operations need, on every backend: numbers, bounds, and a trial that runs an operation on a backend
-// and on the plain loops in double. The laws themselves are in the headers beside this one.
+// What tests of operations need on every backend: random values, bounds, and a trial that runs an operation on a
+// backend and on the plain loops in double. The headers beside this one hold the laws.
 
 namespace pulse::test {
 
@@ -28,11 +28,11 @@ inline constexpr double float_epsilon = 1.0 / (1 << 23);
 template <class T>
 inline constexpr double rounding_error = 1.0 / (1 << 24);
 
-/// Half the distance between the smallest values of T that are not zero.
+/// Half the distance between the smallest nonzero values of T.
 template <class T>
 inline constexpr double least_step = 1e-30;
 
-/// The values as T holds them, in double: what an oracle must start from.
+/// The values rounded to T, in double: what an oracle must start from.
 template <class T>
 [[nodiscard]] doubles rounded(doubles values) {
     if constexpr (!std::is_same_v<T, double>) {
@@ -41,7 +41,7 @@ template <class T>
     return values;
 }
 
-/// Seeded numbers, as scalars of T hold them.
+/// Seeded random values, rounded to T.
 class source {
 public:
     explicit source(unsigned seed) : engine_{seed} {}
@@ -70,19 +70,19 @@ private:
     return found;
 }
 
-/// What a sum of `terms` products in float may be off in any order before it is rounded, relative to the sum of their
+/// Error bound of a sum of `terms` float products in any order before it is rounded, relative to the sum of their
 /// magnitudes.
 [[nodiscard]] inline double sum_error(double terms) { return (6.9 + 2.0 * std::sqrt(terms)) * 0.5 * float_epsilon; }
 
-/// What an operation may be off before its result is rounded: `relative` of `scale`, which is one number, one for each
-/// element, or none for the greatest of the wanted magnitudes.
+/// Error bound of an operation before its result is rounded: `relative` times `scale`, which is one number, one per
+/// element, or empty for the greatest wanted magnitude.
 struct error_bound {
     double relative{};
     doubles scale{};
 };
 
-/// Greatest of |got - wanted| / bound over all elements, where the bound is what rounding to T costs and what the
-/// arithmetic before it may; above 1 is a failure, NaN counts as infinity.
+/// Greatest |got - wanted| / bound over all elements, where the bound is the error of rounding to T plus `allowed`.
+/// Above 1 is a failure; NaN counts as infinity.
 template <class T>
 [[nodiscard]] double worst(const doubles& got, const doubles& wanted, const error_bound& allowed) {
     const double one_scale = allowed.scale.empty() ? greatest(wanted, 1e-3) : allowed.scale.front();
@@ -106,8 +106,8 @@ template <class T>
     return worst<T>(got, wanted, error_bound{relative, {scale}});
 }
 
-/// Greatest of |got - wanted| / bound over all elements of a sum of products; the bound is `error` of each element's
-/// `magnitude`, and a few roundings to T of values as great as the greatest wanted.
+/// Greatest |got - wanted| / bound over all elements of a sum of products; the bound is `error` times each element's
+/// `magnitude`, plus a few roundings to T of the greatest wanted value.
 template <class T>
 [[nodiscard]] double worst_sum(const doubles& got, const doubles& wanted, doubles magnitude, double error) {
     const double steps = 1.99 * rounding_error<T> * greatest(wanted, 0.0);
@@ -115,7 +115,7 @@ template <class T>
     return worst<T>(got, wanted, error_bound{1.0, std::move(magnitude)});
 }
 
-/// The tensors of one call: null where there are none.
+/// The tensors of one call; null where one is absent.
 template <class T, class A>
 struct operands {
     std::vector<const T*> x{};
@@ -124,20 +124,20 @@ struct operands {
     std::vector<A*> sums{}; ///< likewise
 };
 
-/// What an operation leaves.
+/// One result of an operation.
 struct outcome {
-    doubles before; ///< NaN where the operation must write, none where it is asked for nothing
+    doubles before; ///< NaN if the operation must overwrite it, empty if it is not requested
     error_bound error{};
     bool sums{};     ///< in the accumulator's type
-    bool exact{};    ///< bit for bit
-    int same_as{-1}; ///< an outcome before this one that has the same bits
+    bool exact{};    ///< compared bit for bit
+    int same_as{-1}; ///< index of an earlier outcome with the same bits
 };
 
-/// A backend, or what stands for one, with its oracle and a source of numbers. `Side` has
-///   scalar, accumulator, tensor<Value>  a tensor that starts anywhere, between margins that nobody may touch
-///   on, oracle                          what has the operations, and the plain loops in double
-///   read(t), intact(t)                  what was written to a tensor; whether its margins are as they were
-///   approximates                        functions are those of a device, whose errors are relative to the greatest
+/// A backend, or a stand-in for one, with its oracle and a source of numbers. `Side` has
+///   scalar, accumulator, tensor<Value>  a tensor that may start anywhere, between margins that must stay untouched
+///   on, oracle                          the operations under test, and the plain loops in double
+///   read(t), intact(t)                  the contents of a tensor; whether its margins are untouched
+///   approximates                        functions are a device's, with errors relative to the greatest value
 ///   tensor_float                        factors may be rounded to TF32
 template <class Side>
 class operation_trial {
@@ -152,7 +152,7 @@ public:
 
     Side side;
     source draw;
-    int offset{}; ///< scalars between an aligned place and where tensors begin
+    int offset{}; ///< elements between an aligned address and the start of tensors
 
     [[nodiscard]] doubles normal(std::int64_t n, double scale = 1.0, double shift = 0.0) {
         return draw.normal<T>(n, scale, shift);
@@ -171,7 +171,7 @@ public:
     }
     [[nodiscard]] static outcome writes(std::int64_t n, error_bound error) { return {poison(n), std::move(error)}; }
     [[nodiscard]] static outcome writes(std::int64_t n, double relative) { return writes(n, error_bound{relative}); }
-    /// Moves numbers: of what was there before, some stay.
+    /// The outcome of a copy that leaves some of the old values in place.
     [[nodiscard]] outcome moves_into(std::int64_t n) { return {normal(n), {}, false, true}; }
     [[nodiscard]] static outcome moves(std::int64_t n) { return {poison(n), {}, false, true}; }
     [[nodiscard]] outcome puts(into how, std::int64_t n, error_bound error) {
@@ -185,7 +185,7 @@ public:
         return {draw.normal<A>(n), std::move(error), true};
     }
 
-    /// Calls op(backend, operands) on both sides and compares every outcome; returns those of the oracle.
+    /// Calls op(backend, operands) on both sides and compares every outcome; returns the oracle's.
     template <class Op>
     std::vector<doubles> check(const std::vector<doubles>& x, const std::vector<doubles>& a,
                                const std::vector<outcome>& outcomes, const Op& op) {
@@ -197,8 +197,8 @@ public:
         return wanted;
     }
 
-    /// The same for one outcome that is a sum of products of what `x` has: op(backend, inputs, result) runs on the
-    /// values, and on their magnitudes for the bound, which is `error` of these.
+    /// The same for one outcome that sums products of `x`: op(backend, inputs, result) runs on the values and, for the
+    /// bound, on their magnitudes; the bound is `error` times the latter result.
     template <class Out, class Op>
     void check_sums(const std::vector<doubles>& x, std::int64_t n, bool adds, double error, const Op& op) {
         std::vector<doubles> sizes;
@@ -218,7 +218,7 @@ public:
             }
         }());
         op(side.oracle, there_.x, one.sums ? there_.sums.front() : there_.y.front());
-        // a device rounds to the result's type on the way
+        // a device rounds intermediate sums to the result's type
         const double steps = Side::approximates ? 1.99 * rounding_error<Out> * greatest(wanted[0], 0.0) : 0.0;
         for (double& s : one.error.scale) { s = error * s + steps; }
         end({one}, wanted);
@@ -227,7 +227,7 @@ public:
 private:
     void begin(const std::vector<doubles>& x, const std::vector<doubles>& a, const std::vector<outcome>& outcomes,
                std::vector<doubles>& wanted) {
-        if constexpr (requires { side.on.weights_changed(); }) { side.on.weights_changed(); } // they lie anywhere
+        if constexpr (requires { side.on.weights_changed(); }) { side.on.weights_changed(); } // tensors start anywhere
         x_.clear();
         a_.clear();
         y_.clear();

@@ -15,21 +15,21 @@
 
 #include <support/transports/messages.hpp>
 
-// How runs of every transport end whose ranks do not all do what they should. `World` also has
-//   ranks             of a run
-//   error_of(body)    calls body(transport) on every rank; the text of what ended the run, none where nothing did
-//   sees_leaving      who waits for a message with a rank that has returned hears of it
-//   other_sum         what ranks hear when rank 1 sums 2 values and the others sum 1
-//   other_collective  and when they call different ones
+// How runs of every transport end when not all ranks behave. `World` also has
+//   ranks             the size of a run
+//   error_of(body)    runs body(transport) on every rank; the text of the error that ended the run, or ""
+//   sees_leaving      whether a rank that waits for a message with a rank that returned gets an error
+//   other_sum         the error if rank 1 sums 2 values and the others sum 1
+//   other_collective  the error if ranks call different collectives
 
 namespace pulse::test::transport_laws {
 
-/// Where a rank waits for another.
+/// Where one rank waits for another.
 enum class place { sum, gather, broadcast, receives, asks, sends };
 inline constexpr std::array places{place::sum,      place::gather, place::broadcast,
                                    place::receives, place::asks,   place::sends};
 
-/// Waits there for what rank `whom` does not do, and then in a sum.
+/// Waits at `where` for rank `whom`, which does not take part, and then in a sum.
 template <class T>
 void wait_at(T& t, place where, int whom, message_part& part) {
     std::vector<std::byte> bytes(part.bytes);
@@ -47,7 +47,7 @@ void wait_at(T& t, place where, int whom, message_part& part) {
     t.sum({});
 }
 
-/// The error of one rank ends every wait of all with its text.
+/// One rank's error ends every wait of all ranks with its text.
 template <class World>
 void check_failing(const World& w) {
     for (int who = 0; who != w.ranks; ++who) {
@@ -57,7 +57,7 @@ void check_failing(const World& w) {
             CHECK(w.error_of([&](auto& t) {
                 message_part part = room_of(t, 34 * World::large);
                 if (t.rank() != who) { return wait_at(t, where, who, part); }
-                // something is under way with it when it fails
+                // a transfer with this rank is in flight when it fails
                 const int other = who == 0 ? 1 : 0;
                 where == place::sends ? t.post_send(other, message(1), {&part, 1})
                                       : t.post_recv(other, message(1), {&part, 1});
@@ -66,7 +66,7 @@ void check_failing(const World& w) {
             }) == text);
         }
     }
-    // also where it says so and returns
+    // the same if it calls fail and returns
     for (const bool wait : {false, true}) {
         for (const std::string text : {"rank 1 gave up", ""}) {
             CHECK(w.error_of([&](auto& t) {
@@ -80,7 +80,7 @@ void check_failing(const World& w) {
     }
 }
 
-/// Once a failure is told, no transfer touches what was posted.
+/// After a failure is reported, no transfer touches posted memory.
 template <class World>
 void check_failed(const World& w) {
     CHECK(w.error_of([](auto& t) {
@@ -102,7 +102,7 @@ void check_failed(const World& w) {
     }) == "enough");
 }
 
-/// Who waits for what a rank that has returned never does hears of it; what it did before still arrives.
+/// A rank that waits for one that has returned gets an error; messages from before the return still arrive.
 template <class World>
 void check_leaving(const World& w) {
     for (const place where : places) {
@@ -134,7 +134,7 @@ void check_leaving(const World& w) {
     }
 }
 
-/// What nobody takes is in nobody's way.
+/// Messages that nobody receives do no harm.
 template <class World>
 void check_left_messages(const World& w) {
     for (const std::size_t bytes : {std::size_t{8}, 34 * World::large}) {
@@ -152,7 +152,7 @@ void check_left_messages(const World& w) {
     }
 }
 
-/// Ranks that call different collectives hear so.
+/// Ranks that call different collectives get an error.
 template <class World>
 void check_unlike_collectives(const World& w) {
     const auto check = [&](const char* wanted, auto call) {
@@ -181,8 +181,8 @@ void check_unlike_collectives(const World& w) {
     }
 }
 
-/// Ranks that disagree about a message, of any size, hear so, and so does everyone else. `other_name` and `other_parts`
-/// are of what they hear when rank 1 expects message 1 where rank 0 sends message 0, and two parts where it sends one.
+/// Ranks that disagree about a message of any size get an error, and so does every other rank. `other_name` and
+/// `other_parts` occur in it if rank 1 expects message 1 but rank 0 sends message 0, or expects two parts but gets one.
 template <class World>
 void check_unlike_messages(const World& w, const char* other_name, const char* other_parts) {
     for (const std::size_t bytes : {std::size_t{8}, 34 * World::large}) {

@@ -14,14 +14,14 @@
 #include <pulse/plan/instruction.hpp>
 #include <pulse/runtime/transport.hpp>
 
-// What every transport does while nothing fails: laws that each rank of a run keeps, or throws. `World` is about the
-// ranks of one kind of transport:
-//   write(t, part, bytes)  puts bytes there; on a device behind what the rank computes
-//   finish(t), drain()     return when the rank's own work is done, and all that is under way on its device
-//   read(part)             the bytes there now
-//   large                  bytes that are not sent before the receiver asks for them, where there are such
-//   exchanges              a buffer that its sender needs no more changes hands
-//   launches               waits are those of streams: a message has arrived when its receive is posted
+// Laws of every transport while nothing fails: each rank of a run keeps them, or throws. `World` describes one kind of
+// transport:
+//   write(t, part, bytes)  writes bytes to the part; on a device behind the rank's computation
+//   finish(t), drain()     wait for the rank's own work; wait for everything in flight on its device
+//   read(part)             the current bytes of the part
+//   large                  a size that is not sent before the receiver asks for it, where there is such a size
+//   exchanges              buffers that the sender no longer needs change hands
+//   launches               waits are those of streams: a message counts as arrived once its receive is posted
 
 namespace pulse::test::transport_laws {
 
@@ -36,7 +36,7 @@ namespace pulse::test::transport_laws {
     for (std::size_t i = 0; i != bytes; ++i) { all[i] = value_of(from, number, i); }
     return all;
 }
-/// Room that outlives an error which leaves the body of a rank while a message is under way.
+/// Memory that stays valid if an error ends a rank's body while a message is in flight.
 template <class T>
 [[nodiscard]] message_part room_of(T& t, std::size_t bytes) {
     return {t.allocate(bytes), bytes, traffic_kind::boundary, false};
@@ -44,7 +44,7 @@ template <class T>
 [[nodiscard]] inline bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
-/// Throws unless the part has what filled() gives, when the rank's own work is done.
+/// Throws unless the part equals filled() once the rank's own work is done.
 template <class World, class T>
 void require_filled(const World&, T& t, const message_part& part, int from, int number) {
     World::finish(t);
@@ -54,7 +54,7 @@ inline void require(bool right, const char* otherwise) {
     if (!right) { throw error{otherwise}; }
 }
 
-/// Of a World whose messages are in memory of the host.
+/// The part of a World for messages in host memory.
 struct host_memory {
     static void write(auto&, const message_part& part, const std::vector<std::byte>& bytes) {
         std::copy(bytes.begin(), bytes.end(), part.data);
@@ -67,8 +67,8 @@ struct host_memory {
     static constexpr bool launches = false;
 };
 
-/// A sum is the same on every rank, in rank order; a gather brings the bytes of every rank to rank 0, a broadcast those
-/// of rank 0 to every rank.
+/// A sum is the same on every rank, in rank order; a gather brings every rank's bytes to rank 0; a broadcast brings
+/// rank 0's bytes to every rank.
 template <class T>
 void keep_collectives(T& t) {
     for (int round = 0; round != 50; ++round) {
@@ -94,8 +94,8 @@ void keep_collectives(T& t) {
     }
 }
 
-/// Each rank sends so many messages of two parts to the next, two of a name, all under way at once, and waits for them
-/// last to first. sizes(n) gives the bytes of the parts of message n.
+/// Each rank sends `count` two-part messages to the next, two per id, all in flight at once, and waits for them in
+/// reverse order. sizes(n) gives the bytes of the parts of message n.
 template <class World, class T, class Sizes>
 void keep_order(const World& w, T& t, int count, Sizes sizes) {
     const int next = (t.rank() + 1) % t.size();
@@ -127,7 +127,7 @@ void keep_order(const World& w, T& t, int count, Sizes sizes) {
     };
     for (int n = 0; n != count; ++n) {
         World::write(t, whole(out, n), filled(t.rank(), n, whole(out, n).bytes));
-        // where transfers follow each other, not all ranks may begin with a send
+        // where transfers run one after the other, not all ranks may begin with a send
         for (const bool sends : {t.rank() % 2 == 0, t.rank() % 2 != 0}) {
             sends ? t.post_send(next, message(n / 2), two(out, n)) : t.post_recv(last, message(n / 2), two(in, n));
         }
@@ -135,7 +135,7 @@ void keep_order(const World& w, T& t, int count, Sizes sizes) {
     for (int n = count; n-- != 0;) {
         t.wait_recv(last, message(n / 2));
         t.wait_send(next, message(n / 2));
-        require_filled(w, t, whole(in, n ^ 1), last, n ^ 1); // of two the older comes first
+        require_filled(w, t, whole(in, n ^ 1), last, n ^ 1); // of two with one id the older comes first
     }
     const traffic_count sent = t.sent();
     require(sent.boundary == wanted.boundary && sent.skip == wanted.skip && sent.gradient == wanted.gradient &&
@@ -143,7 +143,7 @@ void keep_order(const World& w, T& t, int count, Sizes sizes) {
             "the transport counted wrong");
 }
 
-/// A post waits for nobody. A message has not arrived before it is sent; who asks for it lets it go on.
+/// Posting never waits. A message has not arrived before it is sent; polling makes it progress.
 template <class World, class T>
 void keep_arrivals(const World& w, T& t) {
     const std::size_t bytes = 10 * World::large;
@@ -169,7 +169,7 @@ void keep_arrivals(const World& w, T& t) {
     }
 }
 
-/// A buffer that the sender needs no more changes hands where that is done, any other is copied.
+/// A buffer that the sender no longer needs changes hands if the transport does that; any other is copied.
 template <class World, class T>
 void keep_buffers(const World& w, T& t) {
     const traffic_count before = t.sent();
@@ -199,7 +199,7 @@ void keep_buffers(const World& w, T& t) {
             "the transport counted wrong");
 }
 
-/// A rank that has posted a receive takes the message while it waits for another rank.
+/// A rank that has posted a receive takes the message even while it waits for another rank.
 template <class World, class T>
 void keep_others_going(const World&, T& t) {
     message_part large = room_of(t, 34 * World::large), small = room_of(t, 8);
@@ -222,10 +222,10 @@ void keep_others_going(const World&, T& t) {
         t.post_send(1, message(2), {&small, 1});
         t.wait_send(1, message(2));
     }
-    t.sum({}); // memory of a rank may go with it
+    t.sum({}); // a rank's memory may be freed when it returns
 }
 
-/// Links to no rank, and messages that were never posted, are refused by name, and all goes on.
+/// Links to no rank and messages that were never posted are refused with a clear error, and the run continues.
 template <class T>
 void keep_refusals(T& t) {
     const auto refused = [](const char* wanted, auto call) {
@@ -245,7 +245,7 @@ void keep_refusals(T& t) {
     refused("never posted", [&] { static_cast<void>(t.arrived(other, message(0))); });
 }
 
-/// All of these, of at least two ranks; so many messages are under way at once.
+/// Checks all of these laws, with at least two ranks and `many` messages in flight at once.
 template <class World, class T>
 void keep_messages(const World& w, T& t, int many = 200) {
     keep_refusals(t);

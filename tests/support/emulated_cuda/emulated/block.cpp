@@ -20,14 +20,14 @@ struct thread_state {
     uint3 index{};
     standing now{};
     fiber* on{};
-    std::uint32_t warp_calls{}; ///< that this thread has begun
+    std::uint32_t warp_calls{}; ///< begun by this thread
 };
 
 struct warp_state {
     std::array<std::array<std::array<std::byte, lane_bytes>, warp_size>, 2> values{};
     std::array<warp_call, 2> call{};
     std::array<int, 2> arrived{};
-    std::uint32_t finished{}; ///< calls that every lane has made
+    std::uint32_t finished{}; ///< calls completed by every lane
     int lanes{};
 };
 
@@ -52,7 +52,7 @@ std::string text(const warp_call& call) {
            std::to_string(call.width);
 }
 
-/// 0 to n-1 from `first` on, upward or downward.
+/// 0 to n-1, rotated by seed / 2 and, for an odd seed, reversed.
 std::vector<int> turned(int n, std::uint64_t seed) {
     std::vector<int> order(static_cast<std::size_t>(n));
     const int first = static_cast<int>(seed / 2 % static_cast<std::uint64_t>(n));
@@ -68,7 +68,7 @@ std::uint64_t mixed(std::uint64_t x) {
     return x ^ x >> 31;
 }
 
-/// The threads of one block, run by turns on the caller's thread.
+/// The threads of one block, run in turn on the caller's thread.
 class block_run {
 public:
     block_run(dim3 block, std::size_t shared_bytes, const std::function<void()>& body) :
@@ -151,7 +151,7 @@ public:
         return {warp.values[side].data(), warp.lanes};
     }
 
-    /// From within a thread: the block cannot go on.
+    /// Called by a running thread: the block cannot continue.
     [[noreturn]] void give_up(const std::string& why) {
         failure_ = why;
         throw abandoned{};
@@ -165,7 +165,7 @@ private:
         void operator()(std::byte* memory) const { std::free(memory); }
     };
 
-    /// Unwinds the stack of a thread whose block failed.
+    /// Thrown to unwind the stack of a thread whose block failed.
     struct abandoned {};
 
     [[gnu::always_inline]] void wait(const thread_state& self) const {
@@ -197,7 +197,7 @@ private:
         }
         running_ = t;
         threadIdx = thread.index;
-        thread.now = standing::done; // unless it comes back waiting
+        thread.now = standing::done; // unless it leaves the fiber to wait
         enter(thread);
         if (!failure_.empty()) { fail(failure_); }
     }
@@ -293,7 +293,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::functi
     current = &run;
     const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
     for (std::uint64_t i = 0; i < blocks; ++i) {
-        // every other launch from the last block to the first
+        // every other launch runs its blocks in reverse
         const std::uint64_t b = launches % 2 == 0 ? blocks - 1 - i : i;
         run.run({static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                  static_cast<unsigned>(b / grid.x / grid.y)},

@@ -11,7 +11,7 @@
 
 #include <vector_types.h>
 
-// The built-in variables of device code; set whenever a fiber goes on.
+// The built-in variables of device code; set whenever a fiber resumes.
 inline constinit thread_local uint3 threadIdx{};
 inline constinit thread_local uint3 blockIdx{};
 inline constinit thread_local dim3 blockDim{};
@@ -20,15 +20,15 @@ inline constinit thread_local dim3 gridDim{};
 namespace emulated_cuda {
 
 inline constexpr int warp_size = 32;
-/// What lanes may hand to each other in one exchange.
+/// Most bytes that a lane can contribute to one exchange.
 inline constexpr std::size_t lane_bytes = 128;
 
-/// A kernel did what would hang or be undefined on a device; the text names block, thread and call.
+/// A kernel did something that would hang or is undefined on a device; the text names block, thread and call.
 struct kernel_error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// What a warp agrees upon: which call, by how much it shifts, in segments of which width.
+/// What all lanes of a warp must agree on: the call, its shift and its segment width.
 struct warp_call {
     enum kind : std::uint8_t { barrier, shuffle, shuffle_xor, shuffle_down, shuffle_up, gather };
     kind what{};
@@ -38,12 +38,12 @@ struct warp_call {
     [[nodiscard]] constexpr bool operator==(const warp_call&) const = default;
 };
 
-/// What the lanes of a warp laid down; stays until the lane's next call but one.
+/// What the lanes of a warp contributed; valid until the lane's next call but one.
 struct warp_values {
     const std::array<std::byte, lane_bytes>* lanes;
     int count;
 
-    /// A lane's value; all bits set for a lane that the block does not have.
+    /// A lane's value; all bits are set for a lane that the block does not have.
     template <class T>
     [[nodiscard]] T at(int lane) const {
         T result;
@@ -56,10 +56,10 @@ struct warp_values {
     }
 };
 
-/// Waits until every thread of the block is here.
+/// Waits until every thread of the block arrives.
 void block_barrier();
 
-/// Lays down this lane's bytes and waits until every lane of the warp did; all must make the same call.
+/// Contributes this lane's bytes and waits until every lane of the warp did; all must make the same call.
 [[nodiscard]] warp_values warp_exchange(const warp_call& call, const void* bytes, std::size_t size);
 
 /// Every lane's value of T, in lane order: one exchange instead of many shuffles. Read it before the next exchange.
@@ -69,20 +69,20 @@ template <class T>
     return warp_exchange({warp_call::gather, static_cast<int>(sizeof(T)), warp_size}, &mine, sizeof mine).lanes;
 }
 
-/// Which lane of its warp this thread is.
+/// Index of this thread within its warp.
 [[nodiscard]] int lane();
 
-/// Partial masks are not used in pulse.
+/// Fails the kernel on a partial mask: pulse uses none.
 void require_full(unsigned mask, const char* call);
 
-/// Ends the kernel with kernel_error: the thread that runs did what is undefined on a device.
+/// Ends the kernel with kernel_error: the running thread did something that is undefined on a device.
 [[noreturn]] void give_up(const std::string& why);
 
-/// Dynamic shared memory of the block that runs.
+/// Dynamic shared memory of the running block.
 [[nodiscard]] void* dynamic_shared();
 
-/// Runs `body` once for each thread of each block; dynamic shared memory is NaN when a block begins. Blocks, warps and
-/// lanes start in an order that varies from block to block, so that what relies on one order fails.
+/// Runs `body` once for each thread of each block. Dynamic shared memory is NaN when a block begins. The order of
+/// blocks, warps and lanes varies from run to run, so that code that relies on one order fails.
 /// @throws kernel_error
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
 

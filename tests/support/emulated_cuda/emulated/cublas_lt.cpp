@@ -37,13 +37,14 @@ struct matrix {
     std::int64_t batch_stride{}; ///< elements
 
     [[nodiscard]] std::int64_t element_bytes() const { return type == CUDA_R_32F ? 4 : 2; }
-    /// Of a batch; a matrix that all of it share counts once.
+    /// Of the whole batch; a matrix that the batch shares counts once.
     [[nodiscard]] std::int64_t bytes() const {
         return (batch_stride == 0 ? 1 : batch) * rows * columns * element_bytes();
     }
-    /// Whether all of a batch are aligned to 16 bytes where the first one is.
+    /// Whether every matrix of the batch is 16-byte aligned if the first one is.
     [[nodiscard]] bool keeps_alignment() const { return batch == 1 || batch_stride * element_bytes() % 16 == 0; }
-    /// Whether an element is of two of a batch, one of which would lie in whole columns of the other.
+    /// Whether matrices of the batch share elements: they neither follow each other nor interleave within one column
+    /// stride.
     [[nodiscard]] bool overlaps() const {
         const bool one_by_one = batch_stride >= (columns - 1) * stride + rows;
         const bool interleaved = batch_stride >= rows && (batch - 1) * batch_stride + rows <= stride;
@@ -73,7 +74,7 @@ const matrix& of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<const
 description& of(cublasLtMatmulDesc_t d) { return *reinterpret_cast<description*>(d); }
 wishes& of(cublasLtMatmulPreference_t p) { return *reinterpret_cast<wishes*>(p); }
 
-/// What cuBLASLt would say of a product of these.
+/// The status that cuBLASLt returns for this product.
 cublasStatus_t judge(const description& op, const matrix& a, const matrix& b, const matrix& c, const matrix& d) {
     const bool turn_a = op.transpose_a == CUBLAS_OP_T;
     const bool turn_b = op.transpose_b == CUBLAS_OP_T;
@@ -90,7 +91,7 @@ cublasStatus_t judge(const description& op, const matrix& a, const matrix& b, co
         d.overlaps()) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    // whose vectors would need distances, too
+    // a bias vector would need a batch stride, too
     if (d.batch > 1 && (!batches || op.epilogue != CUBLASLT_EPILOGUE_DEFAULT)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
     if (op.epilogue == CUBLASLT_EPILOGUE_BIAS) {
         if (op.has_bias_type && op.bias_type != a.type && op.bias_type != d.type) {
@@ -105,7 +106,7 @@ cublasStatus_t judge(const description& op, const matrix& a, const matrix& b, co
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/// `in_float`: whether sums are rounded at every summand, so that algorithms differ in their bits.
+/// `in_float`: sums are rounded to float after every summand, so that the algorithms differ in their bits.
 void multiply(const description& op, bool in_float, double alpha, const void* a, const matrix& la, const void* b,
               const matrix& lb, double beta, const void* c, void* d, const matrix& ld) {
     const bool turn_a = op.transpose_a == CUBLAS_OP_T;
@@ -295,7 +296,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     }
     bool aligned = of(a).keeps_alignment() && of(b).keeps_alignment() && of(to).keeps_alignment();
     for (const std::uint32_t bytes : w.alignment) { aligned = aligned && bytes >= 16; }
-    // the one with a workspace comes first where it may, so that workspaces are tried
+    // the one that needs a workspace comes first where possible, so that tests exercise workspaces
     for (const std::uint64_t algorithm : {std::uint64_t{1}, std::uint64_t{0}}) {
         if (*returned == requested) { break; }
         if (algorithm == 1 && (!aligned || w.workspace < workspace_of_algorithm_1)) { continue; }

@@ -46,7 +46,7 @@ std::vector<part> operations_of(const node& graph) { return graph.at(CUDNN_ATTR_
                one->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
     });
 }
-/// Throws where no engine computes an attention: heads are multiples of 8, and up to 128 in the backward pass.
+/// Throws if no engine computes the attention: head sizes must be multiples of 8, and at most 128 in the backward pass.
 void require_attention(const std::vector<part>& operations) {
     for (const part& one : operations) {
         visit_operation(*one, [](const auto&) {});
@@ -60,7 +60,7 @@ void require_attention(const std::vector<part>& operations) {
     }
 }
 
-/// Throws where no engine computes the graph.
+/// Throws if no engine computes the graph.
 void require_supported(const node& graph) {
     const std::vector<part> operations = operations_of(graph);
     if (is_attention(operations)) { return require_attention(operations); }
@@ -156,7 +156,7 @@ void finalize(node& n) {
         const auto mode = n.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
         value results{CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, {}, {}};
         if (found_compiler == compiler::none && is_compiled(operations_of(*graph))) {
-            // finalized, and nothing in it
+            // finalized, and empty
         } else if (mode == CUDNN_HEUR_MODE_A) {
             results.parts = {make_config(graph, 0), make_config(graph, 3), make_config(graph, 1)};
         } else if (mode == CUDNN_HEUR_MODE_FALLBACK) {
@@ -184,7 +184,7 @@ void finalize(node& n) {
         {
             const node& config = *n.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
             require_supported(*graph_of(config));
-            // Its kernels are loaded.
+            // Finalizing loads the plan's kernels.
             if (emulated_cuda::drain_device() != cudaSuccess) {
                 refuse(CUDNN_STATUS_EXECUTION_FAILED, "a lost device");
             }
@@ -312,7 +312,7 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor
     return guarded([&] {
         const node& n = *of(descriptor);
         if (!n.final) { refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a descriptor that is read"); }
-        // An engine without notes has none of them.
+        // An engine without notes reports a count of 0.
         const bool is_note = name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE || name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE;
         if (is_note && !n.has(name)) {
             *count = 0;
@@ -348,7 +348,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         memory where;
         for (std::size_t i = 0; i != ids.size(); ++i) { where.bound[ids[i]] = pointers[i]; }
         std::map<std::int64_t, std::int64_t> bytes_of; // by tensor
-        // What a run would find wrong is said at once, as the library does.
+        // Errors of execution are reported here already, as the library does.
         for (const part& operation : operations_of(*graph)) {
             for (const auto& [name, a] : operation->attributes) {
                 for (const part& child : a.parts) {

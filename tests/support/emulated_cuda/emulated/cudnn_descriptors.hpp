@@ -13,7 +13,7 @@
 
 #include <emulated/scalars.hpp>
 
-/// What the descriptors of cuDNN's graph API hold, and where the numbers of a tensor are while a graph runs.
+/// What the descriptors of cuDNN's graph API hold, and where the values of a tensor are while a graph runs.
 namespace emulated_cuda::cudnn {
 
 struct refusal {
@@ -34,7 +34,7 @@ struct value {
     std::vector<part> parts{};
 };
 
-/// What a descriptor holds.
+/// The attributes of a descriptor.
 struct node {
     int type{};
     bool final{};
@@ -82,7 +82,7 @@ struct node {
     }
 };
 
-/// What a cudnnBackendDescriptor_t points at.
+/// The object behind a cudnnBackendDescriptor_t.
 struct holder {
     part held{};
 };
@@ -156,7 +156,7 @@ struct tensor_facts {
         for (std::size_t i = 0; i != dims.size(); ++i) { last += (dims[i] - 1) * strides[i]; }
         return last + 1;
     }
-    /// Of its numbers, without what lies between them.
+    /// Of the values, without the gaps between them.
     [[nodiscard]] std::int64_t bytes() const {
         std::int64_t count = 1;
         for (const std::int64_t d : dims) { count *= d; }
@@ -168,12 +168,12 @@ inline void require_image(const tensor_facts& t) {
     if (t.dims.size() != 4) { unsupported("a tensor that is not of 4 dimensions"); }
 }
 
-/// Where the numbers of a tensor are while a graph runs: bound memory, or what a virtual tensor holds.
+/// Where the values of a tensor are while a graph runs: bound memory, or the storage of a virtual tensor.
 class memory {
 public:
     std::map<std::int64_t, void*> bound{};
 
-    /// Reads a number by value from the host; later it may be gone.
+    /// Copies a by-value number from the host now: it may be gone later.
     void keep_value(const tensor_facts& t) {
         const auto found = bound.find(t.id);
         if (found == bound.end() || found->second == nullptr) { bad("number " + std::to_string(t.id) + " is missing"); }

@@ -89,7 +89,7 @@ struct convolution {
     [[nodiscard]] std::int64_t flops() const {
         return 2 * y.dims[0] * y.dims[1] * y.dims[2] * y.dims[3] * w.dims[1] * w.dims[2] * w.dims[3];
     }
-    /// f(ky, kx, iy, ix) of each place of the window under an element of y that lies in x.
+    /// Calls f(ky, kx, iy, ix) for each place of the window of an element of y that lies inside x.
     template <class F>
     void windows(const std::array<std::int64_t, 4>& at, F f) const {
         for (std::int64_t ky = 0; ky != w.dims[2]; ++ky) {
@@ -103,7 +103,7 @@ struct convolution {
     }
     void run(memory& where, bool rounds) const {
         const tensor_facts& r = result();
-        // The factors, read once; of the result, nothing.
+        // Read the factors once; the result is not read.
         const auto factors = [&](const tensor_facts& t) {
             const void* const data = where.of(t);
             std::vector<double> read(&t == &r ? 0 : static_cast<std::size_t>(t.extent()));
@@ -120,7 +120,7 @@ struct convolution {
         void* const out = where.of(r);
         std::vector<double> sums(static_cast<std::size_t>(r.extent()), 0.0);
         if (type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR) {
-            // All channels of an element of the result at once, which wait for none of each other's sums.
+            // Sum all channels of a result element together: their sums do not depend on each other.
             const std::int64_t channels = w.dims[0];
             std::vector<double> weights(static_cast<std::size_t>(channels * w.dims[1] * w.dims[2] * w.dims[3]));
             double* to = weights.data();
@@ -206,7 +206,7 @@ struct pointwise {
     }
 };
 
-/// c = a b, of the last two dimensions.
+/// c = a b over the last two dimensions.
 struct product {
     tensor_facts a, b, c;
 
@@ -237,7 +237,7 @@ struct product {
     }
 };
 
-/// y = sums of x over the dimensions of which y has one.
+/// y = sums of x over the dimensions that y has size 1 in.
 struct reduction {
     tensor_facts x, y;
 
@@ -263,7 +263,7 @@ struct reduction {
     }
 };
 
-/// The same numbers under other dims: what lies at one offset of x lies at the same of y.
+/// The same values under other dims: an offset in x is the same offset in y.
 struct reshape {
     tensor_facts x, y;
 
@@ -282,7 +282,7 @@ struct reshape {
     }
 };
 
-/// o = softmax(scale q k^T) v, and the logarithms of the sums.
+/// o = softmax(scale q k^T) v, and the log-sum-exps.
 struct forward_attention {
     tensor_facts q, k, v, o, stats, scale;
 
@@ -329,7 +329,7 @@ struct forward_attention {
     }
 };
 
-/// Calls f with an operation that may follow another, as what it is.
+/// Calls f with an operation that may follow another, as its own type.
 template <class F>
 void visit_operation(const node& n, F f) {
     switch (n.type) {

@@ -9,7 +9,7 @@
 
 #include <emulated/cudnn_descriptors.hpp>
 
-/// Descriptors as text, which stands in the JSON of a plan.
+/// Reads and writes descriptors as text, for the JSON of a plan.
 namespace emulated_cuda::cudnn {
 
 inline void write(std::ostream& out, const node& n) {

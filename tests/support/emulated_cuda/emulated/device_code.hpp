@@ -1,8 +1,7 @@
 #pragma once
 
-/// What device code may use besides the language, for a host compiler: CUDA's own headers give the types, this one
-/// gives the built-in variables and functions. Each thread of a block is a fiber; barriers and shuffles really
-/// exchange.
+/// The built-in variables and functions of device code, for a host compiler; CUDA's own headers provide the types. Each
+/// thread of a block is a fiber; barriers and shuffles really exchange data.
 
 #include <bit>
 #include <cmath>
@@ -58,7 +57,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
     const emulated_cuda::warp_values all =
         emulated_cuda::warp_exchange({emulated_cuda::warp_call::shuffle_xor, lane_mask, width}, &value, sizeof value);
     const int source = emulated_cuda::lane() ^ lane_mask;
-    // a lane of a later segment cannot be read
+    // a lane of another segment cannot be read
     const bool inside = source / width <= emulated_cuda::lane() / width;
     return inside ? all.at<T>(source) : value;
 }
@@ -135,7 +134,7 @@ inline void sincospif(float x, float* s, float* c) {
     *c = cospif(x);
 }
 
-// Separate roundings: the volatile keeps the host compiler from joining them into one.
+// Separate roundings: the volatile keeps the host compiler from fusing the operations.
 inline float __fadd_rn(float x, float y) {
     volatile float sum = x + y;
     return sum;
@@ -180,7 +179,7 @@ constexpr T max(T a, T b) { return a < b ? b : a; }
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 
-// Kernels run one at a time, so that atomics are plain operations.
+// Kernels run one at a time, so plain operations are atomic.
 template <class T>
     requires std::is_arithmetic_v<T> T atomicAdd(T* to, std::type_identity_t<T> value) {
         const T old = *to;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
-// Where a fiber begins, with what is to be called and for whom on its stack.
+// Entry point of a fiber: the function to call and its argument are on the fiber's stack.
 asm(R"(
 .text
 .globl emulated_cuda_begin
@@ -29,11 +29,11 @@ fiber::fiber() {
         mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) { throw std::bad_alloc(); }
     stack_ = static_cast<std::byte*>(memory);
-    // an overrun of the stack is caught, not written into the neighbour's
+    // catch a stack overflow instead of writing into the neighbour's memory
     mprotect(memory, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
 #if defined(__x86_64__)
     auto* top = reinterpret_cast<std::uint64_t*>(stack_ + stack_bytes);
-    top -= 2; // the callee finds its stack aligned
+    top -= 2; // the callee expects an aligned stack
     *--top = reinterpret_cast<std::uint64_t>(&fiber::start);
     *--top = reinterpret_cast<std::uint64_t>(this);
     *--top = reinterpret_cast<std::uint64_t>(&emulated_cuda_begin);

@@ -11,7 +11,8 @@
 
 namespace emulated_cuda {
 
-/// A stack of its own on which a function runs until it is left for the scheduler, and goes on where it left.
+/// A separate stack on which a function runs until it returns control to the scheduler, and later resumes where it
+/// left.
 class fiber {
 public:
     fiber();
@@ -19,7 +20,7 @@ public:
     fiber& operator=(const fiber&) = delete;
     ~fiber();
 
-    /// Runs on this stack from the scheduler's: calls `body(argument)` anew, or goes on where the fiber was left.
+    /// Switches from the scheduler's stack to this one: starts `body(argument)`, or resumes where the fiber left.
     [[gnu::always_inline]] void enter(void (*body)(void*), void* argument) {
         body_ = body;
         argument_ = argument;
@@ -32,7 +33,7 @@ public:
 #endif
     }
 
-    /// Back to the scheduler; returns when the fiber is entered again.
+    /// Switches back to the scheduler; returns when the fiber is entered again.
     [[gnu::always_inline]] void leave() {
 #if defined(__SANITIZE_ADDRESS__)
         __sanitizer_start_switch_fiber(&own_fake_stack_, scheduler_bottom_, scheduler_size_);
@@ -45,7 +46,7 @@ public:
 
 private:
 #if defined(__SANITIZE_ADDRESS__)
-    static constexpr std::size_t stack_bytes = std::size_t{512} << 10; // frames are wider
+    static constexpr std::size_t stack_bytes = std::size_t{512} << 10; // frames are larger
 #else
     static constexpr std::size_t stack_bytes = std::size_t{128} << 10;
 #endif
@@ -53,8 +54,8 @@ private:
     static void start(fiber* self);
     void loop();
 
-    /// Stores where a stack stands, and goes on where another does. Inlined, and by a jump: a processor foresees that a
-    /// return goes to where the last call came from, and returns to another stack have it foresee wrongly from then on.
+    /// Saves one stack's state and resumes another. Inlined, and by a jump: the processor predicts that a return goes
+    /// back to the last call, and a return onto another stack would put its predictions out of step.
     [[gnu::always_inline]] static void switch_stacks(void** from, void* to) {
 #if defined(__x86_64__)
         asm volatile("leaq -128(%%rsp), %%rsp\n\t" // what a function may keep below its stack
@@ -89,7 +90,7 @@ private:
     void* scheduler_stack_pointer_{};
     void (*body_)(void*){};
     void* argument_{};
-    // of AddressSanitizer
+    // for AddressSanitizer
     void* own_fake_stack_{};
     void* scheduler_fake_stack_{};
     const void* scheduler_bottom_{};

@@ -9,7 +9,7 @@
 namespace emulated_cuda {
 namespace {
 
-/// Runs what `last` needs, the latest branch first.
+/// Runs the graph's last nodes and what they depend on, the latest branch first.
 void run_graph(const CUgraph_st& graph) {
     std::vector<bool> done(graph.nodes.size());
     std::function<void(std::size_t)> visit = [&](std::size_t n) {
@@ -21,7 +21,7 @@ void run_graph(const CUgraph_st& graph) {
     for (auto it = graph.last.rbegin(); it != graph.last.rend(); ++it) { visit(*it); }
 }
 
-/// Whether the last nodes of `from` are among what `to` follows.
+/// Whether `to` depends on all the nodes of `from`.
 bool joined(const capture& all, const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
     std::vector<bool> seen(all.nodes.size());
     std::vector<std::size_t> open = to;

@@ -12,7 +12,7 @@
 namespace emulated_cuda {
 namespace {
 
-/// The host may look at device memory only while the device runs.
+/// The host may access device memory only while the device runs.
 void open_memory([[maybe_unused]] bool open) {
 #if defined(__SANITIZE_ADDRESS__)
     for (const auto& [address, block] : the().memory) {
@@ -89,7 +89,7 @@ CUevent_st& event_of(cudaEvent_t event) {
 void run_until(CUstream_st& stream, std::uint64_t position) {
     const execution running;
     while (stream.completed < position) {
-        if (stream.operations.empty() || stream.running) { refuse(cudaErrorUnknown); } // an operation waits for itself
+        if (stream.operations.empty() || stream.running) { refuse(cudaErrorUnknown); } // the operation waits for itself
         run_one(stream);
     }
 }
@@ -113,7 +113,7 @@ void run_all() {
     for (cudaStream_t stream : the().streams) {
         try {
             run_until(*stream, stream->issued);
-        } catch (const not_ready&) {} // it waits for another rank, which in truth has a device of its own
+        } catch (const not_ready&) {} // it waits for another rank, which would have its own device
     }
 }
 

@@ -21,14 +21,14 @@
 #include <emulated/block.hpp>
 #include <emulated/runtime.hpp>
 
-/// What the calls of the emulated runtime work on: streams with the operations that they still have to do, captures,
-/// memory, and how a call runs and refuses. All of it is read and written under one lock, which api() holds.
+/// The state of the emulated runtime: streams with their pending operations, captures and memory; and how a call runs
+/// and fails. One lock, which api() holds, guards all of it.
 namespace emulated_cuda {
 
 using operation = std::function<void()>;
 
 struct graph_node {
-    operation run; ///< empty: only an order
+    operation run; ///< empty: ordering only
     std::vector<std::size_t> after;
 };
 
@@ -47,7 +47,7 @@ struct mark {
     cudaStream_t stream{};
     std::uint64_t serial{};      ///< of the stream
     std::uint64_t position{};    ///< operations that must have run
-    std::shared_ptr<capture> in; ///< recorded while capturing: the nodes instead
+    std::shared_ptr<capture> in; ///< when recorded during a capture; `nodes` then replaces the position
     std::vector<std::size_t> nodes;
 };
 
@@ -65,7 +65,7 @@ struct CUstream_st {
     std::uint64_t completed{};
     std::uint64_t serial{}; ///< a later stream may have the same address
     int priority{};
-    std::size_t maker{};          ///< the thread: a rank that is one has a device of its own in truth
+    std::size_t maker{};          ///< the creating thread: a rank that is a thread stands for its own device
     std::uint64_t last_message{}; ///< the position behind the last group of messages
     bool running{};
     std::shared_ptr<emulated_cuda::capture> capturing;
@@ -93,7 +93,7 @@ namespace emulated_cuda {
 struct allocation {
     std::size_t bytes{};
     bool device{};
-    bool untouched{}; ///< address space alone, of a counted device
+    bool untouched{}; ///< address space only, of a counted device
 };
 
 struct device {
@@ -102,7 +102,7 @@ struct device {
     std::set<cudaStream_t> streams;
     std::set<cudaEvent_t> events;
     std::vector<std::shared_ptr<capture>> captures;
-    std::set<std::pair<std::size_t, const void*>> kernels_loaded; ///< by the thread whose device has them
+    std::set<std::pair<std::size_t, const void*>> kernels_loaded; ///< with the thread whose device has them
     std::map<const void*, std::size_t> allowed_shared_bytes;      ///< by kernel
     std::size_t shared_bytes_limit{227 * 1024};
     CUstream_st default_stream;
@@ -112,20 +112,20 @@ struct device {
     std::int64_t waits{};
     int depth{}; ///< of execution
     cudaError_t deferred{cudaSuccess};
-    std::string why; ///< of the last kernel that failed
+    std::string why; ///< the error of the last kernel that failed
     counted_device counted;
 };
 
 /// The one device of the process.
 device& the();
 
-/// What cudaGetLastError gives to this thread.
+/// What cudaGetLastError returns to this thread.
 cudaError_t& last_error();
 
-/// Whether queries of this thread may say that a point of a stream is reached; see runtime.hpp.
+/// Whether event queries of this thread may report that an event is reached; see answer_queries.
 bool& tells_what_is_done();
 
-/// A number for each thread that asked; under the lock.
+/// The number of the calling thread, in order of the first call; needs the lock.
 std::size_t this_thread();
 
 struct runtime_error_code {
@@ -134,11 +134,11 @@ struct runtime_error_code {
 
 [[noreturn]] inline void refuse(cudaError_t code) { throw runtime_error_code{code}; }
 
-/// An operation cannot go on before another thread has done something; it stays where it is in its stream.
+/// An operation must wait for another thread; it stays at the head of its stream.
 struct not_ready {};
 
-/// Every call: under the lock; what it refuses is its result and the last error. Where an operation is not ready, the
-/// call is made again until it is: what waits for streams may be repeated.
+/// Runs a call under the lock; a refusal becomes its result and the last error. A call that hits an operation that is
+/// not ready is repeated until it is, so the call must be safe to repeat.
 template <class Call>
 cudaError_t api(Call&& call) {
     std::unique_lock lock(the().guard);
@@ -160,7 +160,7 @@ cudaError_t api(Call&& call) {
     return status;
 }
 
-/// While one lives, work of the device runs and its memory may be looked at.
+/// While one lives, device work runs and its memory may be accessed.
 class execution {
 public:
     execution();
@@ -169,35 +169,34 @@ public:
     ~execution();
 };
 
-/// The stream or event of a handle; refuses what is none.
+/// The stream or event of a handle; refuses an invalid one.
 CUstream_st& stream_of(cudaStream_t stream);
 CUevent_st& event_of(cudaEvent_t event);
 
-/// Runs a stream's operations until so many have run since it was made.
+/// Runs a stream until `position` operations have completed since its creation.
 void run_until(CUstream_st& stream, std::uint64_t position);
-/// The same, counted as a wait of the host if anything is left to do.
+/// The same, counted as a wait of the host if anything is left to run.
 void await(CUstream_st& stream, std::uint64_t position);
-/// Runs what an event stands for.
+/// Runs everything that an event waits for.
 void run_mark(const mark& where);
 
 void run_all();
 
-/// What a call does that waits for the calling thread's device: it is not ready while a message is under way in a
-/// stream that the thread has made. Other work stays where it is, so that an order that nobody asked for does not come
-/// by luck.
+/// The wait of a call that synchronizes the calling thread's device: not ready while a message is in flight in a stream
+/// that the thread created. Other work stays pending, so that no unrequested order arises by luck.
 void drain();
 
-/// Calls that capturing forbids, to the thread that captures or to all.
+/// Refuses calls that a capture forbids to the capturing thread, or to all.
 void require_no_capture();
 void require_not_captured(const CUstream_st& stream);
 void require_not_captured(const CUevent_st& event);
 
-/// Puts work behind all that the stream has, or into its capture.
+/// Appends work to the stream, or to its capture.
 void enqueue(CUstream_st& stream, operation run);
-/// The same with work of the device, which a counted device is told of instead.
+/// The same for device work, which a counted device only notes.
 void enqueue(CUstream_st& stream, const work& what, operation run);
 
-/// For what must not fail: the error comes with the next call.
+/// For calls that must not fail: the next call reports the error.
 template <class Call>
 void deferring(Call&& call) {
     try {
@@ -209,10 +208,10 @@ void deferring(Call&& call) {
     } catch (const runtime_error_code& refused) { the().deferred = refused.code; }
 }
 
-/// The allocation that holds all of [address, address + bytes); null: none, or memory that CUDA does not know.
+/// The allocation that holds all of [address, address + bytes); null for none, or for memory that CUDA does not know.
 const allocation* allocation_of(const void* address, std::size_t bytes);
 
-/// Refuses every device but the one that there is.
+/// Refuses every device except the only one.
 void require_device(int device);
 
 } // namespace emulated_cuda

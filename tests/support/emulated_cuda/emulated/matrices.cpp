@@ -1,4 +1,4 @@
-// The meaning of a warp's matrix instructions: lanes lay their registers and addresses down for each other.
+// The semantics of a warp's matrix instructions: lanes exchange their registers and addresses.
 
 #include <array>
 #include <bit>
@@ -14,7 +14,7 @@ namespace pulse::cuda {
 
 namespace {
 
-/// What lane `lane` laid down.
+/// What lane `lane` contributed.
 template <class T>
 T of_lane(const std::array<std::byte, emulated_cuda::lane_bytes>* lanes, int lane) {
     T value;
@@ -22,7 +22,7 @@ T of_lane(const std::array<std::byte, emulated_cuda::lane_bytes>* lanes, int lan
     return value;
 }
 
-/// The row of shared memory that a lane names.
+/// The row of shared memory that a lane points to.
 const std::byte* row_of_lane(const std::array<std::byte, emulated_cuda::lane_bytes>* lanes, int lane) {
     const auto* const row = of_lane<const std::byte*>(lanes, lane);
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
@@ -31,19 +31,19 @@ const std::byte* row_of_lane(const std::array<std::byte, emulated_cuda::lane_byt
     return row;
 }
 
-/// The registers that a lane gives to a product.
+/// The registers that a lane passes to a product.
 struct factors {
     unsigned a[4];
     unsigned b[2];
 };
 
-/// sums += a [16][Step] b [Step][8], where a register has 16 / Step of the numbers and number(bits, i) is its i-th.
+/// sums += a [16][Step] b [Step][8]; a register holds 16 / Step values, and number(bits, i) is the i-th.
 template <int Step, class Number>
 void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Number number) {
     constexpr int each = Step / 8;
     const auto* const lanes = emulated_cuda::warp_gather(factors{{a[0], a[1], a[2], a[3]}, {b0, b1}});
     const int own = emulated_cuda::lane();
-    // the lane's two rows of a and two columns of b, of which four lanes have a piece each
+    // the lane's two rows of a and two columns of b; each is spread over four lanes
     float left[2][Step];
     float right[2][Step];
     for (int piece = 0; piece != 4; ++piece) {
@@ -101,7 +101,7 @@ void mma_fp16(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1
     });
 }
 
-// the last 13 bits of a float are no part of a factor
+// TF32 ignores the last 13 bits of a float
 void mma_tf32(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     multiply<8>(sums, a, b0, b1, [](unsigned bits, int) { return std::bit_cast<float>(bits & 0xffffe000u); });
 }

@@ -84,7 +84,7 @@ void check_kind(const void* to, const void* from, std::size_t bytes, cudaMemcpyK
     if (!matches) { refuse(cudaErrorInvalidMemcpyDirection); }
 }
 
-/// rows of `bytes`, with pitches
+/// Copies rows of `bytes`, with pitches.
 void copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes, std::size_t rows,
           cudaMemcpyKind kind, cudaStream_t on) {
     CUstream_st& stream = stream_of(on);
@@ -188,8 +188,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     return api([&] {
         require_no_capture();
         copy(to, bytes, from, bytes, bytes, 1, kind, nullptr);
-        // From pageable memory the call returns when the bytes are staged, from device to device at once; for a stream
-        // that is not ordered with the default one they have not arrived then.
+        // From pageable memory the call returns once the bytes are staged; from device to device at once. They have not
+        // arrived then for a stream that is not ordered with the default stream.
         const bool staged = allocation_of(from, bytes) == nullptr && is_device(to, bytes);
         const bool on_device = is_device(from, bytes) && is_device(to, bytes);
         if (!staged && !on_device) { await(the().default_stream, the().default_stream.issued); }
@@ -213,7 +213,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
     return api([&] {
         require_no_capture();
-        set(to, value, bytes, nullptr); // of device memory: the call does not wait for it
+        set(to, value, bytes, nullptr); // it is device memory: the call does not wait
         if (!is_device(to, bytes)) { await(the().default_stream, the().default_stream.issued); }
     });
 }

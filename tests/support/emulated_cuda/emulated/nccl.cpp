@@ -35,7 +35,7 @@ struct side {
     group* of{};
     void* data{};
     std::size_t bytes{};
-    std::size_t round{}; ///< of its group
+    std::size_t round{}; ///< within its group
     bool registered{};   ///< with its communicator
     bool over{};
 };
@@ -44,7 +44,7 @@ struct side {
 struct clique {
     int size{};
     std::set<int> came{};
-    /// By sender and receiver.
+    /// Keyed by sender and receiver.
     std::map<std::pair<int, int>, std::vector<std::shared_ptr<side>>> sent{};
     std::map<std::pair<int, int>, std::vector<std::shared_ptr<side>>> received{};
 };
@@ -52,25 +52,25 @@ struct clique {
 struct message {
     bool sends{};
     int peer{};
-    std::size_t number{}; ///< of its pair
+    std::size_t number{}; ///< within its pair of ranks
     std::shared_ptr<side> mine{};
-    bool has_room{}; ///< its sender knows where to
+    bool has_room{}; ///< the room was offered to the sender
 };
 
 struct group {
     ncclComm_t with{};
     std::shared_ptr<clique> among{};
-    std::shared_ptr<process_clique> between{}; ///< instead, where ranks are processes
+    std::shared_ptr<process_clique> between{}; ///< used instead if ranks are processes
     std::shared_ptr<bool> aborted{};
     cudaStream_t stream{};
     std::uint64_t position{}; ///< in its stream
     int rank{};
     bool started{};
-    std::size_t round{}; ///< that is under way
+    std::size_t round{}; ///< in progress
     bool moving{};
     std::vector<message> messages{};
 
-    /// Whether there is another round; it is under way then.
+    /// Starts the next round; returns whether there is one.
     [[nodiscard]] bool next_round() {
         ++round;
         return std::ranges::any_of(messages, [&](const message& m) { return m.mine->round == round; });
@@ -83,11 +83,11 @@ struct group {
 struct ncclComm {
     int rank{};
     std::shared_ptr<emulated_nccl::clique> among{};
-    std::shared_ptr<emulated_nccl::process_clique> between{}; ///< instead, where ranks are processes
+    std::shared_ptr<emulated_nccl::process_clique> between{}; ///< used instead if ranks are processes
     std::shared_ptr<bool> aborted{std::make_shared<bool>(false)};
     int splits{};
     ncclResult_t failed{ncclSuccess};
-    /// Made by a split that not every rank has come to: with whom is not known yet.
+    /// Set by a split that not every rank has joined: the other members are not known yet.
     std::map<int, std::tuple<int, int, ncclComm_t>>* partners{};
     int partners_needed{};
 };
@@ -95,7 +95,7 @@ struct ncclComm {
 namespace emulated_nccl {
 namespace {
 
-/// Memory that a communicator knows.
+/// Memory registered with a communicator.
 struct registration {
     ncclComm_t with{};
     const std::byte* data{};
@@ -104,7 +104,7 @@ struct registration {
 
 struct state {
     std::map<std::string, std::shared_ptr<clique>> cliques{};
-    /// By parent and number of the split: of every parent rank its colour, key and new communicator.
+    /// By parent and number of the split: colour, key and new communicator of every parent rank.
     std::map<std::pair<clique*, int>, std::map<int, std::tuple<int, int, ncclComm_t>>> splits{};
     std::set<ncclComm_t> alive{};
     std::map<void*, registration> handles{};
@@ -112,7 +112,7 @@ struct state {
     std::vector<std::shared_ptr<group>> groups{};
     int ids{};
     int many{};
-    std::map<int, int> by_ranks{}; ///< groups of communicators of so many ranks
+    std::map<int, int> by_ranks{}; ///< groups by the size of their communicator
     int hung_aborts{};
     int good_groups{-1};
     bool memory{true};
@@ -134,7 +134,7 @@ bool is_registered(ncclComm_t comm, const void* data, std::size_t bytes) {
     });
 }
 
-/// Whether every rank has come to the communicator.
+/// Whether every rank has joined the communicator.
 bool complete(ncclComm_t comm) {
     if (comm->between) { return comm->between->complete(); }
     if (comm->partners != nullptr) {
@@ -160,10 +160,10 @@ bool complete(ncclComm_t comm) {
     }
     return static_cast<int>(comm->among->came.size()) == comm->among->size;
 }
-/// Of a communicator that is complete.
+/// Requires a complete communicator.
 int ranks_of(ncclComm_t comm) { return comm->between ? comm->between->size() : comm->among->size; }
 
-/// The same between processes.
+/// Runs a group whose ranks are processes.
 void run_between(group& g) {
     do {
         bool over = true;
@@ -186,9 +186,9 @@ void run_between(group& g) {
     } while (g.next_round());
 }
 
-/// Takes a group that has started to its round `last`, or to its end.
+/// Advances a started group to its round `last`, or to its end.
 void move(group& g, std::size_t last) {
-    if (g.moving) { throw emulated_cuda::not_ready{}; } // it waits for what waits for it
+    if (g.moving) { throw emulated_cuda::not_ready{}; } // a circular wait
     struct while_moving {
         group& of;
         explicit while_moving(group& g) : of{g} { of.moving = true; }
@@ -236,7 +236,7 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     if (peer < 0 || peer >= ranks_of(comm) || peer == me) { return ncclInvalidArgument; }
     if (emulated_cuda::allocation_of(data, bytes) == nullptr) { return ncclInvalidArgument; }
     if (open.empty() || open.back().first != comm) {
-        if (!open.empty()) { return ncclInvalidUsage; } // a group here is of one communicator
+        if (!open.empty()) { return ncclInvalidUsage; } // emulated groups have a single communicator
         open.emplace_back(comm, std::make_shared<group>());
     }
     group& g = *open.back().second;
@@ -260,10 +260,10 @@ ncclResult_t add(bool sends, void* data, std::size_t bytes, int peer, ncclComm_t
     return stream_of_open == stream ? ncclSuccess : ncclInvalidUsage;
 }
 
-/// How long an abort waits for its streams before it tells of a hang.
+/// How long an abort waits for its streams before it reports a hang.
 constexpr std::chrono::seconds abort_limit{10};
 
-/// Runs what the streams of a communicator's groups have up to its last group; whether that was possible.
+/// Runs the streams of a communicator's groups up to its last group; returns whether that was possible.
 bool groups_are_over(const bool& aborted) {
     for (const auto& g : all().groups) {
         if (g->aborted.get() != &aborted || !the().streams.contains(g->stream)) { continue; }
@@ -391,7 +391,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     std::erase_if(all().handles, [&](const auto& registered) { return registered.second.with == comm; });
     if (comm->partners != nullptr) {
         for (auto& [rank, of] : *comm->partners) {
-            if (std::get<2>(of) == comm) { std::get<0>(of) = -2; } // nobody's partner any more
+            if (std::get<2>(of) == comm) { std::get<0>(of) = -2; } // matches no other rank's colour
         }
     }
     delete comm;
@@ -410,7 +410,7 @@ ncclResult_t ncclGroupEnd() {
     if (--depth != 0) { return depth < 0 ? ncclInvalidUsage : ncclSuccess; }
     const std::scoped_lock lock(the().guard);
     for (auto& [comm, g] : open) {
-        all().groups.push_back(g); // sides point to it
+        all().groups.push_back(g); // messages point into it
         if (all().good_groups >= 0 && all().good_groups-- == 0) {
             comm->failed = ncclRemoteError;
             open.clear();

@@ -123,13 +123,13 @@ private:
             if (pause.count() != 0) { std::this_thread::sleep_for(pause); }
         }
     }
-    /// One operation of every stream, where it is ready; whether there was any.
+    /// Runs one operation of every stream that is ready; returns whether it ran any.
     bool advance() {
         const std::scoped_lock lock(the().guard);
         std::erase_if(streams_, [](cudaStream_t s) { return !the().streams.contains(s) || s->operations.empty(); });
         bool any = false;
         for (cudaStream_t s : streams_) {
-            if (s->operations.empty()) { continue; } // another one has run it
+            if (s->operations.empty()) { continue; } // another stream's operation ran it
             emulated_cuda::deferring([&] {
                 try {
                     emulated_cuda::run_until(*s, s->completed + 1);

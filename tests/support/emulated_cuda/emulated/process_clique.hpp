@@ -14,41 +14,40 @@
 
 namespace emulated_nccl {
 
-/// A communicator between processes, as one of them sees it. What goes over is a file that the receiver has asked for.
+/// One process's view of a communicator between processes. A message is a file, written once the receiver asked for it.
 class process_clique {
 public:
-    /// The first of a run, in its folder; null where that rank is there already.
+    /// The first communicator of a run, in its folder; null if that rank has joined already.
     [[nodiscard]] static std::shared_ptr<process_clique> joined(const std::string& folder, int rank, int size);
-    /// One of the ranks that give this colour to that split, by their number and in the order of their keys; null when
-    /// nothing can be written.
+    /// Joins the ranks that pass this colour to split `number`, ordered by key; null if nothing can be written.
     [[nodiscard]] std::shared_ptr<process_clique> split(int number, int colour, int key) const;
 
-    /// Whether every rank has come; rank() and size() are known then.
+    /// Whether every rank has joined; only then are rank() and size() known.
     [[nodiscard]] bool complete();
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
 
-    /// The number of the next message of a direction and peer.
+    /// The number of the next message in a direction with a peer.
     [[nodiscard]] std::size_t next(bool sends, int peer) { return messages_[{sends, peer}]++; }
-    /// A receive has started. False when nothing can be written.
+    /// Announces a started receive to its sender. False if nothing can be written.
     [[nodiscard]] bool offer_room(int peer, std::size_t number, std::size_t bytes, bool registered) const;
     enum class progress { waits, over, wrong };
-    /// Moves a message that has started, where its other side has started too. Wrong: that is of another size, or the
-    /// memory of one side is registered and that of the other is not.
+    /// Moves a started message if its other side has started, too. `wrong`: the sizes differ, or only one side's memory
+    /// is registered.
     [[nodiscard]] progress move(bool sends, int peer, std::size_t number, void* data, std::size_t bytes,
                                 bool registered) const;
-    /// Whether the peer's process is no more; looks now and then.
+    /// Whether the peer's process has ended; checks at most every 10 ms.
     [[nodiscard]] bool died(int peer);
 
 private:
     explicit process_clique(rank_folder folder) : folder_{std::move(folder)} {}
 
-    /// Files of a message: the receiver's room, and what the sender puts there.
+    /// Path of a message's file: the receiver's announcement, or the sender's data.
     [[nodiscard]] std::string file(bool sends, int peer, std::size_t number, const char* what) const;
     [[nodiscard]] static std::string came(int world_rank) { return "came." + std::to_string(world_rank); }
 
     rank_folder folder_;
-    std::string name_{}; ///< what its files begin with
+    std::string name_{}; ///< the prefix of its files
     int rank_{};
     int size_{};
     std::vector<int> world_ranks_{};
@@ -59,8 +58,8 @@ private:
     std::map<int, std::chrono::steady_clock::time_point> looked_{};
 };
 
-/// From now on a thread of this process runs what the stream holds, as a device does, until it is empty: no other rank
-/// is here to do it while the host waits for something else. Under the machine's lock.
+/// Lets a thread of this process run the stream, as a device would, until it is empty: no other rank is in this process
+/// to run it while the host waits for something else. Needs the machine's lock.
 void let_device_run(cudaStream_t stream);
 
 } // namespace emulated_nccl

@@ -46,7 +46,7 @@ std::optional<std::string> rank_folder::get(const std::string& name) const {
 void rank_folder::remove(const std::string& name) const { ::unlink((path_ + "/" + name).c_str()); }
 
 bool rank_folder::live(const std::string& name) const {
-    // The lock ends with the process, however that ends.
+    // The lock ends with the process, however the process ends.
     const std::string draft = path_ + "/draft." + std::to_string(::getpid());
     const int file = ::open(draft.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     return file >= 0 && ::flock(file, LOCK_EX) == 0 && ::link(draft.c_str(), (path_ + "/" + name).c_str()) == 0 &&

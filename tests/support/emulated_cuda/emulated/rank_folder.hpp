@@ -7,13 +7,12 @@
 
 namespace emulated_nccl {
 
-/// A folder in which ranks that are processes leave things for each other: files, each of which is there whole or not
-/// at all.
+/// A folder through which ranks that are processes exchange files. A file is visible only once it is complete.
 class rank_folder {
 public:
     explicit rank_folder(std::string path);
 
-    /// A new folder below `parent`; empty when it cannot be made.
+    /// Creates a folder below `parent`; empty if that fails.
     [[nodiscard]] static std::string made_below(const std::string& parent);
 
     [[nodiscard]] bool put(const std::string& name, const void* bytes, std::size_t count) const;
@@ -21,9 +20,9 @@ public:
     [[nodiscard]] std::optional<std::string> get(const std::string& name) const;
     void remove(const std::string& name) const;
 
-    /// Puts a file that says that this process lives, for as long as it does.
+    /// Creates a file that shows that this process is alive, for as long as it is.
     [[nodiscard]] bool live(const std::string& name) const;
-    /// Whether the process that has put such a file is no more.
+    /// Whether the process that created such a file has ended.
     [[nodiscard]] bool died(const std::string& name) const;
 
 private:

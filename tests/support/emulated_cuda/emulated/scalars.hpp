@@ -9,7 +9,7 @@
 
 namespace emulated_cuda {
 
-/// How the numbers of a tensor are stored.
+/// How the values of a tensor are stored.
 enum class number { f32, f16, bf16 };
 
 [[nodiscard]] inline std::int64_t size_of(number n) { return n == number::f32 ? 4 : 2; }
@@ -32,7 +32,7 @@ inline void store(number n, void* data, std::int64_t at, double value) {
     }
 }
 
-/// The value as a tensor core takes a float: 10 bits of mantissa, ties away from zero.
+/// A float as a tensor core reads it (TF32): 10 bits of mantissa, ties away from zero.
 [[nodiscard]] inline double tensor_float(double value) {
     const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
     return static_cast<double>(std::bit_cast<float>((bits + 0x1000U) & 0xffffe000U));

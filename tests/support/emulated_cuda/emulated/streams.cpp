@@ -25,7 +25,7 @@ cudaEvent_t make_event(unsigned flags) {
     return event.release();
 }
 
-/// One operation, if it is ready.
+/// Runs one operation if it is ready.
 void run_next(CUstream_st& stream) {
     try {
         run_until(stream, stream.completed + 1);
@@ -66,7 +66,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return api([&] {
         CUstream_st& gone = stream_of(stream);
         require_not_captured(gone);
-        // CUDA lets the work end on its own; here nobody would run it later
+        // CUDA lets the work finish by itself; here nobody would run it later
         deferring([&] { run_until(gone, gone.issued); });
         the().streams.erase(stream);
         delete stream;
@@ -84,7 +84,7 @@ cudaError_t cudaStreamQuery(cudaStream_t on) {
         CUstream_st& stream = stream_of(on);
         require_not_captured(stream);
         if (stream.operations.empty()) { return; }
-        run_next(stream); // so that who asks again and again gets on
+        run_next(stream); // lets a polling caller make progress
         if (!stream.operations.empty()) { refuse(cudaErrorNotReady); }
     });
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Stands before the header of the same name where CUDA is emulated: same functions, kernels run on the host.
+/// Shadows the header of the same name where CUDA is emulated: same functions, but kernels run on the host.
 
 #include <cstddef>
 #include <source_location>
@@ -43,7 +43,7 @@ inline void launch_with(const void* kernel, void (*run)(const void* kernel, cons
                      std::source_location::current());
 }
 
-/// Hundreds of these are compiled: each has no more than its kernel's types ask for.
+/// Instantiated hundreds of times, so it contains only what depends on the kernel's types.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {

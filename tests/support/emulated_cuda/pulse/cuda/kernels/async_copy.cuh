@@ -1,7 +1,7 @@
 #pragma once
 
-/// The meaning of asynchronous copies: they happen when the thread that began them waits for them, as late as they may,
-/// so that what reads shared memory before that finds what was there. For blocks of one dimension.
+/// The semantics of asynchronous copies: they happen only when the thread that began them waits for them, so that an
+/// earlier read of shared memory finds the old contents. For one-dimensional blocks.
 
 #include <cstdint>
 #include <cstring>
@@ -21,13 +21,13 @@ struct copy {
     bool present;
 };
 
-/// Those of the thread of the block that runs.
+/// The copies begun by the running thread of the block.
 inline std::vector<copy>& begun() {
     static thread_local std::vector<copy> of_thread[1024];
     return of_thread[threadIdx.x];
 }
 
-/// Begins a copy between aligned places.
+/// Begins a copy; both addresses must be aligned to its size.
 inline void begin(void* shared, const void* global, std::size_t bytes, bool present) {
     for (const void* place : {static_cast<const void*>(shared), global}) {
         if (reinterpret_cast<std::uintptr_t>(place) % bytes != 0) {

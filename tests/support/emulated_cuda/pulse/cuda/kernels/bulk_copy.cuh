@@ -1,8 +1,8 @@
 #pragma once
 
-/// The meaning of bulk copies: they happen as late as they may. What a load will write is lost from its beginning, and
-/// a store reads when the thread waits for it, so that a slot that is used too early shows. One thread of a block
-/// copies.
+/// The semantics of bulk copies: they happen as late as they may. Beginning a load poisons its destination, and a store
+/// reads its source only when the thread waits for it, so that a slot that is used too early shows. One thread of a
+/// block issues all copies.
 
 #include <cstdint>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace pulse::cuda {
 
 [[nodiscard]] constexpr bool has_bulk_copies() { return true; }
 
-/// The number of phases that are over.
+/// The number of completed phases.
 using bulk_barrier = std::uint64_t;
 
 namespace emulated_copies {
@@ -23,7 +23,7 @@ struct bulk_copy {
     void* to;
     const void* from;
     unsigned bytes;
-    bulk_barrier* barrier; ///< of a load
+    bulk_barrier* barrier; ///< of a load; null for a store
 };
 
 struct bulk_copies {
@@ -31,7 +31,7 @@ struct bulk_copies {
     std::vector<bulk_copy> stores;
 };
 
-/// Those of the block that runs.
+/// The copies of the running block.
 inline bulk_copies& in_bulk() {
     static thread_local bulk_copies under_way;
     return under_way;
@@ -72,7 +72,7 @@ inline void begin_bulk_load(void* shared, const void* global, unsigned bytes, bu
 }
 
 inline void wait_for_load(bulk_barrier* barrier, unsigned phase) {
-    if ((*barrier & 1U) != (phase & 1U)) { return; } // of the phase before: over
+    if ((*barrier & 1U) != (phase & 1U)) { return; } // the previous phase: complete
     auto& loads = emulated_copies::in_bulk().loads;
     for (std::size_t i = 0; i != loads.size(); ++i) {
         if (loads[i].barrier != barrier) { continue; }

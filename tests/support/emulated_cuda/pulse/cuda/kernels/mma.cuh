@@ -1,6 +1,6 @@
 #pragma once
 
-/// A warp's matrix instructions, which are compiled once: most of the time of attention is theirs.
+/// A warp's matrix instructions, compiled once: attention spends most of its time in them.
 
 #include <bit>
 #include <cmath>

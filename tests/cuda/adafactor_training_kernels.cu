@@ -25,7 +25,7 @@ using pulse::test::rounded;
 
 namespace {
 
-/// Steps of a tensor by Adafactor: as those of the host, but for the order of sums; weights are kept as AdamW's are.
+/// Adafactor steps of a tensor equal the host's up to the order of sums; weights are stored as for AdamW.
 template <class T>
 void check_adafactor(pulse::weight_form kept, bool averages, std::size_t rows, std::size_t n) {
     const bool narrow = !std::is_same_v<T, float>;

@@ -27,8 +27,8 @@ using pulse::test::rounded;
 
 namespace {
 
-/// Steps of weights that keep something else than a master weight, moments in codes: each is the step of plain AdamW on
-/// what they stand for, coded and rounded as on the host, bit for bit.
+/// Steps with weights that store something other than a master weight, and with coded moments: each equals the step of
+/// plain AdamW on the decoded values, coded and rounded as on the host, bit for bit.
 template <class T>
 void check_blocks(bool coded, pulse::weight_form kept, bool averages, std::size_t n) {
     const bool narrow = !std::is_same_v<T, float>;
@@ -195,14 +195,14 @@ TEST_CASE_TEMPLATE("AdamW takes the host's steps on every weight, wherever it li
                 CHECK(copy[i + offset] == static_cast<double>(cuda::to_float(cuda::from_float<T>(weight))));
             }
         }
-        for (int k = 0; k < 4; ++k) { CHECK(raw[0][k] == raw[1][k]); } // the same bits
+        for (int k = 0; k < 4; ++k) { CHECK(raw[0][k] == raw[1][k]); } // bit for bit
 
         for (int step = 1; step <= steps; ++step) {
             train::adamw_step<double>(train::factors_of<double>(constants, step, 0.25), w, gradient_of(step), m, v);
             train::ema_update<double>(0.9, w, average);
         }
         for (std::size_t i = 0; i < n; ++i) {
-            // each step rounds its factors, the update (about the learning rate), and the weight
+            // each step rounds its factors, the update (about the learning rate) and the weight
             CHECK(std::abs(static_cast<double>(raw[0][0][i]) - w[i]) <=
                   steps * (0x1p-22 * std::abs(w[i]) + 0x1p-20 * 1e-2));
             CHECK(std::abs(static_cast<double>(raw[0][1][i]) - m[i]) <= steps * 0x1p-22);
@@ -251,7 +251,7 @@ TEST_CASE("a weight that is rounded by chance is right in the mean") {
     const device_array<float> means(std::vector<double>(n, 0.0));
     const device_array<float> squares(std::vector<double>(n, 0.0));
     const device_queue queue;
-    // A step of 1e-3, an eighth of the distance to the next value.
+    // A step of 1e-3 is an eighth of the distance to the next value.
     const pulse::optimizer_update now{.constants = {.learning_rate = 1e-3, .weight_decay = 0}, .seed = 5};
     cuda::adamw_blocks<__nv_bfloat16>(queue.on(), now,
                                       {.size = n,
@@ -264,5 +264,5 @@ TEST_CASE("a weight that is rounded by chance is right in the mean") {
         CHECK((value == 1.0 || value == 1.0 + 0x1p-7));
         sum += value - 1.0;
     }
-    CHECK(sum / static_cast<double>(n) == doctest::Approx(1e-3).epsilon(0.05)); // nearly four deviations
+    CHECK(sum / static_cast<double>(n) == doctest::Approx(1e-3).epsilon(0.05)); // nearly four standard deviations
 }

@@ -37,8 +37,8 @@ using namespace pulse::test;
 
 namespace {
 
-/// On the kernels that the policy chooses, which are those of an engine. Of policies whose kernels differ from
-/// another's in an instruction some kernels are tested, for the sake of compile time: by check_by.
+/// Checks the kernels that the policy chooses, which must be those of `engine`. Where policies' kernels differ in one
+/// instruction, check_by tests only some of them, to save compile time.
 template <class P>
 void check(const attention_shape& s, int batch, std::uint32_t seed, attention_engine engine, double sharpness = 1.0,
            std::size_t shift = 0) {
@@ -48,7 +48,7 @@ void check(const attention_shape& s, int batch, std::uint32_t seed, attention_en
     check_by_policy<P>(c, shift);
 }
 
-/// On the tensor-core kernels of one head size, with tiles for so much shared memory as the device has, or less.
+/// Checks the tensor-core kernels of one head size, with tiles for the device's shared memory, or for less.
 template <class P, int HeadSize>
 void check_by(const attention_shape& s, int batch, std::uint32_t seed, double sharpness = 1.0,
               std::size_t shared_bytes = cuda::most_dynamic_shared_bytes()) {
@@ -60,7 +60,7 @@ void check_by(const attention_shape& s, int batch, std::uint32_t seed, double sh
                                 : cuda::tensor_core_attention<P, HeadSize>::all);
 }
 
-/// On the kernels of a device of little shared memory, whatever this one has.
+/// Checks the kernels for a device with little shared memory, whatever this one has.
 template <class P>
 void check_small(const attention_shape& s, std::uint32_t seed, attention_engine engine) {
     attention_case c = draw_attention<typename P::scalar>(s, 1, seed);
@@ -68,7 +68,7 @@ void check_small(const attention_shape& s, std::uint32_t seed, attention_engine 
     check_by_launches<P>(c, cuda::attention_launches_of<P>(engine, s, cuda::small_shared_bytes));
 }
 
-/// Scores of all keys are near +-2^17, and differ by multiples of 1/8; every one is exact in float.
+/// Scores of all keys are near +-2^17, differ by multiples of 1/8, and are exact in float.
 template <class P>
 attention_case far_scores(std::uint32_t seed) {
     attention_case c{.shape = {20, 2, 64, 70}, .batch = 1};
@@ -94,11 +94,11 @@ attention_case far_scores(std::uint32_t seed) {
 TEST_CASE("attention on tensor cores and its gradients equal the plain loops in double") {
     constexpr auto cores = attention_engine::tensor_cores;
     std::uint32_t seed = 100;
-    // a kernel of its own for each
+    // each size has its own kernel
     for (const int size : {40, 64, 72, 80, 88, 128, 160, 256}) {
         check<cuda::bf16>({33, 1, size, 70}, 1, ++seed, cores);
     }
-    // zeros behind the head
+    // heads padded with zeros
     for (const int size : {8, 48, 136}) { check<cuda::bf16>({20, 2, size}, 1, ++seed, cores); }
     check_by<cuda::fp16, 64>({37, 2, 40, 18}, 1, ++seed);
     check_by<cuda::fp16, 64>({37, 2, 64, 18}, 1, ++seed);
@@ -126,7 +126,7 @@ TEST_CASE("gradients of few keys are summed over parts of many queries") {
     const attention_shape s{600, 1, 40, 3};
     CHECK(cuda::attention_parts(s, 1, cuda::attention_launches_of<cuda::bf16>(attention_engine::tensor_cores, s)) == 4);
     check<cuda::bf16>(s, 1, 300, attention_engine::tensor_cores);
-    // an odd number of queries: what is written in pairs is aligned nevertheless (sanitizers see it)
+    // an odd number of queries: paired writes must be aligned nevertheless (sanitizers see it)
     const attention_shape uneven{257, 1, 40, 3};
     CHECK(cuda::attention_parts(uneven, 1,
                                 cuda::attention_launches_of<cuda::bf16>(attention_engine::tensor_cores, uneven)) == 2);
@@ -134,7 +134,7 @@ TEST_CASE("gradients of few keys are summed over parts of many queries") {
     const attention_shape odd{300, 1, 20, 2};
     CHECK(cuda::attention_parts(odd, 2, cuda::attention_launches_of<cuda::bf16>(attention_engine::fma, odd)) == 2);
     check<cuda::bf16>(odd, 2, 301, attention_engine::fma);
-    // enough blocks without
+    // enough blocks without splitting
     const attention_shape many{4096, 300, 40, 77};
     CHECK(cuda::attention_parts(many, 1, cuda::attention_launches_of<cuda::bf16>(attention_engine::fma, many)) == 1);
 }
@@ -210,7 +210,7 @@ TEST_CASE("attention refuses shapes that it has no kernel for, and names what is
 
 namespace {
 
-/// Runs both passes by `by` and compares.
+/// Runs both passes on the engines chosen by `by` and compares.
 template <class P>
 void check_chosen(cuda::attentions<P>& by, const attention_shape& s, int batch, std::uint32_t seed,
                   attention_engine forward, attention_engine backward, std::size_t shift = 0) {
@@ -238,7 +238,7 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
     std::uint32_t seed = 600;
     cuda::engine_options engines;
     engines.store = cuda::engine_store{};
-    // what is wrong with some version on some device is pulse's there
+    // pulse computes what some cuDNN version gets wrong on some device
     const cuda::device_properties device = cuda::properties_of(cuda::current_device());
     const auto backward = [&](const attention_shape& s) {
         const int sm = device.sm();
@@ -255,15 +255,15 @@ TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pul
     for (const chosen_attention& one : cudnn_attentions) {
         check_chosen(all, one.shape, one.batch, ++seed, dnn, backward(one.shape));
     }
-    // what is not aligned is not cuDNN's
+    // cuDNN does not take misaligned tensors
     check_chosen(all, shape, batch, ++seed, dnn, backward(shape), 3);
-    // nor is one query
+    // nor a single query
     check_chosen(all, {1, 2, 64, 70}, 1, ++seed, own, own);
     cuda::attentions<cuda::bf16> none({.cudnn_forward = false, .cudnn_backward = false}, engines);
     check_chosen(none, shape, batch, ++seed, own, own);
     cuda::attentions<cuda::fp32> single({.cudnn_forward = true, .cudnn_backward = true}, engines);
     check_chosen(single, {9, 2, 40}, 1, ++seed, attention_engine::fma, attention_engine::fma);
-    // In what words cuDNN has no engine for heads of 7 is its own business.
+    // cuDNN's wording of why it has no engine for heads of 7 may vary.
     std::string said = usual.report();
     const std::size_t reason = said.find("; cuDNN: ");
     REQUIRE(reason != std::string::npos);

@@ -2,7 +2,7 @@
 
 #include <pulse/cuda/attention.cuh>
 
-// Attention has many kernels: attention.cu compiles them for all of a test program, other files only call them.
+// Attention has many kernels: attention.cu compiles them for the whole test program, other files only call them.
 namespace pulse::cuda {
 
 extern template attention_launches<bf16::scalar> attention_launches_of<bf16>(attention_engine, const attention_shape&,

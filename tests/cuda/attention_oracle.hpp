@@ -16,8 +16,8 @@
 
 namespace pulse::test {
 
-/// Operands of attention as a scalar type holds them, what the plain loops in double make of them, and how far from
-/// that the roundings of a policy may take each result.
+/// Operands of attention rounded to a scalar type, the results of the plain loops in double, and how far a policy's
+/// rounding may move each result.
 struct attention_case {
     attention_shape shape{};
     int batch{};
@@ -30,7 +30,7 @@ struct attention_case {
     [[nodiscard]] std::size_t rows() const { return static_cast<std::size_t>(batch) * shape.heads * shape.tokens; }
 };
 
-/// Draws operands from the normal distribution; those of the scores are `sharpness` times as large.
+/// Draws operands from the normal distribution; q and k are `sharpness` times as large.
 template <class T>
 [[nodiscard]] attention_case draw_attention(const attention_shape& s, int batch, std::uint32_t seed,
                                             double sharpness = 1.0) {
@@ -50,16 +50,16 @@ template <class T>
 }
 
 /// Fills in results and bounds. With f the rounding of float: a sum of n products is off by about sqrt(n) f times the
-/// sum of their magnitudes, a weight relatively by the error of its score, of the logarithm that it is relative to
-/// and of the power, and by the rounding of P's factors where it becomes one. Scores are exact where `exact_scores`.
+/// sum of their magnitudes. A weight is off, relatively, by the errors of its score, of the log-sum-exp and of the
+/// power, and by P's rounding where it becomes a factor. With `exact_scores`, scores have no error.
 template <class P>
 void solve_attention(attention_case& c, bool exact_scores = false) {
     using T = typename P::scalar;
     constexpr double f = rounding_error<float>;
     constexpr double out = rounding_error<T>;
-    constexpr double factor = P::tensor_float ? rounding_error<__half> : out;     // of what tensor cores multiply
-    constexpr double least = std::is_same_v<T, __half> ? 1.0 / (1 << 25) : 1e-36; // where steps are absolute
-    constexpr double operand = P::tensor_float ? 2.0 * factor : 0.0;              // operands as they are read
+    constexpr double factor = P::tensor_float ? rounding_error<__half> : out;     // of tensor-core factors
+    constexpr double least = std::is_same_v<T, __half> ? 1.0 / (1 << 25) : 1e-36; // bound where steps are absolute
+    constexpr double operand = P::tensor_float ? 2.0 * factor : 0.0;              // rounding of operands on reading
     const attention_shape& s = c.shape;
     const int size = s.head_size;
     const double scale = 1.0 / std::sqrt(static_cast<double>(size));
@@ -70,7 +70,7 @@ void solve_attention(attention_case& c, bool exact_scores = false) {
     c.dv.resize(c.keys());
     c.lse.resize(c.rows());
     plain.attention(s, c.batch, c.q.data(), c.k.data(), c.v.data(), c.o.data(), c.lse.data());
-    // the backward pass starts from o and lse as they are stored
+    // the backward pass starts from the stored o and lse
     const std::vector<double> o = rounded<T>(c.o);
     const std::vector<double> lse = rounded<float>(c.lse);
     plain.attention_backward(s, c.batch, c.q.data(), c.k.data(), c.v.data(), o.data(), lse.data(), c.dout.data(),
@@ -106,7 +106,7 @@ void solve_attention(attention_case& c, bool exact_scores = false) {
                         magnitude += std::abs(c.q[row + d] * c.k[other(j) + d]);
                     }
                     score[j] = scale * product;
-                    // what is relative to the greatest score is rounded as their difference
+                    // only the difference to the greatest score is rounded
                     score_error[j] = exact_scores ? 4 * f * (1 + std::abs(score[j] - c.lse[number]))
                                                   : products * scale * magnitude + 4 * f * std::abs(score[j]);
                     const double weight = std::exp(score[j] - c.lse[number]);
@@ -150,7 +150,7 @@ void solve_attention(attention_case& c, bool exact_scores = false) {
     }
 }
 
-/// The greatest error over its bound: above 1 is wrong, NaN is infinitely wrong.
+/// The greatest error over its bound: above 1 is wrong; NaN counts as infinity.
 [[nodiscard]] inline double worst_of(const std::vector<double>& found, const std::vector<double>& wanted,
                                      const std::vector<double>& bound) {
     double worst = found.size() == wanted.size() ? 0.0 : std::numeric_limits<double>::infinity();

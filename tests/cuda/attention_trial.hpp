@@ -18,7 +18,7 @@ template <class T>
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Operands and results of a case on the device; they begin `shift` numbers behind an aligned place.
+/// Operands and results of a case on the device; tensors begin `shift` elements after an aligned address.
 template <class T>
 class device_case {
 public:
@@ -36,7 +36,7 @@ public:
         backward(at(q_), at(k_), at(v_), at(saved_), saved_lse_.data(), at(dout_), at(dq_), at(dk_), at(dv_));
         queue.synchronize();
     }
-    /// The results' bits.
+    /// The results, bit by bit.
     [[nodiscard]] std::vector<std::vector<T>> bits() {
         std::vector<std::vector<T>> all;
         for (const device_array<T>* array : results()) {
@@ -76,7 +76,7 @@ private:
     device_array<float> lse_;
 };
 
-/// Calls both passes twice, which give the same bits, and compares with what the case says.
+/// Calls both passes twice, which must give the same bits, and compares with the case's results.
 template <class P, class Forward, class Backward>
 void check_passes(const attention_case& c, std::size_t shift, std::size_t scratch_bytes, Forward forward,
                   Backward backward) {
@@ -101,7 +101,7 @@ void check_passes(const attention_case& c, std::size_t shift, std::size_t scratc
     on_device.compare();
 }
 
-/// check_passes by the kernels that the policy chooses.
+/// check_passes with the kernels that the policy chooses.
 template <class P>
 void check_by_policy(const attention_case& c, std::size_t shift = 0) {
     check_passes<P>(
@@ -109,7 +109,7 @@ void check_by_policy(const attention_case& c, std::size_t shift = 0) {
         [](auto... a) { cuda::attention<P>(a...); }, [](auto... a) { cuda::attention_backward<P>(a...); });
 }
 
-/// check_passes by the given kernels.
+/// check_passes with the given kernels.
 template <class P>
 void check_by_launches(const attention_case& c, const cuda::attention_launches<typename P::scalar>& by,
                        std::size_t shift = 0) {

@@ -1,4 +1,4 @@
-// One translation unit, because these share most kernels, and compiling those is what costs.
+// One translation unit: these files share most kernels, whose compilation dominates the build time.
 #include <backend_gradients.hpp>
 #include <backend_layers.hpp>
 #include <backend_operations.hpp>
@@ -6,6 +6,6 @@
 #include <backend_pipeline.hpp>
 #include <backend_products.hpp>
 #include <backend_residuals.hpp>
-#ifndef __CUDACC__ // nvcc takes minutes over a trainer and its files, which are the same on every device
+#ifndef __CUDACC__ // nvcc takes minutes for a trainer and its files, which are the same on every device
 #include <backend_checkpoints.hpp>
 #endif

@@ -33,7 +33,7 @@ namespace backend_pipeline {
            a.average == b.average;
 }
 
-/// Whether the weight of the first layer [8][4][3][3] is on the device as `weights` have it, with channels last.
+/// Whether the first layer's weight [8][4][3][3] is stored on the device as `weights` with channels last.
 template <class Parameters>
 [[nodiscard]] bool is_channels_last(Parameters& parameters, const std::vector<float>& weights) {
     const auto& first = parameters.of(0);
@@ -52,7 +52,7 @@ template <class Parameters>
     return same;
 }
 
-/// A run of one rank, on a device or on the host, whose images and noise are the same.
+/// A run of one rank, on a device or on the host, with the same images and noise.
 class checkpointed_run {
 public:
     explicit checkpointed_run(const optimizer_form& form = {}) : form_{form}, images_{draw_images()} {
@@ -62,7 +62,7 @@ public:
         made_.kept = kept_by<small_unet, math>(false, form);
     }
 
-    /// Calls act(trainer, step), where step() makes one.
+    /// Calls act(trainer, step); step() makes one step.
     template <class Act>
     void on_device(const Act& act) const {
         cuda::run_ranks({0}, {}, [&](cuda::thread_transport& transport) {

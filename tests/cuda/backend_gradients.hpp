@@ -16,7 +16,7 @@ using namespace pulse::test;
 
 namespace backend_tests {
 
-// For nvcc, too.
+// Checked under nvcc, too.
 static_assert(pulse::writes_gradients<pulse::nn::block<"linear", pulse::nn::linear{2, 3}>>);
 
 template <class P>

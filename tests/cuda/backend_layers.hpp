@@ -28,7 +28,7 @@ using doubles = std::vector<double>;
 
 namespace backend_tests {
 
-/// Values on the device, filled from the host: where a training's tensors are, and what engines of cuDNN are made for.
+/// Values on the device, filled from the host: in the memory that training uses and that engines of cuDNN are made for.
 template <class T>
 class device_vector {
 public:
@@ -39,12 +39,12 @@ public:
     }
 
     void assign(std::size_t n, T value) { *this = device_vector{std::vector<T>(n, value)}; }
-    /// All become 0.
+    /// Sets all values to 0.
     void resize(std::size_t n) { assign(n, T{}); }
     [[nodiscard]] T* data() const { return memory_.data(); }
     [[nodiscard]] std::size_t size() const { return memory_.size(); }
     [[nodiscard]] bool empty() const { return size() == 0; }
-    /// What writes them must be done.
+    /// The work that writes them must be done.
     [[nodiscard]] std::vector<T> download() const {
         std::vector<T> values(size());
         cuda::download<T>(memory_.data(), values.data(), values.size());
@@ -69,13 +69,13 @@ template <class T>
     for (const double v : values) { made.push_back(cuda::from_float<T>(static_cast<float>(v))); }
     return device_vector<T>{made};
 }
-/// The values as T holds them, in place.
+/// Rounds the values to T in place.
 template <class T>
 void round_all(doubles& values) {
     for (double& v : values) { v = as_double(cuda::from_float<T>(static_cast<float>(v))); }
 }
 
-/// |got - wanted| / |wanted| in the Euclidean norm; a value that is not a number makes it infinite.
+/// |got - wanted| / |wanted| in the Euclidean norm; a NaN makes it infinite.
 template <class T>
 [[nodiscard]] double distance(const device_vector<T>& there, const doubles& wanted) {
     const std::vector<T> got = there.download();
@@ -91,9 +91,9 @@ template <class T>
     return std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
 }
 
-/// A whole UNet, forward and both backward passes over two microbatches, against the reference in double that starts
-/// from the same rounded numbers. Each layer rounds about three tensors on the way there and three on the way back, and
-/// its functions are off by `step`; errors that know nothing of one another add as their squares.
+/// Runs a whole UNet, forward and both backward passes over two microbatches, and compares with the reference in double
+/// on the same rounded values. Each layer rounds about three tensors forward and three backward, and its functions are
+/// off by `step`; independent errors add as squares.
 template <class M, class P>
 void check_whole(double step) {
     const double error = 4.0 * step * std::sqrt(6.0 * M::layer_count);

@@ -14,8 +14,8 @@
 namespace cuda = pulse::cuda;
 using namespace pulse::test;
 
-// The kernels behind these operations have tests of their own, over many shapes; here it is the backend's way to them:
-// which arguments go where, the scratch that it gives them, the order of the results.
+// The kernels behind these operations have their own tests over many shapes. Here the backend's calls are tested: which
+// arguments go where, the scratch that it passes, the order of the results.
 
 namespace backend_tests {
 
@@ -78,8 +78,8 @@ void check_operations(unsigned seed) {
 
 using namespace backend_tests;
 
-// The kernels of fp16 are those of bf16 in another type, and tf32 differs from fp32 in products and attention alone:
-// they are compared where these are.
+// fp16 runs the kernels of bf16 in another type, and tf32 differs from fp32 in products and attention only: they are
+// tested with those.
 TEST_CASE("backend: norms, attention, activations and movement are what the reference means") {
     check_operations<cuda::bf16>(41);
 #ifndef __CUDACC__ // nvcc takes minutes for each type of every kernel; the kernels have tests of their own

@@ -22,7 +22,7 @@ using namespace pulse::test;
 
 namespace backend_tests {
 
-/// Heads wider than kernels hold; attend(q, k, v, o, lse) puts its work into the queue.
+/// Heads wider than any kernel takes; attend(q, k, v, o, lse) enqueues its work.
 template <class P, class Attend>
 void check_wide_attention(const pulse::attention_shape& s, int batch, const device_queue& queue, Attend attend) {
     using T = typename P::scalar;
@@ -44,14 +44,14 @@ void check_wide_attention(const pulse::attention_shape& s, int batch, const devi
     const tensor<T> device_o(queries);
     const tensor<float> device_lse(static_cast<std::int64_t>(lse.size()));
     attend(device_q.data(), device_k.data(), device_v.data(), device_o.data(), device_lse.data());
-    // scores are sums of head_size products; weights are rounded before they meet v
+    // scores sum head_size products; weights are rounded before they multiply v
     const double scores = sum_error<P>(s.head_size) * 4.0;
     CHECK(worst<float>(device_lse.download(queue), lse, scores) < 1.0);
     CHECK(worst<T>(device_o.download(queue), o, 2.0 * rounding_error<T> + 2.0 * scores, 4.0) < 1.0);
     CHECK(device_o.intact(queue));
 }
 
-/// In blocks of so many scores.
+/// Computes attention in blocks of at most `most_scores` scores.
 template <class P>
 void check_blocks_of_queries(const pulse::attention_shape& s, int batch, std::int64_t most_scores) {
     const device_queue queue;
@@ -73,7 +73,7 @@ constexpr pulse::encode::autoencoder_config device_config() {
     return c;
 }
 
-/// The model on the device and on the host in double, of the same numbers; the error relative to the greatest.
+/// Error of the model on the device against the host in double, with the same values, relative to the greatest output.
 template <class P, class M>
 double network_error() {
     using T = typename P::scalar;

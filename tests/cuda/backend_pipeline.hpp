@@ -45,7 +45,7 @@ using math = cuda::backend<cuda::bf16>;
 #if defined(__CUDACC__)
 constexpr bool on_gpu = true;
 #else
-constexpr bool on_gpu = false; // emulated kernels are slow: the smallest model, in few runs
+constexpr bool on_gpu = false; // emulated kernels are slow: the smallest model, few runs
 #endif
 
 struct small_unet : unet<unet_config{.name = "small_unet",
@@ -61,7 +61,7 @@ struct small_unet : unet<unet_config{.name = "small_unet",
 
 constexpr int batch = on_gpu ? 2 : 1;
 
-/// A folded plan on so many devices; on 1 it is one stage.
+/// A folded plan on `devices` devices; on one device it is a single stage.
 template <class Model>
 [[nodiscard]] plan draw_plan(int devices, std::mt19937& random) {
     plan p;
@@ -76,8 +76,8 @@ template <class Model>
     return p;
 }
 
-/// Pipelines of 2 and 4 ranks on one device against one rank with one stage, bit for bit; that one is returned. The
-/// first step starts everything as it is, the second captures it, the third replays.
+/// Pipelines of 2 and 4 ranks on one device must equal one rank with one stage, bit for bit; returns the latter's run.
+/// The first step launches its work, the second captures it, the third replays it.
 template <class Model>
 [[nodiscard]] device_run check_pipelines(unsigned seed, const cuda::engine_options& engines = {}) {
     std::mt19937 random{seed};
@@ -100,7 +100,7 @@ template <class Model>
     return alone;
 }
 
-/// The norm of the difference of all gradients from those of the same step in double, over the norm of these.
+/// Norm of the difference between all gradients and those of the same step in double, relative to the latter's norm.
 template <class Model>
 [[nodiscard]] double distance_from_double(const device_run& run, unsigned seed) {
     const auto want = run_unpipelined<Model, reference::backend<double>>(batch, on_gpu ? 6 : 2, seed);
@@ -119,7 +119,7 @@ template <class Model>
 }
 
 TEST_CASE("a UNet in a folded pipeline on one device, in bfloat16") {
-    // Roundings of independent signs: about the square root of the depth (50 operations) times the type's epsilon.
+    // Independent rounding errors: about the square root of the depth (50 operations) times the type's epsilon.
     CHECK(distance_from_double<small_unet>(check_pipelines<small_unet>(2), 2) < 50 * 0x1p-9);
 }
 
@@ -140,7 +140,7 @@ TEST_CASE(
     engines.choices = timed;
     static_cast<void>(check_pipelines<small_unet>(2, engines));
 
-    // a step adds none, and uses each as often as was counted
+    // a step adds no choice, and uses each as often as counted
     engines.choices = std::make_shared<cuda::engine_choices>(0, timed->all());
     engines.candidates = cuda::timed_candidates;
     std::mt19937 random{2};
@@ -163,7 +163,7 @@ struct trained {
     std::vector<double> losses{};
 };
 
-/// A few steps of diffusion training with AdamW: images, noise, loss and update are all on the device.
+/// A few steps of diffusion training with AdamW: images, noise, loss and update all stay on the device.
 template <class Model>
 [[nodiscard]] trained train_steps(const plan& planned, int steps) {
     constexpr int size = small_unet::config.sample_size;
@@ -204,7 +204,7 @@ template <class Model>
 }
 
 TEST_CASE("training in a folded pipeline on one device leaves the weights of one rank, bit for bit") {
-    // The first step starts everything as it is, the second captures it; replays must see the weights of their time.
+    // The first step launches its work, the second captures it; replays must see the current weights.
     constexpr int steps = on_gpu ? 8 : 3;
     std::mt19937 random{13};
     const trained alone = train_steps<small_unet>(draw_plan<small_unet>(1, random), steps);

@@ -46,14 +46,14 @@ void check_products(unsigned seed, int rounds, const cuda::engine_options& optio
     }
 }
 
-/// Linear layers of one input, whose weights have `gap` elements between them.
+/// Checks linear layers that share an input, with `gap` elements between their weights.
 template <class P>
 void check_batches(unsigned seed, int rounds, const cuda::engine_options& options = {}) {
     using T = typename P::scalar;
     backend_trial<P> trial{seed, options};
     source& draw = trial.draw;
     for (int round = 0; round != rounds; ++round) {
-        const bool odd = round % 3 == 2; // else distances are multiples of 16 bytes
+        const bool odd = round % 3 == 2; // otherwise strides are multiples of 16 bytes
         const int step = odd ? 1 : 8;
         const linear_shape s{step * draw.between(1, 5), step * draw.between(1, 5)};
         const std::int64_t rows = draw.between(1, 50);
@@ -92,7 +92,7 @@ void check_batches(unsigned seed, int rounds, const cuda::engine_options& option
     }
 }
 
-/// Gradients of 27 rows of a weight, added to so many of its channels from one on.
+/// Adds gradients of 27 rows to `channels` of a weight's `all` channels, starting at `first`.
 template <class T>
 void check_gradient(source& draw, int all, int first, int channels, int offset) {
     CAPTURE(all);

@@ -16,7 +16,7 @@
 #include <emulated/runtime.hpp>
 #endif
 
-// Named, as all files of tests may be one unit.
+// A named namespace, as all test files may form one translation unit.
 namespace residual_tests {
 
 namespace cuda = pulse::cuda;
@@ -25,7 +25,7 @@ using pulse::into;
 using namespace pulse::test;
 namespace nn = pulse::nn;
 
-/// Sums with what a convolution or a product makes, against the reference, which makes each summand on its own.
+/// Sums fused into a convolution or a product must equal the reference, which computes each summand on its own.
 template <class P>
 void check_sums_of_images(const convolution_draw& draws, const cuda::engine_options& options = {}) {
     using T = typename P::scalar;
@@ -65,7 +65,7 @@ void check_sums_of_images(const convolution_draw& draws, const cuda::engine_opti
     }
 }
 
-/// A norm's backward pass leaves the bits that it leaves where it adds to a copy of the residual. `offsets`: of the
+/// A norm's backward pass with a residual must give the bits of adding to a copy of the residual. `offsets`: of the
 /// residual and of dx from an aligned address.
 template <class P, class Backward>
 void check_norm(source& draw, cuda::backend<P>& on, std::int64_t n, std::int64_t affine, Backward backward) {
@@ -79,7 +79,7 @@ void check_norm(source& draw, cuda::backend<P>& on, std::int64_t n, std::int64_t
         CAPTURE(to);
         const tensor<T> elsewhere(residual, from);
         const tensor<T> dx(n, to);
-        const tensor<T> wanted(residual, to + from); // packs or not, as the other way does
+        const tensor<T> wanted(residual, to + from); // vectorised, or not, like the other variant
         const tensor<float> sums(2 * affine);
         const tensor<float> wanted_sums(2 * affine);
         backward(dx.data(), sums.data(), into::add, static_cast<const T*>(elsewhere.data()));
@@ -121,7 +121,7 @@ void check_norms(unsigned seed) {
                                       dmodulation.data() + batch * features, how...);
         });
     }
-    // in shared memory, and too large for it
+    // fits in shared memory, or is too large for it
     for (const auto& sizes : {std::pair{16, 9}, {6, 5}, {48, 4096}}) {
         const int channels = sizes.first;
         const int pixels = sizes.second;
@@ -162,7 +162,7 @@ TEST_CASE("backend: sums are the sums of the reference where cuDNN and cuBLASLt 
     pulse::cuda::engine_options options;
     options.store = pulse::cuda::engine_store{};
     emulated_cuda::cudnn::set_fused(false);
-    emulated_cuda::cublas_lt::set_bias_alignment(32); // more than products are asked for
+    emulated_cuda::cublas_lt::set_bias_alignment(32); // more than products are aligned to
     check_sums_of_images<pulse::cuda::bf16>(bf16_convolutions, options);
     check_sums_of_images<pulse::cuda::fp32>(fp32_convolutions, options);
     emulated_cuda::cudnn::set_fused(true);
@@ -187,7 +187,7 @@ TEST_CASE("backend: a sum with what a convolution, a product or a norm makes tak
     const tensor<float> statistics(doubles(std::size_t{2} * batch * 16, 0.5));
     const tensor<float> sums(16);
     const auto kernels = [&](const auto& ask) {
-        ask(); // chooses
+        ask(); // chooses the engine
         on.synchronize();
         const std::int64_t before = emulated_cuda::executed_kernels();
         ask();
@@ -201,7 +201,7 @@ TEST_CASE("backend: a sum with what a convolution, a product or a norm makes tak
     CHECK(kernels([&] {
               nn::linear_onto(on, {8, 8}, 31, x.data(), w.data(), b.data(), residual.data() + 1, y.data());
           }) == 1);
-    // by the algorithm that takes an aligned one
+    // the algorithm is the one that an aligned residual gets
     const auto runs_of_algorithm_1 = [&](const T* onto) {
         const std::int64_t before = emulated_cuda::cublas_lt::executed(1);
         nn::linear_onto(on, {8, 8}, 31, x.data(), w.data(), b.data(), onto, y.data());

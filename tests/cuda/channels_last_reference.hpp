@@ -12,21 +12,21 @@
 
 namespace pulse::test {
 
-/// A weight of a convolution, or its gradient, turned from the order `from` into the other.
+/// A convolution's weight, or its gradient, converted from the order `from` to the other order.
 template <class T>
 [[nodiscard]] std::vector<T> turned(const conv2d_shape& s, const T* weight, weight_order from) {
     const auto n = static_cast<std::size_t>(s.weight_elements());
     const auto channels = static_cast<std::size_t>(s.in_channels);
     const auto taps = static_cast<std::size_t>(s.kernel * s.kernel);
     std::vector<T> made(n);
-    for (std::size_t i = 0; i != n; ++i) { // of [out][in][taps]
+    for (std::size_t i = 0; i != n; ++i) { // index into [out][in][taps]
         const std::size_t last = (i / taps / channels * taps + i % taps) * channels + i / taps % channels;
         (from == weight_order::checkpoint ? made[last] : made[i]) = weight[from == weight_order::checkpoint ? i : last];
     }
     return made;
 }
 
-/// reference::backend with the weights of convolutions in weight_order::channels_last.
+/// reference::backend with convolution weights in weight_order::channels_last.
 template <class T>
 class channels_last_reference : public reference::backend<T> {
     using plain = reference::backend<T>;

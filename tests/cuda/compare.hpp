@@ -11,11 +11,11 @@
 
 namespace pulse::test {
 
-/// A tensor on the device that starts `offset` scalars behind an aligned address.
+/// A tensor on the device that starts `offset` elements after an aligned address.
 template <class T>
 class tensor {
 public:
-    /// Poisoned.
+    /// All values are NaN.
     explicit tensor(std::int64_t n, int offset = 0) :
         array_{static_cast<std::size_t>(n + offset)}, offset_{static_cast<std::size_t>(offset)} {}
     explicit tensor(const std::vector<double>& values, int offset = 0) :
@@ -25,13 +25,13 @@ public:
         array_.upload(behind);
     }
 
-    /// Null for an empty tensor, as operations take a source that is not there.
+    /// Null for an empty tensor: how operations take an absent source.
     [[nodiscard]] T* data() const { return array_.size() == offset_ ? nullptr : array_.data() + offset_; }
     [[nodiscard]] std::vector<double> download(const device_queue& after) const {
         const auto all = array_.download(after.stream());
         return {all.begin() + static_cast<std::ptrdiff_t>(offset_), all.end()};
     }
-    /// Nothing was written in front of the numbers or behind them.
+    /// Whether the memory before and after the values is untouched.
     [[nodiscard]] bool intact(const device_queue& after) const {
         const auto all = array_.download(after.stream());
         return array_.intact(after.stream()) &&
@@ -44,8 +44,8 @@ private:
     std::size_t offset_;
 };
 
-/// What a sum of `terms` products may be off, relative to the sum of their magnitudes: float sums in any order, and the
-/// rounding of factors to TF32 where the policy allows it.
+/// Error bound of a sum of `terms` products, relative to the sum of their magnitudes: float sums in any order, plus
+/// rounding of factors to TF32 if the policy allows it.
 template <class P>
 [[nodiscard]] double sum_error(std::int64_t terms) {
     return sum_error(static_cast<double>(terms)) + 0.5 * float_epsilon + (P::tensor_float ? 1.0 / 1024 : 0.0);

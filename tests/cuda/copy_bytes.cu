@@ -15,16 +15,16 @@ using pulse::test::device_array;
 
 namespace {
 
-constexpr std::size_t edge = 48; // bytes before what is written, to see that they stay
+constexpr std::size_t edge = 48; // guard bytes before the destination
 
-/// Copies random bytes from and to places that are off an aligned one, and looks at every byte, also around them.
+/// Copies random bytes between addresses at given offsets from an aligned one, and checks every byte and the guards.
 template <class Copy>
 void check_copy(std::mt19937& random, std::int64_t bytes, std::size_t from_off, std::size_t to_off, const Copy& copy) {
     CAPTURE(bytes);
     CAPTURE(from_off);
     CAPTURE(to_off);
     std::vector<unsigned char> values(edge + from_off + static_cast<std::size_t>(bytes));
-    for (unsigned char& v : values) { v = static_cast<unsigned char>(random() % 255U); } // never the poison
+    for (unsigned char& v : values) { v = static_cast<unsigned char>(random() % 255U); } // never the poison value
     const pulse::test::device_queue queue;
     device_array<unsigned char> from(values.size());
     from.upload(values);

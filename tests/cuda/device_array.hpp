@@ -15,12 +15,12 @@
 
 namespace pulse::test {
 
-/// An array on the device, poisoned (all bits set: NaN in every scalar) until something writes it; a pad behind it,
-/// which the destructor's owner may check with intact(), must stay poisoned.
+/// An array on the device, poisoned (all bits set: NaN in every scalar type) until something writes it. The pad after
+/// it must stay poisoned; intact() checks it.
 template <class T>
 class device_array {
 public:
-    /// Poisoned.
+    /// All values are NaN.
     explicit device_array(std::size_t n) : memory_(n + pad), size_(n) { poison(); }
     /// The values, converted to T.
     template <class Value>
@@ -51,7 +51,7 @@ public:
         cuda::upload<T>(raw.data(), memory_.data(), size_);
     }
 
-    /// As it is. Waits for `after` first; other streams are not waited for.
+    /// The raw values. Waits for `after` first, and for no other stream.
     [[nodiscard]] std::vector<T> raw(cudaStream_t after = nullptr) const {
         std::vector<T> values(size_);
         cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
@@ -59,7 +59,7 @@ public:
         return values;
     }
 
-    /// In double. Waits for `after` first; other streams are not waited for.
+    /// The values in double. Waits for `after` first, and for no other stream.
     [[nodiscard]] std::vector<double> download(cudaStream_t after = nullptr) const {
         std::vector<double> values;
         for (const T& value : raw(after)) {
@@ -72,7 +72,7 @@ public:
         return values;
     }
 
-    /// Whether nothing was written behind the end. Waits for `after` first.
+    /// Whether nothing was written past the end. Waits for `after` first.
     [[nodiscard]] bool intact(cudaStream_t after = nullptr) const {
         std::vector<T> behind(pad);
         cuda::check(cudaStreamSynchronize(after), "cudaStreamSynchronize");
@@ -103,7 +103,7 @@ public:
         cuda::fill_bytes_async(scratch_.data(), 0xff, scratch_.size(), stream_.get());
     }
 
-    /// What an operation takes.
+    /// The queue argument of an operation.
     [[nodiscard]] cuda::queue on() const {
         return {stream_.get(), cuda::properties_of(cuda::current_device()).multiprocessors, scratch_.data()};
     }

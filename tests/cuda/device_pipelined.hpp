@@ -34,7 +34,7 @@ __global__ void squared_error_kernel(std::int64_t n, const T* y, const T* want, 
     *loss = sum;
 }
 
-/// drawn_task on a device: its data are there, and everything it does is put into the stream of the rank.
+/// drawn_task on a device: its data are on the device, and all its work goes to the rank's stream.
 template <class Model, class T>
 class device_task {
 public:
@@ -81,7 +81,7 @@ private:
     space::array<double> losses_;
 };
 
-/// As written_bytes of host memory; everything put into the stream so far is done first.
+/// written_bytes for device memory; waits for everything enqueued so far.
 inline std::int64_t written_bytes_on_device(std::span<const std::byte> area) {
     std::vector<std::byte> copy(area.size());
     cuda::device_space::download(area.data(), std::span{copy});
@@ -98,13 +98,13 @@ struct device_run_options {
 
 /// What a run on devices adds to run_result.
 struct device_run : run_result<float> {
-    /// The first step's gradients, with parameters that never change: every step must leave them.
+    /// One per rank: whether the last step has the first step's gradients, as parameters never change.
     std::vector<bool> steps_equal{};
     std::vector<std::vector<trace_event>> traces{};
 };
 
-/// Steps of a plan of several replicas on thread ranks, all on device 0: of each replica its gradients by layer after
-/// the last of them, and the bytes that replicas sent each other. Replica r has the data of seed + r.
+/// Results of a plan with several replicas on thread ranks, all on device 0: each replica's gradients by layer after
+/// the last step, and the bytes that replicas sent each other. Replica r has the data of seed + r.
 struct replicated_run {
     std::vector<std::map<int, std::vector<float>>> gradients{};
     std::int64_t gradient_bytes{};
@@ -137,7 +137,7 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
             cuda::fill_bytes_async(gradients.data(), 0xff, gradients.size(), transport.stream()); // NaN
             rank.step(task);
         }
-        // What was summed in another stream is there when the backend's has ended.
+        // Sums of another stream are complete once the backend's stream is.
         cuda::check(cudaStreamSynchronize(transport.stream()), "cudaStreamSynchronize");
         std::vector<float> now(gradients.size());
         space::download(static_cast<const float*>(gradients.data()), std::span{now});
@@ -155,8 +155,8 @@ replicated_run run_replicated_on_device(const plan& planned, std::uint64_t seed,
     return result;
 }
 
-/// `steps` steps of a plan on thread ranks, all on device 0, `make(transport)` giving each its backend; gradients are
-/// those of the last step.
+/// Runs `steps` steps of a plan on thread ranks, all on device 0; `make(transport)` makes each rank's backend.
+/// Gradients are those of the last step.
 template <class Model, class Make>
 device_run run_on_device(const plan& planned, std::uint64_t seed, const device_run_options& options, Make make) {
     using Backend = decltype(make(std::declval<cuda::thread_transport&>()));
@@ -199,7 +199,7 @@ device_run run_on_device(const plan& planned, std::uint64_t seed, const device_r
                 poison_area(rank.memory().slot_bytes(slot));
             }
             rank.step(task);
-            // The stream is not waited for between steps, but to look at the gradients.
+            // Between steps only a look at the gradients waits for the stream.
             if (s != 0 && s + 1 != options.steps) { continue; }
             cuda::check(cudaStreamSynchronize(transport.stream()), "cudaStreamSynchronize");
             space::download(static_cast<const float*>(gradients.data()), std::span{now});

@@ -33,12 +33,12 @@ __global__ void turn_over(int n, Byte* bytes) {
     }
 }
 
-/// Parts of messages in memory of a device, for the laws of support/transports.
+/// Message parts in device memory, for the laws of support/transports.
 struct device_parts {
     static constexpr std::size_t large = 30;
     static constexpr bool launches = false;
 
-    /// A kernel of the rank turns over every bit of what was put there.
+    /// Writes the bytes by a kernel on the rank's stream that flips every bit of an uploaded copy.
     template <class Transport>
     static void write(Transport& t, const message_part& part, std::vector<std::byte> bytes) {
         if (bytes.empty()) { return; }
@@ -47,7 +47,7 @@ struct device_parts {
         cuda::launch(turn_over<unsigned char>, 1, 32, 0, t.stream(), static_cast<int>(bytes.size()),
                      reinterpret_cast<unsigned char*>(part.data));
     }
-    /// Returns when the work of a rank's stream is done.
+    /// Waits for the rank's stream.
     template <class Transport>
     static void finish(Transport& t) {
         if constexpr (requires { t.synchronize(); }) {
@@ -64,20 +64,20 @@ struct device_parts {
     }
 };
 
-/// A ring of device ranks: every one doubles what it gets from the one before it and adds its number, round after
-/// round, in two buffers. The sender overwrites its buffer as soon as it may, the receiver reads as soon as it may.
+/// A ring of device ranks: each doubles what it gets from the previous rank and adds its number, round after round, in
+/// two buffers. The sender overwrites its buffer, and the receiver reads its own, as soon as allowed.
 struct device_ring {
-    int count{}; ///< numbers of a message
+    int count{}; ///< values per message
     int rounds{};
     bool exchange{}; ///< the sender's buffer may change hands
-    bool drift{};    ///< the hosts wait at random
-    int asks{};      ///< in every round that leaves 1 when divided by it, arrived() is asked until it is true; 0: never
+    bool drift{};    ///< hosts pause at random
+    int asks{};      ///< rounds that are 1 modulo this poll arrived() until it is true; 0: never
 
     [[nodiscard]] static message_id message(int round) { return {message_kind::boundary, round, microbatch_id{0}}; }
     [[nodiscard]] static int after(int rank, int ranks) noexcept { return (rank + 1) % ranks; }
     [[nodiscard]] static int before(int rank, int ranks) noexcept { return (rank + ranks - 1) % ranks; }
 
-    /// What a rank transfers, for a transport that is told in advance. Slots of two messages, as a ring needs.
+    /// A rank's transfers, for a transport that needs them in advance. Slots hold two messages, as a ring needs.
     [[nodiscard]] rank_transfers transfers(int rank, int ranks) const {
         rank_transfers all;
         for (int round = 0; round != rounds; ++round) {
@@ -89,7 +89,7 @@ struct device_ring {
         return all;
     }
 
-    /// The number that every rank ends with.
+    /// The value that every rank ends with.
     [[nodiscard]] std::vector<unsigned> results(int ranks) const {
         std::vector<unsigned> values(static_cast<std::size_t>(ranks));
         for (std::size_t r = 0; r != values.size(); ++r) { values[r] = static_cast<unsigned>(r); }
@@ -103,8 +103,8 @@ struct device_ring {
         return values;
     }
 
-    /// Runs this rank's part; how many of its numbers are wrong in the end, and one more when what was sent is not
-    /// counted right.
+    /// Runs this rank's part. Returns the number of wrong values at the end, plus one if the transport counted its
+    /// sends wrong.
     template <class Transport>
     [[nodiscard]] int wrong(Transport& t) const {
         const int next = after(t.rank(), t.size());
@@ -130,7 +130,7 @@ struct device_ring {
                 std::this_thread::sleep_for(
                     std::chrono::microseconds{std::uniform_int_distribution<int>{0, 100}(random)});
             }
-            cuda::fill_bytes_async(buffer(in), 0x55, size, t.stream()); // the room is in use until here
+            cuda::fill_bytes_async(buffer(in), 0x55, size, t.stream()); // its memory is in use until here
             t.post_send(next, message(round), out);
             t.post_recv(last, message(round), in);
             while (asks != 0 && round % asks == 1 && !t.arrived(last, message(round))) { std::this_thread::yield(); }

@@ -26,7 +26,7 @@
 
 namespace pulse::test {
 
-/// What the laws of support/operations are checked on, on a device.
+/// A device as the subject of the laws of support/operations.
 template <class On, class Oracle = reference::backend<double>>
 struct device_side {
     using scalar = typename On::scalar;
@@ -56,8 +56,8 @@ private:
     device_queue waiting_{};
 };
 
-/// The kernels of a backend as on a device of any number of multiprocessors, each with just the scratch that it says it
-/// needs, which is poisoned.
+/// A backend's kernels as on a device with any number of multiprocessors. Each call gets exactly the scratch that it
+/// asks for, poisoned.
 template <class T>
 class device_kernels {
 public:
@@ -128,7 +128,7 @@ public:
     void masked_attention(auto... a) { cuda::masked_attention<T>(with(), a...); }
 
 private:
-    /// What was put into the queue before is done with its scratch when this returns.
+    /// Waits until earlier work in the queue has finished with its scratch.
     [[nodiscard]] cuda::queue with(std::size_t scratch_bytes = 0) {
         synchronize();
         queue_.emplace(scratch_bytes);

@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
             const task_step found = device_step<Precision>(data, schedule, step, 1000, answer, scale);
             CHECK(found.times == want.times);
             REQUIRE(found.x.size() == want.x.size());
-            // the noise by its transform, the mixture of both sides by three roundings of floats
+            // error of the noise transform, and of mixing both sides with three float roundings
             const double slack = stretch * (6.8 * 0x1p-20 + 6 * 0x1p-23 * 8);
             for (std::size_t i = 0; i < want.x.size(); ++i) {
                 CHECK(std::abs(found.x[i] - want.x[i]) <=
@@ -64,7 +64,7 @@ TEST_CASE_TEMPLATE("a device's step has the host's samples, times, losses and gr
                 const double slope = scale * want.gradient[i];
                 const double factor = std::abs(want.gradient[i]) * scale / 1.0;
                 // the gradient is 2 weight / elements times the difference, whose error is `slack`; min-SNR weights are
-                // at most 1, those of the sample gamma
+                // at most 1, or gamma when the sample is predicted
                 const double weight = type == train::prediction_type::sample ? std::max(1.0, gamma) : 1.0;
                 const double per_unit = 2.0 * weight * scale / static_cast<double>(want.x.size());
                 CHECK(std::abs(found.gradient[i] - slope) <=
@@ -92,7 +92,7 @@ TEST_CASE_TEMPLATE("errors count on a device as on the host, by the mask of thei
     };
     const task_step want = host_step(data, schedule, step, 1000, 0.25, some);
     const task_step found = device(some);
-    const double slack = 6.8 * 0x1p-20 + 6 * 0x1p-23 * 8; // as without masks, which are at most 1
+    const double slack = 6.8 * 0x1p-20 + 6 * 0x1p-23 * 8; // as without masks: masks are at most 1
     const double per_unit = 2.0 * 64 / static_cast<double>(want.gradient.size());
     for (std::size_t i = 0; i != want.gradient.size(); ++i) {
         const double slope = 64 * want.gradient[i];
@@ -172,7 +172,7 @@ TEST_CASE_TEMPLATE("what the second backbone of a cascade reads on a device is t
             CHECK(std::abs(mine[i] - there_is) <= slack + rounding_error<scalar> * std::abs(there_is) + half_step);
         }
     };
-    // bytes with padding, some of them mirrored; then floats of two sizes, as an autoencoder gives them
+    // bytes with padding, some of them mirrored; then floats of two sizes, as an autoencoder produces them
     const train::image_dataset data = images(10, 3, 1);
     const std::size_t n = data.elements();
     constexpr std::uint64_t far = 5'000'000'000;
@@ -211,7 +211,7 @@ TEST_CASE_TEMPLATE("what the second backbone of a cascade reads on a device is t
                 found_latents.begin(far);
                 same(want_latents, found_latents, stream.get(), 3 * 2 * size, noise);
             }
-            latents_there.resize(n / 12); // one row
+            latents_there.resize(n / 12); // a single row
             CHECK_THROWS_AS(found_latents.begin(far), pulse::input_error);
         }
     }

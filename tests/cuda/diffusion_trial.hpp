@@ -13,7 +13,7 @@
 
 namespace pulse::test::diffusion_trial {
 
-/// Half a unit of the smallest normal half, what rounding to a subnormal half may cost.
+/// Half the smallest subnormal half: the largest error of rounding to a subnormal half.
 inline constexpr double half_step = 0x1p-25;
 
 inline train::image_dataset images(int side, int channels, int padding) {
@@ -23,13 +23,13 @@ inline train::image_dataset images(int side, int channels, int padding) {
     return {side, side, channels, std::move(pixels), {.seed = 3, .horizontal_flip = true, .padding = padding}};
 }
 
-/// What of a work a task reads.
+/// The parts of a work item that a task reads.
 struct microbatch_of {
     int microbatch{};
     double* loss{};
 };
 
-/// One step of a task: what it gave for an answer of `answer` everywhere.
+/// What one step of a task produces if the model answers `answer` everywhere.
 struct task_step {
     std::vector<double> x, times, gradient, losses;
 };
@@ -46,7 +46,7 @@ task_step device_step(const train::image_dataset& data, const train::noise_proce
     const auto batch = static_cast<std::size_t>(options.microbatch_size);
     const std::size_t n = batch * data.elements();
     task_step result;
-    for (const std::uint64_t at : {position + 5000, position}) { // the table of the step before is gone
+    for (const std::uint64_t at : {position + 5000, position}) { // the second begin replaces the table of the first
         result = {};
         task.begin(at, loss_scale);
         for (int m = 0; m < options.microbatches; ++m) {

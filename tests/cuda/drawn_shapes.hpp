@@ -6,21 +6,21 @@
 
 #include <pulse/runtime/backend.hpp>
 
-/// Shapes that tests on a device compute. tests/cudnn asks cuDNN for engines for the same, so they are drawn apart from
-/// the numbers that are in them.
+/// Shapes that tests on a device compute. tests/cudnn asks cuDNN for engines of the same shapes, so they are drawn
+/// separately from the values.
 namespace pulse::test {
 
-/// A convolution, and the pair of its two parts: that of the last `second` channels, and that of those before.
+/// A convolution, and the pair of its two parts: the last `second` channels and those before.
 struct drawn_convolution {
     conv2d_shape shape{};
     int batch{};
     int second{};
     bool adds{};
     bool biased{};
-    int offset{}; ///< scalars between an aligned place and where tensors begin
+    int offset{}; ///< elements between an aligned address and the start of tensors
 };
 
-/// So many rounds from a seed.
+/// How many rounds to draw, and from which seed.
 struct convolution_draw {
     unsigned seed{};
     int rounds{};
@@ -32,7 +32,7 @@ inline constexpr convolution_draw fp32_convolutions{14, 12};
 inline constexpr convolution_draw timed_bf16_convolutions{31, 2};
 inline constexpr convolution_draw timed_fp32_convolutions{32, 2};
 
-/// Shapes of every kind: windows of 1 to 3, both strides, uneven padding, odd and single channels.
+/// Draws shapes of every kind: windows of 1 to 3, both strides, uneven padding, odd and single channels.
 [[nodiscard]] inline std::vector<drawn_convolution> draw_convolutions(const convolution_draw& draw) {
     std::mt19937 engine{draw.seed};
     const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(engine); };
@@ -60,7 +60,7 @@ struct chosen_attention {
     attention_shape shape{};
     int batch{};
 };
-/// Attention that cuDNN has an engine for in 16 bits, both ways.
+/// Attention for which cuDNN has 16-bit engines in both passes.
 inline constexpr std::array cudnn_attentions{chosen_attention{{33, 2, 64, 70}, 2}, chosen_attention{{16, 1, 88}, 1},
                                              chosen_attention{{33, 2, 64, 70}, 1}};
 

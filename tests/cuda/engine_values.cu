@@ -28,7 +28,7 @@ using test::doubles;
 using id = convolution_graph::id;
 using form = convolution_form;
 
-/// Between the checkpoint's order of a weight, [out][in][taps], and cuDNN's, [out][taps][in].
+/// Converts between the checkpoint's weight order, [out][in][taps], and cuDNN's, [out][taps][in].
 doubles reordered(const doubles& weight, const conv2d_shape& s, bool to_checkpoint) {
     const auto taps = static_cast<std::size_t>(s.kernel * s.kernel);
     const auto channels = static_cast<std::size_t>(s.in_channels);
@@ -45,7 +45,7 @@ doubles reordered(const doubles& weight, const conv2d_shape& s, bool to_checkpoi
     return made;
 }
 
-/// The three tensors, the bias, and what a form adds to.
+/// The three tensors, the bias, and the summand of a form.
 struct problem {
     doubles x{};
     doubles weight{};
@@ -54,7 +54,7 @@ struct problem {
     doubles before{};
 };
 
-/// What the request's result should be; weights are in the checkpoint's order.
+/// The expected result of the request; weights are in the checkpoint's order.
 doubles result_of(const convolution_request& r, form how, const problem& p) {
     reference::backend<double> on{};
     const bool adds = how == form::scaled_add || how == form::bias_add;
@@ -78,14 +78,14 @@ doubles result_of(const convolution_request& r, form how, const problem& p) {
     return made;
 }
 
-/// How often an engine was right and wrong, and where it was wrong last.
+/// How often an engine was right and wrong, and its last wrong request.
 struct record {
     int right{};
     int wrong{};
     std::string where{};
 };
 
-/// Runs every engine that needs no compiler on a request, in each of its forms.
+/// Runs a request on every engine that needs no compiler, in each of its forms.
 template <class P>
 void run_engines(library& dnn, const convolution_request& r, test::source& draw, std::map<std::string, record>& all) {
     using T = typename P::scalar;
@@ -109,7 +109,7 @@ void run_engines(library& dnn, const convolution_request& r, test::source& draw,
             ready_engine engine;
             try {
                 engine = ready_engine{{dnn.get(), {}}, one};
-            } catch (const cudnn_error&) { continue; } // the next one is taken then
+            } catch (const cudnn_error&) { continue; } // the next engine would be taken then
             const std::string json = engine.json();
             const std::size_t at = json.find("\"engineId\":");
             const std::string number = at == std::string::npos ? "?" : std::to_string(std::atoi(&json[at + 11]));
@@ -132,7 +132,7 @@ void run_engines(library& dnn, const convolution_request& r, test::source& draw,
             engine.run(dnn.get(), bindings, workspace.data());
             doubles got = result.download(queue);
             if (of_weight) { got = reordered(got, s, true); }
-            // some engines cut factors to TF32, others round them
+            // some engines truncate factors to TF32, others round them
             const double error = test::sum_error<P>(4096) + (P::tensor_float ? 1.0 / 1024 : 0.0);
             const double worst = test::worst_sum<T>(got, wanted, size, error);
             constexpr const char* passes[]{"forward", "input gradient", "weight gradient"};
@@ -157,7 +157,7 @@ void run_all(const test::convolution_draw& draws, std::map<std::string, record>&
     library dnn;
     test::source draw{draws.seed};
     std::vector<test::drawn_convolution> shapes = test::draw_convolutions(draws);
-#ifdef __CUDACC__ // windows as backbones have them, which take the emulation minutes
+#ifdef __CUDACC__ // windows of real backbones, which take the emulation minutes
     for (const int channels : {8, 32, 64}) {
         for (const int size : {4, 8, 15}) {
             shapes.push_back({{channels, channels, size, size, 3, 1, 1, 1}, 2, 0, false, true, 0});

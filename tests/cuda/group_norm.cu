@@ -15,7 +15,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// Whether the device keeps slabs in shared memory, forward.
+/// Whether the forward pass keeps slabs in shared memory.
 template <class T>
 bool check_residence(kernel_trial<T>& t, const group_norm_shape& s, int batch, int multiprocessors = 3,
                      int offset = 0) {
@@ -38,9 +38,9 @@ TEST_CASE_TEMPLATE("cuda group norm in two passes equals the plain loops in doub
     kernel_trial<T> t{42};
     CHECK_FALSE(check_residence(t, {40, 24, 2, 1000, 1e-5, true}, 1, 60));
     CHECK_FALSE(check_residence(t, {24, 0, 3, 1100}, 1, 132));
-    // groups so wide and odd that packs of eight of them do not fit: single scalars
+    // groups so wide and odd that packs of eight do not fit: single scalars
     check_residence(t, {8 * 601, 0, 8, 2}, 1);
-    // one group wider than a block, in several walks
+    // one group wider than a block, in several iterations
     CHECK_FALSE(check_residence(t, {2600, 2, 1, 9, 1e-5, true}, 2));
     CHECK_FALSE(check_residence(t, {2100, 500, 1, 11}, 1, 132, 1));
 }
@@ -130,7 +130,7 @@ TEST_CASE("layouts of group norm cover every pixel and group once, within the de
 }
 
 TEST_CASE("layouts of group norm fill a device of 132 multiprocessors where the maps are large enough") {
-    // Stable Diffusion's maps: channels, pixels
+    // Stable Diffusion's feature maps: channels, pixels
     for (const auto& [channels, pixels] :
          {std::pair{320, 4096}, {640, 1024}, {1280, 256}, {960, 4096}, {320, 16384}, {640, 4096}}) {
         for (const int batch : {1, 4, 16}) {
@@ -141,7 +141,7 @@ TEST_CASE("layouts of group norm fill a device of 132 multiprocessors where the 
             CAPTURE(batch);
             CHECK(t.slab_channels(s) * 2 % 32 == 0); // whole sectors
             if (!t.resident) { CHECK(t.blocks(batch) >= (batch == 1 && channels * pixels < (1 << 21) ? 66 : 198)); }
-            // what stays on chip is small enough for one wave, or many
+            // slabs on chip are small enough for one wave, or for many
             if (t.resident && t.kept_bytes > 48 * 1024) { CHECK(t.blocks(batch) * 4 >= 132); }
         }
     }

@@ -28,7 +28,7 @@ void check_rows(kernel_trial<T>& t, int features, std::int64_t rows, int multipr
 TEST_CASE_TEMPLATE("cuda layer norm and its gradients equal the plain loops in double", T, __nv_bfloat16, __half,
                    float) {
     kernel_trial<T> t{51};
-    // rows in registers, of 2, 3, 5 and 10 accesses a lane; longer ones; features that are no whole packs
+    // rows in registers with 2, 3, 5 and 10 accesses per lane; longer ones; features that are no multiple of a pack
     for (const int features : {8, 320, 512, 640, 1152, 2000, 5000, 1, 2, 33, 77, 1281}) {
         check_rows(t, features, t.draw.between(1, 11), t.draw.between(1, 3));
     }
@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("cuda layer norm's gradients have the bits of one kernel that
                    __nv_bfloat16, float) {
     source draw{54};
     constexpr int N = cuda::pack_size<T>;
-    for (const int features : {32 * N * 5, 32 * N * 5 - 16 * N, 32 * N * 3 + N}) { // a half access, and one lane of one
+    for (const int features : {32 * N * 5, 32 * N * 5 - 16 * N, 32 * N * 3 + N}) { // half an access; a single lane
         CAPTURE(features);
         const std::int64_t rows = 70;
         const std::int64_t n = rows * features;
@@ -64,7 +64,7 @@ TEST_CASE_TEMPLATE("cuda layer norm's gradients have the bits of one kernel that
         const device_queue queue(cuda::layer_norm_backward_scratch_bytes(s, rows));
         cuda::queue on = queue.on();
         on.multiprocessors = 2;
-        const unsigned blocks = 4; // two of each multiprocessor
+        const unsigned blocks = 4; // two per multiprocessor
         cuda::layer_norm_backward(on, s, rows, x.data(), gamma.data(), statistics.data(), dy.data(), dx.data(),
                                   {dgamma.data(), into::write}, {dbeta.data(), into::write}, into::add,
                                   static_cast<const T*>(residual.data()));

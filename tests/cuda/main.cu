@@ -21,7 +21,7 @@ bool gpu_is_required() {
 } // namespace
 
 int main(int argc, char** argv) {
-    // What doctest says of the case that ran when the process was stopped would be lost in a buffer.
+    // Line buffering: otherwise a killed process would lose doctest's output about the running case.
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     doctest::Context context;
     if (pulse::cuda::device_count() != 0) {

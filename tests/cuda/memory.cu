@@ -16,7 +16,7 @@ namespace cuda = pulse::cuda;
 
 namespace {
 
-/// Each block turns its values round through dynamic shared memory.
+/// Each block reverses its values through dynamic shared memory.
 template <class T>
 __global__ void reverse_kernel(const T* x, T* y) {
     T* held = cuda::shared_memory<T>();
@@ -83,7 +83,7 @@ TEST_CASE("no memory: the error says what was asked and what is free") {
         CHECK(text.find("cudaMalloc") == 0);
         CHECK(text.find("281474976710656 bytes were asked for, " + std::to_string(thrown.free_bytes) + " of ") !=
               std::string::npos);
-        CHECK(text.find("memory.cu:") != std::string::npos); // the caller's place
+        CHECK(text.find("memory.cu:") != std::string::npos); // the caller's location
     }
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK_THROWS_AS(cuda::device_memory<double>(std::size_t{1} << 62), pulse::input_error);

@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("replicas on devices take one step, whether they share their 
                                               static_cast<std::int64_t>(elements) *
                                               static_cast<std::int64_t>(sizeof(typename Precision::scalar)));
         }
-        // Gradients that are the same have the same norm, but for the order in which squares are added.
+        // Equal gradients have equal norms, up to the order in which squares are added.
         const replicated_steps one = replicated_run<Precision>(whole, 1, false);
         CHECK(one.norm == doctest::Approx(want.norm).epsilon(1e-12));
     }
@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("replicas on devices take one step, whether they share their 
 TEST_CASE_TEMPLATE("the device's optimizer takes the host's steps, however layers are spread", Precision, cuda::bf16,
                    cuda::fp16, cuda::fp32) {
     const auto want = host_run();
-    CHECK(want[0].norm > 1.0); // so clipping has something to do
+    CHECK(want[0].norm > 1.0); // so that clipping has an effect
     const auto alone = device_run<Precision>({{-1, 0, 1, 2, 3, 4}});
     for (std::size_t l = 0; l != want.size(); ++l) {
         CAPTURE(l);
@@ -158,7 +158,7 @@ TEST_CASE("with loss scaling, an overflow leaves a step out on every rank and ha
                 CHECK(w == doctest::Approx(0.5 * (1 - 1e-4) - 1e-2).epsilon(1e-6));
             }
             CHECK(first.loss_scale == 512);
-            CHECK(step(3, false).loss_scale == 2048); // two good steps
+            CHECK(step(3, false).loss_scale == 2048); // two good steps in a row
             CHECK(optimizer.scaler().now() == train::loss_scaler::state{2048, 0, 1});
         });
     }
@@ -184,17 +184,17 @@ TEST_CASE("loss scales out of range are refused, and one that cannot help ends t
     CHECK(resumed.now() == train::loss_scaler::state{16, 0, 5});
     train::loss_scaler interrupted(train::loss_scaling{.initial = 8, .interval = 2});
     interrupted.update(true);
-    interrupted.update(false); // the good steps are counted anew
+    interrupted.update(false); // counting good steps starts over
     interrupted.update(true);
     CHECK(interrupted.now() == train::loss_scaler::state{4, 1, 1});
     train::loss_scaler off;
     off.update(false);
     CHECK(off.scale() == 1);
-    off.resume({8, 3, 2}); // of a run that scaled: kept for one that goes on from here and scales again
+    off.resume({8, 3, 2}); // of a run with loss scaling: kept for one that continues from here and scales again
     CHECK(off.scale() == 1);
     CHECK(off.now() == train::loss_scaler::state{8, 3, 2});
     train::loss_scaler again(train::loss_scaling{.initial = 64});
-    again.resume({}); // of a run that never scaled
+    again.resume({}); // of a run without loss scaling
     CHECK(again.scale() == 64);
 }
 

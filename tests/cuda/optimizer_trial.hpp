@@ -20,7 +20,7 @@
 
 namespace pulse::test::optimizer_trial {
 
-/// Parameters of some layers on the device, in the form that an optimizer takes.
+/// Device parameters of some layers, with the interface that an optimizer expects.
 template <class T>
 class some_parameters {
 public:
@@ -47,7 +47,7 @@ public:
         std::size_t rows{};
     };
     [[nodiscard]] static std::span<const tensor> tensors() { return {}; }
-    // No tensor is a convolution's weight.
+    // No tensor is a convolution weight.
     static void to_space(const block&, std::span<float>, bool = false) {}
     static void to_checkpoint(const block&, std::span<float>, bool = false) {}
 
@@ -70,7 +70,7 @@ inline float value(int layer, std::size_t i, std::int64_t step) {
         std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
 }
 
-/// One layer's arrays after some steps.
+/// One layer's state after some steps.
 struct layer_arrays {
     std::vector<float> weights, m, v, average;
     std::vector<double> compute;
@@ -84,7 +84,7 @@ inline constexpr std::int64_t steps = 3;
 inline const train::optimizer_options options{
     .constants = {.weight_decay = 0.1}, .clip_norm = 0.5, .average_decay = 0.99};
 
-/// Steps on the device, layers spread over ranks as `owned` says. Gradients arrive multiplied by the loss scale.
+/// Steps on the device with layers spread over ranks by `owned`. Gradients arrive multiplied by the loss scale.
 template <class Precision>
 std::array<layer_arrays, layer_count + 1> device_run(const std::vector<std::vector<int>>& owned) {
     using scalar = typename Precision::scalar;
@@ -172,7 +172,8 @@ inline std::array<layer_arrays, layer_count + 1> host_run() {
     return all;
 }
 
-/// What replicas have of a layer after some steps: compute copies, which all have, and the state of whoever owns it.
+/// A layer's state on replicas after some steps: the compute copies, equal on all, and the optimizer state of its
+/// owners.
 struct replicated_layer {
     std::vector<double> compute;
     std::vector<float> m, average;
@@ -184,8 +185,8 @@ struct replicated_steps {
     std::int64_t gradient_bytes{};
 };
 
-/// Steps of `replicas` replicas on device 0, gradients as they are after they were summed: of sharded state, nothing
-/// but the replica's own shares are numbers.
+/// Steps of `replicas` replicas on device 0 with already summed gradients. With sharded state, everything outside the
+/// replica's own shares is NaN.
 template <class Precision>
 replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int replicas, bool sharded) {
     using scalar = typename Precision::scalar;
@@ -252,7 +253,7 @@ replicated_steps replicated_run(const std::vector<std::vector<int>>& owned, int 
     return made;
 }
 
-/// Runs `body(transport)` on one rank and gives back the text of the error of type Error.
+/// Runs `body(transport)` on one rank and returns the message of the thrown Error.
 template <class Error, class Body>
 std::string message_on_one_rank(Body body) {
     try {

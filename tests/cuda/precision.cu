@@ -36,7 +36,7 @@ __global__ void double_packs_kernel(const T* x, std::int64_t packs, T* y, T* z) 
     cuda::store_pack(z + at, cuda::load_pack(x + at));
 }
 
-/// Floats of every exponent, the halfway cases of both 16-bit types among them, and the special values.
+/// Floats of every exponent, including special values and halfway cases of both 16-bit types.
 std::vector<float> many_floats(std::uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<float> values{0.0f,
@@ -63,8 +63,8 @@ std::vector<float> many_floats(std::uint32_t seed) {
     return values;
 }
 
-/// Nearest value of `mantissa` stored bits and exponents from `least` (subnormal below), ties to even, computed in
-/// double.
+/// The nearest value with `mantissa` stored bits and exponents from `least` (subnormal below), ties to even, computed
+/// in double.
 double nearest(double x, int mantissa, int least, double largest) {
     if (x == 0 || std::isinf(x)) { return x; }
     int exponent = 0;
@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("scalars are the nearest of their type, ties to even", T, __n
     for (std::size_t i = 0; i < values.size(); ++i) {
         CAPTURE(values[i]);
         CHECK(rounded[i] == nearest_of<T>(static_cast<double>(values[i])));
-        // the host rounds the same
+        // the host rounds the same way
         CHECK(static_cast<double>(cuda::to_float(cuda::from_float<T>(values[i]))) == rounded[i]);
         CHECK(cuda::to_float(cuda::from_float<T>(static_cast<float>(rounded[i]))) == static_cast<float>(rounded[i]));
     }

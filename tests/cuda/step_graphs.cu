@@ -36,7 +36,7 @@ __global__ void double_and_add_kernel(T* y, T amount) {
     *y = 2 * *y + amount;
 }
 
-/// What step_graphs and stream_clock need of a backend.
+/// The part of a backend that step_graphs and stream_clock need.
 struct machine {
     cuda::stream own{};
     std::int64_t scratch{100};
@@ -45,7 +45,7 @@ struct machine {
     [[nodiscard]] std::int64_t scratch_bytes() const { return scratch; }
 };
 
-/// A program of two instructions; what it does is nobody's concern here.
+/// A program of two instructions; their kind does not matter here.
 [[nodiscard]] pulse::program two_instructions() {
     pulse::program made{};
     made.instructions = {pulse::op::forward{pulse::stage_id{0}, pulse::microbatch_id{0}},
@@ -53,7 +53,7 @@ struct machine {
     return made;
 }
 
-/// While it lives, a stream is captured for nothing.
+/// While one lives, a stream is in an unrelated capture.
 struct another_capture {
     explicit another_capture(const cuda::stream& on) : on_{on.get()} {
         cuda::check(cudaStreamBeginCapture(on_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -62,7 +62,7 @@ struct another_capture {
     another_capture& operator=(const another_capture&) = delete;
     ~another_capture() {
         cudaGraph_t graph = nullptr;
-        static_cast<void>(cudaStreamEndCapture(on_, &graph)); // it may have been ended
+        static_cast<void>(cudaStreamEndCapture(on_, &graph)); // it may have ended already
         if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
         static_cast<void>(cudaGetLastError());
     }
@@ -76,7 +76,7 @@ struct bench {
     cuda::step_graphs graphs{math, two_instructions()};
     int calls{};
 
-    /// Instruction i: y = 2 y + amount. The amount of the time when it was captured is what a replay adds.
+    /// Instruction i: y = 2 y + amount. A replay adds the amount at capture time.
     void run(std::size_t i, int* y, int amount) {
         const auto addresses = [&](auto&& visit) { visit(static_cast<const void*>(y)); };
         graphs.run(i, addresses, [&] {
@@ -158,7 +158,7 @@ TEST_CASE("an error while work is captured leaves the stream usable") {
     }
     b.run(0, x.data(), 1);
     b.run(0, x.data(), 1);
-    CHECK(x.download(b.math.stream())[0] == 7); // what was captured with the error never ran
+    CHECK(x.download(b.math.stream())[0] == 7); // work captured with the error never ran
 }
 
 TEST_CASE("work that cannot be captured yet is started as it is and captured the next time") {
@@ -199,7 +199,7 @@ TEST_CASE("work whose capture a library ends is started as it is from then on, a
                 0, [&](auto&& visit) { visit(static_cast<const void*>(x.data())); },
                 [&] {
                     ++calls;
-                    if (cuda::capture_of(b.math.stream()) != 0) { // what it waits for a graph cannot
+                    if (cuda::capture_of(b.math.stream()) != 0) { // a captured stream cannot wait
                         void* memory = nullptr;
                         CHECK(cudaMalloc(&memory, 64) != cudaSuccess);
                         static_cast<void>(cudaGetLastError());
@@ -280,7 +280,7 @@ TEST_CASE("however CUDA refuses or ends a capture, its work is started as it is 
         CHECK(said.count(std::string{one.says} + ",") == 1);
     }
     side.synchronize();
-    CHECK(y.download()[0] == 1); // what was captured with an open branch never ran
+    CHECK(y.download()[0] == 1); // work captured with an open branch never ran
 }
 
 TEST_CASE("a library that closes on another thread leaves a capture whole") {
@@ -296,7 +296,7 @@ TEST_CASE("a library that closes on another thread leaves a capture whole") {
                                            dnn.reset();
                                            closed = true;
                                        }};
-                                       // time enough to close, were it not to wait for the end of the capture
+                                       // enough time to close, unless it waits for the end of the capture
                                        std::this_thread::sleep_for(std::chrono::milliseconds{20});
                                        CHECK(!closed);
                                        add();
@@ -324,7 +324,7 @@ TEST_CASE("a trace on a stream keeps the times of its points") {
     const auto events = seen.events();
     const std::int64_t after = pulse::trace::now_ns();
     REQUIRE(events.size() == 2);
-    // The clocks meet while the trace is made: how long that took is how far they may differ, but for rounding.
+    // The clocks are aligned while the trace is created: they differ by at most the time that this took, plus rounding.
     const std::int64_t slack = before - making + 2000; // ns
     for (const auto& e : events) {
         CHECK(e.start_ns >= before - slack);

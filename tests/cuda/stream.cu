@@ -36,7 +36,7 @@ TEST_CASE("work of one stream runs in order, and an event orders two") {
         written.record(first.get());
         second.wait(written);
         cuda::launch(add_kernel<int>, 4, 256, 0, second.get(), y.data(), n, 100, z.data());
-        first.wait(second); // y is free again
+        first.wait(second); // y may be overwritten again
     }
     second.synchronize();
     CHECK(written.reached());
@@ -58,7 +58,7 @@ TEST_CASE("events with timing measure the time between them") {
     CHECK(cuda::seconds_between(before, after) < 10);
     const cuda::event untimed;
     CHECK_THROWS_AS(static_cast<void>(cuda::seconds_between(untimed, after)), cuda::cuda_error);
-    // the error is not left for the next call
+    // the error does not stick to the next call
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 

@@ -30,7 +30,7 @@ using pulse::test::rounding_error;
 
 namespace {
 
-/// How far the device's normal numbers may be from the host's, in units of the pair's radius.
+/// Largest difference of the device's normal numbers from the host's, in units of the pair's radius.
 constexpr double normal_error = 0x1p-20;
 
 template <class T>
@@ -74,9 +74,9 @@ struct drawn_batch {
     std::vector<cuda::diffusion_sample> samples;
     std::vector<double> x0;
     std::vector<double> noise;
-    std::vector<float> offsets; ///< of each sample's channels; empty: none
+    std::vector<float> offsets; ///< per sample and channel; may be empty
 
-    /// Noise i as it is mixed in.
+    /// Noise i as it is mixed into the image.
     [[nodiscard]] double noise_at(std::size_t i) const {
         const std::size_t channels = static_cast<std::size_t>(layout.channels);
         const std::size_t sample = i / static_cast<std::size_t>(layout.elements());
@@ -172,7 +172,7 @@ TEST_CASE("normal pairs at the ends of the words' range") {
         const double angle = 2 * std::numbers::pi * 0x1p-32 * static_cast<double>(words[i + 1]);
         CAPTURE(words[i]);
         CAPTURE(words[i + 1]);
-        // the exact numbers are nearer still than the host's
+        // exact values are closer still than the host's
         CHECK(std::abs(drawn[i] - radius * std::cos(angle)) <= normal_error / 2 * radius);
         CHECK(std::abs(drawn[i + 1] - radius * std::sin(angle)) <= normal_error / 2 * radius);
     }
@@ -198,7 +198,7 @@ TEST_CASE_TEMPLATE("q_sample mixes the host's images and noise", T, __nv_bfloat1
                 const cuda::diffusion_sample& sample = want.samples[i / elements];
                 const double exact = static_cast<double>(sample.signal) * want.x0[i] +
                                      static_cast<double>(sample.sigma) * want.noise_at(i);
-                // the host's radius is at most 6.8; four roundings of floats, one to T (subnormal halves: 2^-25)
+                // the host's radius is at most 6.8; four float roundings, and one to T (subnormal halves: 2^-25)
                 const double tolerance =
                     6.8 * normal_error + 4 * 0x1p-23 * 8 + rounding_error<T> * std::abs(exact) + 0x1p-25;
                 CHECK(std::abs(found[i] - exact) <= tolerance);
@@ -217,7 +217,7 @@ TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float)
             const bool with_offsets = height % 2 == 0;
             const drawn_batch want =
                 draw(height, width, channels, padding, batch, 1000, type, step_elements, loss_scale, with_offsets);
-            // Hunyuan-DiT answers with as many channels more
+            // Hunyuan-DiT predicts twice as many channels
             const int answered = width % 3 == 0 ? 2 * channels : channels;
             const auto of_image = static_cast<std::size_t>(channels);
             const auto of_answer = static_cast<std::size_t>(answered);
@@ -264,7 +264,7 @@ TEST_CASE_TEMPLATE("the loss and its gradient", T, __nv_bfloat16, __half, float)
                 if (i % of_answer >= of_image) { CHECK(slope[i] == 0); }
             }
 
-            // the gradient may take the prediction's place
+            // the gradient may overwrite the prediction
             cuda::diffusion_loss<T>(queue.on(), want.layout, batch, pixels.data(), samples.data(), offsets, masks,
                                     noise_key, answered, prediction.data(), prediction.data(), loss.data());
             CHECK(prediction.download(queue.stream()) == slope);
@@ -278,7 +278,7 @@ TEST_CASE_TEMPLATE("sums of squares, layer by layer, in an order of their own", 
     for (std::size_t l = 0; l < sizes.size(); ++l) {
         std::vector<double> values =
             random_values(static_cast<std::size_t>(sizes[l]), static_cast<std::uint32_t>(l), -9, 3);
-        for (double& value : values) { value = std::exp2(value); } // so that sums in another order differ
+        for (double& value : values) { value = std::exp2(value); } // so that another order of summation would show
         layers.push_back(rounded<T>(values));
     }
     const auto squares_of = [&](const std::vector<int>& order, std::size_t shift) {
@@ -314,7 +314,7 @@ TEST_CASE_TEMPLATE("sums of squares, layer by layer, in an order of their own", 
         CAPTURE(l);
         CHECK(std::abs(found[l] - sum) <= static_cast<double>(sizes[l]) * 0x1p-53 * sum);
     }
-    CHECK(squares_of({5, 4, 3, 2, 1, 0}, 3) == found); // the same bits
+    CHECK(squares_of({5, 4, 3, 2, 1, 0}, 3) == found); // bit for bit
     for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
         const double kept = std::exchange(layers[4][cuda::chunk_values + 70], bad);
         const std::vector<double> spoilt = squares_of({0, 1, 2, 3, 4, 5}, 1);

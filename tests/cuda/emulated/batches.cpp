@@ -16,7 +16,7 @@
 #include <compare.hpp>
 #include <emulated/cublas_lt.hpp>
 
-// Named, as all files of tests may be one unit.
+// A named namespace, as all test files may form one translation unit.
 namespace batch_tests {
 namespace {
 
@@ -32,7 +32,7 @@ cuda::engine_options keeping_nothing() {
     return options;
 }
 
-/// cuda::backend, which is asked for each product on its own.
+/// A cuda::backend that computes each product of a batch separately.
 template <class P>
 struct single_products : cuda::backend<P> {
     using cuda::backend<P>::backend;
@@ -43,7 +43,7 @@ static_assert(pulse::backend<single_products<cuda::bf16>> && !pulse::batches_lin
 
 std::int64_t executed() { return lt::executed(0) + lt::executed(1); }
 
-/// Whether cuBLASLt knows batches, until this ends.
+/// Sets whether cuBLASLt knows batches, for the lifetime of this object.
 struct batches_known {
     explicit batches_known(bool known) { lt::set_batches_supported(known); }
     batches_known(const batches_known&) = delete;
@@ -51,7 +51,7 @@ struct batches_known {
     ~batches_known() { lt::set_batches_supported(true); }
 };
 
-/// A batch gives the bits of its products; `products` of each pass are run.
+/// A batch gives the bits of its separate products; each pass runs `products` products.
 template <class P>
 void check_bits(const linear_batch_shape& s, std::int64_t rows, int products) {
     using T = typename P::scalar;
@@ -97,7 +97,7 @@ void check_bits(const linear_batch_shape& s, std::int64_t rows, int products) {
 template <class P>
 void check_all_bits() {
     const std::int64_t step = 16 / static_cast<std::int64_t>(sizeof(typename P::scalar));
-    // one behind the other, with gaps, with one distance that is no multiple of 16 bytes
+    // contiguous, with gaps, with a stride that is no multiple of 16 bytes
     check_bits<P>({{16, 8}, 3, 128, 72}, 9, 1);
     check_bits<P>({{16, 8}, 2, 128 + 8, 72 + step}, 9, 1);
     check_bits<P>({{7, 8}, 3, 56, 40}, 5, 1);
@@ -109,13 +109,13 @@ void check_all_bits() {
     check_bits<P>({{16, 8}, 3, 128, 72}, 9, 3);
 }
 
-/// Tensors of the passes of a part or a layer.
+/// The tensors of a part's or a layer's passes.
 template <class B>
 struct trial {
     using T = typename B::scalar;
     B on{keeping_nothing()};
     std::vector<doubles> left{};
-    std::vector<std::int64_t> products{}; ///< of each pass
+    std::vector<std::int64_t> products{}; ///< by pass
 
     template <class Math>
     void run(const Math& math, int batch) {
@@ -191,7 +191,7 @@ TEST_CASE("products of one input that are made at once have the bits of each mad
 }
 
 TEST_CASE("an attention makes the projections of an input in one product") {
-    // input gradients are sums, which are made one after the other
+    // input gradients are summed, so they are computed one after the other
     check_math<cuda::bf16>(core.self_attention(), {2, 4, 2}, {4, 4, 4});
     check_math<cuda::bf16>(core.cross_attention(), {3, 4, 3}, {4, 4, 4});
     check_math<cuda::tf32>(core.self_attention(), {2, 4, 2}, {4, 4, 4});
@@ -199,7 +199,7 @@ TEST_CASE("an attention makes the projections of an input in one product") {
 }
 
 TEST_CASE("a transformer has the bits that it has where each product is made on its own") {
-    // four more products of a pass: of what goes in and out, and of the feed-forward
+    // four more products per pass: proj_in, proj_out and the two of the feed-forward
     check_math<cuda::bf16>(pulse::nn::spatial_transformer{core}, {9, 12, 9}, {12, 12, 12});
     check_math<cuda::fp32>(pulse::nn::spatial_transformer{core}, {9, 12, 9}, {12, 12, 12});
 }
@@ -230,16 +230,16 @@ TEST_CASE("the emulated cuBLASLt refuses batches that overlap, differ in number 
     };
     CHECK(count(p) == 2);
     product changed = p;
-    changed.batch_d = 31; // of the last column of one, of the first of the next
+    changed.batch_d = 31; // overlaps: one's last column, the next one's first
     CHECK(count(changed) == 0);
     changed = p;
-    changed.batch_d = 8; // within the columns of the first
+    changed.batch_d = 8; // interleaved within the columns of the first
     changed.stride_d = 24;
     CHECK(count(changed) == 2);
     changed.stride_d = 23;
     CHECK(count(changed) == 0);
     changed = p;
-    changed.batch_a = 63; // no algorithm that wants 16 bytes
+    changed.batch_a = 63; // leaves only the algorithm that needs no 16-byte alignment
     CHECK(count(changed) == 1);
     changed = p;
     changed.beside = cuda::cublas::extra::bias;

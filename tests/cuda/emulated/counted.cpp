@@ -26,7 +26,7 @@ __global__ void halve_kernel(const T* x, T* y) {
     *y = *x / 2;
 }
 
-/// While one lives, the device counts.
+/// While one lives, the device only counts.
 struct counting {
     struct seen {
         std::string call{};
@@ -34,7 +34,7 @@ struct counting {
         std::int64_t flops{};
         [[nodiscard]] bool operator==(const seen&) const = default;
     };
-    std::vector<seen> given{}; ///< to streams
+    std::vector<seen> given{}; ///< when enqueued
     std::vector<seen> done{};
     emulated_cuda::counting device{{.multiprocessors = 132,
                                     .memory_bytes = std::size_t{1} << 44U,

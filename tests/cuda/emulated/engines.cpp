@@ -26,7 +26,7 @@ namespace lt = emulated_cuda::cublas_lt;
 
 namespace {
 
-/// A directory that is not there yet, and goes with its owner.
+/// The path of a directory that does not exist yet; whatever is there is removed with this object.
 struct scratch_directory {
     scratch_directory() :
         path{(std::filesystem::temp_directory_path() / ("pulse-engines-" + std::to_string(std::random_device{}())))
@@ -58,7 +58,7 @@ constexpr conv2d_shape window{8, 6, 5, 4, 3, 1, 1, 1};
 constexpr linear_shape matrix{12, 10};
 constexpr int batch = 2;
 
-/// Two convolutions (with a bias, and adding) and a linear layer, from fixed numbers.
+/// Two convolutions (with a bias, and adding) and a linear layer, with fixed values.
 template <class P>
 struct program {
     using T = typename P::scalar;
@@ -112,7 +112,7 @@ TEST_CASE("engine store: what is kept is found, what is damaged or of another ke
     const std::string path = store.path_of("a graph");
     const std::string whole = content_of(path);
     std::mt19937 engine{5};
-    for (int i = 0; i != 24; ++i) { // cut, or with one byte changed, at every kind of place
+    for (int i = 0; i != 24; ++i) { // truncated, or with one byte changed, all over the text
         const std::size_t at = std::uniform_int_distribution<std::size_t>{0, whole.size() - 1}(engine);
         std::string damaged = whole;
         if (i % 2 == 0) {
@@ -123,13 +123,13 @@ TEST_CASE("engine store: what is kept is found, what is damaged or of another ke
         write(path, damaged);
         CHECK_FALSE(store.find("a graph"));
     }
-    // the file of another key, under this one's name
+    // another key's file under this one's name
     std::filesystem::copy_file(store.path_of("another"), path, std::filesystem::copy_options::overwrite_existing);
     CHECK_FALSE(store.find("a graph"));
     for (const auto& entry : std::filesystem::directory_iterator{directory.path}) {
-        CHECK(entry.path().extension() == ".engine"); // nothing half-written is left
+        CHECK(entry.path().extension() == ".engine"); // no half-written file is left
     }
-    // neither a directory that cannot be made nor none at all is an error
+    // neither a directory that cannot be created nor an empty path is an error
     const cuda::engine_store nowhere{path + "/below a file"};
     nowhere.keep("a graph", text);
     CHECK_FALSE(nowhere.find("a graph"));
@@ -168,7 +168,7 @@ TEST_CASE("engines are chosen once, kept between runs, and chosen anew where the
     }
     again(false);
     again(true);
-    // another precision, or another limit, is another engine
+    // another precision, or another limit, needs another engine
     const std::int64_t planned = dnn::planned();
     cuda::engine_options tight = kept_in(directory.path);
     tight.workspace_limit = 0;
@@ -193,7 +193,7 @@ TEST_CASE("an engine is never given more workspace than the limit, nor one that 
     options.workspace_limit = 100;
     const std::int64_t before = dnn::executed(1) + lt::executed(1);
     cuda::backend<cuda::fp32> tight{options};
-    const doubles without = work.results(tight); // another algorithm has other roundings
+    const doubles without = work.results(tight); // another algorithm rounds differently
     REQUIRE(without.size() == wanted.size());
     double worst = 0.0;
     for (std::size_t i = 0; i != wanted.size(); ++i) { worst = std::max(worst, std::abs(without[i] - wanted[i])); }
@@ -227,7 +227,7 @@ TEST_CASE("a program that ran once is captured and replayed, and sees weights th
         if (graph != nullptr) { cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
     };
     begin();
-    CHECK_THROWS_AS(work.run(on), pulse::input_error); // an engine would have to be made
+    CHECK_THROWS_AS(work.run(on), pulse::input_error); // it would have to create an engine
     end_refused();
 
     const doubles wanted = work.results(on);
@@ -278,10 +278,10 @@ TEST_CASE("a convolution's weights are used where they lie, and gradients in flo
     };
     cuda::backend<cuda::fp32> on{options};
     CHECK(kernels(work, on) == 3);
-    CHECK(on.scratch_bytes() == 0); // which a copy of anything would take
+    CHECK(on.scratch_bytes() == 0); // any copy would need scratch
     cuda::backend<cuda::bf16> in_16_bits{options};
     CHECK(kernels(narrow, in_16_bits) == 4); // the gradient is rounded before it is added
-    CHECK(in_16_bits.scratch_bytes() == 2 * window.weight_elements() + 160); // a multiple of 256
+    CHECK(in_16_bits.scratch_bytes() == 2 * window.weight_elements() + 160); // rounded up to a multiple of 256
 }
 
 TEST_CASE("what cuDNN does not fuse is done beside it") {

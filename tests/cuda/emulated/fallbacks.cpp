@@ -21,7 +21,7 @@ namespace lt = emulated_cuda::cublas_lt;
 
 namespace {
 
-/// A lack that ends with its owner.
+/// Emulates a missing compiler for the lifetime of this object.
 struct lacking {
     explicit lacking(dnn::compiler found) { dnn::set_compiler(found); }
     lacking(const lacking&) = delete;
@@ -54,7 +54,7 @@ TEST_CASE("attention that cuDNN cannot make ready is pulse's: said once, and in 
                       (lacks ? cuda::attention_engine::tensor_cores : cuda::attention_engine::cudnn));
             }
         }
-        // an engine that is not there, and one that a rule leaves out, are in the report alone
+        // a missing engine, and one that a rule excludes, show in the report only
         CHECK(all.engine_of(queue.stream(), pass::backward, {9, 2, 136}, 1) == cuda::attention_engine::tensor_cores);
         CHECK(all.engine_of(queue.stream(), pass::backward, {9, 2, 40, 192}, 1) ==
               cuda::attention_engine::tensor_cores);

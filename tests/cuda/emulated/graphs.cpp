@@ -41,7 +41,7 @@ struct captured {
     }
 };
 
-/// x += 1 on one stream; y = x + 10 on another, which joins if asked and waits if asked; then z = y + 100.
+/// x += 1 on one stream; y = x + 10 on another, which may join and may wait; then z = y + 100.
 void capture_fork(const cuda::stream& main, const cuda::stream& side, bool joins, int* x, int* y, int* z,
                   captured& into) {
     cuda::check(cudaStreamBeginCapture(main.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -75,7 +75,7 @@ TEST_CASE("a captured graph is replayed as often as it is launched") {
         CHECK(z.download(main.get())[0] == 110 + round);
     }
     CHECK(emulated_cuda::executed_kernels() == before + 9);
-    // the streams are as they were
+    // the streams are usable again
     cuda::launch(add_once_kernel<int>, 1, 1, 0, side.get(), x.data(), 1, x.data());
     CHECK(x.download(side.get())[0] == 4);
 }

@@ -26,7 +26,7 @@ namespace {
 
 enum class flaw : std::uint8_t { none, no_barrier };
 
-/// Sum of each block's values: shuffles within warps, shared memory across.
+/// Sums each block's values: shuffles within warps, shared memory across.
 template <flaw Flaw>
 __global__ void block_sum(const float* x, int n, float* sums) {
     __shared__ float warp_sums[32];
@@ -69,10 +69,10 @@ __global__ void lanes_kernel(T* from, T* up, T* down, T* across, T* segment) {
 
 template <int Way>
 __global__ void stuck_kernel(float* y) {
-    if constexpr (Way == 0) { // some leave before the barrier
+    if constexpr (Way == 0) { // some threads leave before the barrier
         if (threadIdx.x == 7) { return; }
         __syncthreads();
-    } else if constexpr (Way == 1) { // some leave before the shuffle
+    } else if constexpr (Way == 1) { // some threads leave before the shuffle
         if (threadIdx.x == 7) { return; }
         y[0] = __shfl_sync(0xffffffffu, 1.0f, 0);
     } else if constexpr (Way == 2) { // half a warp at the barrier, half at a shuffle
@@ -115,8 +115,8 @@ TEST_CASE("a missing barrier is wrong data") {
     std::mt19937 random(4);
     std::vector<double> values(5000);
     for (double& value : values) { value = static_cast<double>(random() % 64); }
-    // In most blocks the warp that adds is not the last to run; what it reads too early is of another block, so that no
-    // two may be alike: which warps run first depends on how many kernels have run before.
+    // In most blocks the adding warp is not the last to run, so it reads values of another block too early. No two
+    // blocks' values may be alike: which warps run first depends on how many kernels have run before.
     CHECK(sums_of<flaw::no_barrier>(values, 16) != sums_of<flaw::none>(values, 16));
 }
 

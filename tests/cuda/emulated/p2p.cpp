@@ -1,9 +1,9 @@
-// The paths of bench_p2p on devices: figures mean nothing here, but every byte must arrive on every path.
+// The paths of bench_p2p on devices: its figures mean nothing here, but every byte must arrive on every path.
 #include <doctest/doctest.h>
 
 #include <string>
 
-#define PULSE_BENCH_NCCL 0 // tests/nccl has it
+#define PULSE_BENCH_NCCL 0 // tests/nccl covers it
 #include "../../../bench/p2p_device.cu"
 #include "../../../bench/p2p_kernels.cu"
 

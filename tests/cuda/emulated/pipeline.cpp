@@ -37,8 +37,8 @@ using plain = reference::backend<float>;
 
 enum class mood { sound, drifts, fails_eagerly, fails_captured };
 
-/// Its linear operations may take the host a random while to start, so that ranks drift apart in every possible way; or
-/// one of them throws, when the stream is captured or when it is not.
+/// Linear operations may take the host a random time to launch, so that ranks drift apart in every possible way; or one
+/// of them throws, either while the stream is captured or while it is not.
 struct math : emulated_reference_backend<float> {
     explicit math(cudaStream_t stream, mood of_rank = mood::sound, unsigned seed = 0) :
         emulated_reference_backend<float>{stream}, how{of_rank}, random{seed} {}
@@ -121,7 +121,7 @@ void check_folded(unsigned seed, int devices, int waves, const extent& to = {}) 
     for (const bool exchange : {false, true}) {
         const plan p = draw_plan<Model>(placement::folded, devices, waves, random, to);
         INFO("seed ", seed, ", P ", devices, ", exchange ", exchange);
-        // The first step starts everything as it is, the second captures it, the others replay.
+        // The first step launches its work, the second captures it, the others replay it.
         const auto run = check_run<Model>(p, random(), {.steps = 4, .link = {exchange}, .to = to}, plain_math);
         CHECK((run.sent.handed_over > 0) == exchange);
     }
@@ -209,7 +209,7 @@ TEST_CASE("the error of a rank stops every rank, also while a step is captured")
             CHECK(what.find("out of patience") != std::string::npos);
         }
     }
-    // What the error left behind does not disturb the next run.
+    // The failed run must not disturb the next one.
     static_cast<void>(
         check_run<nested_toy>(draw_plan<nested_toy>(placement::folded, 4, 1, random), 3, {.steps = 3}, plain_math));
 }
@@ -285,7 +285,7 @@ TEST_CASE("a profile of a device has a time for every pass that has work") {
         bytes.layers[l].backward_weight_us = costs.layers[l].backward_weight_us;
     }
     CHECK(costs == bytes);
-    // Four sweeps of at least two operations a pass did run, though nothing was called but a graph.
+    // Four sweeps with at least two operations per pass ran, although only a graph was launched.
     CHECK(kernels >= 4 * 2 * 2 * static_cast<std::int64_t>(graph.layers.size()));
 }
 

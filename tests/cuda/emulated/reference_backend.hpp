@@ -14,8 +14,8 @@
 
 namespace pulse::test {
 
-/// reference::backend on the emulated device: each operation is a kernel of one thread. What reaches a kernel too
-/// early or too late is wrong data, as it is for every kernel.
+/// reference::backend on the emulated device: each operation is a kernel of one thread. Data that reaches it too early
+/// or too late is wrong, as for any kernel.
 template <class T, class A = T>
 class emulated_reference_backend {
 public:
@@ -46,7 +46,7 @@ public:
     void conv2d_pair_backward_weight(auto... of) {
         put([=](auto& on) { on.conv2d_pair_backward_weight(of...); });
     }
-    // Shapes are given in braces, so the type must be known.
+    // Callers pass shapes as braced lists, so the parameter type must be spelled out.
     void linear(const linear_shape& shape, auto... of) {
         put([=](auto& on) { on.linear(shape, of...); });
     }
@@ -178,7 +178,7 @@ private:
             reference::backend<T, A> math;
             operation(math);
         };
-        static const char kernel{}; // its address names it
+        static const char kernel{}; // its address identifies the kernel
         cuda::check(emulated_cuda::enqueue_kernel(dim3{1, 1, 1}, dim3{1, 1, 1}, 0, stream_, body, {.kernel = &kernel}),
                     "a reference kernel");
     }

@@ -16,7 +16,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// A device that lets a block have as much shared memory as sm_86, sm_89 and sm_120 do, while it lives.
+/// While one lives, the device allows a block only the shared memory of sm_86, sm_89 and sm_120.
 struct small_card {
     small_card() { emulated_cuda::set_shared_bytes_limit(99 * 1024); }
     small_card(const small_card&) = delete;
@@ -38,8 +38,8 @@ void check_heads(std::uint32_t seed) {
         check_shape<P>({34, 1, size, 50}, ++seed);
     }
     check_shape<P>({34, 1, 250, 50}, ++seed);                                             // without tensor cores
-    check_shape<P>({34, 1, 256, 18}, ++seed, 1);                                          // likewise
-    for (const int size : {128, 160, 256}) { check_shape<P>({150, 1, size, 3}, ++seed); } // in parts of the queries
+    check_shape<P>({34, 1, 256, 18}, ++seed, 1);                                          // the same
+    for (const int size : {128, 160, 256}) { check_shape<P>({150, 1, size, 3}, ++seed); } // split over queries
 }
 
 } // namespace

@@ -23,7 +23,7 @@ using pulse::test::device_array;
 
 namespace {
 
-/// What of a work a task reads.
+/// The parts of a work item that a task reads.
 struct microbatch_at {
     int microbatch{};
     double* loss{};
@@ -59,7 +59,7 @@ TEST_CASE("a step of task and optimizer waits for the device once and allocates 
                 optimizer.step(parameters, transport, step, 1e-3, {losses.data(), 3}, false);
             CHECK(outcome.loss > 0);
             CHECK(emulated_cuda::host_waits() == waits + 1);
-            CHECK(emulated_cuda::pending(stream.get()) > 0); // the update is left in the stream
+            CHECK(emulated_cuda::pending(stream.get()) > 0); // the update is still pending
         }
         CHECK(emulated_cuda::device_bytes() == bytes);
     });
@@ -100,7 +100,7 @@ TEST_CASE(
                     releasing.update_layers(shared, layer, layer, step, 1e-3);
                     CHECK(emulated_cuda::host_waits() == waits);
                     cuda::check(cudaStreamSynchronize(stream.get()),
-                                "cudaStreamSynchronize"); // an upload is beside the stream
+                                "cudaStreamSynchronize"); // an upload is not ordered with the stream
                 }
                 const train::step_outcome want = keeping.step(whole, transport, step, 1e-3, {}, false);
                 const std::int64_t waits = emulated_cuda::host_waits();

@@ -24,7 +24,7 @@ __global__ void copy_kernel(const T* x, T* y) {
     *y = *x;
 }
 
-/// One stream writes x, another copies it to y; `ordered` by an event or not.
+/// One stream writes x, another copies it to y; `ordered`: by an event.
 double copied(bool ordered) {
     const device_array<int> x(std::vector<int>{1});
     const device_array<int> y(1);
@@ -58,8 +58,8 @@ TEST_CASE("streams run what is needed and no more") {
     midway.synchronize();
     CHECK(emulated_cuda::executed_kernels() == before + 1);
     CHECK(midway.reached());
-    CHECK(x.download()[0] == 1); // a copy of the default stream waits for no other
-    // who asks again and again gets on
+    CHECK(x.download()[0] == 1); // a copy in the default stream waits for no other stream
+    // polling makes progress
     int asked = 0;
     while (!on.idle()) { ++asked; }
     CHECK(asked < 3);
@@ -129,7 +129,7 @@ TEST_CASE("blocking calls wait for what CUDA's wait for") {
         return y.raw()[0];
     };
     cuda::check(cudaMemcpy(x.data(), &pageable, sizeof(int), cudaMemcpyHostToDevice), "cudaMemcpy");
-    CHECK(seen() == 1); // staged, not there; raw() then waits for the default stream
+    CHECK(seen() == 1); // staged but not arrived; raw() then waits for the default stream
     CHECK(seen() == 2);
     cuda::check(cudaMemset(x.data(), 0, sizeof(int)), "cudaMemset");
     CHECK(seen() == 2);

@@ -20,7 +20,7 @@ using pulse::parameter;
 
 namespace {
 
-/// What the network gives on a backend, with seeded weights that the scalars of every backend hold: states, then the
+/// The network's results on a backend, with seeded weights that every backend's scalars hold exactly: states, then the
 /// pooled text.
 template <class Network, class B>
 std::vector<double> encode(B& on) {
@@ -54,14 +54,14 @@ std::vector<double> encode(B& on) {
     return wide;
 }
 
-/// How far the network on a backend is from the plain loops in double, relative to the greatest of what these give.
+/// Greatest difference of a network on a backend from the plain loops in double, relative to their greatest value.
 template <class Network, class B>
 double relative_difference(B&& on) {
     pulse::reference::backend<double> plain;
     return pulse::test::difference_of(encode<Network>(on), encode<Network>(plain)).relative();
 }
 
-/// The roundings of the device cost about what they cost the plain loops, which round the same tensors.
+/// The device's rounding costs about as much as that of the plain loops, which round the same tensors.
 template <class Network>
 void check_rounded() {
     const double plain = relative_difference<Network>(pulse::reference::backend<pulse::test::bfloat16, float>{});

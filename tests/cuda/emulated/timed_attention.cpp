@@ -29,7 +29,7 @@ namespace {
 using pass = cuda::cudnn::attention_pass;
 using cuda::attention_engine;
 
-/// While it lives, the device does nothing, in as many seconds as are told; what runs is counted.
+/// While one lives, the device does no work but takes the times set here, and what runs is counted.
 class told_times {
 public:
     told_times() { emulated_cuda::count_time_only(true); }
@@ -40,10 +40,10 @@ public:
         dnn::set_refused(0, false);
     }
 
-    double kernel{};           ///< of pulse
-    double cudnn{};            ///< an attention
+    double kernel{};           ///< one of pulse's kernels
+    double cudnn{};            ///< one of cuDNN's attentions
     std::int64_t kernels{};    ///< given to a stream
-    std::int64_t attentions{}; ///< likewise, of cuDNN
+    std::int64_t attentions{}; ///< cuDNN's, given to a stream
 
 private:
     std::function<void()> note(const emulated_cuda::work& what) {
@@ -82,7 +82,7 @@ std::vector<cuda::engine_choice> all_of(const cuda::engine_choices& choices) {
     return all;
 }
 
-/// A pass of one shape, on memory of its own.
+/// Passes of one shape, on separate memory.
 struct attention_runs {
     using T = __nv_bfloat16;
 
@@ -129,7 +129,7 @@ TEST_CASE("timed attention: of cuDNN's engine and pulse's kernels the quicker is
             attention_runs work{options_of(choices, true)};
             const bool wanted = cudnn == 0 ? forward : cudnn < 1;
             CHECK(work.is_cudnn(which) == wanted);
-            CHECK(device.attentions == 4); // as often is each run
+            CHECK(device.attentions == 4); // every candidate runs that often
             CHECK(device.kernels >= 4);
             device.attentions = device.kernels = 0;
             for (int i = 0; i != 3; ++i) { work.run(which); }
@@ -142,7 +142,7 @@ TEST_CASE("timed attention: of cuDNN's engine and pulse's kernels the quicker is
                                      ", batch 2, 64 tokens to 77, 2 heads of 64");
             CHECK((chosen.engine == "pulse") == !wanted);
             CHECK(chosen.seconds > 0);
-            CHECK(chosen.uses == 3); // the trials are none
+            CHECK(chosen.uses == 3); // trials do not count
             const double of_kernels = 1e6 * device.kernel * static_cast<double>(wanted ? 0 : device.kernels) / 3;
             CHECK(chosen.us == doctest::Approx(wanted ? 1e6 * cudnn : of_kernels));
             if (wanted == forward) {
@@ -164,7 +164,7 @@ TEST_CASE("timed attention: a backward pass that has to be deterministic is puls
     CHECK(device.attentions == 0);
     CHECK(all_of(*choices).empty());
     CHECK(work.is_cudnn(pass::forward));
-    // choices of one kind are none of the other
+    // a choice that must be deterministic is separate from one that need not be
     device.cudnn = 1e3;
     CHECK(attention_runs{options_of(choices, true, true)}.is_cudnn(pass::forward));
     CHECK(!attention_runs{options_of(choices, true, false)}.is_cudnn(pass::forward));

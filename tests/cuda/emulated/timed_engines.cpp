@@ -29,9 +29,9 @@ namespace lt = emulated_cuda::cublas_lt;
 namespace timed_engine_tests {
 namespace {
 
-/// What engines and algorithms take, and no time besides, while it lives.
+/// Times of engines and algorithms while it lives; nothing else takes time.
 struct device_costs {
-    /// In milliseconds, by number; the heuristics' orders are 0, 3, 1, 2 and 1, 0.
+    /// In milliseconds, by number; the heuristics propose 0, 3, 1, 2 and 1, 0.
     device_costs(const std::vector<double>& engines, const std::vector<double>& algorithms) {
         emulated_cuda::count_time_only(true);
         set(engines, algorithms);
@@ -53,7 +53,7 @@ struct device_costs {
     }
 };
 
-/// Takes of `shared`, to which it adds where `times`.
+/// Uses the choices of `shared`, and adds to them if `times`.
 cuda::engine_options options_of(std::shared_ptr<cuda::engine_choices> shared, bool times) {
     cuda::engine_options options;
     options.store = cuda::engine_store{};
@@ -85,7 +85,7 @@ struct counts {
     }
     [[nodiscard]] bool operator==(const counts&) const = default;
 };
-/// Three runs of one engine, one of one algorithm.
+/// Three runs of a single engine, one of a single algorithm.
 counts only(std::size_t engine, std::size_t algorithm) {
     counts made{{0, 0, 0, 0}, {0, 0}};
     made.engines[engine] = 3;
@@ -130,7 +130,7 @@ struct layers {
     }
 };
 
-/// What runs once all is chosen.
+/// The engines that run once all are chosen.
 counts chosen_by(const cuda::engine_options& options) {
     layers work{options};
     work.run();
@@ -159,7 +159,7 @@ TEST_CASE("timed engines: the quickest is taken, of equal ones the first of the 
         CHECK(one.us == doctest::Approx(1000));
         CHECK(one.first_us == doctest::Approx(product ? 2000 : 4000));
         CHECK(one.seconds > 0);
-        CHECK(one.uses == 2); // the trials are none
+        CHECK(one.uses == 2); // trials do not count
     }
     device_costs::set({1, 1, 1, 1}, {1, 1});
     CHECK(chosen_by(options_of(within(plenty), true)) == only(0, 1));
@@ -172,7 +172,7 @@ TEST_CASE("timed engines: one that is refused when it runs is left out") {
     dnn::set_refused(1, true);
     lt::set_refused(0, true);
     CHECK(chosen_by(options_of(within(plenty), true)) == only(3, 1));
-    // the heuristics' first too
+    // also if it is the heuristics' first
     dnn::set_refused(1, false);
     dnn::set_refused(0, true);
     lt::set_refused(0, false);
@@ -210,13 +210,13 @@ TEST_CASE("timed engines: without a budget, and when it is spent, the heuristics
     CHECK(none->report().empty());
     CHECK(chosen_by(options_of(nullptr, false)) == only(0, 1));
 
-    // the first of two engines of the first shape, which alone is tried, takes it all
+    // trying the first of two algorithms of the first shape alone exhausts the budget
     const auto little = within(1e-9);
     layers work{options_of(little, true)};
     counts before = counts::now();
     work.multiply();
     work.on.synchronize();
-    CHECK(counts::now().since(before).algorithms == std::vector<std::int64_t>{0, 5}); // four times timed
+    CHECK(counts::now().since(before).algorithms == std::vector<std::int64_t>{0, 5}); // one run, timed four times
     CHECK(little->left_s() < 0);
     before = counts::now();
     work.convolve();
@@ -234,14 +234,14 @@ TEST_CASE("timed engines: ranks take what one of them has timed, and the heurist
     one.convolve();
     one.on.synchronize();
     const std::size_t met = all_of(*choices).size();
-    // on ranks that would time otherwise, whose product is new
+    // on ranks whose timings would differ, and whose product is new
     device_costs::set({1, 4, 4, 4}, {1, 2});
     layers first{options_of(choices, false)};
     layers second{options_of(within(0, choices->all()), false)};
     CHECK(first.run_again() == only(1, 1));
     CHECK(second.run_again() == only(1, 1));
     CHECK(all_of(*choices).size() == met);
-    // what a process is given holds for options that say nothing
+    // a process's choices apply to options that name none
     cuda::process_engine_choices() = choices;
     const cuda::engine_options usual;
     cuda::process_engine_choices() = nullptr;
@@ -270,7 +270,7 @@ TEST_CASE("timed engines: of a file that is read again nothing is timed or plann
         for (const cuda::engine_choice& one : all_of(*again)) { CHECK(one.uses == (times ? 3 : 2)); }
     }
 
-    // of another version, or another device
+    // from another version, or another device
     for (const std::string& changed : {std::string{"cuDNN 9"}, std::string{"multiprocessors"}}) {
         cuda::engine_choice_groups other;
         for (const auto& [made_for, group] : read) {
@@ -284,7 +284,7 @@ TEST_CASE("timed engines: of a file that is read again nothing is timed or plann
         CHECK(said.count("pulse: ignoring engines from run/engines.json: they were chosen for cu") == 1);
         CHECK(said.count(", this is cu") == 1);
     }
-    // of one library alone there is no other for the other
+    // a file without one library's engines causes no message about the other
     {
         cuda::engine_choice_groups products = read;
         products.erase(products.rbegin()->first);
@@ -292,7 +292,7 @@ TEST_CASE("timed engines: of a file that is read again nothing is timed or plann
         CHECK(chosen_by(options_of(within(0, products), false)) == only(0, 0));
         CHECK(said.count("\n") == 0);
     }
-    // engines of several devices do not stand in each other's way
+    // engines of several devices can share a file
     read["cuDNN 1, another device"] = read.begin()->second;
     const stderr_text said;
     CHECK(chosen_by(options_of(within(0, read), false)) == only(1, 0));

@@ -1,5 +1,5 @@
-// Whether a step takes no more of a device than its plan says, for every model of the zoo: of a device that counts what
-// is allocated and does nothing, as none has the memory or the time.
+// Whether a step takes no more device memory than its plan says, for every model of the zoo: on a device that counts
+// allocations and does no work, as no host has the memory or the time.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -31,10 +31,10 @@ namespace {
 namespace cuda = pulse::cuda;
 using scalar = cuda::bf16::scalar;
 
-/// What libraries are let take here is little more than the emulated ones do, so that the rest counts.
+/// Close to what the emulated libraries take, so that everything else counts.
 constexpr std::int64_t library_bytes = 4096;
 
-/// The backend with that limit.
+/// A backend with that limit.
 struct backend : cuda::backend<cuda::bf16> {
     explicit backend(cudaStream_t stream) : cuda::backend<cuda::bf16>{stream, options()} {}
     static constexpr pulse::backend_scratch most_scratch = [] {
@@ -52,7 +52,7 @@ private:
     }
 };
 
-/// Shows a step data that nobody reads.
+/// Gives a step data that nobody reads.
 class no_task {
 public:
     explicit no_task(std::int64_t numbers) : numbers_{static_cast<std::size_t>(numbers)}, loss_{1} {}
@@ -106,8 +106,8 @@ void check(int batch) {
     });
 }
 
-/// Whether partial sums of operations on one tensor are within the copies of tensors that a plan has room for: those of
-/// the zoo are too few beside its weights to show it.
+/// Whether partial sums of an operation on one tensor fit in the tensor copies that a plan reserves: beside the
+/// weights, the zoo's are too small to show it.
 void check_sums() {
     const auto check = [](const char* what, std::size_t bytes, std::int64_t elements) {
         const auto room = pulse::cuda_scratch.copies_of_tensors * elements * static_cast<std::int64_t>(sizeof(scalar)) +

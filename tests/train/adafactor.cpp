@@ -27,7 +27,7 @@ using namespace pulse::train;
 
 constexpr optimizer_form adafactor_form{.moments = moment_form::factored};
 
-/// Algorithms 4 and 5 of the paper on a matrix, or on a vector of one row, written from it and not from adafactor.hpp.
+/// Algorithms 4 and 5 of the paper on a matrix, or a vector as one row; independent of adafactor.hpp.
 struct paper_adafactor {
     std::size_t n, m;
     bool matrix;
@@ -68,7 +68,7 @@ optimizer_update update_at(std::int64_t step, double rate, double weight_decay, 
     return {.constants = {.learning_rate = rate, .weight_decay = weight_decay}, .step = step, .gradient_scale = scale};
 }
 
-/// Runs `act` and gives back the text of its input_error.
+/// Runs `act` and returns the message of its input_error.
 template <class Act>
 std::string refusal(Act act) {
     try {
@@ -113,7 +113,7 @@ TEST_CASE("Adafactor takes the paper's step, for tensors of one to four dimensio
                 REQUIRE(std::abs(static_cast<double>(second[k]) - mean) <= 1e-5 * mean);
             }
             for (std::size_t i = 0; i != size; ++i) {
-                // a step rounds the weight, and an update that is not larger than the root of the tensor's size
+                // a step rounds the weight and the update, whose size is at most the root of the tensor's
                 REQUIRE(std::abs(static_cast<double>(w[i]) - paper.x[i]) <=
                         step * (0x1p-23 * std::abs(paper.x[i]) + 0x1p-20 * 0.01 * std::sqrt(static_cast<double>(size)) +
                                 1e-9));
@@ -191,7 +191,7 @@ TEST_CASE("means of rows and columns stand for second moments that have them") {
     std::array<float, rows + columns> again{};
     factor_moments(product, rows, again, 1);
     for (std::size_t i = 0; i != means.size(); ++i) { CHECK(again[i] == doctest::Approx(means[i]).epsilon(1e-6)); }
-    // AdamW's, which fall short by a quarter.
+    // AdamW's moments, which are biased low by a quarter.
     factor_moments(v, rows, again, 0.75);
     for (std::size_t i = 0; i != means.size(); ++i) { CHECK(again[i] == doctest::Approx(means[i] / 0.75F)); }
     std::array<float, rows * columns> short_by_quarter{};
@@ -199,7 +199,7 @@ TEST_CASE("means of rows and columns stand for second moments that have them") {
     for (std::size_t i = 0; i != product.size(); ++i) {
         CHECK(short_by_quarter[i] == doctest::Approx(0.75F * product[i]));
     }
-    // None yet, and vectors.
+    // No moments yet; then vectors.
     expand_moments(std::vector<float>(rows + columns), rows, product, 1);
     for (const float x : product) { CHECK(x == 0); }
     std::array<float, rows * columns> copied{};

@@ -26,7 +26,7 @@ namespace {
 
 using namespace pulse::train;
 
-/// Algorithm 2 of the paper, one weight at a time, written from it and not from adamw.hpp.
+/// Algorithm 2 of the paper, one weight at a time, written from the paper, not from adamw.hpp.
 struct paper_adamw {
     double theta;
     double m = 0;
@@ -84,7 +84,7 @@ TEST_CASE("AdamW equals the paper's algorithm") {
     for (const auto& constants : options()) {
         for (const double scale : {1.0, 0.25}) {
             CHECK(worst_against_paper<double>(constants, scale) < 1e-12);
-            // Weights of about 1 over 50 steps in float: each step rounds by an ulp or two of weight and update.
+            // Weights of about 1 over 50 float steps: each step rounds weight and update by an ulp or two.
             CHECK(worst_against_paper<float>(constants, scale) < 50 * 4 * 1.2e-7 * (1 + 10 * constants.learning_rate));
         }
     }
@@ -125,7 +125,7 @@ TEST_CASE("AdamW equals torch.optim.AdamW over 20 steps") {
         out.write(reinterpret_cast<const char*>(start.data()), static_cast<std::streamsize>(4 * start.size()));
         out.write(reinterpret_cast<const char*>(gradients.data()), static_cast<std::streamsize>(4 * gradients.size()));
     }
-    // one process for all
+    // one process for all sets of constants
     std::string command = "'" PULSE_TEST_PYTHON "' '" PULSE_TEST_ADAMW_SCRIPT "' '" + folder.path.string() + "' " +
                           std::to_string(n) + " " + std::to_string(steps);
     for (const auto& constants : options()) {
@@ -165,7 +165,7 @@ TEST_CASE("the moving average warms up, then keeps its decay") {
     CHECK(ema_decay(1'000'000, 0.999) == 0.999);
     for (std::int64_t step = 1; step != 10'000; ++step) { CHECK(ema_decay(step) <= ema_decay(step + 1)); }
 
-    // Against the sum that it stands for, in double.
+    // Compared with the exact sum, in double.
     std::mt19937_64 engine{8};
     std::normal_distribution<double> normal;
     std::vector<double> average{normal(engine)};

@@ -1,4 +1,4 @@
-"""torch.optim.AdamW on given weights and gradients, for adamw.cpp.
+"""Runs torch.optim.AdamW on given weights and gradients, for adamw.cpp.
 
     adamw_torch.py FOLDER N STEPS (LR BETA1 BETA2 EPS WEIGHT_DECAY)...
 Ends with 77 without torch. FOLDER/in holds N weights and as many gradients of each step as float32; FOLDER/out gets,

@@ -44,7 +44,7 @@ constexpr int batch = 2;
 constexpr int microbatches = 3;
 constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
 
-/// Samples from another place of the wave for each backbone. It may spoil one, and multiply its loss.
+/// Samples the wave at a different place for each backbone. It may spoil a sample, and multiply its loss.
 struct wave_task {
     std::uint64_t shift{};
     std::uint64_t spoilt = none;
@@ -75,7 +75,7 @@ struct wave_task {
 };
 wave_task task_of(bool second, float factor = 1) { return {.shift = second ? 500U : 0U, .factor = factor}; }
 
-/// What is left of one backbone, the same whatever the plan: weights, moments, average of every layer, and the steps.
+/// The results of one backbone, independent of the plan: weights, moments and average of every layer, and the steps.
 struct trained {
     std::map<int, std::vector<std::vector<float>>> layers{};
     std::vector<std::vector<double>> steps{};
@@ -148,7 +148,7 @@ template <class Model, class B = math>
     return all;
 }
 
-/// The time of a layer's passes is drawn, so that cuts and orders differ.
+/// The times of a layer's passes are random, so that cuts and orders differ.
 template <class First = one_net, class Second = other_net>
 [[nodiscard]] planned draw(int ranks, unsigned seed, const optimizer_form& form = {}) {
     std::mt19937 random{seed};
@@ -223,13 +223,13 @@ template <class B = math, class Each>
 
 constexpr auto nothing = [](auto&, int) {};
 
-/// The text without the numbers of stages, which are the plan's.
+/// Removes the stage's number, which depends on the plan, from the text.
 std::string without_stage(std::string text) {
     const std::size_t at = text.find("(stage ");
     return at == std::string::npos ? text : text.erase(at + 1, text.find(", ", at) - at - 1);
 }
 
-/// What every rank of a cascade is told of its second step, which changed nothing.
+/// The error that every rank of a cascade gets in its second step, which must change nothing.
 template <class Spoil>
 std::vector<std::string> told(const planned& made, const both& want, const Spoil& spoil) {
     std::vector<std::string> said;

@@ -33,7 +33,7 @@ using pulse::test::load_single;
 using pulse::test::save_single;
 using pulse::test::scratch;
 
-/// A model's tensors with their memory.
+/// A model's tensors and their memory.
 struct store {
     std::vector<pulse::parameter> what;
     std::vector<std::array<std::vector<float>, 4>> values;
@@ -98,7 +98,7 @@ TEST_CASE("values survive bit for bit: infinities, denormals, signed zero, NaN")
 TEST_CASE("a run resumed from a checkpoint goes on bit for bit") {
     const scratch folder;
     const image_dataset set{1, 5, 1, std::vector<std::uint8_t>(35, 9), {.seed = 3}};
-    // A pretend training whose gradient depends on the weights, the data order and the noise.
+    // A fake training whose gradient depends on the weights, the data order and the noise.
     const auto train_to = [&](store& run, training_state& at, std::int64_t last) {
         while (at.step != last) {
             ++at.step;
@@ -220,7 +220,7 @@ TEST_CASE("a damaged checkpoint is refused and leaves the model alone") {
         }
         std::ofstream{folder.path / "bad", std::ios::binary} << bad;
         try {
-            // What is not covered by a checksum is the metadata's free text: a flip there may give a valid file.
+            // No checksum covers the metadata's free text: a flip there may leave a valid file.
             load_single(folder.path / "bad", tensors);
             CHECK(loaded.values == saved.values);
             loaded.values = before;

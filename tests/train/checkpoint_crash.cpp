@@ -39,11 +39,11 @@ using pulse::test::world_shape;
 using pulse::threads::run_ranks;
 namespace fs = std::filesystem;
 
-/// The end of the process, which no part of it may catch.
+/// Thrown where the process dies; nothing in it may catch this.
 struct crash {};
 
-/// A disk that counts its operations and stops at one of them, and that knows what a loss of power may undo: what files
-/// hold that were not synced, and what names came and went in folders that were not synced.
+/// A disk that counts its operations and stops at one of them. It tracks what a power loss may undo: contents of files
+/// that were not synced, and names that appeared or vanished in folders that were not synced.
 class mortal_machine {
 public:
     enum class end : std::uint8_t { dies, fails };
@@ -54,7 +54,7 @@ public:
     [[nodiscard]] int operations() const { return done_; }
     [[nodiscard]] bool ended() const { return left_ < 0; }
 
-    /// Does one operation, unless it is the one at which all ends.
+    /// Runs one operation, unless it is the one at which the machine ends.
     template <class Operation>
     auto operate(const fs::path& path, const Operation& operation) {
         const std::lock_guard lock{mutex_};
@@ -70,7 +70,7 @@ public:
         return operation(false);
     }
 
-    /// A name that came or went; `undo` takes that back.
+    /// Records a name that appeared or vanished; `undo` reverts that.
     void changed(const fs::path& folder, std::function<void()> undo) { names_.push_back({folder, std::move(undo)}); }
     void synced_folder(const fs::path& folder) {
         std::erase_if(names_, [&](const change& c) { return c.folder == folder; });
@@ -83,7 +83,7 @@ public:
     [[nodiscard]] fs::path grave() { return graves_ / std::to_string(buried_++); }
     [[nodiscard]] std::size_t some(std::size_t most) { return static_cast<std::size_t>(draw_() % (most + 1)); }
 
-    /// Each thing that was not synced is lost or not.
+    /// Randomly loses each unsynced change.
     void lose_power() {
         std::error_code unused;
         for (const auto& [file, length] : unsynced_) {
@@ -203,7 +203,7 @@ struct setting {
 };
 const std::vector<setting> settings{{{}, 1}, {{.pipeline = 2, .data = 2, .sharded = true, .cuts = {1}}, 2}};
 
-/// Saves versions 1 to 3 until the machine ends; the last version whose save returned on rank 0.
+/// Saves versions 1 to 3 until the machine ends; returns the last version whose save returned on rank 0.
 std::uint64_t run_until_end(mortal_machine& machine, const fs::path& root, const setting& with) {
     std::atomic<std::uint64_t> returned{};
     try {
@@ -219,7 +219,7 @@ std::uint64_t run_until_end(mortal_machine& machine, const fs::path& root, const
     return returned;
 }
 
-/// What is read after the end: a whole version, none older than the last whose save returned. The next run goes on.
+/// Reading finds a whole version, none older than the last whose save returned; the next run continues from it.
 void check_what_is_left(const fs::path& root, const setting& with, std::uint64_t returned) {
     std::uint64_t found = 0;
     std::error_code unused;
@@ -228,7 +228,7 @@ void check_what_is_left(const fs::path& root, const setting& with, std::uint64_t
             const fs::path last = find_checkpoint(root);
             found = static_cast<std::uint64_t>(read_manifest(last).state.step);
             CHECK(pulse::test::differing_after_load(last, model, {}, found) == 0);
-            // Nor is there a part of an older one that looks like the whole.
+            // No part of an older version may look complete.
             for (const step_folder& folder : list_checkpoints(root)) {
                 if (!folder.complete) { continue; }
                 CHECK(pulse::test::differing_after_load(folder.path, model, {},
@@ -254,7 +254,7 @@ void check_what_is_left(const fs::path& root, const setting& with, std::uint64_t
 TEST_CASE("a crash or a loss of power at any operation leaves the last complete checkpoint") {
     for (std::size_t s = 0; s != settings.size(); ++s) {
         for (const bool power : {false, true}) {
-            if (s != 0 && !power) { continue; } // what a loss of power may undo contains that nothing is
+            if (s != 0 && !power) { continue; } // the cases of a power loss include losing nothing
             bool ended = true;
             int operation = 0;
             for (; ended; ++operation) {

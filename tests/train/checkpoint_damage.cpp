@@ -88,7 +88,7 @@ TEST_CASE("a manifest that is wrong is refused by the field, tensor or file") {
     refused([](manifest& m) { m.tensors[2].pieces[0].offset = 57; }, "'c' does not lie inside 'rank-0001");
     refused([](manifest& m) { m.tensors[2].pieces[0].offset = 12; }, "overlaps 'a'");
 
-    // Every single field as it should not be in JSON.
+    // Every single field with an invalid JSON value.
     const auto text_refused = [&](const std::string& from, const std::string& to, const char* why) {
         std::string text = print_manifest(good);
         const auto at = text.find(from);
@@ -127,7 +127,7 @@ TEST_CASE("whatever byte of a checkpoint is damaged, it is refused by file or re
             replace(step / name, bad);
             rank_state mine = pulse::test::state_of_rank(two_tensors, {}, 0);
             try {
-                // The shards' own headers serve other tools: a flip there changes nothing here.
+                // Only other tools use the shards' own headers: a flip there changes nothing here.
                 checkpoint_reader reader{find_checkpoint(folder.path)};
                 reader.read(mine.ranges);
                 CHECK(reader.state() == pulse::test::state_at(6));
@@ -139,7 +139,7 @@ TEST_CASE("whatever byte of a checkpoint is damaged, it is refused by file or re
             }
         }
         if (name != manifest_name) {
-            // Without a look at one value: of another size than the manifest says.
+            // Found before any value is read: the size differs from the manifest's.
             for (const std::string& other : {good + "x", good.substr(1), std::string{}}) {
                 replace(step / name, other);
                 CHECK_THROWS_WITH_AS(checkpoint_reader{step}, doctest::Contains((name + "' has ").c_str()),

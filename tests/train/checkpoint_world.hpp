@@ -22,7 +22,7 @@
 
 namespace pulse::test {
 
-/// Any 32 bits, infinities and NaN among them: a function of the element and of `version`, a stand-in for training.
+/// Stands in for training: arbitrary 32 bits, infinities and NaN included, as a function of the element and `version`.
 inline float value_of(std::uint64_t version, const std::string& key, std::int64_t element) {
     std::uint64_t h = version * 0x9E3779B97F4A7C15ULL + static_cast<std::uint64_t>(element) * 0xD1B54A32D192ED03ULL;
     for (const char c : key) { h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL; }
@@ -30,13 +30,13 @@ inline float value_of(std::uint64_t version, const std::string& key, std::int64_
     return std::bit_cast<float>(static_cast<std::uint32_t>(h >> 32U));
 }
 
-/// Tests wait for no disk, but where the disk is what they test.
+/// Tests do not wait for the disk unless they test it.
 struct unsynced_disk : io::disk {
     void sync(const io::output_file&) const {}
     void sync_folder(const std::filesystem::path&) const {}
 };
 
-/// At most 11 of them.
+/// Draws parameters; `count` is at most 11, as names repeat after that.
 [[nodiscard]] inline std::vector<parameter> random_parameters(std::mt19937_64& draw, int count) {
     std::vector<parameter> all;
     for (int i = 0; i != count; ++i) {
@@ -49,12 +49,12 @@ struct unsynced_disk : io::disk {
     return all;
 }
 
-/// How a model's state lies on P pipeline devices times D replicas.
+/// How a model's state is distributed over P pipeline devices times D replicas.
 struct world_shape {
     int pipeline = 1;
     int data = 1;
-    bool sharded = false;            ///< moments and averages are cut over the replicas
-    bool weights_too = false;        ///< and so are the weights
+    bool sharded = false;            ///< moments and averages are split over the replicas
+    bool weights_too = false;        ///< weights are split, too
     std::vector<std::size_t> cuts{}; ///< P - 1 ascending places between parameters
 
     [[nodiscard]] int ranks() const { return pipeline * data; }
@@ -70,7 +70,7 @@ struct world_shape {
     return shape;
 }
 
-/// What one rank holds.
+/// The state of one rank.
 struct rank_state {
     std::deque<std::vector<float>> memory{};
     std::vector<train::tensor_range<float>> ranges{};
@@ -87,7 +87,7 @@ struct rank_state {
             }
         }
     }
-    /// Elements that are not those of `version`, by bits.
+    /// Number of elements that differ from `version`'s, bit for bit.
     [[nodiscard]] std::size_t differing(std::uint64_t version) const {
         std::size_t count = 0;
         for (const auto& r : ranges) {
@@ -100,8 +100,7 @@ struct rank_state {
     }
 };
 
-/// Adds the ranges of a flat array in which parameters lie one behind another, of which `values` are the elements
-/// `first` and those that follow.
+/// Appends the ranges of `values`, which hold the elements from `first` on of a flat array of consecutive parameters.
 inline void append_ranges(std::vector<train::tensor_range<float>>& all, std::span<const parameter> parameters,
                           train::tensor_part part, std::int64_t first, std::span<float> values) {
     const std::int64_t last = first + static_cast<std::int64_t>(values.size());
@@ -119,7 +118,7 @@ inline void append_ranges(std::vector<train::tensor_range<float>>& all, std::spa
     }
 }
 
-/// Memory of the world's rank r P + p, all of it filled with another version's values.
+/// Memory of world rank r P + p, filled with another version's values.
 [[nodiscard]] inline rank_state state_of_rank(const std::vector<parameter>& model, const world_shape& shape, int rank) {
     const auto p = static_cast<std::size_t>(rank % shape.pipeline);
     const auto r = rank / shape.pipeline;
@@ -140,7 +139,7 @@ inline void append_ranges(std::vector<train::tensor_range<float>>& all, std::spa
     return state;
 }
 
-/// What the state beside the tensors is at `version`.
+/// The state beside the tensors at `version`.
 [[nodiscard]] inline train::training_state state_at(std::uint64_t version) {
     return {.step = static_cast<std::int64_t>(version),
             .position = version * 64,
@@ -148,8 +147,8 @@ inline void append_ranges(std::vector<train::tensor_range<float>>& all, std::spa
             .config = {{"model", "random"}, {"odd \"text\"", "line\nbreak \xC3\xA9"}}};
 }
 
-/// Collective: one save of that version's values; the step is the version. A rank has room for one range at a time,
-/// and is asked for all, in their order, whether it can write or not.
+/// Collective: saves that version's values once; the step is the version. A rank has memory for one range at a time,
+/// and is asked for all ranges in order, whether it can write or not.
 template <class Disk, class Transport>
 train::saved_checkpoint save_version(train::sharded_checkpoints<Disk>& to, Transport& transport,
                                      const std::vector<parameter>& model, const world_shape& shape,
@@ -173,12 +172,12 @@ train::saved_checkpoint save_version(train::sharded_checkpoints<Disk>& to, Trans
         require_all();
         return saved;
     } catch (const input_error&) {
-        if (asked != 0) { require_all(); } // else nothing was to be written
+        if (asked != 0) { require_all(); } // otherwise there was nothing to write
         throw;
     }
 }
 
-/// Elements of a whole world that are not the version's after reading them from `checkpoint`.
+/// Elements of a whole world that differ from the version's after reading `checkpoint`.
 [[nodiscard]] inline std::size_t differing_after_load(const std::filesystem::path& checkpoint,
                                                       const std::vector<parameter>& model, const world_shape& shape,
                                                       std::uint64_t version) {

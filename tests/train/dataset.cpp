@@ -169,13 +169,13 @@ TEST_CASE("a shrunk set is the means of squares, at the same positions") {
                     mean += static_cast<double>(large_image[(y * 10 + x) * channels + e % channels]) / 4;
                 }
             }
-            // half a byte by rounding
+            // half a step of 8-bit rounding
             CHECK(std::abs(static_cast<double>(image[e]) - mean) <= 0.5 / 127.5 + 1e-6);
         }
     }
     const image_dataset whole = shrunk({1, 3, 1, {0, 0, 1, 9, 9, 8}, {.shuffle = false}}, 1);
     CHECK(std::equal(whole.pixels().begin(), whole.pixels().end(), std::vector{0, 0, 1, 9, 9, 8}.begin()));
-    // 0.5 and 8.75
+    // the means are 0.5 and 8.75
     const image_dataset rounded = shrunk({2, 2, 1, {1, 0, 1, 0, 9, 9, 9, 8}}, 2);
     CHECK(std::vector(rounded.pixels().begin(), rounded.pixels().end()) == std::vector<std::uint8_t>{1, 9});
     CHECK(rounded.labels().empty());

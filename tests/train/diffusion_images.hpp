@@ -15,7 +15,7 @@ using namespace pulse::train;
 inline constexpr int side = 4;
 inline constexpr std::size_t elements = side * side;
 
-/// What of a work the task reads.
+/// The parts of a work item that the task reads.
 struct microbatch_of {
     int microbatch{};
     double* loss{};

@@ -16,7 +16,7 @@
 
 namespace diffusion_tests {
 
-// Data that nothing else holds would be gone before the first step.
+// The task only refers to its data, so a temporary would be gone before the first step.
 static_assert(!std::is_constructible_v<train::diffusion_task<>, train::image_dataset, const train::noise_schedule&,
                                        const train::diffusion_options&>);
 static_assert(std::is_constructible_v<train::diffusion_task<>, const train::image_dataset&, train::noise_schedule,
@@ -76,7 +76,7 @@ TEST_CASE("what a model reads of samples is that of their positions, each condit
     wanted.add({condition_kind::text_mask, 3});
     wanted.add({condition_kind::pooled_text, 1, 3});
     wanted.add({.kind = condition_kind::class_label, .classes = 5});
-    // the tens of a number are its position, the ones its condition and place
+    // a number's hundreds are its position, its tens the condition, its ones the place
     const auto number = [](std::uint64_t position, std::size_t which, std::size_t i) {
         return static_cast<float>(100 * position + 10 * which + i);
     };
@@ -110,7 +110,7 @@ TEST_CASE("what a model reads of samples is that of their positions, each condit
         const microbatch_of at{m, nullptr};
         CHECK(std::vector<float>(task.text(at), task.text(at) + text.size()) == text);
         CHECK(std::vector<float>(task.facts(at), task.facts(at) + facts.size()) == facts);
-        // hints lie behind the images of the microbatch
+        // hints follow the images of the microbatch
         std::vector<float> want(2 * data.elements());
         without.input(at, want);
         for (std::uint64_t position = first; position != first + 2; ++position) {
@@ -302,7 +302,7 @@ TEST_CASE(
         return losses;
     };
     const diffusion_options options{.seed = 5,
-                                    .min_snr_gamma = 5, // which an evaluation does not read
+                                    .min_snr_gamma = 5, // an evaluation ignores it
                                     .microbatch_size = 2,
                                     .microbatches = 2,
                                     .evaluated = evaluation{.timestep = 3, .samples = 1000}};
@@ -312,7 +312,7 @@ TEST_CASE(
     const auto late = losses_at(task, 40, 700);
     CHECK(late != early);
     CHECK(losses_at(task, 44, 700) != late);
-    // The step's last sample is beyond the end, then the last microbatch, then all.
+    // First only the step's last sample is past the end, then the last microbatch, then everything.
     task.evaluate_at({.timestep = 700, .samples = 43});
     const auto three = losses_at(task, 40, 700);
     CHECK(three[0] == late[0]);

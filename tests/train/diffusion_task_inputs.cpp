@@ -32,7 +32,7 @@ TEST_CASE("times of flow and EDM are spread as they should be, and are functions
     };
     const auto logit = [](const noise_level& level) { return std::log(level.sigma / level.signal); };
     for (const double shift : {1.0, 3.0}) {
-        // A shift adds its logarithm to the logit.
+        // A shift adds its logarithm to the mean of the logit.
         const auto [mean, deviation] =
             moments_of(rectified_flow{.shift = shift, .time_mean = 0.5, .time_deviation = 2}, logit);
         CHECK(mean == doctest::Approx(0.5 + std::log(shift)).epsilon(0.05).scale(1));
@@ -91,7 +91,7 @@ TEST_CASE("the input and the loss of flow and EDM are their formulas") {
         return std::pair{(1 - time / 1000) * image + time / 1000 * noise, noise - image};
     });
     check(edm_noise{}, [](double time, double image, double noise) {
-        // Table 1 of Karras et al., whose weight of the error of D is 1 / c_out^2.
+        // Table 1 of Karras et al.; the weight of D's error is 1 / c_out^2.
         const double sigma = std::exp(4 * time);
         const double whole = sigma * sigma + 0.25;
         const double noisy = image + sigma * noise;
@@ -134,7 +134,7 @@ TEST_CASE("a self-conditioned model reads what it predicted of the image beside 
                     CHECK(x[2 * channels * pixel + c] == noisy[e]);
                     double image = 0;
                     if (!prediction.empty()) {
-                        // of a x0 + s eps = x and p x0 + q eps = answer
+                        // solves a x0 + s eps = x and p x0 + q eps = answer
                         const double both = level.signal * level.target_noise - level.sigma * level.target_image;
                         image = (level.target_noise * static_cast<double>(noisy[e]) -
                                  level.sigma * static_cast<double>(prediction[pixel * answered + c])) /
@@ -188,7 +188,7 @@ TEST_CASE("a model of a cascade reads the means of squares and a normal number o
                     std::vector<double> small(3 * rows * columns * channels);
                     for (std::size_t i = 0; i != image.size(); ++i) {
                         const std::size_t column = i / channels % width / times;
-                        const std::size_t row = i / channels / width / times; // of all images
+                        const std::size_t row = i / channels / width / times; // of all images together
                         small[(row * columns + column) * channels + i % channels] +=
                             static_cast<double>(image[i]) / static_cast<double>(times * times);
                     }
@@ -207,7 +207,7 @@ TEST_CASE("a model of a cascade reads the means of squares and a normal number o
                                   .epsilon(1e-5)
                                   .scale(1));
                     }
-                    // Whoever asks for the last of these samples alone is given the same.
+                    // Requesting the last of these samples alone yields the same values.
                     options.microbatch_size = 1;
                     diffusion_task alone{data, process, options};
                     const std::vector<float> last = values_of(alone, 2 * each, 32, 1);
@@ -226,7 +226,7 @@ TEST_CASE("a model of a cascade reads the means of squares and a normal number o
             }
         }
     }
-    // Where samples are less than the greatest, theirs are still no other's numbers.
+    // Samples smaller than the greatest still share no random numbers.
     const enlargement how{.times = 2, .width = 4};
     const diffusion_options larger{.greatest_elements = 18};
     const auto first_of = [&](std::uint64_t position) {
@@ -267,7 +267,7 @@ TEST_CASE("images that cannot be enlarged are refused by name") {
                          "enlargement: an image of 4x6 pixels cannot be split into 4x4 squares", input_error);
     CHECK_THROWS_WITH_AS(make({.times = 2, .width = 3}),
                          "enlargement: an image of 8x3 pixels cannot be split into 2x2 squares", input_error);
-    // Samples of a step may be of another size than those before.
+    // Samples of a step may differ in size from those of earlier steps.
     struct resized {
         std::size_t size{24};
         [[nodiscard]] std::size_t elements() const { return size; }

@@ -92,7 +92,7 @@ TEST_CASE(
                 CHECK(out[i] == doctest::Approx(image[i % image.size()]).epsilon(0.002).scale(1));
             }
         }
-        // Of images from N(0, v) the flow takes a sample of noise to sqrt(v) of it.
+        // For images from N(0, v), the flow maps a noise sample to sqrt(v) times it.
         constexpr double variance = 0.3;
         const auto error_of = [&](int steps) {
             const auto levels =
@@ -184,7 +184,7 @@ TEST_CASE("the second network of a cascade is shown the small images, enlarged, 
                 const random_source numbers{9, random_stream::enlargement};
                 for (std::size_t e = 0; e != answer.size(); ++e) {
                     const std::size_t pixel = e / channels;
-                    const std::size_t row = pixel / width / 2; // of all small images
+                    const std::size_t row = pixel / width / 2; // of all small images together
                     const std::size_t from = (row * (width / 2) + pixel % width / 2) * channels + e % channels;
                     const double want = static_cast<double>(small[first * small_each + from]) +
                                         noise * static_cast<double>(numbers.normal(first * small_each + from));
@@ -254,7 +254,7 @@ TEST_CASE("the last step of DDIM may end at the noise of time 0") {
                     x.assign(images.begin(), images.end());
                     std::fill(answer.begin(), answer.end(), 0.5F);
                 });
-    // The network saw time 0 last, so that the step is none.
+    // The network last saw time 0, so the last step changes nothing.
     CHECK(sampling_steps(settings, sampler_kind::ddim, 10).back().time == 0);
     for (std::size_t i = 0; i != 8; ++i) { CHECK(out[i] == doctest::Approx(x[i]).epsilon(1e-5)); }
 }
@@ -267,7 +267,7 @@ TEST_CASE("DPM-Solver follows the flow of a Gaussian to the second order, DDIM t
                                       .clip_sample = false};
     const auto schedule = schedule_of(settings);
     const knows_the_gaussian network{schedule, 0.3};
-    // The flow takes x to x times the ratio of deviations: how far halfway is from there.
+    // The flow scales x by the ratio of deviations; the error is how far halfway is from that.
     const auto deviation = [&](int t) {
         const double bar = schedule.alpha_cumprod(t);
         return std::sqrt(bar * network.variance + 1 - bar);

@@ -16,7 +16,7 @@ using namespace pulse::train;
 
 namespace {
 
-/// As the authors' create_dynamic_map makes it: the middles of equal parts of [0.1, 1] times a power of ten.
+/// As in the authors' create_dynamic_map: the midpoints of equal parts of [0.1, 1], times powers of ten.
 std::vector<double> published_codes(bool with_sign) {
     std::vector<double> all{0, 1};
     for (int i = 0; i != 7; ++i) {
@@ -32,7 +32,7 @@ std::vector<double> published_codes(bool with_sign) {
     return all;
 }
 
-/// Of a value in a block whose scale is 1.
+/// The code of a value in a block with scale 1.
 std::uint8_t code_of(const code_map& map, float value) {
     const std::array<float, 2> block{1, value};
     std::array<std::uint8_t, 2> codes{};
@@ -60,7 +60,7 @@ TEST_CASE("the codes of moments are the published ones, and the nearest is found
             const auto apart = [&](float code) { return std::abs(code - value); };
             const float nearest = *std::min_element(std::begin(map.values), std::end(map.values),
                                                     [&](float a, float b) { return apart(a) < apart(b); });
-            // A second moment that is not 0 stays above it.
+            // A nonzero second moment never decodes to 0.
             CHECK(apart(found) == apart(nearest == 0 && !with_sign ? map.values[1] : nearest));
         }
     }
@@ -89,7 +89,8 @@ TEST_CASE("what was decoded has the same codes and scale again") {
         float farthest = 0;
         for (std::size_t i = 0; i != values.size(); ++i) { farthest = std::max(farthest, std::abs(values[i])); }
         CHECK(std::abs(scale) == farthest);
-        // From a tenth of the largest on, codes are at most 0.9 / 64 of it apart; only the largest may be below -0.993.
+        // Above a tenth of the largest value, codes are at most 0.9 / 64 of it apart; only the largest may be below
+        // -0.993.
         for (std::size_t i = 0; i != values.size(); ++i) {
             CHECK(std::abs(decoded[i] - values[i]) <= 0.0071F * farthest);
         }

@@ -13,7 +13,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// The plan and the training of Model at Size x Size are those of the type of that size.
+/// Model resized to Size x Size has the plan and the training of the type of that size.
 template <class Model, int Size>
 void check_square(int ranks) {
     CAPTURE(Size);
@@ -28,7 +28,7 @@ void check_square(int ranks) {
     CHECK(found.sent.boundary == want.sent.boundary);
 }
 
-/// Model at a rectangle has the bits of one rank on any number of them, in the memory that the plan says (train_on).
+/// Model at a rectangle gives the bits of one rank on any number of ranks, within the planned memory (train_on).
 template <class Model>
 void check_rectangle(const extent& to, std::initializer_list<int> degrees) {
     CAPTURE(to.height);

@@ -18,7 +18,7 @@ namespace {
 using namespace pulse;
 using namespace pulse::test;
 
-/// forward_runner against the oracle for batches of 3, 1 and 2 samples in a runner made for 3.
+/// Compares forward_runner, made for batches of 3, with the oracle on batches of 3, 1 and 2 samples.
 template <class Model>
 void check_forward(unsigned seed, const extent& to = {}) {
     using math = reference::backend<double>;

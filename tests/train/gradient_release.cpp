@@ -53,7 +53,7 @@ planned releasing(int pipeline, int replicas, int microbatches_of_step, unsigned
     return made;
 }
 
-/// One microbatch, every stage's W behind its B.
+/// A plan with one microbatch in which every stage's W follows its B.
 planned one_after_the_other(int pipeline, int waves) {
     planned made = draw(pipeline, 1, 1);
     plan& p = made.plan;
@@ -124,7 +124,7 @@ TEST_CASE("a plan that releases gradients trains to the bits of one that does no
                                    const replica_place& place = rank.runner().place();
                                    const auto device = static_cast<std::size_t>(place.device);
                                    REQUIRE(bytes[device] <= more[device]);
-                                   // The last one has the largest share of state.
+                                   // The last replica has the largest share of state.
                                    if (step > 0 && place.replica + 1 == place.replicas()) {
                                        REQUIRE(rank.bytes() == bytes[device]);
                                    }
@@ -184,7 +184,7 @@ TEST_CASE("a run that releases gradients is resumed by one that does not, and th
 }
 
 TEST_CASE("clipping by the last norm leaves the first step alone and scales the next by the norm before it") {
-    // A norm of 4 halves what follows, one of 1 is within the limit: what is scaled so is as exact as what is not.
+    // A norm of 4 halves the next gradient, a norm of 1 is within the limit: scaling by a half loses no bits.
     const float norms[]{4, 1, 4, 4};
     const float scales[]{1, 0.5F, 1, 0.5F};
     const std::vector<int> layers{0};

@@ -42,7 +42,7 @@ struct channels_last_space : host_space {
     static constexpr weight_order weights = weight_order::channels_last;
 };
 
-/// Values of tensors in the checkpoint's order, each where it lies with channels last.
+/// The values of tensors in the checkpoint's order, moved to their channels-last places.
 std::vector<float> turned(const std::vector<parameter>& tensors, std::span<const float> values) {
     std::vector<float> made(values.begin(), values.end());
     std::size_t first = 0;
@@ -109,7 +109,7 @@ TEST_CASE("where a space has channels last, weights lie so, and what the host gi
 TEST_CASE("weights and biases of a backbone's convolutions begin with whole packs of 8, on whatever rank they are") {
     std::size_t windows = 0;
     for (int layer = conditioning_block; layer != sd21::part_count; ++layer) {
-        std::int64_t at = 0; // of the layer's elements
+        std::int64_t at = 0; // within the layer
         bool behind_window = false;
         for (const parameter& p : parameters_of<sd21>(layer)) {
             CAPTURE(p.name.str());

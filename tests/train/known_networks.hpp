@@ -9,7 +9,7 @@
 
 namespace pulse::test {
 
-/// A network that knows the one image there is.
+/// The exact network for a data set of one image.
 struct knows_the_image {
     train::noise_schedule schedule;
     train::prediction_type type;

@@ -20,7 +20,7 @@ namespace {
 using namespace pulse;
 using namespace pulse::test;
 
-/// It also looks at the weights of convolutions and at what linear layers give.
+/// A tallying backend that also records the weights of convolutions and checks the outputs of linear layers.
 struct counting_backend : tallying_backend<double> {
     std::set<const double*> weights{};
     int not_finite{};
@@ -35,7 +35,7 @@ struct counting_backend : tallying_backend<double> {
         tallying_backend<double>::linear(shape, rows, x, w, b, y, how);
         for (std::int64_t i = 0; i != rows * shape.out_features; ++i) { not_finite += std::isfinite(y[i]) ? 0 : 1; }
     }
-    /// What was seen since the last call, but for sums: what a skip adds is no layer's.
+    /// Calls since the last one, without sums: adding skips belongs to no layer.
     [[nodiscard]] tally taken() {
         seen.erase("add");
         return std::exchange(seen, {});
@@ -71,10 +71,10 @@ TEST_CASE("a bench of layers runs the operations of a training step, each pass o
         return apart.taken();
     };
     CHECK(every_layer(pass::forward) == forward);
-    CHECK(apart.weights.size() == whole.weights.size()); // no layer has those of another
+    CHECK(apart.weights.size() == whole.weights.size()); // no two layers share weights
     CHECK(every_layer(pass::backward_input) == backward_input);
     CHECK(every_layer(pass::backward_weight) == backward_weight);
-    // A layer that is asked for alone, in any order, has what it needs.
+    // A layer run on its own, in any order, has all that it needs.
     for (int l = static_cast<int>(ddpm_tiny::part_count); l-- != 0;) {
         for (const auto what : {pass::backward_weight, pass::backward_input, pass::forward}) { bench(l, what); }
     }

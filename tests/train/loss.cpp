@@ -106,8 +106,8 @@ TEST_CASE("min-SNR weights: the x0 loss capped at gamma, whatever the network pr
                     auto answer = random_values<double>(engine, 20);
                     for (std::size_t i = 0; i != 20; ++i) { answer[i] += target[i]; }
                     predicted_x0<double>(schedule, type, t, x_t, answer, image);
-                    // The loss of the answer, so weighted, is the loss of the image that it implies, times
-                    // min(snr, gamma).
+                    // The loss of the answer with this weight equals the loss of the implied image times min(snr,
+                    // gamma).
                     const double weight = min_snr_weight(schedule, type, t, gamma);
                     CHECK(mean_squared_error<double>(answer, target, 20, unused, weight) ==
                           doctest::Approx(mean_squared_error<double>(image, x0, 20, unused, std::min(snr, gamma)))

@@ -25,7 +25,7 @@ std::vector<noise_schedule> schedules() {
             noise_schedule{{0.1, 0.9, 0.2}}};
 }
 
-/// Every type that says something of every step.
+/// All prediction types that are defined at every step.
 std::vector<prediction_type> predictions_of(const noise_schedule& schedule) {
     if (schedule.has_zero_terminal_snr()) { return {prediction_type::velocity, prediction_type::sample}; }
     return {prediction_type::epsilon, prediction_type::velocity, prediction_type::sample};
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("what is mixed can be taken apart again", T, float, double) {
                 predicted_x0<T>(schedule, type, t, x_t, answer, image);
                 predicted_noise<T>(schedule, type, t, x_t, answer, found_noise);
                 noise_of<T>(schedule, t, x_t, x0, again);
-                // Dividing by a (or s) amplifies the rounding of what is divided.
+                // Dividing by a (or s) amplifies rounding errors.
                 const double amplified = type == prediction_type::epsilon ? 1 / schedule.signal(t) : 1;
                 const double divided = type == prediction_type::sample ? 1 / schedule.sigma(t) : 1;
                 for (std::size_t i = 0; i != n; ++i) {
@@ -166,7 +166,7 @@ TEST_CASE("zero terminal SNR leaves nothing of the image at the last step, and t
         CHECK(after.snr(last) == 0);
         CHECK(after.betas()[static_cast<std::size_t>(last)] == 1);
         CHECK(after.signal(0) == doctest::Approx(before.signal(0)).epsilon(1e-14));
-        // The signals lie on one line over those of before.
+        // The rescaled signals are a linear function of the original ones.
         const double slope = after.signal(0) / (before.signal(0) - before.signal(last));
         double product = 1;
         for (int t = 0; t <= last; ++t) {

@@ -118,7 +118,7 @@ TEST_CASE("below() reaches every value equally often") {
         const double freedom = count - 1.0;
         CHECK(std::abs(chi_squared - freedom) <= 5 * std::sqrt(2 * freedom));
     }
-    // The whole range of 64 random bits is scaled, not the low half of it.
+    // All 64 random bits are scaled, not only the low half.
     const random_source source{1, 1};
     for (std::uint64_t i = 0; i != 200; ++i) {
         CHECK(source.below(0xFFFFFFFFU, i) >= static_cast<std::uint32_t>(source.bits(i) >> 32U) - 1U);

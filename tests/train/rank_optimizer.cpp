@@ -26,7 +26,7 @@ namespace {
 using namespace pulse;
 using namespace pulse::train;
 
-/// Adds the sign of the gradient; keeps what it was told: a rule of one's own.
+/// A custom rule: subtracts the scaled gradient, and keeps the update that it was passed.
 struct sign_rule {
     optimizer_update* told{};
     void operator()(const optimizer_update& now, std::span<float> w, std::span<const float> g, std::span<float>,
@@ -41,7 +41,7 @@ rank_parameters<float> parameters_of_layers(std::span<const int> layers, std::in
     return {layers, sizes};
 }
 
-/// Runs `body(transport)` on one rank and gives back the text of the error of type Error.
+/// Runs `body(transport)` on one rank and returns the message of the thrown Error.
 template <class Error, class Body>
 std::string message_on_one_rank(Body body) {
     try {
@@ -129,7 +129,7 @@ TEST_CASE("layers spread over ranks take the step that one rank takes") {
         return all;
     };
     const auto want = run({{-1, 0, 1, 2, 3, 4}});
-    CHECK(want[0].norm > 1.0); // so clipping has something to do
+    CHECK(want[0].norm > 1.0); // so that clipping has an effect
     CHECK(want[0].loss == doctest::Approx(0.6));
     for (const std::vector<std::vector<int>>& owned : {std::vector<std::vector<int>>{{-1, 0, 4}, {1, 2, 3}},
                                                        {{-1, 0}, {1, 3}, {2, 4}},
@@ -157,7 +157,7 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
             std::sin(1.0 + 3.0 * layer + 0.7 * static_cast<double>(i) + 0.3 * static_cast<double>(step)));
     };
     struct outcome {
-        /// Weights, moments and average of every layer, as the replicas have them that own them.
+        /// Weights, moments and average of every layer, from the replicas that own them.
         std::array<std::array<std::vector<float>, 4>, layers + 1> state{};
         double norm{}, loss{};
         std::size_t state_elements{};
@@ -226,7 +226,7 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
                     }
                 }
             }
-            // Every replica has all weights, also those of which others have the state.
+            // Every replica has all weights, including those whose state others own.
             for (const auto& b : parameters.blocks()) {
                 for (std::size_t i = 0; i != b.size; ++i) {
                     float& w = made.state[static_cast<std::size_t>(b.layer + 1)][0][i];
@@ -253,7 +253,7 @@ TEST_CASE("replicas take one step, whether they share their state or not and how
             CHECK(found.gradient_bytes == 3 * 53 * 4 * (replicas - 1));
             CHECK(found.state_elements <= 53 / replicas + sizes.size());
         }
-        // One replica that is given the same sums: squares are added in another order.
+        // A single replica with the same sums: its squares are added in another order.
         const outcome one = run(whole, 1, false, clip);
         CHECK(one.loss == want.loss);
         CHECK(one.norm == doctest::Approx(want.norm).epsilon(1e-14));
@@ -293,7 +293,7 @@ TEST_CASE("a gradient that is not finite is reported with its layer, and nothing
             const std::array<int, 1> layers{transport.rank()};
             auto parameters = parameters_of_layers(layers, 2);
             rank_optimizer optimizer{2, 3, parameters, {.clip_norm = 1.0}};
-            // the losses are of one rank; every rank hears of the bad one, and the transport goes on
+            // one rank has the losses; every rank learns of the bad one, and the transport stays usable
             const std::array<double, 3> losses{0, transport.rank() == 1 ? value : 0, 0};
             CHECK_THROWS_WITH_AS(optimizer.step(parameters, transport, 1, 1e-3, losses, false),
                                  "the loss of microbatch 1 is not finite: a smaller learning rate may help",

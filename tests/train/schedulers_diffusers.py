@@ -1,4 +1,4 @@
-"""What diffusers' schedulers make of a fixed network, for schedulers_parity.cpp.
+"""Runs diffusers' schedulers on a fixed network, for schedulers_parity.cpp.
 
     schedulers_diffusers.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
 Ends with 77 when a package is missing. Each line of FOLDER/cases is a JSON object: class, steps and config.
@@ -33,7 +33,7 @@ def network(x, t):
 
 
 def levels_by_betas(scheduler):
-    # DPM-Solver changes this table for its own steps, and has no get_velocity
+    # DPM-Solver modifies this table for its own steps, and has no get_velocity
     table = diffusers.DDIMScheduler.from_config(scheduler.config)
     yield table.alphas_cumprod
     for t in map(torch.tensor, TIMES):
@@ -41,14 +41,14 @@ def levels_by_betas(scheduler):
 
 
 def levels_of_flow(scheduler):
-    """What diffusers' train_dreambooth_lora_sd3.py makes of them, and answers with."""
+    """Inputs and targets as in diffusers' train_dreambooth_lora_sd3.py."""
     for t in TIMES:
         time = scheduler.timesteps[999 - t]
         yield from (time[None], scheduler.scale_noise(image, time[None], noise), noise - image)
 
 
 def levels_of_edm(scheduler):
-    """What train_dreambooth_lora_sdxl.py has for EDM; the answer by table 1 of Karras et al."""
+    """Inputs as in train_dreambooth_lora_sdxl.py for EDM; the answer by table 1 of Karras et al."""
     data, sign = scheduler.config.sigma_data, -1 if scheduler.config.prediction_type == "v_prediction" else 1
     for t in TIMES:
         sigma = scheduler.sigmas[999 - t].double()

@@ -24,7 +24,7 @@ namespace {
 using namespace pulse::train;
 
 constexpr std::size_t picture_size = 48;
-/// Of images in every step: diffusers computes its tables in floats, of which betas near 1 leave 5 digits.
+/// For images of every step: diffusers computes its tables in float, which leaves 5 digits of betas near 1.
 constexpr double least_psnr = 95;
 
 struct sampling_case {
@@ -92,7 +92,7 @@ void network(std::span<const float> x, std::span<const float> times, std::span<f
     }
 }
 
-/// What follows next in a file of floats.
+/// Reads a file of floats piece by piece.
 struct reader {
     std::ifstream file;
 
@@ -104,7 +104,7 @@ struct reader {
     }
 };
 
-/// Peak signal-to-noise ratio in dB, the largest magnitude of `other` being the peak.
+/// Peak signal-to-noise ratio in dB; the peak is the largest magnitude of `other`.
 double psnr(std::span<const float> one, std::span<const float> other) {
     double peak = 0;
     double squares = 0;
@@ -123,7 +123,7 @@ double difference(std::span<const float> one, std::span<const float> other) {
     return worst;
 }
 
-/// What schedulers_diffusers.py makes of the cases, from that noise and image; empty where there is no diffusers.
+/// Output of schedulers_diffusers.py for the cases with that noise and image; empty without diffusers.
 std::optional<reader> by_diffusers(const pulse::test::scratch& folder, const std::string& lines, const char* packages,
                                    std::span<const float> noise, std::span<const float> image) {
     {
@@ -150,7 +150,7 @@ std::vector<float> drawn(random_stream stream) {
     return values;
 }
 
-/// A network that looks at what diffusers has shown it.
+/// A network that checks its input against what diffusers passed to it.
 auto watched(reader& expected, double time_error) {
     return [&expected, time_error](std::span<const float> x, std::span<const float> times, std::span<float> answer) {
         CHECK(std::abs(times[0] - expected.next(1)[0]) <= time_error);
@@ -215,7 +215,7 @@ TEST_CASE("flow and EDM equal diffusers' schedulers") {
                                  std::to_string(shift) + "}}\n"});
         }
         for (const std::int64_t pixels : {1024, 16384, 65536}) {
-            // as calculate_shift() of the pipelines has it
+            // as in calculate_shift() of the pipelines
             const double mu = 0.5 + (1.15 - 0.5) / (4096 - 256) * (static_cast<double>(pixels) / 4 - 256);
             cases.push_back({{.flow = rectified_flow{.shift = 3, .by_size = true}},
                              steps,
@@ -247,7 +247,7 @@ TEST_CASE("flow and EDM equal diffusers' schedulers") {
         std::vector<float> made(picture_size);
         for (const int t : {0, 1, 400, 998, 999}) {
             CAPTURE(t);
-            // The scheduler shifts by size only when it draws.
+            // The scheduler shifts by size only when it samples.
             rectified_flow unshifted{};
             const noise_level level = one.pixels != 0 ? unshifted.at(t, 0) : process.at(t, prediction_type::epsilon, 0);
             CHECK(level.time == doctest::Approx(static_cast<double>(expected.next(1)[0])).epsilon(1e-5));
@@ -261,7 +261,7 @@ TEST_CASE("flow and EDM equal diffusers' schedulers") {
             std::vector<float> x(picture_size);
             add_noise<float>(level, image, noise, x);
             read_answer<float>(level, x, made, x0, eps);
-            CHECK(psnr(x0, image) > 60); // next to nothing is left of one of both at the ends
+            CHECK(psnr(x0, image) > 60); // at the ends next to nothing of one of the two is left
             CHECK(psnr(eps, noise) > 60);
         }
         draw_images(one.settings, {.steps = one.steps, .pixels = one.pixels}, 1, made, watched(expected, 2e-4));

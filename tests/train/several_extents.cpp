@@ -36,7 +36,7 @@ namespace {
 
 constexpr int batch = 12;
 
-/// Steps of three extents, in an order in which each follows each, itself too.
+/// Steps of three extents, ordered so that each extent follows each, including itself.
 struct mixed_task : wave_task {
     [[nodiscard]] static std::size_t extent_at(std::uint64_t first) {
         constexpr std::size_t order[]{0, 1, 1, 2, 0, 2, 2, 1, 0, 0};
@@ -58,7 +58,7 @@ struct mixed_task : wave_task {
             .seconds = 0.0};
 }
 
-/// Losses of all steps and the weights of each layer: by a trainer of each extent, which give each other their state.
+/// Losses of all steps and weights of each layer, from one trainer per extent; the trainers pass on their state.
 template <class Model>
 trained trained_in_turn(const std::vector<extent_share>& extents, int steps) {
     trained all;
@@ -89,7 +89,7 @@ trained trained_in_turn(const std::vector<extent_share>& extents, int steps) {
     return all;
 }
 
-/// The same by one trainer on the ranks of a plan, in the memory that the plan says.
+/// The same from a single trainer on the ranks of a plan, within the planned memory.
 template <class Model>
 trained trained_together(const planned& made, int steps) {
     const std::vector<std::int64_t> planned_bytes = peak_bytes(made);
@@ -163,7 +163,7 @@ TEST_CASE("a plan of several extents has one cut, a valid order for each, and no
         shares += share;
     });
     CHECK(shares == doctest::Approx(1));
-    // In the memory of all is room for each, and no more than for all kinds at their greatest.
+    // The memory for all extents has room for each, and is less than the sum of their needs.
     const std::vector<std::int64_t> all = peak_bytes(found);
     for (const std::size_t d : {0U, 1U}) {
         std::int64_t most = 0;
@@ -176,7 +176,7 @@ TEST_CASE("a plan of several extents has one cut, a valid order for each, and no
         CHECK(all[d] >= most);
         CHECK(all[d] < sum);
     }
-    // What one extent fits in alone, all may not.
+    // A limit that one extent alone fits in may be too low for all.
     request.memory_limit_bytes = *std::max_element(all.begin(), all.end());
     const tuning fitting = plan_for<sd_tiny, wave_math>(request);
     for (const std::int64_t bytes : peak_bytes(fitting)) { CHECK(bytes <= request.memory_limit_bytes); }
@@ -221,9 +221,9 @@ TEST_CASE("several extents are refused where a part of the run knows of one") {
     CHECK_THROWS_AS(static_cast<void>(plan_for(found.costs, request)), input_error);
     threads::run_ranks(2, {}, [&](threads::transport& transport) {
         trainer<ddpm_tiny, wave_math> rank{transport, found};
-        wave_task blind; // which does not say
+        wave_task blind; // it does not name its extent
         CHECK_THROWS_AS(static_cast<void>(rank.step(blind)), input_error);
-        mixed_task wild; // which asks for a third in its fourth step
+        mixed_task wild; // it asks for a third extent in its fourth step
         for (int s = 0; s != 3; ++s) { static_cast<void>(rank.step(wild)); }
         CHECK_THROWS_AS(static_cast<void>(rank.step(wild)), input_error);
         planned crooked = found;

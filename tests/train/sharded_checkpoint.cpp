@@ -77,7 +77,7 @@ TEST_CASE("what one world saved, any other world loads, bit for bit; the merged 
         std::vector<named_tensor> weights;
         std::vector<named_tensor> averages;
         for (const auto& [name, tensor] : tensors) {
-            // Parts without elements count as not kept in a single file.
+            // In a single file, parts without elements count as not stored.
             if (tensor.what.elements() == 0) { continue; }
             all.push_back(tensor);
             weights.push_back({tensor.what, tensor.weight, {}, {}, {}});
@@ -89,7 +89,7 @@ TEST_CASE("what one world saved, any other world loads, bit for bit; the merged 
         save_single(single, all, pulse::test::state_at(version));
         export_merged(folder.path / "deep" / "checkpoints", merged);
         CHECK(bytes_of(merged) == bytes_of(single));
-        // A run goes on from a single file, whatever wrote it, and the file is merged into itself.
+        // A run continues from a single file, whoever wrote it, and merging that file reproduces it.
         CHECK(pulse::test::differing_after_load(single, model, pulse::test::random_world(draw, model.size()),
                                                 version) == 0);
         export_merged(single, merged);
@@ -273,7 +273,7 @@ TEST_CASE("the last K stay, by when they were written; steps may come again") {
                 transport.sum({});
             }
         });
-        // Another run goes on with the count.
+        // Another run continues the count.
         save({.folder = folder.path, .keep = keep}, two_tensors, {}, 1);
         CHECK(read_manifest(last_checkpoint(folder.path)).sequence == 9);
     }
@@ -293,7 +293,7 @@ TEST_CASE("what a crash left is removed by the next save, and what is not ours n
     const auto told = save({.folder = folder.path, .keep = 1}, two_tensors, {}, 4);
     CHECK(names_in(folder.path) ==
           std::set<std::string>{"step-00000004", "step-00000008", "step-8", "step-00000001.x"});
-    // A file that somebody put beside a checkpoint keeps the folder, and the run is told.
+    // A foreign file beside a checkpoint keeps the folder, and the run is told.
     pulse::test::put(told[0].folder / "notes", "x");
     const auto then = save({.folder = folder.path, .keep = 1}, two_tensors, {}, 5);
     CHECK(then[0].not_removed.find("notes") != std::string::npos);

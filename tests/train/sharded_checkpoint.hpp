@@ -26,7 +26,7 @@ using pulse::test::world_shape;
 using pulse::threads::run_ranks;
 namespace fs = std::filesystem;
 
-/// Saves one version from all ranks; what every rank was told.
+/// Saves one version from all ranks; returns every rank's result.
 inline std::vector<saved_checkpoint> save(const checkpoint_place& place, const std::vector<pulse::parameter>& model,
                                           const world_shape& shape, std::uint64_t version) {
     std::vector<saved_checkpoint> told(static_cast<std::size_t>(shape.ranks()));
@@ -44,7 +44,7 @@ inline std::set<std::string> names_in(const fs::path& folder) {
     return names;
 }
 
-/// A file anew: to write over an old one waits for the disk on some file systems.
+/// Replaces a file: overwriting an existing one waits for the disk on some file systems.
 inline void replace(const fs::path& path, const std::string& bytes) {
     fs::remove(path);
     pulse::test::put(path, bytes);

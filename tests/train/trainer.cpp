@@ -151,7 +151,7 @@ TEST_CASE(
             if (step == 0) { rank.resume(folder.path); }
         };
         CHECK((run(draw(2, 2, 9, true, form), 2, resume).layers == replicated.layers));
-        // Any form goes on from any other.
+        // A run may continue from a checkpoint of any other form.
         const trained converted = run(draw(2, 2, 9), 2, resume);
         CHECK(converted.losses[0] == replicated.losses[2]);
         CHECK(converted.layers != replicated.layers);
@@ -201,7 +201,7 @@ TEST_CASE("factored moments train to the same bits on any plan, in the memory th
 
 namespace {
 
-/// The means of rows and columns of second moments `v`, tensor by tensor, each divided by `correction`.
+/// Means of the rows and columns of second moments `v`, tensor by tensor, divided by `correction`.
 std::vector<double> means_of(const trainer<net, math>& rank, const std::vector<float>& v, double correction) {
     std::vector<double> all;
     std::size_t at = 0;
@@ -227,7 +227,7 @@ void require_near(const std::vector<float>& found, const std::vector<double>& wa
         REQUIRE(std::abs(static_cast<double>(found[i]) - want[i]) <= 1e-5 * want[i]);
     }
 }
-/// What second moments of AdamW fall short of after so many updates from 0.
+/// Factor by which AdamW's second moments are too small after `updates` updates from 0.
 double correction_after(std::int64_t updates) { return 1 - std::pow(usual.adamw.beta2, static_cast<double>(updates)); }
 
 } // namespace
@@ -236,7 +236,7 @@ TEST_CASE("moments go from AdamW's to Adafactor's without their bias, and back a
     const optimizer_form factored{.moments = moment_form::factored};
     for (const auto& from :
          {std::pair{moment_form::float32, false}, {moment_form::float32, true}, {moment_form::dynamic8, false}}) {
-        // Copies: clang 14 captures no structured binding.
+        // Copies: clang 14 cannot capture structured bindings.
         const moment_form moments = from.first;
         const bool sharded = from.second;
         CAPTURE(static_cast<int>(moments));
@@ -354,7 +354,7 @@ TEST_CASE("a scaled loss trains to the same bits, and a scale that overflows lea
     const trained run_over = run<scaling_math>(draw(2, 1, 4), 20, look, scaled);
     CHECK(std::isinf(run_over.norms.front()));
     CHECK(std::isfinite(run_over.norms.back()));
-    // Also by one that does not scale: it keeps the scale for who goes on from there.
+    // Also without scaling: the scale is kept for a later run that scales.
     const auto unscaled = [&](auto& rank, int) {
         rank.resume(folder.path);
         REQUIRE(rank.loss_scale().now().scale == kept);

@@ -33,7 +33,7 @@ using math = reference::backend<float>;
 inline constexpr int batch = 2;
 inline constexpr int microbatches = 3;
 
-/// It may spoil a sample.
+/// A task that may spoil a sample.
 struct sine_task : wave {
     std::uint64_t spoilt = std::numeric_limits<std::uint64_t>::max();
     std::vector<float> times = std::vector<float>(microbatches * batch);
@@ -52,7 +52,7 @@ struct sine_task : wave {
 };
 static_assert(task<sine_task, net, math>);
 
-/// What is left of a run, the same whatever the plan: weights, moments and average of every layer, and the steps.
+/// The results of a run, independent of the plan: weights, moments and average of every layer, and the steps.
 struct trained {
     std::map<int, std::vector<std::vector<float>>> layers{};
     std::vector<double> losses{};
@@ -110,7 +110,7 @@ void keep(trainer<net, B>& rank, trained& run, std::mutex& mutex) {
             add(now.second_moment, block.first, block.size);
         }
         const auto [at, is_new] = run.layers.emplace(block.layer, parts);
-        REQUIRE((is_new || at->second == parts)); // of a layer all replicas have the same
+        REQUIRE((is_new || at->second == parts)); // replicas agree on a layer
     }
 }
 

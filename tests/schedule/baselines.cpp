@@ -31,7 +31,7 @@ TEST_CASE("GPipe and 1F1B have their closed forms on equal stages") {
             const auto b = one_f_one_b(problem);
             CHECK(describe(find_violation(problem, a)) == "");
             CHECK(describe(find_violation(problem, b)) == "");
-            // bubble (P-1)(F+B+W); as a ratio (P-1) / (M+P-1)
+            // the bubble is (P-1)(F+B+W); as a ratio (P-1) / (M+P-1)
             const double makespan = (microbatches + devices - 1) * (2.0 + 3 + 4);
             CHECK(a.makespan_us() == makespan);
             CHECK(b.makespan_us() == makespan);
@@ -60,7 +60,7 @@ TEST_CASE("split, both send the input gradient before they compute the weight gr
                 CHECK(timed.makespan_us() <= (first ? gpipe(whole) : one_f_one_b(whole)).makespan_us());
                 CHECK(peak_holds(split, timed) == peak_holds(whole, first ? gpipe(whole) : one_f_one_b(whole)));
             }
-            // the first gradient to come back passes P-1 stages without their W
+            // on its way back the first gradient passes P-1 stages without their W
             CHECK(gpipe(split).makespan_us() == microbatches * 9.0 + (devices - 1) * (2.0 + 3));
         }
     }

@@ -18,7 +18,7 @@ namespace {
 using namespace pulse;
 using pulse::bench::bidirectional_problem;
 
-/// One layer per stage; saved bytes 1, so held bytes count activations.
+/// One layer per stage; one saved byte each, so held bytes count activations.
 test::instance equal_layers(int devices, int microbatches, bool split, double f, double b, double w) {
     test::instance out{};
     out.cut = {placement::sequential, devices, 1, {}};
@@ -52,7 +52,7 @@ TEST_CASE("Chimera at M = P and F = B: bubble ratio (P-2)/(2M+P-2), at most P ac
         const auto peaks = peak_holds(both.problem, timed);
         CHECK(*std::max_element(peaks.begin(), peaks.end()) <= devices);
         CHECK(*std::min_element(peaks.begin(), peaks.end()) >= devices / 2);
-        // the same microbatches through one pipeline, one copy of the parameters
+        // the same microbatches through a single pipeline with one copy of the parameters
         const auto one = equal_layers(devices, devices, false, 2, 1, 1);
         const auto single = one_f_one_b(make_problem(one.costs, one.cut, one.options));
         CHECK((devices == 2 || timed.makespan_us() < single.makespan_us()));
@@ -88,12 +88,12 @@ TEST_CASE("sums of gradients begin when both copies are done, one at a time betw
     drawn.options.link = {1.0, 0.0};
     auto both = problem_of(drawn);
     CHECK(both.gradient_sum_us == std::vector<double>(2, 2.0));
-    // one microbatch each way: stage 0 ends on device 0 at 6 (1 + lag + 1 + 1 + lag + 1), stage 1 there at 4
+    // one microbatch each way: on device 0, stage 0 ends at 6 (1 + lag + 1 + 1 + lag + 1) and stage 1 at 4
     const auto timed = chimera(both);
     CHECK(timed.makespan_us() == 6);
     CHECK(step_us(both, timed) == 8);
     both.gradient_sum_us = {2.0, 5.0};
-    CHECK(step_us(both, timed) == 11); // stage 1 is summed from 4 to 9, stage 0 after it
+    CHECK(step_us(both, timed) == 11); // stage 1 is summed from 4 to 9, then stage 0
     both.gradient_sum_us = {0.0, 0.0};
     CHECK(step_us(both, timed) == 6);
 }

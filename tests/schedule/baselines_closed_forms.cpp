@@ -15,8 +15,8 @@
 
 #include "instances.hpp"
 
-// Bubbles and peaks of the published orders on equal stages. Costs below are of one stage; one hold of one byte per
-// stage and microbatch, so bytes count stage activations.
+// Bubbles and peaks of the published orders on equal stages. Costs below are per stage; every stage holds one byte per
+// microbatch, so bytes count stage activations.
 
 namespace {
 
@@ -35,7 +35,7 @@ schedule_problem equal_stages(placement kind, int devices, int waves, int microb
     return test::chain_problem(test::placed(kind, devices, waves), devices, microbatches, split, c.f, c.b, c.w);
 }
 
-/// Time beyond what the busiest device works.
+/// Makespan minus the work of the busiest device.
 double excess(const schedule_problem& problem, const schedule& timed, const cost& c) {
     const auto stages = static_cast<double>(problem.stages.size()) / problem.devices;
     return timed.makespan_us() - problem.microbatches * stages * c.sum();
@@ -66,7 +66,7 @@ TEST_CASE("interleaved 1F1B divides the bubble of 1F1B by its chunks and holds P
                 const auto problem = equal_stages(placement::interleaved, devices, chunks, count, false, c);
                 const auto timed = interleaved_one_f_one_b(problem);
                 check_schedule(problem, timed);
-                CHECK(excess(problem, timed, c) == (devices - 1) * c.sum()); // (P-1)(F+B+W)/v of a whole device
+                CHECK(excess(problem, timed, c) == (devices - 1) * c.sum()); // (P-1)(F+B+W)/v per whole device
                 const auto peaks = peak_holds(problem, timed);
                 for (int d = 0; d != devices; ++d) {
                     const int ahead = 2 * (devices - 1 - d) + (chunks - 1) * devices + 1;
@@ -123,7 +123,7 @@ TEST_CASE("ZB-V's fixed order idles in no device's span and holds P whole activa
             CHECK(best.makespan_us() <= timed.makespan_us());
             for (const auto peak : peak_holds(problem, best)) { CHECK(peak <= 2 * devices); }
             if (count < 2 * devices - 1) { continue; }
-            CHECK(excess(problem, timed, {1, 1, 1}) == devices - 1); // (P-1)F/2 of a whole device
+            CHECK(excess(problem, timed, {1, 1, 1}) == devices - 1); // (P-1)F/2 per whole device
             for (const auto& passes : timed.devices) {
                 CHECK(passes.back().end_us - passes.front().start_us == 6.0 * count);
             }
@@ -165,7 +165,7 @@ TEST_CASE("DualPipeV's order without overlap has (P-1)F of a stage at F = B = W 
             const auto timed = dualpipe_v(problem);
             check_schedule(problem, timed);
             if (count < 2 * devices) { continue; }
-            CHECK(excess(problem, timed, {1, 1, 1}) == devices - 1); // of a whole device: 1.5 at P = 4, 3.5 at P = 8
+            CHECK(excess(problem, timed, {1, 1, 1}) == devices - 1); // per whole device: 1.5 at P = 4, 3.5 at P = 8
             for (const auto peak : peak_holds(problem, timed)) {
                 CHECK((count == 2 * devices ? peak <= 2 * devices + 1 : peak == 2 * devices + 1));
             }

@@ -28,7 +28,7 @@ bool is_defined(const test::instance& drawn, schedule_method method) {
            (method != schedule_method::interleaved || drawn.options.microbatches >= cut.devices);
 }
 
-/// F, B and W of every stage and microbatch once: counted here, whatever the validator says.
+/// Whether F, B and W of every stage and microbatch occur once; counted here, independently of the validator.
 bool has_each_once(const schedule_problem& problem, const schedule& timed) {
     std::map<std::vector<int>, int> seen;
     std::size_t count = 0;
@@ -65,7 +65,7 @@ TEST_CASE(
             INFO("case " << i << ", " << name_of(method) << ", P " << drawn.cut.devices << ", M "
                          << problem.microbatches);
             if (!is_defined(drawn, method)) {
-                // a sequential placement is also an interleaved one of one chunk; one device is every placement
+                // a sequential placement is also an interleaved one with one chunk; one device fits every placement
                 const auto why = refusal(problem, method);
                 if (why == "nothing was thrown") {
                     CHECK((drawn.cut.devices == 1 || method == schedule_method::interleaved));
@@ -125,7 +125,7 @@ TEST_CASE("a baseline keeps a memory limit or says that it cannot; those that ad
                 } catch (const infeasible_error&) {
                     CHECK(!same);
                     ++refused[method];
-                    // ZB-H1 can always take one microbatch after the other
+                    // ZB-H1 can always run one microbatch after the other
                     if (method == schedule_method::zb_h1) { CHECK(!has_room); }
                 }
             }
@@ -134,7 +134,7 @@ TEST_CASE("a baseline keeps a memory limit or says that it cannot; those that ad
     for (const auto method : baseline_methods) {
         CAPTURE(name_of(method));
         CHECK(refused[method] > 10);
-        // these choose among several orders of their own; the others have one
+        // these choose among several orders; the others have only one
         const bool adapts = method == schedule_method::zb_h1 || method == schedule_method::hanayo;
         if (adapts) {
             CHECK(adapted[method] > 5);
@@ -184,7 +184,7 @@ TEST_CASE("a refusal says which order needs what of the problem") {
 }
 
 TEST_CASE("devices may come in any order along the stages") {
-    // folded over devices 2, 0, 1: the same times as over 0, 1, 2
+    // folded over devices 2, 0, 1: same times as over 0, 1, 2
     const std::vector<int> names{2, 0, 1};
     for (const auto kind : {placement::folded, placement::sequential, placement::interleaved}) {
         auto places = test::placed(kind, 3, kind == placement::sequential ? 1 : kind == placement::folded ? 1 : 2);

@@ -25,7 +25,7 @@ using detail::jackson_preemptive;
 using detail::machine_job;
 using detail::profile_memory;
 
-/// The least maximum of end + tail over preemptive schedules, as the maximum over all sets (Carlier, 1982).
+/// The least maximum of end + tail over preemptive schedules, as the maximum over all sets of jobs (Carlier, 1982).
 double preemptive_by_sets(const std::vector<machine_job>& jobs) {
     double most = 0;
     for (std::size_t set = 1; set != std::size_t{1} << jobs.size(); ++set) {
@@ -95,11 +95,11 @@ TEST_CASE("the bound is never above the optimum, the list scheduler never below"
 }
 
 TEST_CASE("forced idle time lies between the loads and the optimum of one device") {
-    // F of two microbatches fill the memory; the third one waits for a B that arrives late.
+    // F of two microbatches fill the memory; the third waits for a B that arrives late.
     const std::vector<begun_work> early{{0, 0}, {10, 2}};
     const std::vector<begun_work> late{{0, 0}, {7, 3}};
     CHECK(forced_idle_bound(20, early, late) == doctest::Approx(20 + 8 + 4));
-    CHECK(forced_idle_bound(5, early, late) == doctest::Approx(5 + 8)); // all work may lie before and after: one side
+    CHECK(forced_idle_bound(5, early, late) == doctest::Approx(5 + 8)); // all work fits before or after: one side
     CHECK(forced_idle_bound(5, {}, late) == 0);
 }
 

@@ -12,7 +12,7 @@
 
 namespace pulse::test {
 
-/// How many columns must be whole.
+/// The number of integer columns.
 inline int whole_columns(const ilp_model& model) {
     const auto is_whole = [](const ilp_column& c) { return c.integer; };
     return static_cast<int>(std::count_if(model.columns.begin(), model.columns.end(), is_whole));
@@ -25,7 +25,7 @@ inline double cost_of(const ilp_model& model, const std::vector<double>& values)
     return sum;
 }
 
-/// By how much `values`, one per column, break a bound, a row or integrality at most; 0 when they solve `model`.
+/// The most by which `values`, one per column, violate a bound, a row or integrality; 0 if they solve `model`.
 inline double worst_violation(const ilp_model& model, const std::vector<double>& values) {
     double worst = 0;
     for (std::size_t j = 0; j != values.size(); ++j) {
@@ -43,9 +43,9 @@ inline double worst_violation(const ilp_model& model, const std::vector<double>&
     return worst;
 }
 
-/// A solver that a user might bring for small scheduling programs: tries both values of every binary, the bounds of all
-/// columns narrowed by the rows on the way. When the binaries are fixed what is left is differences of times: the least
-/// times solve it. (Columns between 0 and 1 that need not be whole only help when they are large.)
+/// A solver that a user might bring for small scheduling programs: it tries both values of every binary and narrows the
+/// columns' bounds by the rows on the way. With fixed binaries only time differences are left, which the least times
+/// solve. (Continuous columns between 0 and 1 only help if they are large.)
 class brute_solver {
 public:
     ilp_answer solve(const ilp_model& model, const ilp_request& request) {
@@ -98,7 +98,7 @@ private:
                         upper[j] = std::min(upper[j], high);
                         if (lower[j] > upper[j] + 1e-7) { return false; }
                         changed = true;
-                        break; // the row's sums are no longer right
+                        break; // the row's sums are outdated
                     }
                 }
             }

@@ -60,7 +60,7 @@ TEST_CASE("two chains are ordered on one set of devices, no faster than their bo
         REQUIRE(!find_violation(problem, found.order).broken());
         REQUIRE(found.makespan_us >= found.lower_bound_us * (1 - 1e-12));
         REQUIRE(found.lower_bound_us >= options.microbatches * of.cut.greatest_load_us * (1 - 1e-12));
-        // Neither backbone alone takes longer than both.
+        // The bound of both is at least that of either backbone alone.
         REQUIRE(found.lower_bound_us >= lower_bound_us(make_problem(of.first, of.cut.first, options)) * (1 - 1e-12));
         REQUIRE(found.lower_bound_us >= lower_bound_us(make_problem(of.second, of.cut.second, options)) * (1 - 1e-12));
         if (found.makespan_us > 0.0) {

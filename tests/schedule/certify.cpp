@@ -26,7 +26,7 @@ using detail::time_grain_us;
 
 namespace {
 
-/// The least makespan of all schedules that are no longer than `known`; 0 when there are too many to try.
+/// The least makespan of all schedules no longer than `known`; 0 if there are too many to try.
 double least_makespan(const schedule_problem& problem, double known) {
     double best = known;
     test::every_schedule all{problem, known * (1 + 1e-9), 60000,
@@ -38,8 +38,8 @@ bool same(const certificate& a, const certificate& b) {
     return a.best == b.best && a.lower_bound_us == b.lower_bound_us && a.nodes == b.nodes && a.closed == b.closed;
 }
 
-/// Every duration of `problem` a little longer, by up to 4e-8 of itself: no common measure, and makespans that differ
-/// by less than a solver of integer programs can tell.
+/// Lengthens every duration of `problem` by up to 4e-8 of itself: then times have no common measure, and makespans
+/// differ by less than an integer program solver can resolve.
 void jitter(schedule_problem& problem, std::mt19937& random) {
     const auto more = [&] { return 1 + std::uniform_int_distribution<int>{0, 4}(random)*1e-8; };
     for (auto& s : problem.stages) {
@@ -130,7 +130,7 @@ TEST_CASE("a certificate is the same at every scale of times") {
         const auto one = certify(problem, bound, known, brute, limit, {8, 50, 400});
         nodes += static_cast<int>(one.nodes);
         for (const double scale : {0x1p-30, 0x1p30}) {
-            // The measure of times is looked for in microseconds.
+            // The grain of times is searched for in microseconds.
             if (time_grain_us(problem) != time_grain_us(scaled_times(problem, scale)) / scale) { continue; }
             const auto other = certify(scaled_times(problem, scale), scaled_times(bound, scale),
                                        scaled_times(known, scale), brute, limit, {8, 50, 400});
@@ -159,7 +159,7 @@ TEST_CASE("every limit ends a certification") {
         CHECK((some.closed || some.nodes == 100));
         open += some.closed ? 0 : 1;
 
-        // What is asked before anything is tried leaves everything as it was.
+        // A limit that is reached before anything is tried leaves everything unchanged.
         const auto untouched = [&](const certificate& none) {
             CHECK(none.nodes == 0);
             CHECK(none.programs == 0);
@@ -275,7 +275,7 @@ TEST_CASE("progress never falls back, and a stop request leaves what was known")
     broken.devices[0].pop_back();
     CHECK_THROWS_WITH_AS((void)certify(problem, bound, broken, solver, {}), doctest::Contains("missing"), input_error);
     broken = known;
-    for (auto& p : broken.devices[1]) { // before what it waits for
+    for (auto& p : broken.devices[1]) { // before their dependencies
         p.start_us -= 1;
         p.end_us -= 1;
     }
@@ -290,7 +290,7 @@ TEST_CASE("the grain of times divides them all") {
     problem.dependencies[1].lag_us = 0.1;
     CHECK(time_grain_us(problem) == 0);
     problem.dependencies[1].lag_us = 3;
-    problem.split_backward = false; // then this is no pass of its own
+    problem.split_backward = false; // W is then no separate pass
     problem.stages[2].backward_weight_us = 0.1;
     CHECK(time_grain_us(problem) == 3);
     problem.stages[2].backward_input_us = 10.5;

@@ -20,8 +20,7 @@ using namespace pulse;
 
 namespace {
 
-/// A solver that keeps account of what it is asked. `settles`: it takes no limit and says that it takes no nodes, as if
-/// every program were easy.
+/// A solver that records its requests. `settles`: it ignores limits and reports 0 nodes, as if every program were easy.
 struct counting_solver {
     bool settles{};
     std::int64_t nodes{};
@@ -46,7 +45,7 @@ struct counting_solver {
     }
 };
 
-/// A solver that calls anything a solution: earlier operations first (long, and full of memory), or any orders.
+/// A solver that calls anything a solution: earlier operations first (long, memory-hungry), or any orders.
 struct careless_solver {
     std::mt19937 random{5};
 
@@ -63,7 +62,7 @@ struct careless_solver {
     }
 };
 
-/// A solver that calls its first programs infeasible, whatever they are.
+/// A solver that reports its first programs as infeasible, whatever they are.
 struct hasty_solver {
     int wrong{};
 

@@ -38,8 +38,8 @@ std::vector<int> all_devices(const schedule_problem& problem) {
     return out;
 }
 
-/// Four devices in two waves, stages of unequal length whose outer ones keep the most bytes, and the memory of four
-/// microbatches.
+/// Four devices in two waves, with memory for four microbatches; stages differ in length, and the outer ones hold the
+/// most bytes.
 schedule_problem uneven_waves(int microbatches) {
     std::mt19937 random{95};
     schedule_problem out{};
@@ -64,8 +64,7 @@ schedule_problem uneven_waves(int microbatches) {
     return out;
 }
 
-/// The least makespan of a relaxation among those below `below_us`, by the search over layers; `below_us` if there is
-/// none.
+/// The least makespan of a relaxation below `below_us`, found by the search over layers; `below_us` if there is none.
 double least_makespan_us(const relaxed_problem& relaxed, double below_us) {
     state_search layers{relaxed};
     const auto found = layers.run({below_us, 1'000'000, 1'000'000, never});
@@ -102,7 +101,7 @@ TEST_CASE("best-first search of all devices proves the optimum of small problems
                 best_first_bound one{relaxed};
                 one.run(below, 1'000'000, always);
                 REQUIRE(one.finished());
-                // A whole schedule of the relaxation ends before the tails of what is relaxed.
+                // The relaxation's own schedule does not count the tails of the relaxed passes.
                 CHECK(one.proved_us() >= least * (1 - 1e-9));
                 CHECK(one.proved_us() <= optimum * (1 + 1e-9));
                 nearer += one.proved_us() > bound.makespan_us * (1 + 1e-9) ? 1 : 0;
@@ -135,7 +134,7 @@ TEST_CASE("what best-first search proves grows with the states that it may look 
             const std::int64_t drawn = std::uniform_int_distribution<std::int64_t>{1, 400}(random);
             const std::int64_t most = std::min<std::int64_t>(drawn, 3000 - before);
             std::int64_t asked = 0;
-            // Either limit may end it.
+            // Either limit may end the run.
             cut.run(below, most, [&] { return ++asked <= 300; });
             CHECK(cut.looked() - before <= std::min<std::int64_t>(most, 300));
             CHECK(cut.gained() <= cut.looked());
@@ -205,7 +204,7 @@ TEST_CASE("bounds of devices follow a best schedule that becomes shorter, and kn
     int between = 0;
     for (int round = 0; round != 60; ++round) {
         auto problem = test::limited_problem(random, 3, 1, 4, round);
-        problem.devices += 1; // nothing runs there
+        problem.devices += 1; // an idle device
         if (!problem.memory_limit_bytes.empty()) { problem.memory_limit_bytes.push_back(0); }
         const auto bound = bound_schedule(problem);
         const double makespan = list_search(problem, {list_effort::one, 1, 1, 50}).makespan_us;

@@ -12,9 +12,9 @@
 
 namespace pulse::test {
 
-/// Walks through every schedule of a small problem in which no pass can start earlier without another order, and whose
-/// makespan is at most `cutoff`: passes are started one after the other, in order of their starts. Knows nothing of
-/// pulse's index, bounds or windows.
+/// Enumerates the semi-active schedules of a small problem (no pass can start earlier without another order) with a
+/// makespan of at most `cutoff`, by starting passes in order of their start times. Independent of pulse's index, bounds
+/// and windows.
 class every_schedule {
 public:
     every_schedule(const schedule_problem& problem, double cutoff, long most_nodes,
@@ -33,13 +33,13 @@ public:
         for (std::size_t o = 0; o != ops; ++o) { left_[device(o)] += duration(o) * problem.microbatches; }
     }
 
-    /// Calls `found` for each; false when there are too many.
+    /// Calls `found` for each schedule; returns false if there are too many.
     bool walk() {
         extend(0, 0);
         return nodes_left_ > 0;
     }
 
-    /// From now on only schedules of at most this makespan; for `found`, which knows what it has seen.
+    /// Restricts the rest of the walk to schedules of at most this makespan; `found` calls it as it learns more.
     void set_cutoff(double cutoff) { cutoff_ = cutoff; }
 
 private:

@@ -7,7 +7,7 @@
 
 namespace pulse::test {
 
-/// Least makespan by walking through every schedule that beats the best one so far.
+/// Finds the least makespan by enumerating every schedule that beats the best one so far.
 class exact_solver {
 public:
     exact_solver(const schedule_problem& problem, double known, long most_nodes) :
@@ -15,13 +15,12 @@ public:
     exact_solver(const exact_solver&) = delete;
     exact_solver& operator=(const exact_solver&) = delete;
 
-    /// True when the search ended by itself; then `best()` is the optimum, or what was known before if nothing beats
-    /// it.
+    /// Returns true if the search completed; `best()` is then the optimum, or the known makespan if nothing beats it.
     bool solve() { return all_.walk(); }
     double best() const { return best_; }
 
 private:
-    /// What the walk admits is up to 1e-9 longer: a makespan counts when it is shorter by more than that.
+    /// The enumeration tolerates 1e-9, so a makespan counts as shorter only by more than that.
     static double below(double makespan) { return makespan - 2e-9; }
 
     void take(const schedule& found) {

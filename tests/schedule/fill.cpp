@@ -35,7 +35,7 @@ using pulse::test::up_to;
 
 namespace {
 
-/// Two devices, two microbatches, one component of three layers on two samples.
+/// Two devices, two microbatches, and one component of three layers on two samples.
 struct small_case {
     schedule_problem problem{chain_problem(placed(placement::folded, 2, 1), 2, 2, true, 2, 2, 2, 0.5)};
     frozen_work work{
@@ -122,7 +122,7 @@ TEST_SUITE("host") {
             slower += found.makespan_us() > ours.makespan_us() * (1 + 1e-9) ? 1 : 0;
         }
         CHECK(slower > 50);
-        // 10 us of one device, 4 of the other: 2 layers of both samples, then the third on one of them
+        // 10 us idle on one device, 4 on the other: 2 layers of both samples, then the third layer on one sample
         const schedule passes{{{{pass::forward, 0, 0, 10, 20}}, {{pass::forward, 1, 0, 0, 20}}}};
         const frozen_component chain{"f", {}, 0,
                                      0,   1,  {{"a", 0, 2, 0, 0, 0}, {"b", 0, 2, 0, 0, 0}, {"c", 0, 2, 0, 0, 0}}};
@@ -148,7 +148,7 @@ TEST_SUITE("host") {
                                                        split, 10, 10, 10, 1);
                     const auto passes = list_schedule(problem);
                     for (const int percent : {10, 25, 40, 100}) {
-                        frozen_work work{{shape}, 4 * microbatches + 1, {}, {}}; // some chains have to be cut
+                        frozen_work work{{shape}, 4 * microbatches + 1, {}, {}}; // some chains must be split
                         double busy = 0;
                         for (const double b : busy_us(problem)) { busy += b; }
                         const double factor = busy * percent / 100 / least_work_us(shape, work.samples);
@@ -194,7 +194,7 @@ TEST_SUITE("host") {
             const auto problem =
                 chain_problem(placed(placement::folded, devices, 1), devices, samples, true, 10, 10, 10, 0);
             const schedule passes = list_schedule(problem);
-            // Long layers, of which a call costs little, and short ones that are nearly nothing but calls.
+            // Long layers, whose calls add little cost, and short ones that are almost all call overhead.
             frozen_component pictures{"pictures", frozen_use::input, 1, 1, 1, {}};
             for (int l = 0; l != 16; ++l) { pictures.layers.push_back({"layer", 0.01, 5, 0, 1, 1}); }
             frozen_component texts{"texts", frozen_use::context, 1, 1, samples, {}};
@@ -257,7 +257,7 @@ TEST_SUITE("host") {
                   task.start_us = at;
               }) == fill_rule::overlap);
 
-        // By hand: after the passes layer a on device 0, b and c on device 1, with 0.5 us between.
+        // By hand: after the passes, layer a on device 0, then b and c on device 1, with 0.5 us in between.
         const double end = good.passes.makespan_us();
         const auto by_hand = [&](double begin) {
             return tasks_of{{{0, 0, 0, 0, 2, 0, end, end + 3}}, {{0, 1, 2, 0, 2, 1, begin, begin + 8}}};
@@ -268,13 +268,13 @@ TEST_SUITE("host") {
         tasks[1] = {{0, 2, 2, 0, 2, 1, end + 10, end + 12}, {0, 1, 1, 0, 2, 1, end + 3.5, end + 9.5}};
         CHECK(find_fill_violation(of.problem, of.work, good.passes, tasks).rule == fill_rule::sorted);
 
-        // Layer b on two samples: 16 bytes. Passes hold 1 for each microbatch and stage, all freed in the end.
+        // Layer b on two samples: 16 bytes. Passes hold 1 byte per microbatch and stage, all freed at the end.
         auto problem = of.problem;
         problem.memory_limit_bytes = {20, 16};
         CHECK(find_fill_violation(problem, of.work, good.passes, by_hand(end + 3.5)).rule == fill_rule::none);
         problem.memory_limit_bytes = {20, 15};
         CHECK(find_fill_violation(problem, of.work, good.passes, by_hand(end + 3.5)).rule == fill_rule::memory);
-        // An activation that waits beside another task: 8 bytes on both devices.
+        // An activation that waits while another task runs: 8 bytes on both devices.
         problem.memory_limit_bytes = {12, 16};
         CHECK(find_fill_violation(problem, of.work, good.passes, by_hand(end + 3.5)).rule == fill_rule::none);
         problem.memory_limit_bytes = {11, 16};
@@ -290,7 +290,7 @@ TEST_SUITE("host") {
         CHECK_NOTHROW(validate_fill(of.problem, of.work, found.passes, found.tasks));
         of.problem.memory_limit_bytes = {100, 7};
         CHECK_THROWS_AS((void)fill_schedule(of.problem, passes, of.work, 0.0), infeasible_error);
-        of.problem.memory_limit_bytes = {100, 8}; // one sample at a time
+        of.problem.memory_limit_bytes = {100, 8}; // room for one sample at a time
         const auto tight = fill_schedule(of.problem, passes, of.work, 0.0);
         CHECK_NOTHROW(validate_fill(of.problem, of.work, tight.passes, tight.tasks));
     }
@@ -350,7 +350,7 @@ TEST_SUITE("host") {
 TEST_SUITE("constexpr") {
     TEST_CASE("fill: a plan's tasks can be found when it is compiled") {
         constexpr double gained_us = [] {
-            small_case of{}; // not const: GCC 12 cannot fill a vector of a const object then
+            small_case of{}; // not const: GCC 12 cannot fill a vector of a const object
             auto passes = list_schedule(of.problem);
             auto found = fill_schedule(of.problem, passes, of.work, 0.0, {.placements = 200});
             validate_fill(of.problem, of.work, found.passes, found.tasks);

@@ -59,8 +59,8 @@ double bound_of_all_sets(const schedule_problem& problem, const frozen_work& wor
     return bound;
 }
 
-/// The earliest end of all, if it is below `known`, of passes in the orders that they have and calls of one sample
-/// each, in any order on any host: every sequence of starts.
+/// The earliest end of everything, if below `known`: passes keep their orders, calls take one sample each and run in
+/// any order on any host. Enumerates every sequence of starts.
 class exhaustive_fill {
 public:
     exhaustive_fill(const schedule_problem& problem, const schedule& passes, const frozen_work& work, double known) :
@@ -95,7 +95,7 @@ private:
                      static_cast<std::size_t>(p.microbatch)];
     }
 
-    /// Starts are tried in the order of time.
+    /// Tries starts in time order.
     void search(double since) {
         if (++nodes_ > most_nodes) { return; }
         double last = 0;
@@ -135,7 +135,7 @@ private:
             const auto& of = work_.components[static_cast<std::size_t>(c.component)];
             if (c.layer == of.layers.size()) { continue; }
             ended = false;
-            // samples are alike: they begin in order
+            // samples are interchangeable: they begin in order
             if (c.layer == 0 && c.sample > 0 && chains_[i - 1].layer == 0) { continue; }
             const double length = of.layers[c.layer].duration_us(1);
             for (int d = 0; d != problem_.devices; ++d) {
@@ -195,7 +195,7 @@ TEST_SUITE("host") {
         std::mt19937 splits{3};
         int judged = 0;
         int equal = 0;
-        int attained = 0; // bounds of the end
+        int attained = 0; // how often the end equals its bound
         double worst = 0;
         while (judged != 500) {
             const auto problem = limited_problem(random, 2, 1, 2, 0);

@@ -43,7 +43,7 @@ using test::cost_of;
 using test::worst_violation;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// A program over `count` columns with values 0..3, and rows that some values meet.
+/// A program over `count` columns with values 0..3, and rows that some values satisfy.
 ilp_model random_program(std::mt19937& random, int count) {
     const auto up_to = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     ilp_model out{};
@@ -59,7 +59,7 @@ ilp_model random_program(std::mt19937& random, int count) {
     return out;
 }
 
-/// The least cost over all values; infinite when no values solve the program.
+/// The least cost over all values; infinite if the program has no solution.
 double exhaustive(const ilp_model& model) {
     double best = infinity;
     std::vector<double> values(model.columns.size(), 0);
@@ -70,7 +70,7 @@ double exhaustive(const ilp_model& model) {
     return best;
 }
 
-/// The schedule that runs the microbatches one after the other.
+/// The schedule that runs the microbatches one by one.
 schedule one_by_one(const schedule_problem& problem) {
     const auto index = index_problem(problem);
     device_orders orders(index.on_device.size());
@@ -84,8 +84,8 @@ schedule one_by_one(const schedule_problem& problem) {
     return timed_from_orders(problem, orders);
 }
 
-/// A scheduling program that takes GLPK some hundred nodes, and ever more for more microbatches, with the schedule that
-/// was known before.
+/// A scheduling program that takes GLPK some hundred nodes, and more with every microbatch, and a schedule known in
+/// advance.
 struct hard_program {
     schedule_problem problem{};
     window_problem facts{};
@@ -141,7 +141,7 @@ TEST_CASE("implied rows change no optimum") {
         const auto model = random_program(random, 5);
         const double best = exhaustive(model);
         if (best == infinity) { continue; }
-        // Rows that hold in every solution, as weak combinations of the others would: the cost is at least the optimum.
+        // An implied row, like those that weak combinations of the others give: the cost is at least the optimum.
         auto more = model;
         std::vector<ilp_term> cost{};
         for (int j = 0; j != 5; ++j) { cost.push_back({j, model.columns[static_cast<std::size_t>(j)].cost}); }
@@ -149,11 +149,11 @@ TEST_CASE("implied rows change no optimum") {
         const auto helped = solver.solve(more, {});
         CHECK(cost_of(model, helped.values) == doctest::Approx(best));
     }
-    // At least half of seven must be taken: the relaxation takes 3.5, the implied row 4.
+    // At least half of seven must be taken: the relaxation takes 3.5, the implied row demands 4.
     ilp_model half{};
     std::vector<ilp_term> all{};
     for (int j = 0; j != 7; ++j) { all.push_back({half.add_column({0, 1, 1, true}), 1}); }
-    half.add_column({0.25, 1, 1, false}); // so that GLPK cannot round the bound by itself
+    half.add_column({0.25, 1, 1, false}); // so that GLPK cannot round the bound itself
     half.add_row(3.5, infinity, all);
     const auto plain = solver.solve(half, {});
     half.add_row(4, infinity, all, true);
@@ -228,7 +228,7 @@ TEST_CASE("GLPK certifies the same in whatever unit times are given") {
     const auto one = certify(hard.problem, hard.bound, hard.known, solver, limit, options);
     CHECK(one.programs > 0);
     CHECK(one.closed);
-    // Near nanoseconds and seconds that were given as microseconds.
+    // Times given as if nanoseconds, or seconds, were microseconds.
     for (const double scale : {0x1p-20, 0x1p-10, 0x1p10, 0x1p30}) {
         const auto other = certify(scaled_times(hard.problem, scale), scaled_times(hard.bound, scale),
                                    scaled_times(hard.known, scale), solver, limit, options);
@@ -260,7 +260,7 @@ TEST_CASE("limits and stop requests end a search") {
     const disjunctive_program large{harder.facts, harder.state, harder.bound};
     std::stop_source stop{};
     request.limit = {};
-    request.limit.seconds = 60; // the end of a search that does not heed the stop
+    request.limit.seconds = 60; // ends a search that ignores the stop
     request.limit.stop = stop.get_token();
     {
         const auto begun = std::chrono::steady_clock::now();
@@ -284,7 +284,7 @@ TEST_CASE("an internal error of GLPK becomes an exception, and the next call wor
     for (int j = 0; j != 20000; ++j) { all.push_back({large.add_column({0, 1, 1, true}), 1}); }
     large.add_row(1, infinity, all);
     glpk_solver solver{};
-    glp_mem_limit(1); // megabytes, until the call frees the thread's GLPK
+    glp_mem_limit(1); // in megabytes, until the call frees the thread's GLPK
     CHECK_THROWS_WITH_AS((void)solver.solve(large, {}), doctest::Contains("memory"), error);
     const auto answer = solver.solve(large, {});
     CHECK(cost_of(large, answer.values) == doctest::Approx(1));

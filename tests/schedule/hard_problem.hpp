@@ -17,7 +17,7 @@ struct silent_solver {
     ilp_answer solve(const ilp_model&, const ilp_request&) { return {}; }
 };
 
-/// A problem on which certification takes some hundred nodes: random durations, memory that binds.
+/// A problem whose certification takes some hundred nodes: random durations, binding memory limits.
 inline schedule_problem hard_problem(std::mt19937& random, int microbatches = 5, int devices = 2) {
     const std::vector<int> folded = devices == 2 ? std::vector<int>{0, 1, 1, 0} : std::vector<int>{0, 1, 2, 2, 1, 0};
     auto problem = test::chain_problem(folded, devices, microbatches, false, 3, 2, 4, 0.6, 1);

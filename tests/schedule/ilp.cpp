@@ -34,7 +34,7 @@ using test::cost_of;
 using test::whole_columns;
 using test::worst_violation;
 
-/// Whether the windows and settled orders of `state` hold in `timed`.
+/// Whether `timed` respects the windows and settled orders of `state`.
 bool agrees(const window_problem& facts, const window_state& state, const schedule& timed) {
     bool holds = true;
     const double slack = 1e-6;
@@ -43,7 +43,7 @@ bool agrees(const window_problem& facts, const window_state& state, const schedu
             const int b = facts.index.op_of({passes[i].op, passes[i].stage});
             const int l = passes[i].microbatch;
             holds = holds && passes[i].start_us >= state.start[facts.at(b, l)] - slack;
-            // A semi-active schedule may end before its cutoff: only the step as a whole is late enough to be compared.
+            // A semi-active schedule may end before its cutoff, so passes are only compared with their due times.
             holds = holds && passes[i].end_us <= state.due[facts.at(b, l)] + slack;
             for (std::size_t j = 0; j != i; ++j) {
                 const int a = facts.index.op_of({passes[j].op, passes[j].stage});
@@ -57,7 +57,7 @@ bool agrees(const window_problem& facts, const window_state& state, const schedu
     return holds;
 }
 
-/// Two devices, little memory, and holds that end with the later of two weight passes that no dependency orders.
+/// Two devices, little memory, and holds that end with the later of two W passes that no dependency orders.
 schedule_problem two_ended_problem(std::mt19937& random) {
     auto problem = test::chain_problem({0, 1, 1, 0}, 2, 2 + static_cast<int>(random() % 2U), true, 3, 2, 4, 0.6, 1);
     for (auto& s : problem.stages) {
@@ -69,7 +69,7 @@ schedule_problem two_ended_problem(std::mt19937& random) {
     return problem;
 }
 
-/// The instances of every open pair, in the order of a program's whole columns.
+/// The instance pairs that are still open, in the order of the program's integer columns.
 std::vector<std::pair<std::size_t, std::size_t>> open_pairs(const window_problem& facts, const window_state& state) {
     std::vector<std::pair<std::size_t, std::size_t>> out{};
     const int m = facts.index.microbatches;
@@ -87,7 +87,7 @@ std::vector<std::pair<std::size_t, std::size_t>> open_pairs(const window_problem
     return out;
 }
 
-/// The values that a program with these open pairs has for a schedule whose makespan is at most the cutoff.
+/// The values of such a program's columns for a schedule whose makespan is at most the cutoff.
 std::vector<double> values_of(const window_problem& facts,
                               const std::vector<std::pair<std::size_t, std::size_t>>& pairs, const ilp_model& model,
                               const schedule& timed) {
@@ -103,7 +103,7 @@ std::vector<double> values_of(const window_problem& facts,
     }
     std::size_t both = 1 + rank.size();
     for (const auto& [a, b] : pairs) { values[both++] = rank[a] < rank[b] ? 1 : 0; }
-    // The columns behind say whether both ends of a hold are over, as far as their two rows let them.
+    // The last columns say whether both ends of a hold are over, as far as their two rows allow.
     for (const ilp_row& row : model.rows) {
         const ilp_term& end = model.terms[row.first];
         const auto last = static_cast<std::size_t>(model.terms[row.first + row.count - 1].column);
@@ -114,7 +114,7 @@ std::vector<double> values_of(const window_problem& facts,
     return values;
 }
 
-/// The schedule whose starts are the values themselves.
+/// The schedule whose start times are the values themselves.
 schedule as_it_stands(const window_problem& facts, const std::vector<double>& values) {
     schedule out{};
     for (const auto& ops : facts.index.on_device) {
@@ -126,7 +126,7 @@ schedule as_it_stands(const window_problem& facts, const std::vector<double>& va
                 passes.push_back({p.op, p.stage, k, start, start + facts.duration(op)});
             }
         }
-        // What takes no time may share its start, up to rounding, with the pass that it comes before.
+        // A pass of zero length may start, up to rounding, with the pass that follows it.
         std::sort(passes.begin(), passes.end(), [](const auto& x, const auto& y) {
             const double sx = std::round(x.start_us * 1e6);
             const double sy = std::round(y.start_us * 1e6);

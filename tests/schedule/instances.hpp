@@ -21,7 +21,7 @@ inline int up_to(std::mt19937& random, int low, int high) {
     return std::uniform_int_distribution<int>{low, high}(random);
 }
 
-/// When the last device ends what it does behind its passes and tasks.
+/// When the last device finishes the work after its passes and tasks.
 inline double end_us(const frozen_work& work, const filled_schedule& filled) {
     double last = 0;
     for (std::size_t d = 0; d != filled.tasks.size(); ++d) {
@@ -62,7 +62,7 @@ constexpr std::vector<int> placed(placement kind, int devices, int waves) {
     return out;
 }
 
-/// A cut model with everything random that `make_problem` reads.
+/// A cut model in which everything that `make_problem` reads is random.
 struct instance {
     cost_table costs{};
     partition cut{};
@@ -119,7 +119,7 @@ inline instance random_instance(std::mt19937& random, int most_devices, int most
     return out;
 }
 
-/// The problem of a random instance, three of four times with a limit between one microbatch and two and a half.
+/// The problem of a random instance; three out of four have a limit of one to two and a half microbatches.
 inline schedule_problem limited_problem(std::mt19937& random, int most_devices, int most_waves, int most_microbatches,
                                         int round) {
     const auto drawn = random_instance(random, most_devices, most_waves, most_microbatches);
@@ -132,7 +132,7 @@ inline schedule_problem limited_problem(std::mt19937& random, int most_devices, 
     return problem;
 }
 
-/// Owners of the layers of some components, drawn from their hosts.
+/// Draws owners of the components' layers from their hosts.
 inline std::vector<std::vector<int>> random_split(std::mt19937& random, const frozen_work& work, int devices) {
     std::vector<std::vector<int>> owners(work.components.size());
     for (int c = 0; c != static_cast<int>(owners.size()); ++c) {

@@ -31,7 +31,7 @@ using pulse::test::limited_problem;
 using pulse::test::placed;
 using pulse::test::up_to;
 
-/// Layers as long as passes and longer, some of no length; sometimes a link, few hosts, or work behind all.
+/// Layers as long as passes or longer, some of zero length; sometimes a link, few hosts, or work behind all passes.
 frozen_work coarse_work(std::mt19937& random, int devices) {
     frozen_work out{};
     for (int c = up_to(random, 1, 2); c != 0; --c) {
@@ -50,7 +50,7 @@ frozen_work coarse_work(std::mt19937& random, int devices) {
     return out;
 }
 
-/// Eight devices with four stages each and as much work as passes, in layers of several passes' length.
+/// Eight devices with four stages each, and as much frozen work as passes, in layers several passes long.
 struct far_case {
     schedule_problem problem{chain_problem(placed(placement::folded, 8, 2), 8, 8, false, 10, 10, 10, 1)};
     frozen_work work{{{"encoder", frozen_use::input, 0, 0, 1, {}}}, 16, {}, {}};
@@ -101,7 +101,7 @@ TEST_SUITE("host") {
     }
 
     TEST_CASE("joint fill: a pass that follows a delayed one moves into the gap before it") {
-        // Device 0 waits from 4 to 6 for B of microbatch 0, though F of microbatch 1 fits there.
+        // Device 0 waits from 4 to 6 for B of microbatch 0, although F of microbatch 1 fits there.
         const auto problem = chain_problem(placed(placement::sequential, 2, 1), 2, 2, false, 2, 1, 1, 0);
         const frozen_work work{{{"f", {}, 0, 0, 1, {{"a", 0, 1, 0, 0, 0}}}}, 1, {}, {}};
         filled_schedule fill{};
@@ -214,7 +214,7 @@ TEST_SUITE("host") {
     }
 
     TEST_CASE("joint fill: a fold whose middle has half a step's updates behind it ends near its bound") {
-        // As Stable Diffusion 1.5 beside its picture encoder: stages and updates unlike, layers of a pass's length.
+        // Like Stable Diffusion 1.5 beside its image encoder: uneven stages and updates, layers as long as a pass.
         schedule_problem problem = chain_problem(placed(placement::folded, 8, 1), 8, 16, true, 10, 10, 10, 0.2);
         const std::vector<double> down{0.7, 7.0, 1.1, 2.6, 2.9, 1.1, 4.0, 4.4};
         const std::vector<double> up{8.3, 2.0, 8.1, 4.8, 6.2, 7.5, 4.7, 4.3};

@@ -27,13 +27,13 @@ using detail::make_sequence_graph;
 using detail::search_budget;
 using detail::sequence_state;
 
-/// Instances that have been placed, and where.
+/// The placed instances and their places.
 struct placed_runs {
     std::vector<std::vector<int>> lists{};
     std::vector<double> start{};
 };
 
-/// Whether the bytes of the placed instances stay within the limit of `device` at every start, counted hold by hold.
+/// Whether the placed instances' bytes stay within the limit of `device` at every start, counted hold by hold.
 bool fits(const schedule_problem& problem, const indexed_problem& index, const placed_runs& runs, int device) {
     if (problem.memory_limit_bytes.empty()) { return true; }
     const auto& list = runs.lists[static_cast<std::size_t>(device)];
@@ -66,7 +66,7 @@ TEST_CASE("serial generation puts every instance at the earliest place that the 
         const auto graph = make_sequence_graph(problem, index);
         sequence_state state{graph};
         REQUIRE(state.assign(test::random_sequences(random, problem, index)));
-        // another order than that of the starts, as a search would ask for
+        // an order that differs from that of the starts, as a search would request
         auto order = state.order();
         for (std::size_t i = 1; i < order.size(); ++i) {
             const int a = order[i - 1];
@@ -100,7 +100,7 @@ TEST_CASE("serial generation puts every instance at the earliest place that the 
             for (std::size_t i = 0; i <= list.size() && !found; ++i) {
                 const double from = i == 0 ? ready : std::max(ready, end(list[i - 1]));
                 const bool room = i == list.size() || from + length <= runs.start[static_cast<std::size_t>(list[i])];
-                // what takes no time stands behind all that has ended by then
+                // an instance of zero length comes after all that have ended by then
                 const bool behind = i == list.size() || end(list[i]) > ready;
                 if (!room || !behind) { continue; }
                 list.insert(list.begin() + static_cast<std::ptrdiff_t>(i), x);
@@ -139,7 +139,7 @@ TEST_CASE("iterated justification finds schedules, of the makespan that it says,
     int gained = 0;
     int limited = 0;
     for (int round = 0; round != 150; ++round) {
-        // of many microbatches only a part is placed again
+        // with many microbatches only some are placed again
         auto problem = test::random_problem(random, round);
         if (round % 2 == 1) { problem.microbatches = 20; }
         const bool timeless = round % 4 == 2;

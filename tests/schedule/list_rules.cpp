@@ -20,7 +20,7 @@ namespace list_rules_test {
 
 using namespace pulse;
 
-/// The passes of device 0 under a rule, each by its letter: "FBWFBW".
+/// The passes of device 0 under a rule, as letters: "FBWFBW".
 std::string passes_under(const detail::list_rule& rule, const schedule_problem& problem) {
     const auto index = detail::index_problem(problem, detail::taken_chains::several);
     const auto memory = detail::profile_memory(problem, index);
@@ -50,7 +50,7 @@ TEST_CASE("no rule is tried twice, every weight has several values, and the one 
             return std::any_of(rules.begin(), rules.end(),
                                [&](const auto& rule) { return rule.*weight != rules.front().*weight; });
         };
-        // All weights: with one more this does not compile, and whether it varies is to be checked below.
+        // All weights: a new one breaks this binding, as a reminder to check below that it varies.
         [[maybe_unused]] const auto& [forward, early, late, ahead, delay] = rules.front();
         CHECK(varies(&detail::list_rule::forward));
         CHECK(varies(&detail::list_rule::early));

@@ -20,7 +20,7 @@ namespace {
 
 using namespace pulse;
 
-/// Most bytes of one microbatch that runs alone on every device: a schedule of M = 1 in the order F.., then B and W.
+/// Peak bytes of a single microbatch on every device: a schedule of M = 1 in the order F.., then B and W.
 std::vector<std::int64_t> alone_needs(schedule_problem problem) {
     problem.microbatches = 1;
     problem.memory_limit_bytes = {};
@@ -45,7 +45,7 @@ TEST_CASE("every random problem ends in a valid schedule above its bound, or in 
     int infeasible = 0;
     std::array<int, 3> recomputed{}; // the kinds that `random_instance` draws
     int direct = 0;
-    constexpr int rounds = PULSE_TEST_SANITIZED ? 450 : 1500; // a sanitized round takes as long as many
+    constexpr int rounds = PULSE_TEST_SANITIZED ? 450 : 1500; // sanitized rounds are slow
     for (int round = 0; round != rounds; ++round) {
         const auto instance = test::random_instance(random, 4, 2, 12);
         auto problem = make_problem(instance.costs, instance.cut, instance.options);

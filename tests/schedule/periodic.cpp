@@ -23,7 +23,7 @@ using detail::periodic_search;
 using detail::search_budget;
 using detail::sequence_state;
 
-/// The pattern run for all microbatches at exactly its times.
+/// Repeats the pattern for all microbatches at exactly its times.
 schedule repeated(const schedule_problem& problem, const indexed_problem& index, const periodic_pattern& pattern) {
     schedule out{};
     for (const auto& sequence : unroll(index, pattern)) {
@@ -39,7 +39,7 @@ schedule repeated(const schedule_problem& problem, const indexed_problem& index,
     return out;
 }
 
-/// Two passes at one time have no order of their own: none without length.
+/// Two passes at one time would have no defined order, so none may have zero length.
 void lengthen(schedule_problem& problem) {
     for (auto& s : problem.stages) {
         s.forward_us = std::max(s.forward_us, 0.5);

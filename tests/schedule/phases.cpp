@@ -34,7 +34,7 @@ using phase_set = std::set<std::string, std::less<>>;
 
 phase_set all_phases() { return {synthesis_phases.begin(), synthesis_phases.end()}; }
 
-/// What is found in 1000 nodes without some phases, beside a solver that counts its turns and proves nothing.
+/// The result of 1000 nodes without some phases, with a prover that counts its calls and proves nothing.
 synthesis found_without(const schedule_problem& problem, const phase_set& without, int* proofs = nullptr) {
     synthesis_options options{};
     options.limit = search_limit{};
@@ -47,7 +47,7 @@ synthesis found_without(const schedule_problem& problem, const phase_set& withou
     return detail::synthesize_proving(problem, options, {}, idle);
 }
 
-/// Most of them with little memory; the last two stay open.
+/// Most have little memory; the last two stay open.
 std::vector<schedule_problem> some_problems() {
     std::mt19937 random{71};
     std::vector<schedule_problem> out{};

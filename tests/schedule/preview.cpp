@@ -53,7 +53,7 @@ drawn draw(std::mt19937& random, int devices, int waves, int layers, int microba
     return made;
 }
 
-/// The shortest schedule of all: every order in which passes can be appended to their devices.
+/// Finds the shortest schedule over every order in which passes can be appended to their devices.
 class every_order {
 public:
     explicit every_order(const schedule_problem& problem, long most) :
@@ -61,7 +61,7 @@ public:
         end_(static_cast<std::size_t>(index_.ops() * index_.microbatches), 0.0),
         free_(static_cast<std::size_t>(index_.devices), 0.0) {}
 
-    /// False when there are too many.
+    /// Returns false if there are too many.
     [[nodiscard]] bool solve() {
         extend(index_.instances(), 0.0);
         return left_ > 0;

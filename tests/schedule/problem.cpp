@@ -15,7 +15,7 @@ namespace {
 
 using namespace pulse;
 
-/// Four layers, one per stage, a skip 0 -> 3 and one 1 -> 2; distinct powers of two tell every byte count apart.
+/// Four layers, one per stage, skips 0 -> 3 and 1 -> 2; powers of ten tell the kinds of bytes apart.
 constexpr cost_table u_net() {
     cost_table costs{};
     for (int l = 0; l != 4; ++l) {
@@ -102,7 +102,7 @@ TEST_CASE("skips between devices: direct ones are dependencies, relayed ones rid
     CHECK(lag_between(relayed, F(0), F(1)) == doctest::Approx(1025));
     CHECK(lag_between(relayed, F(1), F(2)) == doctest::Approx(1035));
     CHECK(lag_between(relayed, B(2), B(1)) == doctest::Approx(1035));
-    CHECK(held(relayed, F(1), F(1), F(1)) == 10 + 10); // its output on its way and the skip that passes through
+    CHECK(held(relayed, F(1), F(1), F(1)) == 10 + 10); // its output in transit and the skip that passes through
     CHECK(held(direct, F(1), F(1), F(1)) == 10);
     CHECK(held(direct, F(3), W(3), W(3)) == 1 + 10 + 10 + 1000); // saved, input, skip, conditioning
 }
@@ -124,7 +124,7 @@ TEST_CASE("a residual that is open at a cut goes with the activation, and is hel
         for (const memory_hold& h : of.holds) { sum += h.bytes; }
         return sum;
     };
-    // Sent and received, forward and backward; at the fold it is the one buffer each way.
+    // Sent and received, forward and backward; at the fold there is one buffer per direction.
     CHECK(all(open) - all(plain) == 4 * 100000 + 2 * 200000);
 }
 
@@ -149,16 +149,16 @@ TEST_CASE("holds of a folded partition follow the table") {
     CHECK(held(p, F(0), W(0), W(0)) == 1 + 10000 + 1000); // saved, input of the model, conditioning
     CHECK(held(p, F(0), W(0), W(3)) == 10);               // the skip tensor 0 -> 3
     CHECK(held(p, B(3), B(0), B(0)) == 10);               // its gradient
-    CHECK(held(p, F(1), W(1), W(2)) == 10 + 1000); // output 1, read next door and a skip; conditioning of the run 1, 2
+    CHECK(held(p, F(1), W(1), W(2)) == 10 + 1000); // output 1, read by stage 2 here, and a skip; conditioning of 1, 2
     CHECK(held(p, B(2), B(1), B(1)) == 10 + 1000); // gradients of the skip and of the conditioning
-    CHECK(held(p, B(2), W(1), W(1)) == 10);        // gradient of the output of stage 1, made by stage 2 here
+    CHECK(held(p, B(2), W(1), W(1)) == 10);        // gradient of stage 1's output, computed by stage 2 on this device
     CHECK(held(p, B(3), W(3), W(3)) == 110);       // deferred, gradient of the output
-    CHECK(held(p, F(3), B(3), B(3)) == 10);        // output of the model until its loss is known
-    CHECK(held(p, B(1), B(1), B(1)) == 10);        // gradient on its way to stage 0
+    CHECK(held(p, F(3), B(3), B(3)) == 10);        // output of the model until its loss is computed
+    CHECK(held(p, B(1), B(1), B(1)) == 10);        // gradient in transit to stage 0
     problem_options options{};
     options.split_backward = false;
     const auto whole = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
-    CHECK(held(whole, F(0), B(0), B(0)) == 1 + 10000 + 1000 + 10); // B(3) ends before B(0): the skip is held until that
+    CHECK(held(whole, F(0), B(0), B(0)) == 1 + 10000 + 1000 + 10); // B(3) ends before B(0): the skip is held until then
 }
 
 TEST_CASE("recomputed: the forward runs again before the first reader, and is held from there") {
@@ -168,11 +168,11 @@ TEST_CASE("recomputed: the forward runs again before the first reader, and is he
     CHECK(p.stages[0].forward_us == 1);
     CHECK(p.stages[3].forward_us == 4 + 1);
     CHECK(p.stages[2].forward_us == 3 + 2);
-    CHECK(held(p, F(0), W(0), W(0)) == 10000 + 1000); // what it needs to run again stays
+    CHECK(held(p, F(0), W(0), W(0)) == 10000 + 1000); // the inputs needed to run again stay
     CHECK(held(p, F(3), W(0), W(0)) == 1);
     CHECK(held(p, F(3), W(0), W(3)) == 10);
     CHECK(held(p, F(0), F(0), F(0)) == 1 + 10);
-    // in a pipeline filled with microbatches the skip waits on device 0 only from its reader on
+    // in a pipeline full of microbatches, device 0 holds the skip only from its reader on
     options.microbatches = 4;
     const auto many = make_problem(u_net(), cut_of(placement::folded, 2, 4), options);
     options.recompute = recomputation::none;

@@ -15,7 +15,7 @@
 
 namespace pulse::test {
 
-/// A random problem whose memory, two times of three, is little more than one microbatch alone needs.
+/// A random problem; two out of three have little more memory than a single microbatch needs.
 inline schedule_problem random_problem(std::mt19937& random, int round, int most_microbatches = 8) {
     const auto instance = random_instance(random, 4, 2, most_microbatches);
     auto problem = make_problem(instance.costs, instance.cut, instance.options);
@@ -30,7 +30,7 @@ inline schedule_problem random_problem(std::mt19937& random, int round, int most
     return problem;
 }
 
-/// The sequences of a list run with random priorities: a poor schedule within memory.
+/// Sequences of a list run with random priorities: a poor schedule within the memory limits.
 inline std::vector<std::vector<int>> random_sequences(std::mt19937& random, const schedule_problem& problem,
                                                       const detail::indexed_problem& index) {
     const auto count = static_cast<std::size_t>(index.ops() * index.microbatches);
@@ -40,7 +40,7 @@ inline std::vector<std::vector<int>> random_sequences(std::mt19937& random, cons
         .order;
 }
 
-/// What a state holds, as a schedule.
+/// A state's instances as a schedule.
 inline schedule schedule_of(const detail::indexed_problem& index, const detail::sequence_state& state,
                             const std::vector<std::vector<int>>& sequences) {
     schedule out{};

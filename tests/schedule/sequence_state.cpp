@@ -18,7 +18,7 @@ using detail::make_sequence_graph;
 using detail::sequence_graph;
 using detail::sequence_state;
 
-/// The sequences that a state stands for.
+/// The sequences of a state.
 std::vector<std::vector<int>> sequences_of(const sequence_state& state) {
     std::vector<std::vector<int>> out(static_cast<std::size_t>(state.graph().devices));
     for (const int x : state.order()) {
@@ -28,7 +28,7 @@ std::vector<std::vector<int>> sequences_of(const sequence_state& state) {
     return out;
 }
 
-/// The same instances in a random order in which each comes after all that it waits for and its operation's earlier
+/// The same instances in a random order in which each follows its dependencies and its operation's earlier
 /// microbatches.
 std::vector<int> shuffled_part(const sequence_graph& graph, std::vector<int> part, std::mt19937& random) {
     std::vector<int> out{};
@@ -50,7 +50,7 @@ std::vector<int> shuffled_part(const sequence_graph& graph, std::vector<int> par
     return out;
 }
 
-/// Bytes over the limits, summed over all instances, by the holds of the problem.
+/// Bytes over the limits, summed over all instances, by the problem's holds.
 std::int64_t excess_of(const schedule_problem& problem, const detail::indexed_problem& index,
                        const sequence_state& state) {
     const auto timed = detail::to_schedule(index, sequences_of(state), state.starts());
@@ -63,7 +63,7 @@ std::int64_t excess_of(const schedule_problem& problem, const detail::indexed_pr
     return excess;
 }
 
-/// A state that was brought here step by step is the one that its sequences give at once.
+/// A state built step by step must equal one built from its sequences at once.
 void check_as_from_scratch(const sequence_state& state) {
     sequence_state fresh{state.graph()};
     REQUIRE(fresh.assign(sequences_of(state)));

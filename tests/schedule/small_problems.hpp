@@ -11,7 +11,7 @@
 
 namespace pulse::test {
 
-/// A random problem with few enough passes for exhaustive search; two of three have memory limits that bind.
+/// A random problem with few enough passes for exhaustive search; two out of three have binding memory limits.
 inline schedule_problem small_problem(std::mt19937& random, std::size_t most_passes) {
     for (;;) {
         const auto instance = random_instance(random, 3, 1, 3);

@@ -38,7 +38,7 @@ TEST_CASE("the tightened bound is the optimum of tiny problems") {
     for (int round = 0; round != 700; ++round) {
         const auto problem = test::limited_problem(random, 3, 1, 3, round);
         if (problem.stages.size() > 4) { continue; }
-        // A poor schedule to start from leaves something to find.
+        // A poor initial schedule leaves something to improve.
         const auto found = list_search(problem, {list_effort::one, 0, 0, 0});
         const auto bound = bound_schedule(problem);
         const auto tight = tighten_bound(problem, bound, found.makespan_us, {});

@@ -86,7 +86,7 @@ TEST_CASE("validate names every kind of mistake") {
     }
     SUBCASE("dependency") {
         for (auto& p : list) {
-            p.start_us -= 0.25; // eats half of the lag of the first boundary
+            p.start_us -= 0.25; // half the lag of the first boundary
             p.end_us -= 0.25;
         }
         const auto violation = find_violation(problem, bad);
@@ -119,7 +119,7 @@ TEST_CASE("a random schedule with one pass moved earlier or exchanged is rejecte
         REQUIRE(describe(find_violation(problem, good)) == "");
         for (std::size_t d = 0; d != good.devices.size(); ++d) {
             for (std::size_t i = 0; i != good.devices[d].size(); ++i) {
-                // gpipe starts everything as early as its order allows: nothing can move ahead by itself
+                // gpipe starts everything as early as its order allows: no single pass can move earlier
                 auto bad = good;
                 auto& p = bad.devices[d][i];
                 const double step = 0.05;
@@ -143,7 +143,7 @@ TEST_CASE("a random schedule with one pass moved earlier or exchanged is rejecte
 }
 
 TEST_CASE("peaks and bubble of a schedule worked out by hand") {
-    // one device, two stages, two microbatches: F0 F1 B1 W1 B0 W0 of microbatch 0, then the same of 1
+    // one device, two stages, two microbatches: F0 F1 B1 W1 B0 W0 of microbatch 0, then of microbatch 1
     auto problem = test::chain_problem({0, 0}, 1, 2, true, 1, 1, 1);
     problem.holds[0].bytes = 3;
     problem.holds[1].bytes = 5;
@@ -166,7 +166,7 @@ TEST_CASE("peaks and bubble of a schedule worked out by hand") {
     CHECK(bubble_ratio(problem, timed) == 0);
     CHECK(detail::hold_levels(problem, timed.devices[0], 0) ==
           std::vector<std::int64_t>{3, 8, 1118, 1018, 1013, 1003, 3, 8, 1118, 1018, 1013, 1003});
-    problem.devices = 2; // the other one never works
+    problem.devices = 2; // the second device is idle
     CHECK(bubble_ratio(problem, timed) == 0.5);
 }
 
@@ -175,12 +175,12 @@ TEST_CASE("orders that wait for each other are named, wrong lists are refused") 
     auto orders = gpipe(problem).devices;
     CHECK(timed_from_orders(problem, orders) == gpipe(problem));
     SUBCASE("deadlock") {
-        // device 0 wants to end microbatch 0 before it sends microbatch 1, device 1 wants microbatch 1 first
+        // device 0 waits to finish microbatch 0 before it sends microbatch 1, device 1 waits for microbatch 1 first
         auto& list = orders[1];
         std::reverse(list.begin(), list.end());
         CHECK_THROWS_WITH_AS((void)timed_from_orders(problem, orders), doctest::Contains("device 1 is at W of stage 1"),
                              input_error);
-        // what has run already is not waited for
+        // passes that have run are not reported
         CHECK_THROWS_WITH_AS((void)timed_from_orders(problem, orders),
                              doctest::Contains("and waits for B of stage 1 of microbatch"), input_error);
     }

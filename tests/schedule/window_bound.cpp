@@ -25,7 +25,7 @@ using detail::time_grain_us;
 using detail::window_problem_of;
 using detail::window_propagator;
 
-/// The longest cutoff that windows refute, and how often they were narrowed; the bound's makespan where none.
+/// The longest cutoff that windows refute (the bound's makespan if none), and the number of narrowings.
 struct refutation {
     double cutoff_us{};
     int narrowed{};
@@ -42,7 +42,7 @@ refutation refute(const schedule_problem& problem, double high, double step, int
     return out;
 }
 
-/// Two waves over six devices with as many microbatches: warm-up and cool-down are all there is.
+/// Two waves over six devices with six microbatches: only warm-up and cool-down, no steady state.
 schedule_problem short_problem(std::mt19937& random) {
     auto problem = test::chain_problem(test::placed(placement::folded, 6, 2), 6, 6, false, 0, 0, 0, 5);
     for (auto& s : problem.stages) {
@@ -64,7 +64,7 @@ TEST_CASE("windows refute no makespan of the optimum or more, and some above the
         test::exact_solver exact{problem, listed, 200000};
         if (listed == 0 || !exact.solve()) { continue; }
         const double bound = bound_schedule(problem).makespan_us;
-        // The optimum itself and what lies far above it are asked for too.
+        // Also with the optimum itself, and with a value far above it.
         for (const double high : {exact.best(), 2 * listed}) {
             const double refuted = refute(problem, high, 1e-6 * listed).cutoff_us;
             CHECK(refuted < exact.best() * (1 + 1e-9));
@@ -84,13 +84,13 @@ TEST_CASE("the longest cutoff is found down to the step, wherever the search beg
         const auto fine = refute(problem, 2 * bound, 0.5);
         REQUIRE(fine.cutoff_us > bound + 1);
         CHECK(std::abs(refute(problem, 1.5 * bound, 0.5).cutoff_us - fine.cutoff_us) <= 1);
-        // What is refuted at the upper end ends the search.
+        // A refutation at the upper end finishes the search.
         const double middle = (bound + fine.cutoff_us) / 2;
         CHECK(refute(problem, middle, 0.5).cutoff_us == middle);
         CHECK(refute(problem, middle, 0.5).narrowed == 1);
         CHECK(refute(problem, middle, 0.5, 1).cutoff_us < middle);
         CHECK(refute(problem, 2 * bound, 0.5, 3).narrowed == 3);
-        // Nothing is asked where even the least cutoff holds.
+        // Nothing is refuted if even the least cutoff holds.
         CHECK(refute(problem, 2 * bound, 2 * (fine.cutoff_us - bound) + 2).cutoff_us == bound);
     }
 }

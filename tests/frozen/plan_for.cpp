@@ -211,7 +211,7 @@ TEST_CASE("tasks for pictures of several sizes take the mean time, in the memory
     CHECK(most_memory(found) >= most);
     CHECK(peak_bytes(found) == found.plan.predicted.peak_memory_bytes);
 
-    // Ranks would not know what a step has to make for one of another extent.
+    // Ranks could not tell what a step must encode for a step of another extent.
     planned other = found;
     std::swap(other.others.front().plan.frozen_tasks.front(), other.others.front().plan.frozen_tasks.back());
     threads::run_ranks(2, {}, [&](threads::transport& transport) {
@@ -236,7 +236,7 @@ TEST_CASE("pictures in buckets are planned at the extents that they have, for th
     CHECK(refusal(asked(frozen_mode::none), options).find("buckets: the steps per bucket depend on the pictures") !=
           std::string::npos);
 
-    // What they are, a source says without the networks.
+    // A source knows the shapes without the networks.
     const frozen::picture_source source{
         options, {.size = {16, 16}, .buckets = data::bucket_sizes(options.buckets), .channels = 3}};
     CHECK(source.pictures().buckets().sizes == std::vector<extent>{{12, 20}, {16, 16}, {32, 8}});
@@ -247,12 +247,12 @@ TEST_CASE("pictures in buckets are planned at the extents that they have, for th
     for (const char* words : {"16 x 16", "an epoch has 5 steps", "7 samples fill"}) {
         CHECK_MESSAGE(said.find(words) != std::string::npos, said);
     }
-    // Another shape is another order.
+    // Another shape changes the order.
     test::put(folder.path / "high.png", io::encode_png(test::some_picture(20, 20)));
     const frozen::picture_source other{
         options, {.size = {16, 16}, .buckets = data::bucket_sizes(options.buckets), .channels = 3}};
     CHECK(other.text() != source.text());
-    options.buckets.step = 6; // of which 16 x 16 has a half
+    options.buckets.step = 6; // 16 x 16 has a half step
     CHECK_THROWS_WITH_AS((void)pictures<sd_tiny>{options}, doctest::Contains("buckets: "), input_error);
     options.buckets.step = 4;
     options.size = {16, 16};

@@ -16,7 +16,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// Loads, memory and forward bytes of one backbone's cut, or that it is not allowed, from the definition.
+/// Loads, memory and forward bytes of one backbone's cut, or that it is invalid, from the definition.
 struct side_cut {
     bool allowed{true};
     std::vector<double> load{};
@@ -104,7 +104,7 @@ TEST_CASE("the joint cut of two backbones equals exhaustive search over both") {
         if (!any) { continue; }
         REQUIRE(cut.greatest_load_us == least);
         REQUIRE(cut.bytes == fewest);
-        // What is told of the cut is what its stages do.
+        // The cut's figures match its stages.
         std::vector<int> last_a;
         std::vector<int> last_b;
         for (const stage& s : cut.first.stages) { last_a.push_back(s.last_layer); }

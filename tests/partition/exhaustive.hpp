@@ -13,7 +13,7 @@ namespace pulse::test {
 
 namespace exhaustive {
 
-/// One way to cut, judged from its definition, layer by layer.
+/// One cut, judged from the definition, layer by layer.
 struct judged_cut {
     bool allowed{true};
     double greatest_load{};
@@ -72,7 +72,7 @@ struct judged_cut {
     return out;
 }
 
-/// Steps `last` to the next choice of ascending cuts; false after the final one.
+/// Advances `last` to the next ascending cuts; false after the final ones.
 [[nodiscard]] constexpr bool next_cuts(std::vector<int>& last, int layers) {
     const auto stages = static_cast<int>(last.size());
     for (int s = stages - 2; s >= 0; --s) {
@@ -88,8 +88,8 @@ struct judged_cut {
 
 } // namespace exhaustive
 
-/// The oracle for find_skip_aware_partition: tries all C(n-1, 2PW-1) cuts, checks every invariant and value from its
-/// definition, and returns the best under the same objective, or nothing. For small tables only.
+/// The oracle of find_skip_aware_partition: tries all C(n-1, 2PW-1) cuts, checks every invariant and value from the
+/// definition, and returns the best cut under the same objective, if any. For small tables only.
 [[nodiscard]] constexpr maybe_partition exhaustive_partition(const cost_table& costs, int devices, int waves = 1,
                                                              const skip_aware_options& options = {}) {
     std::vector<int> order{};

@@ -23,8 +23,8 @@
 
 #include "random_table.hpp"
 
-// Many devices and limits that most cuts keep: what the search leaves out must not matter. One wave is small enough for
-// a dynamic program over all pairs of ends that leaves out nothing.
+// With many devices and limits that most cuts satisfy, the search's pruning must not change the result. One wave is
+// small enough for a dynamic program over all pairs of ends without pruning.
 
 namespace {
 
@@ -32,11 +32,11 @@ using namespace pulse;
 using test::random_table;
 using test::skip_pattern;
 
-/// Bytes one way, imbalance, greatest load.
+/// Bytes in one direction, imbalance, greatest load.
 using cut_cost = std::tuple<std::int64_t, double, double>;
 
-/// The folds of a table over P >= 2 devices in one wave: R(d) is [i, j), device d has what is
-/// around R(d+1) in it.
+/// All folds of a table over P >= 2 devices in one wave: region R(d) is [i, j), and device d has its layers outside
+/// R(d+1).
 class every_fold {
 public:
     every_fold(const cost_table& costs, int devices, const skip_aware_options& options) :
@@ -69,7 +69,7 @@ private:
     [[nodiscard]] std::int64_t memory(int from, int to) const {
         return memory_[static_cast<std::size_t>(to)] - memory_[static_cast<std::size_t>(from)];
     }
-    /// What device d adds with layers [i, i2) and [j2, j); nothing when it may not have them.
+    /// The cost that device d adds with layers [i, i2) and [j2, j); empty if it may not have them.
     [[nodiscard]] std::optional<cut_cost> device(int d, int i, int i2, int j2, int j, bool all, double limit) const {
         const double speed = detail::speed_of(options_.device_speed, d);
         const double head = load(i, i2);
@@ -135,7 +135,7 @@ TEST_CASE("with many devices and loose limits the cut is the one that trying all
         const int layers = 2 * devices + static_cast<int>(random() % 12U);
         const auto pattern = std::array{skip_pattern::none, skip_pattern::none, skip_pattern::anything}[random() % 3U];
         cost_table costs = random_table(random, layers, pattern);
-        if (random() % 2U == 0U) { // few sizes: many cuts with the fewest bytes
+        if (random() % 2U == 0U) { // few distinct sizes: many cuts with the fewest bytes
             for (layer_cost& layer : costs.layers) { layer.output_bytes = 8 + 8 * (layer.output_bytes / 8 % 2); }
         }
         if (random() % 6U == 0U) { costs.layers[random() % costs.layers.size()].forward_us = 2000.0; }
@@ -166,7 +166,7 @@ TEST_CASE("with many devices and loose limits the cut is the one that trying all
 }
 
 TEST_CASE("a loose limit does not leave every region in the search") {
-    // The counts grow with the regions looked at; without its bounds the search needs more than 50 times as many.
+    // The limits scale with the regions searched; without bounds the search needs over 50 times as many.
     const auto ends = [](const cost_table& costs, double slack, std::int64_t work) {
         try {
             return find_skip_aware_partition(costs, 24, 1, {.slack = slack, .work_limit = work}).has_value();

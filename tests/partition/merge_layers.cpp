@@ -38,7 +38,7 @@ TEST_CASE("a cut of merged layers is one of the layers, with the same loads and 
         REQUIRE(merged.first.front() == 0);
         REQUIRE(merged.first.back() == layers);
         merged_some += static_cast<int>(merged.costs.layers.size()) < layers ? 1 : 0;
-        // What is left above the limit is kept apart by skips.
+        // Only skips keep layers beyond the limit apart.
         for (std::size_t l = 1; merged.costs.layers.size() > most && l + 1 < merged.first.size(); ++l) {
             CHECK(std::any_of(costs.skips.begin(), costs.skips.end(), [&](const skip_cost& e) {
                 return e.from + 1 == merged.first[l] || e.to == merged.first[l];

@@ -12,7 +12,7 @@
 
 namespace pulse::test {
 
-/// What the skips of a random table look like.
+/// The kind of skips in a random table.
 enum class skip_pattern { none, nested, nested_gaps, fan_out, crossing, anything };
 
 /// A table with integer costs, so that ties are exact, and skips of the given pattern.
@@ -50,7 +50,7 @@ inline cost_table random_table(std::mt19937& random, int layers, skip_pattern pa
             table.skips.push_back({from, to, draw(0, 9) * 8});
         }
     };
-    const int shift = draw(-1, 1); // more encoder or more decoder layers
+    const int shift = draw(-1, 1); // more encoder layers or more decoder layers
     switch (pattern) {
     case skip_pattern::none: break;
     case skip_pattern::nested:

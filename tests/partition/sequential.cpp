@@ -22,7 +22,7 @@ using namespace pulse;
 using test::random_table;
 using test::skip_pattern;
 
-// Every composition of the layers into stages, by choosing lengths from the left.
+// Enumerates the ways to cut the layers into stages, by choosing lengths from the left.
 template <class Visit>
 void every_chain(const cost_table& costs, placement kind, int devices, int chunks, const Visit& visit) {
     partition cut{kind, devices, chunks, {}};
@@ -120,7 +120,7 @@ TEST_CASE("the interleaved cut has the least greatest stage load, then the fewes
         const int devices = 1 + static_cast<int>(random() % 3U);
         const int chunks = 1 + static_cast<int>(random() % 2U);
         const cost_table costs = random_table(random, 6 + static_cast<int>(random() % 4U), skip_pattern::nested);
-        // A cut between chunks of one device sends nothing; with one device there is no other.
+        // A cut between chunks of one device sends nothing, and a single device has no other cuts.
         if (devices == 1) { continue; }
         const std::vector<double> speed = test::random_speeds(random, devices);
         const partition cut = interleaved_partition(costs, devices, chunks, speed);

@@ -24,7 +24,7 @@ using namespace pulse;
 using test::random_table;
 using test::skip_pattern;
 
-// Enough for the objective and the invariants: which cut of several equal ones is chosen is left open.
+// Compares objective and invariants only: which of several equal cuts is chosen is unspecified.
 void check_equally_good(const partition& found, const partition& oracle, const cost_table& costs,
                         const skip_aware_options& options) {
     check_partition(found, costs);
@@ -45,7 +45,7 @@ std::int64_t device_bytes(const partition& cut, const cost_table& costs, const m
     return sum;
 }
 
-// Layers that keep C(n-1, 2PW-1) small enough for the oracle.
+// Most layers for which C(n-1, 2PW-1) stays small enough for the oracle.
 int most_layers(int devices, int waves) {
     switch (devices * waves) {
     case 1: return 14;

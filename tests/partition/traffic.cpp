@@ -34,8 +34,8 @@ partition random_cut(std::mt19937& random, placement kind, int devices, int wave
     return cut;
 }
 
-// Walks one microbatch through the layers with every tensor in hand, moving from device to device: a count of messages
-// as they would be sent, not a formula.
+// Walks one microbatch through the layers, moving every tensor from device to device: counts messages as they would be
+// sent, without a formula.
 traffic walk(const partition& cut, const cost_table& costs, skip_routing routing) {
     std::vector<int> home;
     for (const stage& part : cut.stages) { home.resize(static_cast<std::size_t>(part.last_layer) + 1, part.device); }
@@ -45,7 +45,7 @@ traffic walk(const partition& cut, const cost_table& costs, skip_routing routing
         if (l != 0 && home[l] != home[l - 1]) {
             sum.boundary_forward += costs.layers[l - 1].output_bytes + costs.layers[l - 1].open_bytes;
             sum.boundary_forward += costs.conditioning_bytes;
-            // Each tensor sent has one gradient of its size sent back, but for conditioning that needs none.
+            // Every tensor sent has a gradient of its size sent back, except conditioning that needs none.
             sum.boundary_backward += costs.layers[l - 1].output_bytes + costs.layers[l - 1].open_bytes;
             sum.boundary_backward += costs.conditioning_bytes - costs.frozen_conditioning_bytes;
             if (routing == skip_routing::relayed) {
@@ -64,7 +64,7 @@ traffic walk(const partition& cut, const cost_table& costs, skip_routing routing
     return sum;
 }
 
-// Hunyuan-DiT as in the arithmetic: an even number of equal blocks, skips (i, L-1-i) for i <= L/2 - 2, all of size h.
+// Hunyuan-DiT as in the formulas: an even number of equal blocks, skips (i, L-1-i) for i <= L/2 - 2, all of size h.
 cost_table hunyuan(int blocks, std::int64_t h) {
     cost_table costs{};
     for (int l = 0; l != blocks; ++l) {
@@ -116,9 +116,9 @@ TEST_CASE("the volume arithmetic of Hunyuan-DiT: 40 blocks, every skip as large 
         std::int64_t direct;
         std::int64_t folded;
     };
-    // One direction, in units of h. The closed forms take each of the P/2 mirrored stage pairs to carry 20 / (P/2)
-    // skips; of them the innermost pair has one less, because blocks 19 and 20 have no skip, and no cut separates these
-    // two but the middle one: relay 1 less, direct 1 less.
+    // One direction, in units of h. The closed forms assume that each of the P/2 mirrored stage pairs carries 20 /
+    // (P/2) skips. The innermost pair has one less, because blocks 19 and 20 have no skip and only the middle cut
+    // separates them: 1 less for relay and for direct.
     for (const expected& row : {expected{2, 20, 20, 2}, expected{4, 42, 22, 6}, expected{8, 86, 26, 14}}) {
         const int devices = row.devices;
         CAPTURE(devices);

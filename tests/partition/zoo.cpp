@@ -63,7 +63,7 @@ TEST_SUITE("constexpr") {
         static_assert(cut.skip_bytes == 0);
         static_assert(cut.balance > 0.9);
         static_assert(100 * cut.boundary_bytes <= 37 * relayed_bytes(cifar10.view(), 4));
-        // The program that runs finds the same cut as the compiler did.
+        // The compiled program finds the same cut as the compiler.
         const fold<4> at_run_time = fold_of<4>(cifar10.view());
         CHECK(at_run_time.stages == cut.stages);
         CHECK(at_run_time.boundary_bytes == cut.boundary_bytes);
@@ -83,7 +83,7 @@ TEST_CASE("the backbones fold over every number of devices that has a cut, with 
             const partition_report report = report_of(cut, costs);
             CHECK(report.bytes.skip() == 0);
             CHECK(report.max_load_us >= total / devices * (1.0 - 1e-12));
-            CHECK(report.max_load_us <= before); // a further device may be of no help, but does no harm here
+            CHECK(report.max_load_us <= before); // a further device may not help, but does no harm here
             before = report.max_load_us;
         }
     }
@@ -94,7 +94,7 @@ TEST_CASE("the cuts of the backbones between whole layers are those of exhaustiv
     static constexpr auto whole_cifar10 = uncut_graph_of<ddpm_cifar10>();
     for (const graph_view& graph : {whole_fmnist.view(), whole_cifar10.view()}) {
         cost_table costs = analytic_costs(graph, cpu_core, 16, 4);
-        // Whole parts of 1024, so that sums are exact in any order.
+        // Multiples of 1/1024, so that sums are exact in any order.
         for (layer_cost& layer : costs.layers) {
             layer.forward_us = std::round(layer.forward_us * 1024.0) / 1024.0;
             layer.backward_input_us = std::round(layer.backward_input_us * 1024.0) / 1024.0;
@@ -118,7 +118,7 @@ TEST_CASE("folding ddpm_fmnist over four devices, between layers, sends at least
         return traffic_of(skip_aware_partition(costs, 4, 1, {.slack = slack}), costs, skip_routing::direct).total();
     };
     CHECK(100 * folded(0.0) <= 34 * relayed);
-    // Slack never costs bytes, and enough of it moves boundaries to smaller images.
+    // Slack never costs bytes, and enough slack moves boundaries to smaller images.
     CHECK(folded(0.1) <= folded(0.0));
     CHECK(folded(0.3) <= folded(0.1));
     CHECK(100 * folded(0.3) <= 25 * relayed);

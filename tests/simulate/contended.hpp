@@ -13,7 +13,7 @@ using pulse_test::random_plans;
 
 using programs = std::vector<pulse::program>;
 
-/// Links of positive latency, so that every message takes time; shared at random.
+/// Links with positive latency, so that every message takes time; randomly shared.
 inline pulse::simulation_options contended(random_plans& make, int ranks) {
     pulse::simulation_options o{};
     const auto pairs = static_cast<std::size_t>(ranks * ranks);
@@ -36,8 +36,8 @@ inline pulse::simulation_options contended(random_plans& make, int ranks) {
     return o;
 }
 
-/// Rounds of their own for every rank, the first of them of several shares perhaps, state that replicas may share, and
-/// gradients that may be wider than weights.
+/// Random rounds for every rank, where the first may have several shares; state that replicas may share; and gradients
+/// that may be wider than weights.
 inline void draw_replicas(random_plans& make, pulse::simulation_options& o, int ranks, int replicas) {
     for (int r = 0; r != ranks && make.between(0, 3) != 0; ++r) {
         o.replica_rounds.emplace_back();

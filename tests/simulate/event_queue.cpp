@@ -25,8 +25,8 @@ using pulse_test::planned_model;
 
 namespace {
 
-/// A queue of events in the order of time: ranks that go on, messages that leave and arrive. At every instant all ranks
-/// run first; then one message is given its links if they are free, the one that both sides posted first; and so on.
+/// A time-ordered queue of events: ranks that continue, messages that leave and arrive. At every instant all ranks run
+/// first; then the message that both sides posted first gets its links if they are free; and so on.
 class event_oracle {
 public:
     event_oracle(const pulse::plan& planned, const pulse::step_model& model, const programs& all,
@@ -34,7 +34,7 @@ public:
         planned_(planned),
         model_(model), all_(all), options_(options), ranks_(all.size()) {}
 
-    /// When each compute instruction of each rank ends, and the end of the step.
+    /// End of each compute instruction of each rank, and end of the step.
     std::vector<std::map<std::size_t, double>> ends{};
     double step_us{};
 
@@ -67,7 +67,7 @@ private:
         std::size_t at{};
         double busy_until{};
         std::vector<piece> pieces{}; // messages between replicas that have not started
-        double reduced{};            // when the one before these has arrived, or they were posted
+        double reduced{};            // arrival of the previous one, or the time they were posted
     };
     struct message {
         double posted[2]{-1, -1};
@@ -81,12 +81,12 @@ private:
     std::vector<state> ranks_;
     std::set<std::pair<double, std::size_t>> events_{};
     std::map<pulse::message_id, message> messages_{};
-    std::map<std::size_t, std::vector<pulse::message_id>> order_{}; // of each pair, as sent
+    std::map<std::size_t, std::vector<pulse::message_id>> order_{}; // of each pair, in send order
     std::map<std::size_t, double> pair_free_{};
     std::map<int, double> link_free_{};
     double now_{};
 
-    /// Whether all messages before instruction i of rank r that concern what it touches are over by now.
+    /// Whether all earlier messages of rank r about buffers that instruction i touches are over.
     bool may_run(std::size_t r, std::size_t i) {
         const auto& code = all_[r].instructions;
         const int device = static_cast<int>(r);
@@ -176,7 +176,7 @@ private:
             ready.emplace_back(ranks_[r].reduced, pairs + r, pulse::message_id{});
         }
         for (const auto& [pair, ids] : order_) {
-            // The first of the pair that has not started.
+            // The first message of the pair that has not started.
             const auto next = std::find_if(ids.begin(), ids.end(), [&](const auto& id) {
                 return messages_[id].left == std::numeric_limits<double>::infinity();
             });
@@ -221,7 +221,7 @@ private:
             for (const int shared : {route.first, route.second}) { link_free_[shared] = m.left; }
             events_.insert({m.left, pair / all_.size()});
             events_.insert({m.arrived, to});
-            events_.insert({m.left, no_rank}); // links are given anew
+            events_.insert({m.left, no_rank}); // links are reassigned then
             events_.insert({now_, no_rank});   // so are those that are free now, after ranks that go on now
             return;
         }

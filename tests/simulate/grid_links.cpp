@@ -28,16 +28,16 @@ TEST_CASE("a grid on a cluster: the messages of replicas take the links that lie
                                     .inter_node = outside},
                                    pulse::rank_grid{layout, p, d}, how, together);
     };
-    // In one node nothing is shared.
+    // Within one node nothing is shared.
     const auto near = world(1, 8, pulse::rank_layout::pipeline_inside, 2, 4);
     for (const auto& of_rank : near.replica_rounds) {
         CHECK(of_rank == std::vector<pulse::replica_round>(3, {inside, 1, false}));
     }
     CHECK(near.replica_routes == std::vector<pulse::link_route>(2));
-    // One replica: no rounds.
+    // A single replica has no rounds.
     const auto one = world(2, 2, pulse::rank_layout::pipeline_inside, 4, 1);
     CHECK(one.replica_routes == std::vector<pulse::link_route>(4));
-    // What all ranks really send: by nodes, counted message by message.
+    // What all ranks really send, by node, counted message by message.
     for (const auto layout : {pulse::rank_layout::pipeline_inside, pulse::rank_layout::replicas_inside}) {
         for (const auto how : {pulse::replica_exchange::direct, pulse::replica_exchange::ring}) {
             for (const int d : {1, 2, 4, 8, 16}) {
@@ -70,7 +70,7 @@ TEST_CASE("a grid on a cluster: the messages of replicas take the links that lie
             }
         }
     }
-    // Where those of a node sum first, a node sends one share of each other group instead of one of each replica.
+    // If a node sums first, it sends one share per other group instead of one per replica.
     for (const auto layout : {pulse::rank_layout::pipeline_inside, pulse::rank_layout::replicas_inside}) {
         for (const int d : {1, 2, 4, 8, 16}) {
             const int p = 16 / d;
@@ -116,7 +116,7 @@ TEST_CASE("a grid on a cluster: the messages of replicas take the links that lie
             }
         }
     }
-    // Several messages of a round queue for the link of their node.
+    // Several messages of a round queue for their node's link.
     const auto two = world(2, 4, pulse::rank_layout::pipeline_inside, 1, 8);
     CHECK(two.replica_rounds[0][3] == pulse::replica_round{outside, 4, true});
     CHECK(two.replica_rounds[0][0] == pulse::replica_round{outside, 1, true});

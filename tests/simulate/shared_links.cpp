@@ -52,7 +52,7 @@ TEST_CASE("a shared link carries one message at a time, and what goes forwards c
             boundary[way] += t.boundary_bytes;
             skip[way] += t.skip_bytes;
         }
-        // What rings add, as if they were alone.
+        // Time of the rings as if they ran alone.
         std::vector<double> ring_us(taken.size());
         for (std::size_t r = 0; r != ranks && !options.replica_routes.empty(); ++r) {
             for (const int shared : std::set<int>{options.replica_routes[r].first, options.replica_routes[r].second}) {
@@ -71,7 +71,7 @@ TEST_CASE("a shared link carries one message at a time, and what goes forwards c
             }
             CHECK(busy + ring_us[k] <= made.step_us * (1 + 1e-9));
         }
-        // What goes forwards comes back as gradients, but for conditioning that needs none.
+        // Forward bytes come back as gradients, except conditioning that needs none.
         std::int64_t frozen = 0;
         for (const auto& t : made.transfers) {
             frozen += t.message.kind == pulse::message_kind::boundary ? c.costs.frozen_conditioning_bytes : 0;
@@ -105,7 +105,8 @@ TEST_CASE("no simulated step is shorter than the bound of its problem") {
         const pulse::simulation made = pulse::simulate(c.planned, model, pulse::lower(c.planned, model), options);
         auto problem = pulse::make_problem(c.costs, c.planned.cut, ask);
         if (c.planned.recompute != pulse::recomputation::none) {
-            // A recompute does not wait for what the pass after it waits for, as the problem has it; its time remains.
+            // Unlike in the problem, a recompute does not wait for the dependencies of the pass after it; its time
+            // remains.
             ask.recompute = pulse::recomputation::none;
             problem = pulse::make_problem(c.costs, c.planned.cut, ask);
         }
@@ -199,7 +200,7 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
             ++alone;
             continue;
         }
-        // Passes as without replicas; then one reduction after the other, each when its stage is over.
+        // Passes run as without replicas; then reductions run one after the other, each once its stage is over.
         double last = 0;
         for (std::size_t r = 0; r != ranks; ++r) {
             double free = 0;
@@ -229,7 +230,7 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
                     }
                 }
             }
-            // The optimizer waits for what is still being sent.
+            // The optimizer waits for messages in flight.
             for (const auto& t : made.transfers) {
                 if (t.from == static_cast<int>(r)) { own_end = std::max(own_end, t.left_us); }
             }
@@ -242,7 +243,7 @@ TEST_CASE("a reduction costs what its rounds cost: nothing for one replica, the 
         }
         CHECK(made.step_us == Approx(last));
         ++reduced;
-        // On the links of the pipeline's messages both wait for each other.
+        // On the links of the pipeline's messages the two wait for each other.
         auto shared = apart;
         shared.replica_routes.assign(ranks, {0, -1});
         shared.routes.assign(ranks * ranks, {0, -1});

@@ -45,7 +45,7 @@ pulse::simulation_options random_options(random_plans& make, int ranks) {
     return o;
 }
 
-/// Summed over the sizes of tensors: the bytes of all tensors of that size in the message of the rank that has most.
+/// Sum over tensor sizes: the bytes of tensors of that size in the rank's message with the most of them.
 std::int64_t bytes_of_largest_sends(const pulse::step_model& model, const pulse::program& of_rank) {
     std::map<std::int64_t, std::int64_t> most{};
     for (const auto& one : of_rank.instructions) {
@@ -62,8 +62,8 @@ std::int64_t bytes_of_largest_sends(const pulse::step_model& model, const pulse:
     return sum;
 }
 
-/// The rules of the simulator as equations over the end times of all instructions, solved by repetition until nothing
-/// changes: slow, without clocks or queues. Returns when each instruction of each rank ends.
+/// The simulator's rules as equations over the end times of all instructions, iterated to a fixed point: slow, without
+/// clocks or queues. Returns when each instruction of each rank ends.
 std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::step_model& model, const programs& all,
                                        const pulse::simulation_options& options) {
     struct transfer {
@@ -112,7 +112,7 @@ std::vector<std::vector<double>> solve(const pulse::plan& planned, const pulse::
             double now = 0;
             std::set<int> begun{}; // stages
             for (std::size_t i = 0; i != code.size(); ++i) {
-                // Messages of this rank that stand before i and carry a buffer that i touches.
+                // Earlier messages of this rank that carry a buffer touched by i.
                 std::vector<std::pair<pulse::buffer_id, bool>> touched{};
                 for (const auto& a : model.accesses(device, code[i])) {
                     touched.emplace_back(a.buffer, a.mode != pulse::access::read);
@@ -254,7 +254,7 @@ TEST_CASE("slower links never shorten a step, and no step is shorter than its sc
         CHECK(free_us >= c.planned.order.makespan_us() - 1e-6);
         planned_us += c.planned.order.makespan_us();
         simulated_us += free_us;
-        std::vector<double> narrower(4, free_us); // by latency, at the bandwidth before
+        std::vector<double> narrower(4, free_us); // by latency, at the previous bandwidth
         for (const double bandwidth : {1.0, 0.1, 0.01}) {
             double before = free_us;
             for (std::size_t k = 0; k != narrower.size(); ++k) {
@@ -283,7 +283,7 @@ TEST_CASE("more slots for what is on its way never lengthen a step, and take no 
         auto options = random_options(make, c.planned.pipeline_degree);
         double before_us = std::numeric_limits<double>::infinity();
         std::vector<std::int64_t> blocking{};
-        std::vector<std::int64_t> one_send{}; // of each size, all that one message of the rank may carry
+        std::vector<std::int64_t> one_send{}; // by tensor size: the most in one message of the rank
         CAPTURE(i);
         for (const int spare : {0, 1, 2, 4, 1000}) {
             c.planned.spare_sends = spare;

@@ -26,8 +26,8 @@ inline double load_us(const cost_table& costs) {
     return sum / costs.microbatch_size;
 }
 
-/// The backbone beside a light encoder with much work, as those of pictures, and a heavy one with little, as those of
-/// texts: together `share` of the backbone's load.
+/// The backbone with a light encoder that has much work, as for images, and a heavy one with little, as for texts;
+/// together they have `share` of the backbone's load.
 inline cost_table beside_encoders(int samples, double share, std::int64_t text_bytes = 4'000'000) {
     cost_table costs = backbone(samples);
     const double unit = share * load_us(backbone(1));
@@ -62,7 +62,7 @@ inline plan_request request(frozen_mode mode) {
     return asked;
 }
 
-/// A candidate on the devices of request(), each limited to `limit` bytes: what is always on the fullest, and a room.
+/// A candidate on the devices of request(), each limited to the fixed bytes of the fullest one plus `room_bytes`.
 struct limited_candidate {
     prepared_candidate ready;
     std::int64_t limit{};

@@ -11,7 +11,7 @@
 
 #include "small_table.hpp"
 
-// Apart from cases that plan when they run: little of the planner's code is made here.
+// Separate from tests that plan at run time: this file instantiates little of the planner.
 
 using namespace pulse;
 using namespace pulse::test;

@@ -82,7 +82,7 @@ TEST_CASE("a request for a cascade is tuned, and compared with its backbones one
         if (row.evaluated()) { CHECK(row.step_us >= expected.step_us); }
         CHECK((row.verdict == tune_verdict::best) == row.reason.empty());
     }
-    // Both backbones alone have as many samples on as many devices, and idle where the other works now.
+    // Each backbone alone gets as many samples on as many devices, and idles where the other one works in the cascade.
     for (const tuning* alone : {&found.first, &found.second}) {
         CHECK(alone->plan.pipeline_degree == 4);
         CHECK(alone->plan.microbatches * alone->plan.microbatch_size == 8);
@@ -91,7 +91,7 @@ TEST_CASE("a request for a cascade is tuned, and compared with its backbones one
     const double apart_us = found.first.plan.predicted.step_us + found.second.plan.predicted.step_us;
     CHECK(found.gain() == doctest::Approx(apart_us / expected.step_us));
     CHECK(plan_summary(found).find("lower bound") != std::string::npos);
-    // What is given is kept, and the candidate is that of plan_cascade.
+    // Given values are kept, and the candidate is plan_cascade's.
     plan_request asked = cascade_request();
     asked.microbatch_size = 4;
     asked.split_backward = false;

@@ -1,4 +1,4 @@
-// The baseline of bench_paper that splits pictures by rows: laws, and one small model counted by hand.
+// The baseline of bench_paper that splits images by rows: laws, and one small model counted by hand.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using pulse_bench::tune_split;
 
 namespace {
 
-/// Eight rows of eight pixels, 32 channels: two convolutions at the ends, five ResNet blocks, one attention.
+/// Eight rows of eight pixels, 32 channels: a convolution at either end, five ResNet blocks, one attention.
 constexpr unet_config one_level{.name = "one_level",
                                 .sample_size = 8,
                                 .in_channels = 1,
@@ -35,7 +35,7 @@ constexpr unet_config one_level{.name = "one_level",
                                 .block_out_channels = {32},
                                 .layers_per_block = 1,
                                 .norm_num_groups = 8};
-/// 16, 8 and 4 rows, with text.
+/// Three levels of 16, 8 and 4 rows, with text.
 constexpr unet_config three_levels{.name = "three_levels",
                                    .sample_size = 16,
                                    .in_channels = 4,
@@ -110,24 +110,25 @@ TEST_CASE("domain parallel: a group of one is plain data parallelism") {
 }
 
 TEST_CASE("domain parallel: halos, keys and sums of one model, counted by hand") {
-    // Input channels of 3x3 convolutions: the first, blocks down and in the middle, blocks up, the last.
+    // Input channels of 3x3 convolutions: the first one, down and middle blocks, up blocks, the last one.
     const std::int64_t halos = (1 + 3 * (32 + 32) + 2 * (64 + 32) + 32) * 8;
     const std::int64_t keys = 2 * 64 * 32;
     const std::int64_t sums = (2 * 5 + 1 + 1) * 2 * 8;
-    // Four devices: three boundaries with a row each way, keys of all to three others, sums in fp32 of four to three.
+    // Four devices: three boundaries with a row each way, each device's keys to three others, fp32 sums of four to
+    // three.
     const std::int64_t bytes = 3 * 2 * halos * 2 + 3 * keys * 2 + 4 * 3 * sums * 4;
     const cluster machine = nodes_of(1, 8);
     const auto needs = row_needs_of(one_level);
     CHECK(split_rows(costs_of(one_level, 1), needs, machine, 4, 2).sent_bytes == bytes);
     CHECK(split_rows(costs_of(one_level, 3), needs, machine, 4, 2).sent_bytes == 3 * bytes);
-    // Of a step: one microbatch in each of two groups, forward and backward, and forward again where it recomputes.
+    // Per step: one microbatch in each of two groups, forward and backward, and forward again with recomputation.
     const auto best = tune_split([](int size) { return costs_of(one_level, size); }, needs, machine, {}, 2, 4);
     REQUIRE(best.has_value());
     CHECK(best->sent_bytes == 2 * (best->how.recompute ? 3 : 2) * bytes);
 }
 
 TEST_CASE("domain parallel: strides, doubling and text") {
-    // Down: one row, of 32 channels and 16 pixels, then of 64 and 8; up: two rows before doubling, of 4 and 8 pixels.
+    // Down: one row of 16 pixels, 32 channels, then of 8 and 64. Up: two rows before doubling, of 4 and 8 pixels.
     const auto needs = row_needs_of(three_levels);
     const auto costs = costs_of(three_levels, 1);
     std::vector<std::int64_t> halves{};
@@ -163,7 +164,7 @@ TEST_CASE("domain parallel: free links divide time by the group, rounded up, and
             }
         }
     });
-    // Four rows are for four of eight devices.
+    // Four rows occupy only four of eight devices.
     const auto needs = row_needs_of(three_levels);
     const cost_table whole = costs_of(three_levels, 1);
     const cost_table split = split_rows(whole, needs, {.devices_per_node = 8}, 8, 2).costs;

@@ -14,7 +14,7 @@
 
 namespace pulse::test {
 
-/// A search of the tuner.
+/// The inputs of a tuner search.
 struct drawn_space {
     cost_table costs{}; ///< for microbatches of one sample
     cluster machine{};
@@ -41,7 +41,7 @@ struct drawn_space {
     return costs;
 }
 
-/// Of up to six devices.
+/// On up to six devices.
 [[nodiscard]] inline drawn_space draw_space(std::mt19937& random) {
     const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     drawn_space s;

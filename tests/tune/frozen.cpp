@@ -35,8 +35,8 @@ std::int64_t peak_of(const tuning& found) {
     return *std::max_element(peaks.begin(), peaks.end());
 }
 
-/// That the tasks are all of the work beside the passes, and that the plan predicts what the simulator and an exact
-/// layout make of both.
+/// Checks that the tasks are all the work beside the passes, and that the plan predicts what the simulator and an exact
+/// layout find.
 void check_filled(const tuning& found) {
     require_valid(found.plan, "plan");
     const tune_candidate& c = found.best_row().candidate;
@@ -51,7 +51,7 @@ void check_filled(const tuning& found) {
     const prediction& expected = found.plan.predicted;
     CHECK(expected.step_us >= expected.lower_bound_us * (1 - 1e-9));
     CHECK(expected.peak_memory_bytes == peak_bytes(found.plan, found.costs, found.kept));
-    if (found.plan.pipeline_degree == 1 && found.plan.data_degree > 1) { return; } // reduced while passes run
+    if (found.plan.pipeline_degree == 1 && found.plan.data_degree > 1) { return; } // reductions overlap passes
     const step_model model{found.plan, found.costs};
     const simulation ran = simulate(found.plan, model, lower(found.plan, model), found.world);
     CHECK(expected.step_us == doctest::Approx(ran.step_us));
@@ -90,7 +90,7 @@ TEST_CASE("frozen work is done once, no step beats its bound, and what is tuned 
                 CHECK(t.end_us <= first.plan.order.devices[d].front().start_us);
             }
         }
-        // The filling that is chosen costs less than the work that it does, as the pipeline has bubbles.
+        // The chosen filling adds less than its work, as it uses the pipeline's bubbles.
         const double work_us = tuned.frozen.work_us() / tuned.plan.pipeline_degree;
         if (tuned.plan.pipeline_degree > 1) {
             CHECK(tuned.plan.predicted.step_us < tuned.frozen.passes_step_us + work_us);
@@ -121,7 +121,7 @@ TEST_CASE("hosts that memory has no room for are dropped, and what fits nowhere 
         hosts += static_cast<int>(std::count(here.begin(), here.end(), 1));
     }
     CHECK(hosts >= 1);
-    // The text encoder has room by layers alone, then no layer of it has.
+    // First the text encoder only fits if split by layers, then not even one layer fits.
     const tuning split = planned_in(text_bytes, text_bytes);
     check_filled(split);
     CHECK(peak_of(split) <= text_bytes);
@@ -228,8 +228,8 @@ TEST_CASE("a component that one device has room for lives there, and its weights
     const partition cut = cut_candidate(costs, c, options.kept, 0);
     prepared_candidate ready = prepare_candidate(costs, four, cut, c, options, 0);
     const auto free = frozen_placements(costs, c, ready, frozen_mode::bubbles);
-    CHECK(free.size() == 4); // of two components, each everywhere or on one device
-    // Room for the text encoder on device 2 alone.
+    CHECK(free.size() == 4); // two components, each everywhere or on one device
+    // Only device 2 has room for the text encoder.
     const std::int64_t limit = *std::max_element(ready.fixed_bytes.begin(), ready.fixed_bytes.end()) + 3'000'000;
     ready.limits = limit;
     for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limit - (d == 2 ? 1'500'000 : 200'000); }
@@ -244,7 +244,7 @@ TEST_CASE("a component that one device has room for lives there, and its weights
                     if (where.work.may_host(f, l, d)) { weights += of.parameter_bytes(l, l); }
                 }
             }
-            // Results of two steps lie where the first stage reads them.
+            // Results of two steps are kept where the first stage reads them.
             const std::int64_t results = cut.stages.front().device == d ? 2 * 8 * (800 + 900) : 0;
             const std::int64_t scratch = weights > 0 ? options.kept.scratch.of_frozen_networks() : 0;
             CHECK(where.kept_bytes[at] == weights + results + scratch);
@@ -264,7 +264,7 @@ TEST_CASE("of three placements the one with the shortest step counts, and others
         for (std::size_t d = 0; d != bytes.size(); ++d) { bytes[d] += where.live_bytes[d]; }
         return bytes;
     };
-    // The n-th placement that is tried takes step_us[n], or has no room where that is 0.
+    // The n-th placement tried takes step_us[n], or does not fit if that is 0.
     const auto choose = [&](const std::vector<double>& step_us, bool wants_more) {
         asked.clear();
         return evaluate_beside_frozen(costs, c, ready, frozen_mode::bubbles, [&](const prepared_candidate& beside) {

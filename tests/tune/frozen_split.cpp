@@ -17,7 +17,7 @@ namespace tune_frozen_tests {
 
 namespace {
 
-/// Of the devices, each with its layers of the component that comes last on 8 samples.
+/// The greatest load of a device that has its layers of the last component for 8 samples.
 double greatest_load_us(const cost_table& costs, const prepared_candidate& ready, const std::vector<int>& owners) {
     std::vector<double> load = busy_us(ready.step.problem);
     for (int l = 0; l != static_cast<int>(owners.size()); ++l) {
@@ -27,7 +27,7 @@ double greatest_load_us(const cost_table& costs, const prepared_candidate& ready
     return *std::max_element(load.begin(), load.end());
 }
 
-/// The least of all ways to put the four layers on four devices in turn that fit; infinite where none does.
+/// The least such load over all fitting ways to assign the four layers to four devices in order; infinite if none fits.
 template <class Fits>
 double least_split_us(const cost_table& costs, const prepared_candidate& ready, const Fits& fits) {
     double least_us = std::numeric_limits<double>::infinity();
@@ -47,7 +47,7 @@ TEST_CASE("layers that are split lie side by side within the room of each device
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
     limited_candidate limited{costs, c, 3'000'000};
     prepared_candidate& ready = limited.ready;
-    constexpr int rooms[]{1, 3, 0, 2}; // of layers of texts
+    constexpr int rooms[]{1, 3, 0, 2}; // in layers of the text encoder
     for (std::size_t d = 0; d != 4; ++d) { ready.fixed_bytes[d] = limited.limit - 100'000 - rooms[d] * 250'000; }
     const detail::host_search search{costs, c, ready};
     const double least_us = least_split_us(costs, ready, [&](const std::vector<int>& owners) {
@@ -75,7 +75,7 @@ TEST_CASE("layers that are split lie side by side within the room of each device
 TEST_CASE("a split leaves room for what waits between its parts, however much less or more waits before fewer layers") {
     cost_table costs = beside_encoders(1, 0.4);
     costs.frozen.erase(costs.frozen.begin());
-    costs.frozen.front().result_bytes = 0; // so that no device keeps any
+    costs.frozen.front().result_bytes = 0; // so that no device keeps results
     tune_candidate c{.pipeline_degree = 4, .microbatches = 8};
     limited_candidate limited{costs, c, 1'000};
     prepared_candidate& ready = limited.ready;

@@ -1,4 +1,4 @@
-// The baseline of bench_paper: laws that any clock of it must keep.
+// The baseline of bench_paper: laws that any model of its time must satisfy.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct sharded_case {
     std::int64_t parameter_bytes{};
 };
 
-/// Layers of 10 us a pass and 8000 bytes of parameters.
+/// Layers of 10 us per pass and 8000 bytes of parameters.
 cost_table equal_layers(std::size_t count) {
     layer_cost layer{};
     layer.forward_us = layer.backward_input_us = layer.backward_weight_us = 10;
@@ -39,7 +39,7 @@ cost_table equal_layers(std::size_t count) {
     return costs;
 }
 
-/// Layers without parameters among them, a skip over all, one to four nodes, every choice of `sharding`.
+/// Some layers without parameters, one skip over all, one to four nodes, every choice of `sharding`.
 template <class Check>
 void for_each_case(Check check) {
     std::mt19937 draw{7};
@@ -115,8 +115,8 @@ TEST_CASE("fully sharded: a faster link is never slower") {
 }
 
 TEST_CASE("fully sharded: every copy of the parameters that is sent costs its bytes") {
-    // Four layers of 8000 bytes on two nodes of four: a ring of eight sends 7/8 of each, one of four 3/4, and each
-    // device all-reduces its fourth over two nodes.
+    // Four layers of 8000 bytes on two nodes of four devices: a ring of eight sends 7/8 of each layer, a ring of four
+    // 3/4, and each device all-reduces its quarter over the two nodes.
     const cost_table costs = equal_layers(4);
     const cluster machine{.nodes = 2,
                           .devices_per_node = 4,
@@ -129,7 +129,7 @@ TEST_CASE("fully sharded: every copy of the parameters that is sent costs its by
         CHECK(step.inside_us == doctest::Approx(static_cast<double>(step.sent_bytes) / 0.5e3));
         return step.sent_bytes / 7000;
     };
-    // Forward and backward gather, but not for a pass that follows one of the same unit.
+    // Forward and backward gather, except for a pass that follows one of the same unit.
     CHECK(units_sent() == 3 * (4 + 3 + 4) - 2);
     how.keeps = gathered::microbatch;
     CHECK(units_sent() == 3 * (4 + 4) - 2);
@@ -157,8 +157,8 @@ TEST_CASE("fully sharded: units are gathered as far ahead as is said, and two wa
     CHECK(step_of(costs, machine, {}, how).step_us == doctest::Approx(134));
     how.ahead = 2;
     CHECK(step_of(costs, machine, {}, how).step_us == doctest::Approx(126));
-    // 7 x 10 us: the last gather waits for the second forward, at 170, the first backward ends at 270, and the last one
-    // does not begin before its gradients are scattered, at 340.
+    // 7 x 10 us: the last gather waits for the second forward, at 170; the first backward ends at 270; the last
+    // backward waits for the scatter of its gradients, at 340.
     machine.intra_node.bandwidth_gb_per_s = 0.1;
     how.keeps = gathered::microbatch;
     how.ahead = 1;

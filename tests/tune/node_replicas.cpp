@@ -24,7 +24,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// A step of a plan whose replicas exchange so, on a cluster.
+/// Step time of a plan on a cluster whose replicas exchange as given.
 double step_with(const planned& made, const cluster& machine, replica_exchange how, int node_replicas) {
     plan p = made.plan;
     p.node_replicas = node_replicas;
@@ -74,7 +74,7 @@ TEST_CASE("replicas of a node sum first where that is sooner, and no step is lon
         CHECK(step_us <= plain_us * (1 + 1e-12));
         first += chosen > 1 ? 1 : 0;
         sooner += step_us < plain_us ? 1 : 0;
-        // What ranks take, and what is sent, is the same.
+        // Memory and traffic are unchanged.
         plan plain = made.plan;
         plain.node_replicas = 1;
         CHECK(peak_bytes(planned{plain, costs, made.kept, made.layout}) == peak_bytes(made));
@@ -87,7 +87,7 @@ TEST_CASE("replicas of a node sum first where that is sooner, and no step is lon
 }
 
 TEST_CASE("a node of several replicas sends as many sums as a node of one") {
-    // Of four replicas in two nodes: alone, each node sends its two replicas' shares of two owners.
+    // Four replicas in two nodes. Without node sums each node sends its two replicas' shares to two owners.
     const cluster machine{.nodes = 2,
                           .devices_per_node = 2,
                           .intra_node = {.latency_us = 0, .bandwidth_gb_per_s = 100},
@@ -100,7 +100,7 @@ TEST_CASE("a node of several replicas sends as many sums as a node of one") {
         costs, {.pipeline_degree = 1, .data_degree = 4, .kind = placement::sequential, .split_backward = false},
         machine, {});
     CHECK(made.plan.node_replicas == 2);
-    // There and back, 200 bytes a node at a byte a microsecond; inside 2 x 200 bytes at 100,000.
+    // There and back, 200 bytes per node at one byte per microsecond; inside a node 2 x 200 bytes at 100,000.
     CHECK(step_with(made, machine, replica_exchange::direct, 2) == doctest::Approx(2 + 400 + 0.004));
     CHECK(step_with(made, machine, replica_exchange::direct, 1) == doctest::Approx(2 + 800));
     CHECK(step_with(made, machine, replica_exchange::ring, 1) == doctest::Approx(2 + 600));

@@ -30,7 +30,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// A random table with every byte that a step needs, and a candidate that fits it.
+/// A random table with every byte count that a step needs, and a candidate for it.
 struct drawn_case {
     cost_table costs{};
     tune_candidate c{};
@@ -66,7 +66,7 @@ drawn_case draw_case(std::mt19937& random) {
     c.routing = draw(0, 1) == 0 ? skip_routing::direct : skip_routing::relayed;
     const int stages = stage_count(c.kind, c.pipeline_degree, c.waves);
     c.recompute = drawn_recomputation(draw, static_cast<std::size_t>(stages));
-    // A published method where it is defined; interleaved 1F1B from P microbatches on.
+    // A published method if it is defined here; interleaved 1F1B only from P microbatches on.
     const auto count = baseline_methods.size();
     const auto method = baseline_methods[static_cast<std::size_t>(draw(0, 2 * static_cast<int>(count) - 1)) % count];
     const bool defined = unmet_need(method, c.kind, c.waves, c.split_backward).empty() &&
@@ -80,7 +80,7 @@ drawn_case draw_case(std::mt19937& random) {
     return made;
 }
 
-/// The scheduling problem that the candidate means.
+/// The candidate's scheduling problem.
 schedule_problem problem_of(const drawn_case& c, const partition& cut) {
     problem_options ask{};
     ask.microbatches = c.c.microbatches;
@@ -96,7 +96,7 @@ struct bytes_by_kind {
     std::int64_t skip{};
 };
 
-/// What the sends of all programs carry.
+/// Bytes sent by all programs.
 bytes_by_kind sent_by(const std::vector<program>& programs, const step_model& model) {
     bytes_by_kind sum{};
     for (const program& of_rank : programs) {
@@ -112,7 +112,7 @@ bytes_by_kind sent_by(const std::vector<program>& programs, const step_model& mo
     return sum;
 }
 
-/// Everything that a plan promises, against the programs that it becomes.
+/// Checks everything that a plan promises against the programs that it becomes.
 void require_sound(const drawn_case& c, const plan& made) {
     const tune_candidate& o = c.c;
     REQUIRE(made.model == c.costs.model);
@@ -151,7 +151,7 @@ void require_sound(const drawn_case& c, const plan& made) {
     REQUIRE(p.samples_per_s * p.step_us ==
             doctest::Approx(p.step_us > 0 ? 1e6 * o.microbatches * c.costs.microbatch_size : 0));
 
-    // What is predicted is what the simulator says.
+    // The prediction equals the simulation.
     const auto world = simulated_on(one_node(o.pipeline_degree, c.line), {o.layout, o.pipeline_degree, 1});
     REQUIRE(p.step_us == simulate(made, model, programs, world).step_us);
 
@@ -183,7 +183,7 @@ std::string message_of(const cost_table& costs, const tune_candidate& c, const c
     return "nothing was thrown";
 }
 
-/// Whether a refusal names a device, the bytes that it needs and the limit, or what parameters leave of it.
+/// Whether a refusal names a device, the bytes that it needs, and its limit or what parameters leave of it.
 bool names_what_binds(const std::string& text, std::int64_t limit) {
     long long device = -1;
     long long need = 0;
@@ -243,7 +243,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
         } catch (const infeasible_error&) { continue; }
         const auto& peaks = free.predicted.peak_memory_bytes;
         const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
-        // Where giving up spare sends is enough, the order stays.
+        // If giving up spare sends suffices, the order stays.
         plan blocking = free;
         blocking.spare_sends = 0;
         const auto least = peak_bytes(blocking, c.costs, c.options.kept);
@@ -267,7 +267,7 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
                 for (const std::int64_t peak : made.predicted.peak_memory_bytes) {
                     REQUIRE(peak <= c.options.memory_limit_bytes);
                 }
-                // As many spare sends as the limit leaves room for.
+                // The plan has as many spare sends as the limit allows.
                 plan more = made;
                 ++more.spare_sends;
                 const auto with_more = peak_bytes(more, c.costs, c.options.kept);
@@ -282,8 +282,8 @@ TEST_CASE("a plan under a memory limit keeps it, or the limit is refused by devi
                 const std::string text = e.what();
                 CAPTURE(text);
                 CHECK(names_what_binds(text, c.options.memory_limit_bytes));
-                // The scheduler counts a little more coarsely than the layout, so some room above what is needed at
-                // most.
+                // The scheduler counts a little more coarsely than the layout, so it may refuse a limit slightly above
+                // the need, but not one 10 % above.
                 CHECK(percent != 110);
                 ++refused;
             }

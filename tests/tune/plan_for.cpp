@@ -45,7 +45,7 @@ cost_table costs_of(int samples) {
     return analytic_costs(graph.view(), cpu_core, samples, sizeof(float));
 }
 
-/// Four devices of two nodes, links that count, no time for a search: the same plan whenever it is asked.
+/// Four devices in two nodes, links with a cost, no search time: every call gives the same plan.
 plan_request small_request() {
     plan_request asked{};
     asked.devices = 4;
@@ -93,7 +93,7 @@ static_assert(kept_by<ddpm_fmnist, backend_of<float>>().total_bytes() == 20);
 static_assert(kept_by<ddpm_fmnist, backend_of<half>>().total_bytes() == 22);
 static_assert(kept_by<ddpm_fmnist, backend_of<half>>(true).state_bytes == 16);
 
-/// Floats of the second moments of all parameters of a graph, counted from their shapes.
+/// Number of floats in the factored second moments of all parameters of a graph, from their shapes.
 template <class Model>
 std::int64_t listed_means() {
     std::int64_t means = 0;
@@ -126,7 +126,7 @@ TEST_CASE("factored moments are planned for as floats of rows and columns, and a
     const tuning found = plan_for(costs_of, asked);
     for (const tune_row& row : found.rows) { CHECK_FALSE(row.candidate.sharded_optimizer); }
     CHECK(found.kept.total_bytes() == 4 + 4 + 4);
-    // The same plan with AdamW takes 8 bytes a parameter more and not the means, on all devices together.
+    // Over all devices, the same plan with AdamW takes 8 bytes per parameter more, and no means.
     const std::vector<std::int64_t> bytes = peak_bytes(found.plan, found.costs, found.kept);
     const std::vector<std::int64_t> usual = peak_bytes(found.plan, found.costs, adamw_memory(4));
     std::int64_t saved = 0;
@@ -172,7 +172,7 @@ TEST_CASE("a request with every field given is one candidate: the tuner's row, a
         REQUIRE(one.rows.size() == 1);
         CHECK(one.best_row().candidate == row.candidate);
         CHECK(one.kept.sharded == row.candidate.sharded_optimizer);
-        // The list scheduler looks longer for an order that is asked by name.
+        // A candidate requested by name gets a longer list search.
         CHECK(one.plan.predicted.step_us <= row.step_us);
         candidate_options longer = quick;
         longer.list = {};
@@ -242,7 +242,7 @@ TEST_CASE("the batch follows from the sizes that are given, and a profile brings
     CHECK(made.plan.microbatch_size == 2);
     CHECK(made.plan.microbatches == 6);
     CHECK(made.costs == costs);
-    CHECK(made.assumptions.size() == 2); // the microbatch size, the link; cpu-core is known
+    CHECK(made.assumptions.size() == 2); // the microbatch size and the link; cpu-core is known
     const plan_request for_backend{
         .devices = 2, .global_batch = 12, .device = cpu_core, .microbatch_size = 2, .seconds = 0};
     const tuning same = plan_for<ddpm_fmnist, backend_of<float>>(for_backend);
@@ -301,7 +301,7 @@ TEST_CASE("beside frozen work too a search makes no step longer, whatever its or
             s.options.refine = [&](const schedule_problem& problem) { return synthesis{.best = order(problem)}; };
             return s.run().best_row().step_us;
         };
-        // The best is filled again, with more patience than what it was chosen by.
+        // The best candidate is filled again, with more patience than during the choice.
         constexpr double patience = 1 + 1e-3;
         const double by_rules =
             searched_us([](const schedule_problem& p) { return list_schedule(p, {.effort = list_effort::rules}); });

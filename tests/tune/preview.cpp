@@ -105,7 +105,7 @@ TEST_CASE("a candidate with self-conditioning has a checked plan, whose step is 
         REQUIRE(with.predicted.step_us >= with.predicted.lower_bound_us * (1 - 1e-9));
         const simulation ran = simulate(with, model, programs, {});
         REQUIRE(ran.step_us == doctest::Approx(with.predicted.step_us).epsilon(1e-9));
-        // What recomputation adds may run in a gap of the order.
+        // Recomputation may run in a gap of the order.
         REQUIRE(ran.step_us <= with.order.makespan_us() * (1 + 1e-9));
         if (of.c.recompute == recomputation::none) { REQUIRE(ran.step_us >= with.order.makespan_us() * (1 - 1e-9)); }
         std::int64_t boundary = 0;

@@ -56,7 +56,7 @@ double again_us(const planned_model& of, const std::vector<char>& flags) {
     return sum;
 }
 
-/// A limit for each device between what it takes with all stages recomputed and with none, or a little outside.
+/// Draws a limit per device between its peaks with all stages recomputed and with none, or slightly below.
 memory_limits draw_limits(planned_model& of, std::mt19937& random) {
     const std::size_t stages = of.planned.cut.stages.size();
     const auto none = peaks_of(of, std::vector<char>(stages, 0));
@@ -142,7 +142,7 @@ TEST_CASE("among many stages of a device the choice fits, and without the last t
         const std::vector<char> chosen = choose_recomputed_stages(p, c.costs, {}, limits);
         if (chosen.empty()) { continue; }
         REQUIRE(limits.worst_over(peaks_of(c, chosen)) < 0);
-        // The last that was taken saves least for its time.
+        // The stage that was chosen last saves least for its time.
         std::optional<std::size_t> last{};
         const auto worth = [&](std::size_t s) {
             return static_cast<double>(c.costs.layers[s].saved_bytes) / c.costs.layers[s].forward_us;
@@ -170,7 +170,7 @@ std::optional<plan> plan_of_ddpm(const cost_table& costs, recomputation kind, pl
     c.kind = on;
     c.recompute = kind;
     c.method = method;
-    c.split_backward = method == schedule_method::zb_v; // elsewhere deferred W would wait with what stages save
+    c.split_backward = method == schedule_method::zb_v; // elsewhere a deferred W keeps what stages free
     candidate_options options{};
     options.memory_limit_bytes = limit_bytes;
     options.list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};
@@ -200,7 +200,7 @@ TEST_CASE("where not recomputing lacks memory, recomputing some stages is faster
         INFO(name_of(on));
         const plan none = plan_of_ddpm(costs, recomputation::none, on, 0).value();
         const plan all = plan_of_ddpm(costs, recomputation::stages, on, 0).value();
-        // Where nothing lacks memory, nothing is recomputed.
+        // If memory suffices, nothing is recomputed.
         const plan roomy = plan_of_ddpm(costs, recomputation::selective, on, 0).value();
         CHECK(roomy.recompute == stage_recomputation{std::vector<char>(roomy.cut.stages.size(), 0)});
         CHECK(roomy.predicted == none.predicted);

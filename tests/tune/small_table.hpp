@@ -5,7 +5,7 @@
 
 namespace pulse::test {
 
-/// Six layers of encoder and decoder, which a planner in the compiler plans too.
+/// Six layers of encoder and decoder; constexpr planning uses them, too.
 constexpr cost_table small_table() {
     cost_table t{};
     t.model = "small";

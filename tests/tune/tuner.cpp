@@ -22,7 +22,7 @@ namespace tuner_tests {
 
 namespace {
 
-/// Parameters around the size of a bucket of gradients, layers without any, and links that take as long as passes.
+/// Parameters around the size of a gradient bucket, some layers without any, and links as slow as passes.
 void draw_large_gradients(std::mt19937& random, drawn_space& s) {
     const auto draw = [&random](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     for (layer_cost& l : s.costs.layers) { l.parameter_bytes = draw(0, 2) == 0 ? 0 : draw(1, 60) * 1'000'000; }
@@ -52,7 +52,7 @@ TEST_CASE("pruning by bounds changes neither the choice nor the ranking, and no 
         s.options.prune = false;
         const tuning all = s.run();
         if (i % 3 == 0) {
-            // Again with a memory limit under which many candidates fail in one way or another.
+            // Again with a memory limit under which many candidates fail for various reasons.
             std::int64_t most = 0;
             for (const tune_row& row : all.rows) { most = std::max(most, row.peak_memory_bytes); }
             s.options.memory_limit_bytes = std::max<std::int64_t>(most * 6 / 10, 1);
@@ -81,7 +81,7 @@ TEST_CASE("pruning by bounds changes neither the choice nor the ranking, and no 
         for (std::size_t r = 0; r != quick.rows.size(); ++r) {
             const tune_row& row = quick.rows[r];
             if (row.verdict != tune_verdict::bound) { continue; }
-            // What was dropped is not better than what was kept.
+            // A dropped candidate is no better than a kept one.
             REQUIRE(whole.rows[r].verdict != tune_verdict::best);
             if (whole.rows[r].evaluated()) { REQUIRE(row.bound_us <= whole.rows[r].step_us * (1 + 1e-9)); }
             ++pruned;

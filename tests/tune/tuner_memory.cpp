@@ -80,13 +80,13 @@ TEST_CASE("memory is judged by the exact layout: what fits is taken as it is, an
             const evaluated_candidate free = evaluate_candidate(costs, c, prepared(0), s.options.list);
             const auto& peaks = free.planned.predicted.peak_memory_bytes;
             for (std::size_t d = 0; d != peaks.size(); ++d) { REQUIRE(least[d].total_bytes() <= peaks[d]); }
-            // With just what it takes, it is found again.
+            // A limit of exactly its peak gives the same plan.
             const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
             const evaluated_candidate fits = evaluate_candidate(costs, c, prepared(most), s.options.list);
             REQUIRE(fits.planned == free.planned);
             ++taken;
             if (c.pipeline_degree != 1 || c.method != schedule_method::list) { continue; }
-            // One device can always run its microbatches one after the other, but gradients are there for all of them.
+            // A single device can always run its microbatches one by one, but gradients exist for all of them.
             if (s.options.gradient_release) { continue; }
             tune_candidate once = c;
             once.microbatches = 1;
@@ -128,7 +128,7 @@ TEST_CASE("replicas take room for each other's gradients, and sharing the optimi
         s.options.memory_limit_bytes = 0;
         const tuning free = s.run();
         REQUIRE(free.rows.size() == (replicas == 1 ? 1 : 2));
-        // Four layers of 100 parameters on each device, in one stage; the rest is the same for any number of replicas.
+        // Four layers of 100 parameters per device, in one stage; the rest does not depend on the number of replicas.
         const std::int64_t parameters = std::int64_t{4} * 800;
         const plan& best = free.plan;
         plan alone = best;
@@ -144,7 +144,7 @@ TEST_CASE("replicas take room for each other's gradients, and sharing the optimi
         REQUIRE(peak_of(free, true) < peak_of(free, false));
         // Both send as much: shares and sums, or shares and weights.
         CHECK(free.rows[0].gradient_bytes == free.rows[1].gradient_bytes);
-        // Where only one fits, it is taken, and the other says what it lacks.
+        // If only one fits, it is chosen, and the other states what it lacks.
         s.options.memory_limit_bytes = peak_of(free, true);
         const tuning made = s.run();
         CHECK(made.best_row().candidate.sharded_optimizer);

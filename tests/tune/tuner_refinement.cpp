@@ -27,7 +27,7 @@ TEST_CASE("a stopped search returns the best so far, and says that it did not fi
     CHECK(made.evaluations == 4);
     CHECK(made.plan.predicted.step_us > 0);
     CHECK(made.count(tune_verdict::not_reached) > 0);
-    // Stopped before anything was found.
+    // Stopped before it found anything.
     CHECK(mentions(refusal<error>(s), "stopped"));
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("a proof of the refinement becomes the bound of the step, where it hol
     s.options.routings = {skip_routing::direct};
     s.options.split_backwards = {true};
     s.options.recomputations = {recomputation::none};
-    // The tuner believes what is proved: above the step it can come from nowhere else.
+    // The tuner trusts a proved bound; one above the step can only come from the refinement.
     const double proved = 2 * s.run().best_row().step_us;
     s.options.refine = [&](const schedule_problem& problem) {
         synthesis found{};
@@ -86,7 +86,7 @@ TEST_CASE("a proof of the refinement becomes the bound of the step, where it hol
     const tuning after = s.run();
     CHECK(after.plan.predicted.lower_bound_us == doctest::Approx(proved));
     CHECK(after.best_row().bound_us == after.plan.predicted.lower_bound_us);
-    // A recompute may hide behind a transfer: what is proved of the problem is not proved of the step.
+    // A recompute may hide behind a transfer: a bound proved for the problem does not hold for the step.
     s.options.recomputations = {recomputation::stages};
     CHECK(s.run().plan.predicted.lower_bound_us != doctest::Approx(proved));
 }

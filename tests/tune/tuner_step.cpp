@@ -52,7 +52,7 @@ tune_options fixed(int pipeline, rank_layout layout) {
     return o;
 }
 
-/// Written out: D - 1 rounds of reduce-scatter and D - 1 of all-gather, each a message of a D-th part.
+/// Spelled out: D - 1 rounds of reduce-scatter and D - 1 of all-gather, each with a message of a D-th part.
 double ring_by_rounds(double bytes, int replicas, double latency_us, double bytes_per_us) {
     double sum = 0;
     for (int round = 0; round != 2 * (replicas - 1); ++round) { sum += latency_us + bytes / replicas / bytes_per_us; }
@@ -74,7 +74,7 @@ TEST_CASE("plain data parallelism: the step is its microbatches, the reduction t
         o.global_batch = 3 * devices;
         const tuning made = tune([&](int) { return costs; }, machine, o);
         const double reduction = devices == 1 ? 0.0 : ring_by_rounds(1000, devices, 0.5, 200);
-        // Values, gradients, one number of state: three reads and two writes of 1000 bytes.
+        // Values, gradients and one number of state: three reads and two writes of 1000 bytes.
         CHECK(made.best_row().step_us == doctest::Approx(3 * 15 + reduction + 5 * 1000 / 400.0));
         CHECK(made.best_row().gradient_bytes == (devices == 1 ? 0 : 2 * 1000 * (devices - 1) / devices));
         CHECK(made.plan.data_degree == devices);
@@ -102,7 +102,7 @@ TEST_CASE("plain data parallelism reduces a layer's gradients while the layers b
     o.global_batch = 2;
     o.memory_gb_per_s = 0;
     const tuning made = tune([&](int) { return costs; }, machine, o);
-    // Backward of layer 1 ends at 8 + 80,000; its 30 MB take 30,000 and end in time; those of layer 0 stand behind
+    // Backward of layer 1 ends at 8 + 80,000; its 30 MB take 30,000 and finish in time; those of layer 0 follow at
     // 160,008.
     const double below = 8 + 2 * 80'000.0;
     CHECK(made.best_row().step_us == doctest::Approx(below + ring_by_rounds(10e6, 2, 1, 1000)));
@@ -221,7 +221,7 @@ TEST_CASE("16-bit weights with 32-bit gradients: twice the bytes there and back,
         o.sharded_optimizers = {sharded};
         const tuning made = tune([&](int) { return costs; }, machine, o);
         const double back = sharded ? 1000.0 : 2000.0;
-        // All 10 bytes of 500 weights are read, 6 written; 400 bytes a microsecond.
+        // All 10 bytes of 500 weights are read and 6 are written, at 400 bytes per microsecond.
         const double optimizer = 16 * (sharded ? 250 : 500) / 400.0;
         CHECK(made.best_row().step_us ==
               doctest::Approx(15 + (0.5 + 1000 / 200.0) + (0.5 + back / 2 / 200.0) + optimizer));
@@ -244,8 +244,9 @@ TEST_CASE("two nodes: pipelines inside them share the outer link for reductions,
         const double lag = 0.5 + 640 / 200.0;
         const double deep = 4 + lag + 4 + 11;
         const double first = deep + lag + 11;
-        // Both reductions leave the node, and their messages take turns: stage 1's share, stage 0's, which is ready
-        // when that has left, the sum of stage 1, the sum of stage 0. A message has left 2 us before it arrives.
+        // Both reductions leave the node, and their messages take turns: stage 1's share; stage 0's share, which is
+        // ready once the former has left; the sum of stage 1; the sum of stage 0. A message leaves 2 us before it
+        // arrives.
         const double share1_left = deep + 1000 / 50.0;
         REQUIRE(first < share1_left);
         const double share0_left = share1_left + 500 / 50.0;
@@ -265,7 +266,7 @@ TEST_CASE("two nodes: pipelines inside them share the outer link for reductions,
         const double end1 = deep + ring_by_rounds(2000, 2, 0.5, 200) + 5 * 2000 / 400.0;
         CHECK(made.best_row().step_us == doctest::Approx(std::max(end0, end1)));
     }
-    // Left free, the tuner takes the faster one and says which.
+    // Left free, the tuner picks the faster layout and reports it.
     o.layouts = {rank_layout::pipeline_inside, rank_layout::replicas_inside};
     const tuning both = tune([&](int) { return costs; }, machine, o);
     double least = both.rows[0].step_us;

@@ -31,7 +31,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// Whose devices have memory for everything.
+/// A space whose devices have memory for everything.
 drawn_space draw_roomy_space(std::mt19937& random) {
     drawn_space s = draw_space(random);
     s.machine.memory_bytes = std::int64_t{1} << 40U;
@@ -44,7 +44,7 @@ void list_devices(drawn_space& s, std::mt19937& random) {
     }
 }
 
-/// Two cards on PCIe, the second slower and with less memory.
+/// Two cards on PCIe; the second is slower and has less memory.
 cluster two_cards(double speed, std::int64_t memory_bytes) {
     cluster made = one_node(2, {.latency_us = 15, .bandwidth_gb_per_s = 10}, rtx_4090.memory_bytes);
     made.unlike = {{"rtx-4090", rtx_4090.memory_bytes, 1}, {"other", memory_bytes, speed}};
@@ -75,7 +75,7 @@ TEST_CASE("a cluster that lists devices which are alike is planned as one that l
     std::mt19937 random{9101};
     for (int i = 0; i != 16; ++i) {
         drawn_space s = draw_roomy_space(random);
-        if (i % 2 == 0) { // replicas alone, whose gradients go in several buckets
+        if (i % 2 == 0) { // replicas only, with gradients in several buckets
             for (layer_cost& l : s.costs.layers) { l.parameter_bytes *= 100'000; }
             s.machine.intra_node.bandwidth_gb_per_s *= 100'000;
             s.machine.inter_node.bandwidth_gb_per_s *= 100'000;
@@ -92,7 +92,7 @@ TEST_CASE("a cluster that lists devices which are alike is planned as one that l
             CHECK(listed.rows[r].step_us == plain.rows[r].step_us);
             CHECK(listed.rows[r].verdict == plain.rows[r].verdict);
         }
-        // Costs are of a device of speed 1.
+        // Costs are those of a device of speed 1.
         for (unlike_device& d : s.machine.unlike) { d.relative_speed = 2; }
         drawn_space twice = s;
         twice.machine.unlike.clear();
@@ -116,7 +116,7 @@ TEST_CASE("plans for unlike devices keep to the speed and the memory of each") {
         s.options.prune = false;
         INFO("space " << i);
         tuning made = s.run();
-        if (i % 2 == 0) { // what some devices have is less than that takes
+        if (i % 2 == 0) { // some devices have less memory than that needs
             const std::int64_t most = made.best_row().peak_memory_bytes;
             for (unlike_device& d : s.machine.unlike) {
                 d.memory_bytes = most * static_cast<std::int64_t>(50 + random() % 100) / 100 + 1;

@@ -32,7 +32,7 @@ struct drawn_cascade {
     planned made{};
 };
 
-/// A cascade of drawn backbones, one with conditioning, on 2 to 4 devices.
+/// Draws a cascade of two backbones, one with conditioning, on 2 to 4 devices.
 drawn_cascade draw_planned(std::mt19937& random, int devices, const pulse::link& line) {
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     while (true) {
@@ -75,7 +75,7 @@ TEST_CASE("a cascade's plan is what is saved, proven and read, and its costs are
         REQUIRE(print_plan(parse_plan(text, "text")) == text);
         const step_model model{made, drawn.made.costs};
         REQUIRE(check(made, model, lower(made, model)).violation == "");
-        // Taken apart, the costs are those that were joined.
+        // Splitting the joined costs gives back the two tables.
         const auto parts = split_costs(drawn.made.costs);
         cost_table first = drawn.first;
         cost_table second = drawn.second;
@@ -99,7 +99,7 @@ TEST_CASE("no message, buffer or dependency joins the two backbones of a plan") 
     CHECK(model.ends_chain(stages - 1));
     CHECK(!model.held_apart(model.last_layer(stages - 1)));
     CHECK(model.footprint(stages).input >= 0);
-    // The second lies the other way round.
+    // The second backbone is placed in reverse.
     for (int s = 0; s != stages; ++s) { CHECK(model.device_of_stage(stages + s) == 2 - model.device_of_stage(s)); }
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("files of a cascade that contradict themselves are refused by field, a
     CHECK(wrong([](plan& p) { p.cut.kind = placement::interleaved; }) ==
           "file: further_chains must be absent unless placement is folded in one wave");
     CHECK(wrong([](plan& p) { p.data_degree = 2; }) == "file: further_chains must be absent unless data_degree is 1");
-    // Whoever has the plan and forgets the second backbone is another run.
+    // A plan without its second backbone is a different run.
     plan other = drawn.made.plan;
     other.further_chains.clear();
     CHECK(fingerprint_of(other) != fingerprint_of(drawn.made.plan));

@@ -23,7 +23,7 @@ namespace {
 
 using programs = std::vector<pulse::program>;
 
-/// Positions (rank, instruction) of what `wanted` accepts.
+/// Positions (rank, instruction) of instructions that `wanted` accepts.
 std::vector<std::pair<std::size_t, std::size_t>> positions(const programs& all,
                                                            const std::function<bool(const instruction&)>& wanted) {
     std::vector<std::pair<std::size_t, std::size_t>> found{};
@@ -46,8 +46,8 @@ std::optional<int> peer_of(const instruction& i) {
     return std::nullopt;
 }
 
-/// Runs `mutate` on the programs of many random plans, as long as it finds something to change; every result must be
-/// refused in words that say where.
+/// Runs `mutate` on the programs of many random plans, as long as it finds something to change. Every result must be
+/// refused with a text that says where.
 void every_mutant_is_refused(std::uint32_t seed,
                              const std::function<bool(random_plans&, const pulse::step_model&, programs&)>& mutate) {
     random_plans make{seed};
@@ -135,7 +135,7 @@ TEST_CASE("a program that does anything twice is refused") {
 
 TEST_CASE("two passes in exchanged places are refused") {
     every_mutant_is_refused(17, [](random_plans& make, const pulse::step_model&, programs& all) {
-        // A recompute may stand anywhere between what it reads and what reads it: it only holds memory for longer.
+        // A recompute may stand anywhere between its inputs and its readers: it only holds memory for longer.
         const auto passes =
             positions(all, [](const instruction& i) { return pulse::is_compute(i) && !is<pulse::op::recompute>(i); });
         const auto a = any_of(make, passes);

@@ -31,7 +31,7 @@ planned_model with_frozen_work(random_plans& make) {
     return made;
 }
 
-/// What happens to a plan that is lowered after `spoil`.
+/// The error of lowering a plan after `spoil`, or "".
 std::string refusal(const std::function<void(planned_model&)>& spoil) {
     random_plans make{7};
     planned_model c = with_frozen_work(make);
@@ -44,7 +44,7 @@ std::string refusal(const std::function<void(planned_model&)>& spoil) {
     return "";
 }
 
-/// Swaps the receives of two results that one rank sends another, one behind the other. Whether there are two.
+/// Swaps two consecutive receives of results from the same rank; false if there are none.
 bool swap_receives(programs& all) {
     for (auto& of_rank : all) {
         std::map<int, std::size_t> before{}; // by peer
@@ -64,7 +64,7 @@ bool swap_receives(programs& all) {
     return false;
 }
 
-/// Puts the send of a result before the task that makes it. Whether there is one.
+/// Moves the send of a result before the task that computes it; false if there is none.
 bool send_too_early(programs& all) {
     for (auto& of_rank : all) {
         for (std::size_t i = 0; i != of_rank.instructions.size(); ++i) {
@@ -239,7 +239,7 @@ TEST_CASE("frozen tasks that do not do a step's work are refused by name") {
     CHECK(with_task([](auto& c, auto&) {
               c.planned.frozen_hosts.pop_back();
           }).find("frozen_hosts must have one list") != std::string::npos);
-    // A chain whose second half stands before its first.
+    // The second half of a chain comes before its first.
     CHECK(refusal([](planned_model& c) {
               c.costs.frozen.resize(1);
               c.costs.frozen[0].max_chunk = 1000;

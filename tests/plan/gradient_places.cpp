@@ -25,7 +25,7 @@ namespace {
 
 using namespace pulse;
 
-/// One device, four stages of a layer each with so many parameters, and the order of its passes: "F0" and so on.
+/// One device and four stages of one layer each with the given parameter counts and pass order: "F0" and so on.
 struct four_stages {
     cost_table costs{};
     plan made{};
@@ -67,7 +67,7 @@ constexpr std::pair<pass, int> F(int stage) { return {pass::forward, stage}; }
 constexpr std::pair<pass, int> B(int stage) { return {pass::backward_input, stage}; }
 constexpr std::pair<pass, int> W(int stage) { return {pass::backward_weight, stage}; }
 
-const std::vector<std::int64_t> sizes{640, 100, 1000, 200}; // they begin at 0, 640, 740, 1740
+const std::vector<std::int64_t> sizes{640, 100, 1000, 200}; // offsets 0, 640, 740, 1740
 
 std::int64_t bytes_of(const four_stages& of) { return peak_bytes(of.made, of.costs, adamw_memory(4)).front(); }
 
@@ -75,7 +75,7 @@ std::int64_t bytes_of(const four_stages& of) { return peak_bytes(of.made, of.cos
 
 TEST_CASE("stages whose gradients are there one after the other have those of the largest, as they are aligned") {
     const four_stages apart{sizes, {F(0), F(1), F(2), F(3), B(3), B(2), B(1), B(0)}};
-    // 740 is 36 beyond a multiple of 64, 1740 is 12 beyond one.
+    // 740 is a multiple of 64 plus 36, 1740 a multiple plus 12.
     CHECK((apart.places() == gradient_places{{0, -640, 36 - 740, 12 - 1740}, 36 + 1000}));
     four_stages keeping = apart;
     keeping.made.gradient_release = false;
@@ -84,15 +84,15 @@ TEST_CASE("stages whose gradients are there one after the other have those of th
 }
 
 TEST_CASE("weight passes that come later keep gradients apart, each as far in front as it fits") {
-    // 3 and 2 are there at one time, 1 and 0 at another.
+    // 3 and 2 are alive together, as are 1 and 0.
     const four_stages some{sizes, {F(0), F(1), F(2), F(3), B(3), B(2), W(3), W(2), B(1), B(0), W(1), W(0)}};
-    // The largest, 2, has 36 to 1036; 3 begins behind it, 12 beyond a multiple; 1 behind 0.
+    // The largest, 2, gets 36 to 1036; 3 follows it, at a multiple of 64 plus 12; 1 follows 0.
     CHECK((some.places() == gradient_places{{0, 0, 36 - 740, 1036 - 1740}, 1236}));
-    // 1 meets 0 and 2, which are not there at one time: placed first, it leaves them one place.
+    // 1 overlaps in time with 0 and 2, which do not overlap: placed first, it leaves them one place.
     const four_stages middle{{100, 1000, 200, 640},
                              {F(0), F(1), F(2), F(3), B(3), W(3), B(2), B(1), W(2), B(0), W(1), W(0)}};
     CHECK((middle.places() == gradient_places{{1088, 36 - 100, 1036 - 1100, 20 - 1300}, 1236}));
-    // All are there at one time.
+    // All are alive together.
     const four_stages all{sizes, {F(0), F(1), F(2), F(3), B(3), B(2), B(1), B(0), W(3), W(2), W(1), W(0)}};
     CHECK((all.places() == gradient_places{{0, 0, 0, 0}, 1940}));
     four_stages keeping = all;
@@ -143,7 +143,7 @@ TEST_CASE(
             CHECK(places.elements >= least_gradients_on(model, of_rank.device, kept));
             shared += places.elements < all ? 1 : 0;
             CHECK(ran.memory[static_cast<std::size_t>(of_rank.device)].gradient_bytes == 4 * places.elements);
-            // The owner of every element while the program runs; -1: nobody.
+            // The owner of every element while the program runs; -1 for none.
             std::vector<int> owner(static_cast<std::size_t>(places.elements), -1);
             std::vector<int> left(first.size(), 0);
             const auto is_end = [&](const instruction& what, int s) {

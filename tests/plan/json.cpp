@@ -23,7 +23,7 @@ using pulse_test::random_plans;
 
 namespace {
 
-/// Gives a plan frozen tasks after its passes: chains of calls that are cut at random, in order, each on some device.
+/// Gives a plan frozen tasks after its passes: chains of calls, cut at random, in order, each on some device.
 void add_frozen_tasks(random_plans& make, pulse::plan& p) {
     const auto devices = static_cast<std::size_t>(p.pipeline_degree);
     p.frozen_tasks.resize(devices);
@@ -76,7 +76,7 @@ pulse::plan random_plan(random_plans& make) {
     return p;
 }
 
-/// Whether the text is read as some plan (which then can be written and read again) or refused; never anything else.
+/// Whether the text is read as a plan (which must then survive writing and reading) or refused; anything else fails.
 bool is_accepted(const std::string& text) {
     try {
         const pulse::plan read = parse_plan(text);
@@ -88,7 +88,7 @@ bool is_accepted(const std::string& text) {
     }
 }
 
-/// Every place in a document: a pointer to each value.
+/// Collects a pointer to each value of a document.
 void all_places(const json& value, const json::json_pointer& here, std::vector<json::json_pointer>& found) {
     found.push_back(here);
     if (value.is_object()) {
@@ -248,7 +248,7 @@ TEST_CASE("a value of a wrong type, sign or size is refused or is a plan") {
         all_places(value, json::json_pointer{}, places);
         for (const auto& place : places) {
             for (const json& other : others) {
-                // Long schedules have many places of one kind.
+                // Long schedules have many values of one kind.
                 if (places.size() > 200 && make.between(0, 39) != 0) { continue; }
                 json damaged = value;
                 damaged[place] = other;

@@ -13,7 +13,7 @@ using pulse::parse_plan;
 
 namespace {
 
-/// What is said of a plan's text with `to` in the place of the first `from`.
+/// The error for a plan's text after the first `from` is replaced by `to`.
 std::string refusal_in_text(std::string all, const std::string& from, const char* to) {
     const std::size_t at = all.find(from);
     REQUIRE(at != std::string::npos);
@@ -106,7 +106,7 @@ TEST_CASE("what is wrong is named by its field") {
 }
 
 TEST_CASE("what is wrong with a frozen task is named by its field") {
-    // Two devices, unsplit, two samples; component 0 has two layers, component 1 has one and two samples a call.
+    // Two devices, unsplit, two samples; component 0 has two layers, component 1 one and two samples per call.
     const auto refusal = [](const char* from, const char* to) {
         const std::string all =
             R"({"format":"pulse-plan/1","model":"m","placement":"sequential","pipeline_degree":2,"data_degree":1,

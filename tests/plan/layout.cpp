@@ -30,7 +30,7 @@ bool is_in_block(const buffer_place& p) {
     return p.buffer.kind == pulse::buffer_kind::saved || p.buffer.kind == pulse::buffer_kind::deferred;
 }
 
-/// One place that contains the moment, of the buffer; null when there is none or more than one.
+/// The buffer's only place at that moment; null if there is none or more than one.
 const buffer_place* place_at(const pulse::memory_layout& layout, const pulse::buffer_id& buffer, int moment) {
     const buffer_place* found = nullptr;
     for (const auto& p : layout.places) {
@@ -108,7 +108,7 @@ TEST_CASE("the block is packed close to its lower bound, and slots are as few as
             const pulse::memory_layout layout = pulse::lay_out(model, program);
             used += layout.block_bytes;
             bound += layout.block_bound_bytes;
-            // Of each size: as many slots as values of that size alive at one time.
+            // For each size, as many slots as values of that size are alive at one time.
             std::map<std::int64_t, int> slots{};
             for (const auto bytes : layout.slot_bytes) { ++slots[bytes]; }
             for (const auto& [bytes, count] : slots) {
@@ -138,7 +138,7 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
             const pulse::stage_footprint& f = model.footprint(s);
             struct span {
                 std::int64_t offset, bytes;
-                int born, dies; // over the layers, as B walks from the last to the first
+                int born, dies; // in B's steps over the layers, last to first
             };
             std::vector<span> saved{};
             std::vector<span> deferred{};
@@ -152,11 +152,11 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                 CHECK((at.output_gradient >= 0) == (l < last));
                 saved.push_back({at.saved, cost.saved_bytes, 0, 0});
                 if (at.output >= 0) { saved.push_back({at.output, cost.output_bytes, 0, 0}); }
-                // Split: until W. Else a gradient is made by layer l + 1 and read by layer l; deferred lives in layer
-                // l.
+                // Split: alive until W. Unsplit: layer l + 1 makes a gradient and layer l reads it; deferred lives in
+                // layer l.
                 const bool split = c.planned.split_backward;
                 const int step = last - l;
-                // That of what closes a residual is read where it was opened, too.
+                // The gradient at a residual's end is also read at its start.
                 int opened = l;
                 if (cost.open_bytes == 0) {
                     while (opened > model.first_layer(s) && model.layer(opened - 1).open_bytes != 0) { --opened; }
@@ -192,10 +192,10 @@ TEST_CASE("tensors inside a stage's blocks do not overlap while both are needed"
                     const pulse::layer_cost& cost = c.costs.layers[static_cast<std::size_t>(l)];
                     const std::int64_t own = cost.workspace_bytes;
                     const std::int64_t padded = (own + 63) / 64 * 64;
-                    // A recompute of stage 0 leaves the conditioning it makes again behind layer 0's scratch.
+                    // A recompute of stage 0 leaves the recomputed conditioning behind layer 0's scratch.
                     largest = std::max(largest, l > 0 ? own : padded + c.costs.conditioning_bytes);
-                    // A recompute of a whole stage leaves its output behind its last layer's scratch, but for the last
-                    // stage, whose output is the loss's.
+                    // A recompute of a whole stage leaves its output behind its last layer's scratch, except for the
+                    // last stage, whose output belongs to the loss.
                     if (!c.planned.recompute.is_whole(s.index) || l != s.last_layer) { continue; }
                     if (s.index + 1 != model.stage_count()) {
                         largest = std::max(largest, padded + cost.output_bytes + cost.open_bytes);
@@ -245,7 +245,7 @@ TEST_CASE("a backend's scratch is in the peak of every device, that of frozen ne
                         .partial_bytes = 10'000'000,
                         .frozen_bytes = 100'000'000};
         const auto with = pulse::peak_bytes(c.planned, c.costs, kept);
-        // Of two extents there is as much as the greater needs.
+        // With two extents, the memory is what the larger one needs.
         pulse::planned both{.plan = c.planned, .costs = c.costs, .kept = kept};
         both.others.push_back({{{}, 0.5, c.planned}, c.costs});
         both.costs.input_bytes += 1'000'000;

@@ -39,10 +39,10 @@ std::pair<std::int64_t, std::int64_t> sent_bytes(const pulse::step_model& model,
     return sum;
 }
 
-/// What an instruction is before which nothing of a rank's memory changes hands.
+/// Whether an instruction is a release: a rank's memory changes owners only there.
 bool is_release(const pulse::instruction& what) { return std::holds_alternative<pulse::op::release>(what); }
 
-/// The slots of each size that a program needs.
+/// Number of slots of each size that a program needs.
 std::map<std::int64_t, int> slots_of(const pulse::step_model& model, const pulse::program& of_rank) {
     std::map<std::int64_t, int> slots{};
     for (const auto bytes : pulse::lay_out(model, of_rank).slot_bytes) { ++slots[bytes]; }
@@ -60,7 +60,7 @@ bool is_sent_last(const pulse::step_model& model, const pulse::program& of_rank,
     return false;
 }
 
-/// Of each size: the most tensors of it that are touched last by one send.
+/// For each size, the most tensors whose last touch is the same send.
 std::map<std::int64_t, int> last_sent_together(const pulse::step_model& model, const pulse::program& of_rank) {
     std::map<std::int64_t, int> most{};
     std::map<std::pair<std::size_t, std::int64_t>, int> ended{}; // by send and size
@@ -77,10 +77,10 @@ std::map<std::int64_t, int> last_sent_together(const pulse::step_model& model, c
     return most;
 }
 
-/// The program with every release right behind the last touch: what ranks whose sends block can do.
+/// The program with every release right after the last touch, as ranks with blocking sends do it.
 pulse::program released_at_once(const pulse::step_model& model, const pulse::program& of_rank) {
     pulse::program made{of_rank.device, {}};
-    std::set<pulse::buffer_id> ended{}; // backwards: buffers whose last touch is already there
+    std::set<pulse::buffer_id> ended{}; // backwards: buffers whose last touch was seen
     std::vector<pulse::instruction> backwards{};
     for (std::size_t i = of_rank.instructions.size(); i-- != 0;) {
         const pulse::instruction& one = of_rank.instructions[i];
@@ -187,7 +187,7 @@ TEST_CASE("a sent tensor keeps its slot as long as the slots that the plan allow
                     std::size_t next = at;
                     while (is_release(p.instructions[next])) { ++next; }
                     if (!is_sent_last(model, p, at, r->buffer)) {
-                        // Right behind its last touch: no instruction but releases stands between.
+                        // Right after its last touch: only releases stand between.
                         std::size_t before = at;
                         while (is_release(p.instructions[before])) { --before; }
                         const auto touched = model.accesses(p.device, p.instructions[before]);
@@ -199,7 +199,7 @@ TEST_CASE("a sent tensor keeps its slot as long as the slots that the plan allow
                         ++kept;
                         continue;
                     }
-                    // Behind the next instruction instead: its memory would not do, or its buffer is written there.
+                    // Moved behind the next instruction, memory would not suffice, or its buffer is written there.
                     ++waited;
                     pulse::program later = p;
                     const auto begin = later.instructions.begin();
@@ -227,7 +227,7 @@ TEST_CASE("what was sent first is waited for first") {
         const pulse::step_model model{c.planned, c.costs};
         for (const pulse::program& p : pulse::lower(c.planned, model)) {
             std::map<pulse::buffer_id, std::size_t> sent{};
-            std::map<std::int64_t, std::size_t> last{}; // of each size: where the one that was released last was sent
+            std::map<std::int64_t, std::size_t> last{}; // by size: where the last released buffer was sent
             for (std::size_t at = 0; at != p.instructions.size(); ++at) {
                 for (const auto& a : model.accesses(p.device, p.instructions[at])) {
                     sent.erase(a.buffer);
@@ -238,12 +238,12 @@ TEST_CASE("what was sent first is waited for first") {
                 std::size_t next = at;
                 while (is_release(p.instructions[next])) { ++next; }
                 if (std::holds_alternative<pulse::op::optimizer_step>(p.instructions[next])) { break; }
-                // A buffer that is written anew is waited for out of turn.
+                // A buffer that is about to be rewritten is waited for out of turn.
                 const auto written = model.accesses(p.device, p.instructions[next]);
                 if (std::any_of(written.begin(), written.end(), [&](const auto& a) { return a.buffer == r->buffer; })) {
                     continue;
                 }
-                // Several before one instruction stand in no order: only from one such place to the next.
+                // Several releases before one instruction have no order, so compare across such groups.
                 const auto bytes = model.bytes(r->buffer);
                 if (last.count(bytes) != 0 && !is_release(p.instructions[at - 1])) {
                     CHECK(last[bytes] <= sent[r->buffer]);
@@ -288,7 +288,7 @@ TEST_CASE("an impossible order is refused by the name of a pass") {
         const auto a = static_cast<std::size_t>(make.between(0, static_cast<int>(passes.size()) - 1));
         const pulse::timed_pass moved = passes[a];
         passes.erase(passes.begin() + static_cast<std::ptrdiff_t>(a));
-        // A backward before everything else on its device cannot be: its own forward is behind it.
+        // A backward cannot come before everything else on its device: its own forward would follow it.
         if (moved.op == pulse::pass::forward) {
             passes.push_back(moved);
         } else {

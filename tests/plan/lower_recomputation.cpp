@@ -72,7 +72,7 @@ TEST_CASE("whole stages run again right before their B, and only B and W have wh
             for (std::size_t at = 0; at != p.instructions.size(); ++at) {
                 const pulse::instruction& one = p.instructions[at];
                 if (const auto* b = std::get_if<pulse::op::backward_input>(&one)) {
-                    // Releases of other buffers may stand between.
+                    // Releases of other buffers may stand in between.
                     std::size_t before = at - 1;
                     while (!pulse::is_compute(p.instructions[before])) { --before; }
                     const auto* again = std::get_if<pulse::op::recompute>(&p.instructions[before]);
@@ -83,7 +83,7 @@ TEST_CASE("whole stages run again right before their B, and only B and W have wh
                     if (a.mode == pulse::access::write) { alive.insert(a.buffer); }
                 }
                 if (const auto* r = std::get_if<pulse::op::release>(&one)) { alive.erase(r->buffer); }
-                // Between passes: nothing saved but by stages whose B has begun.
+                // Between passes only stages whose B has begun have anything saved.
                 if (!pulse::is_compute(one)) { continue; }
                 for (const auto& buffer : alive) {
                     if (buffer.kind != pulse::buffer_kind::saved) { continue; }
@@ -141,7 +141,7 @@ TEST_CASE("a plan recomputes the stages that it selects, and no others") {
             CHECK(again[s] == (flags[s] != 0 ? c.planned.microbatches : 0));
             selected += flags[s];
         }
-        // Programs that recompute another stage are not those of the plan.
+        // Programs that recompute another stage do not match the plan.
         const pulse::step_model model{c.planned, c.costs};
         std::vector<char> none(stages, 0);
         c.planned.recompute = pulse::stage_recomputation{none};

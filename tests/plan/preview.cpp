@@ -23,7 +23,7 @@ struct drawn {
     plan planned{};
 };
 
-/// Two devices, four stages, three microbatches, of which two have a preview.
+/// Two devices, four stages, three microbatches, two of them with a preview.
 drawn draw(unsigned seed, placement kind = placement::folded) {
     std::mt19937 random{seed};
     drawn made;
@@ -53,7 +53,7 @@ std::string refusal_of(const auto& run) {
     return {};
 }
 
-/// The first preview of a device.
+/// The first preview pass on a device.
 timed_pass& first_preview(plan& p, std::size_t device) {
     for (timed_pass& one : p.order.devices[device]) {
         if (one.op == pass::preview) { return one; }
@@ -120,7 +120,7 @@ TEST_CASE("previews are lowered to forwards that nothing is held of, and a predi
                     const auto* f = std::get_if<op::forward>(&what);
                     if (f != nullptr && is_preview(f->microbatch)) {
                         ++previews;
-                        // What the pass leaves is released right behind it, but for what others read.
+                        // A preview pass's results are released right after it, unless others read them.
                         const buffer_id saved{buffer_kind::saved, index_of(f->stage), f->microbatch};
                         std::size_t next = i + 1;
                         while (std::holds_alternative<op::stash>(one.instructions[next])) { ++next; }
@@ -135,7 +135,7 @@ TEST_CASE("previews are lowered to forwards that nothing is held of, and a predi
             REQUIRE(previews == 2 * model.stage_count());
             REQUIRE(released == previews);
             REQUIRE(messages == (apart ? 2 : 0));
-            // Without one of its sends, or with a backward of a preview, a program is none of the plan.
+            // Programs that lack one of its sends, or have a backward of a preview, do not match the plan.
             auto wrong = programs;
             for (instruction& what : wrong[0].instructions) {
                 if (auto* b = std::get_if<op::backward_input>(&what)) {

@@ -27,7 +27,7 @@ struct planned_model {
 
 class random_plans {
 public:
-    /// `scattered`: stages on random devices, with any skips, as no placement has them but a plan may.
+    /// `scattered`: stages on random devices with any skips, which no placement has but a plan may.
     explicit random_plans(std::uint32_t seed, bool scattered = false) : random_(seed), scattered_(scattered) {}
 
     [[nodiscard]] planned_model operator()() {
@@ -46,7 +46,7 @@ public:
         const int waves = kind == pulse::placement::sequential ? 1 : between(1, 2);
         p.cut = cut(kind, p.pipeline_degree, waves);
         if (p.recompute.kind == pulse::recomputation::selective) {
-            std::mt19937 of_stages{random_}; // so that kinds with flags and without draw the same plans
+            std::mt19937 of_stages{random_}; // separate, so that kinds with flags and without draw the same plans
             for (std::size_t s = 0; s != p.cut.stages.size(); ++s) {
                 p.recompute.stages.push_back(of_stages() % 2 == 0);
             }
@@ -57,7 +57,7 @@ public:
         return made;
     }
 
-    /// Draws frozen components and tasks for them.
+    /// Draws frozen components and their tasks.
     void add_frozen_work(planned_model& to) {
         for (unsigned c = 0, count = coin() ? 2 : 1; c != count; ++c) {
             pulse::frozen_component one{};
@@ -94,8 +94,8 @@ private:
         return made;
     }
 
-    /// Skips between any layers, several from and into one layer too; under folded placement within a device, and from
-    /// where no residual is open.
+    /// Skips between any layers, also several from or into one layer; under a folded placement within one device, and
+    /// only from layers where no residual is open.
     [[nodiscard]] pulse::cost_table costs(const pulse::partition& cut) {
         pulse::cost_table made{};
         made.model = pulse::label{std::string_view{"random"}};
@@ -126,7 +126,7 @@ private:
             made.skips.push_back({from, to, made.layers[static_cast<std::size_t>(from)].output_bytes});
         }
         made.conditioning_bytes = coin() ? 4 * between(1, 64) : 0;
-        // None of it, a part of it or all of it needs no gradient.
+        // None, some or all of it needs no gradient.
         const int parts = static_cast<int>(made.conditioning_bytes / 4);
         made.frozen_conditioning_bytes = 4 * (coin() ? 0 : coin() ? between(0, parts) : parts);
         made.input_bytes = 4 * between(1, 200);
@@ -134,7 +134,7 @@ private:
     }
     [[nodiscard]] std::int64_t bytes() { return between(0, 4) == 0 ? 0 : 4 * between(0, 300); }
 
-    /// Any order that the dependencies allow: of the passes that could run next, one at random; times as they fall.
+    /// Any order that the dependencies allow: repeatedly picks a random ready pass, which starts as early as it can.
     [[nodiscard]] pulse::schedule order(const pulse::plan& p, const pulse::cost_table& costs) {
         const int stages = static_cast<int>(p.cut.stages.size());
         const int kinds = p.split_backward ? 3 : 2;

@@ -23,8 +23,8 @@ namespace {
 
 using namespace pulse;
 
-/// The programs of all ranks of the world, where every message of a sum over replicas is sent and received on its own,
-/// in the order in which a transport whose posts wait makes the executor post them.
+/// The programs of all ranks of the world, with every message of a sum over replicas as a separate send and receive, in
+/// the order in which the executor posts them on a transport with blocking posts.
 std::vector<program> over_replicas(const std::vector<program>& of_pipeline, int replicas, rank_layout layout,
                                    int node_replicas = 1) {
     const rank_grid grid{layout, static_cast<int>(of_pipeline.size()), replicas};
@@ -105,7 +105,7 @@ TEST_CASE("replicas exchange with every other one in rounds, in each with the on
                 place_of(grid, r).circles().front(),
                 [&](int to) {
                     CHECK(to == (r + ++sent) % replicas);
-                    CHECK(sent - received <= 1); // no round begins before the one before it
+                    CHECK(sent - received <= 1); // rounds begin one after the other
                     mine.instructions.push_back(op::send{message(to), device_id{to}});
                 },
                 [&](int from) {
@@ -117,7 +117,7 @@ TEST_CASE("replicas exchange with every other one in rounds, in each with the on
             CHECK(received == replicas - 1);
         }
         CHECK(!detail::first_deadlock(world));
-        // Half of them, and one more where their number is odd, have to begin with what the others wait for.
+        // If every rank posts its sends first, all wait: half of the ranks, rounded up, must begin with receives.
         for (program& mine : world) {
             std::stable_partition(mine.instructions.begin(), mine.instructions.end(),
                                   [](const instruction& what) { return std::holds_alternative<op::send>(what); });
@@ -136,12 +136,12 @@ TEST_CASE(
                 one.node_replicas = p.node_replicas;
                 return one;
             };
-            // By replica and share: whose shares are in what it has.
+            // By replica and share: whose contributions it has.
             std::vector<std::vector<std::multiset<int>>> has;
             for (int r = 0; r != replicas; ++r) {
                 has.emplace_back(static_cast<std::size_t>(replicas), std::multiset{r});
             }
-            std::vector<element_range> layer{{0, static_cast<std::size_t>(replicas)}}; // an element for each share
+            std::vector<element_range> layer{{0, static_cast<std::size_t>(replicas)}}; // one element per share
             const std::size_t circles = place(0).circles().size();
             REQUIRE(circles == (p.node_replicas == 1 ? 1U : 2U));
             std::size_t sent = 0;
@@ -198,7 +198,7 @@ TEST_CASE("the proof sees a replica that sums its stages in another order, and o
             CHECK(detail::first_deadlock(world));
             ++swapped;
         }
-        // Both replicas of two devices sum late, but not the same ones: each pair waits for the other's pipeline.
+        // Either replica sums late on a different one of the two devices: each pair waits for the other's pipeline.
         if (one.size() < 2) { continue; }
         auto late = one;
         const auto postpone = [](program& p) {

@@ -19,7 +19,7 @@ using pulse_test::random_plans;
 
 namespace {
 
-/// Tensors are one number each, modulo 2^64: sums are exact in any order, and a wrong or stale operand shows.
+/// A tensor is one number modulo 2^64: sums are exact in any order, and a wrong or stale operand shows.
 using value = std::uint64_t;
 
 struct gradients {
@@ -52,7 +52,7 @@ struct toy_model {
         return all;
     }
 
-    /// One device, no pipeline: what all gradients of a step must be.
+    /// The expected gradients of a step, computed on one device without a pipeline.
     [[nodiscard]] gradients reference(int microbatches) const {
         gradients sum{std::vector<value>(costs.layers.size()), 0};
         for (int m = 0; m != microbatches; ++m) {
@@ -66,7 +66,7 @@ struct toy_model {
                         b(e) * in[static_cast<std::size_t>(costs.skips[static_cast<std::size_t>(e)].from) + 1];
                 }
             }
-            std::vector<value> gradient(costs.layers.size()); // of the output of each layer
+            std::vector<value> gradient(costs.layers.size()); // of each layer's output
             gradient.back() = loss_gradient(m, in.back());
             for (int l = layers() - 1; l >= 0; --l) {
                 const auto at = static_cast<std::size_t>(l);
@@ -85,7 +85,7 @@ struct toy_model {
     }
 };
 
-/// A rank that holds nothing but the buffers that its instructions list, and lists what it really touched.
+/// A rank that holds only the buffers that its instructions list, and tracks what they really touch.
 class toy_rank {
 public:
     toy_rank(const toy_model& toy, const pulse::step_model& model, int device, gradients& sum) :
@@ -130,7 +130,7 @@ private:
     const pulse::step_model& model_;
     int device_;
     gradients& sum_;
-    /// `saved` and `deferred` have one value per layer of the model, the others one value.
+    /// `saved` and `deferred` hold one value per layer of the model, other buffers a single one.
     std::map<buffer_id, std::map<int, value>> buffers_{};
     std::map<buffer_id, pulse::access> listed_{};
     std::set<buffer_id> touched_{};
@@ -143,7 +143,7 @@ private:
             if (entry.mode == pulse::access::write) { buffers_.erase(entry.buffer); }
         }
     }
-    /// No more is listed than is touched; a weight pass need not read every output that it may read.
+    /// Every buffer listed as written must be touched; a weight pass need not read every output that it may read.
     void finish() {
         for (const auto& [buffer, mode] : listed_) {
             if (mode != pulse::access::read) { CHECK(touched_.contains(buffer)); }

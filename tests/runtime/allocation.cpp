@@ -59,6 +59,6 @@ TEST_CASE("a step allocates nothing, traced or not") {
 
 TEST_CASE("the counter of allocations counts") {
     count_allocations(true);
-    ::operator delete(::operator new(64)); // called by name: a compiler may leave out a new-expression and its delete
+    ::operator delete(::operator new(64)); // called by name: compilers may remove a new-expression with its delete
     CHECK(count_allocations(false) == 1);
 }

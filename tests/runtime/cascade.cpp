@@ -39,7 +39,7 @@ constexpr double rate = 0.05;
 
 [[nodiscard]] train::optimizer_options clipped() { return {.constants = slow, .clip_norm = 0.5}; }
 
-/// What training one backbone leaves: its weights, and the loss of every step.
+/// The results of training one backbone: its weights, and the loss of every step.
 struct trained {
     weights_of weights{};
     std::vector<double> losses{};
@@ -47,7 +47,7 @@ struct trained {
     [[nodiscard]] bool operator==(const trained&) const = default;
 };
 
-/// Fills in the values of blocks that are drawn by layer.
+/// Draws the values of the parameter blocks, by layer.
 template <class Data, class Parameters>
 [[nodiscard]] std::vector<float> drawn_values(const Data& data, const Parameters& parameters) {
     std::vector<float> all;
@@ -58,7 +58,7 @@ template <class Data, class Parameters>
     return all;
 }
 
-/// A rank's share of one backbone of a cascade: its data, its optimizer.
+/// A rank's share of one backbone of a cascade: its data and its optimizer.
 template <class Model>
 struct backbone_part {
     drawn_task<Model, float> task;
@@ -135,7 +135,7 @@ cascade_run run_cascade(const plan& planned, const cost_table& costs, std::uint6
         if (rank.memory().live_bytes() != 0) { throw error{"a step left buffers alive"}; }
         if (tasks.optimized != steps) { throw error{"optimize was not called once a step"}; }
 
-        // Of the weights as they are now, in any memory.
+        // An evaluation uses the current weights, whatever its memory holds.
         lock.unlock();
         poison(rank.memory());
         rank.evaluate(tasks);
@@ -148,7 +148,7 @@ cascade_run run_cascade(const plan& planned, const cost_table& costs, std::uint6
     return result;
 }
 
-/// One backbone alone, without pipeline or executor.
+/// Trains one backbone alone, without pipeline or executor.
 template <class Model>
 trained train_alone(int batch, int microbatches, std::uint64_t seed, int steps) {
     cascade_math math;
@@ -196,7 +196,7 @@ trained train_alone(int batch, int microbatches, std::uint64_t seed, int steps) 
     return result;
 }
 
-/// Blank costs with drawn times, from which cuts and orders differ.
+/// Blank costs with random times, so that cuts and orders differ.
 template <class Model>
 [[nodiscard]] cost_table drawn_costs(int batch, std::mt19937& random) {
     cost_table costs = blank_costs(graph_of<Model>().view(), batch, sizeof(float));
@@ -240,7 +240,7 @@ void check_cascades(unsigned seed, int runs, cascade_tally& seen) {
         require_valid(made.plan, "plan");
         const step_model model{made.plan, made.costs};
         REQUIRE(check(made.plan, model, lower(made.plan, model)).violation == "");
-        // With free links the simulator has no other times than the order, but that a recomputation may fill a gap.
+        // With free links the simulated times equal the order's, except that a recomputation may fill a gap.
         const double ordered_us = made.plan.order.makespan_us();
         REQUIRE(made.plan.predicted.step_us <= ordered_us * (1 + 1e-12));
         if (c.recompute == recomputation::none) { REQUIRE(made.plan.predicted.step_us >= ordered_us * (1 - 1e-12)); }

@@ -36,9 +36,9 @@ plan draw_plan(int devices, unsigned seed = 5) {
     return p;
 }
 
-/// The reference backend, until it throws in one of its products.
+/// The reference backend, which throws after a number of products.
 struct failing_math : reference::backend<float> {
-    int good_products{-1}; ///< below 0: it never fails
+    int good_products{-1}; ///< never fails if negative
 
     void linear(const linear_shape& shape, auto... args) {
         if (good_products == 0) { throw std::runtime_error{"the backend is broken"}; }
@@ -47,7 +47,7 @@ struct failing_math : reference::backend<float> {
     }
 };
 
-/// Counts the calls of fail, to see that a rank makes one before it leaves a step with an exception.
+/// Counts calls of fail: a rank must make one before an exception leaves its step.
 struct watched_transport : threads::transport {
     explicit watched_transport(const threads::transport& plain) : threads::transport{plain} {}
     void fail(std::string_view what) noexcept {
@@ -59,7 +59,7 @@ struct watched_transport : threads::transport {
 
 enum class spot { nowhere, input, timesteps, loss, optimize, sum };
 
-/// A task that runs `act` at one spot of the step; optimize waits for all ranks, as a clipped optimizer does.
+/// A task that runs `act` at one spot of the step; optimize waits for all ranks, as one with clipping does.
 struct failing_task : task_type {
     threads::transport& transport;
     spot where;
@@ -93,13 +93,13 @@ struct failing_task : task_type {
 };
 
 struct outcome {
-    std::string text{};    ///< of the std::exception that run_ranks throws
-    int number{};          ///< or of the int
+    std::string text{};    ///< of a std::exception from run_ranks
+    int number{};          ///< of an int thrown from run_ranks
     int stopped_by_peer{}; ///< ranks that left their step with peer_failed
-    int left_quietly{};    ///< ranks that left their step with an exception without a call of fail
+    int left_quietly{};    ///< ranks that left their step with an exception without calling fail
 };
 
-/// One step; rank `bad` acts at the spot, or its backend breaks after some products.
+/// Runs one step; rank `bad` acts at the spot, or its backend breaks after some products.
 outcome run_with(const plan& p, const threads::link_options& link, int bad, spot where, std::function<void()> act,
                  int good_products = -1) {
     outcome seen;
@@ -235,7 +235,7 @@ TEST_CASE("a rank that does not come to the step is named by those that wait for
 
 namespace {
 
-/// What an executor of model_type says of a plan and a cost table; empty when it takes them.
+/// The error of making an executor of model_type from a plan and a cost table, or "".
 std::string refusal(const plan& planned, const cost_table& costs, int ranks) {
     try {
         threads::run_ranks(ranks, {}, [&](threads::transport& transport) {
@@ -302,7 +302,7 @@ TEST_CASE("an executor refuses costs whose bytes are not the model's, by field")
     CHECK(contains(refused([](cost_table& c) { c.microbatch_size = 2; }), "microbatch_size"));
     CHECK(refused([](cost_table& c) { c.layers[3].forward_us = 7; }).empty());
 
-    // One layer more, in the costs and in the plan's last stage: the plan fits its costs, neither fits the model.
+    // One more layer in the costs and in the plan's last stage: the two fit each other, but not the model.
     cost_table longer = costs;
     longer.layers.push_back(longer.layers.back());
     plan also = p;

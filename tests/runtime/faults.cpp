@@ -51,7 +51,7 @@ struct outcome {
     traffic_count sent{};
 };
 
-/// Two steps with a fault in the messages of one rank.
+/// Runs two steps with a fault in one rank's messages.
 outcome run(const plan& planned, const fault_plan& wrong) {
     outcome out;
     std::mutex mutex;
@@ -79,7 +79,7 @@ outcome run(const plan& planned, const fault_plan& wrong) {
     return out;
 }
 
-/// What run says, or nothing.
+/// The error of run, or "".
 std::string error_of(const plan& planned, const fault_plan& wrong) {
     try {
         static_cast<void>(run(planned, wrong));
@@ -93,11 +93,11 @@ TEST_CASE("messages that are late change nothing; those that are damaged, double
     const plan planned = draw_plan();
     const outcome good = run(planned, {});
     const auto plain = run_pipelined<model_type, math>(planned, 7, {}, 2);
-    CHECK(good.sent.boundary == plain.sent.boundary); // the proofs are not counted
+    CHECK(good.sent.boundary == plain.sent.boundary); // proofs are not counted
     CHECK(good.sent.messages == plain.sent.messages);
 
     for (int rank = 0; rank != ranks; ++rank) {
-        // as many sends as there are, found by a fault that never comes
+        // a fault beyond the last send counts the sends
         const int sends = run(planned, {fault::delay, rank, 1 << 20}).sends[static_cast<std::size_t>(rank)];
         REQUIRE(sends > 8);
         for (int at = 0; at < sends; at += 3) {
@@ -108,7 +108,7 @@ TEST_CASE("messages that are late change nothing; those that are damaged, double
             CHECK(damaged.find("from rank " + std::to_string(rank) + " is damaged") != std::string::npos);
             CHECK(damaged.find("pulse: message boundary") != std::string::npos);
 
-            // the last message may come twice unseen: nobody receives after it
+            // a duplicate of the last message goes unnoticed: nobody receives after it
             const std::string doubled = error_of(planned, {fault::duplicate, rank, at});
             if (at + 3 < sends) {
                 const bool named = doubled.find("two ranks disagree") != std::string::npos ||

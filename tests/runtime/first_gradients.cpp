@@ -27,7 +27,7 @@ namespace {
 using math = reference::backend<float>;
 using image = shape<4, 2, 2>;
 
-/// y = w x + b, number by number on the host: b's gradient is made with the input's. One that does not write finds 0.
+/// y = w x + b, elementwise on the host; b's gradient comes with the input's. A layer that does not write finds zeros.
 template <label Name, bool Writes>
 struct by_hand {
     static constexpr label name = Name;
@@ -78,7 +78,7 @@ struct mixed
 static_assert(!writes_gradients<mixed::layer_at<0>> && writes_gradients<mixed::layer_at<1>> &&
               writes_gradients<mixed::layer_at<2>>);
 
-/// Two steps of plans, in front of which gradients are no numbers, against one pass after the other that adds to 0.
+/// Two steps of plans with gradients poisoned before each must equal sequential passes that add to zeros.
 template <class Model>
 void check_plans(unsigned seed, int plans) {
     std::mt19937 random{seed};

@@ -33,7 +33,7 @@ TEST_CASE("frozen tasks in any gaps give the bits of encoding inline, each layer
             CHECK(of_rank.losses == want.at(r).losses);
             CHECK(of_rank.gradients == want.at(r).gradients);
         }
-        // The last step encodes for one that does not come; what is forgotten is encoded twice.
+        // The last step encodes for a step that never comes; forgotten results are encoded twice.
         const auto samples = static_cast<std::size_t>(p.microbatches * p.microbatch_size * p.data_degree);
         CHECK(seen.runs.size() == result_widths.size() * chain_layers * samples * (steps + 1));
         for (const auto& [what, times] : seen.runs) { CHECK(times == (what[2] == forgets ? 2 : 1)); }

@@ -21,7 +21,7 @@ using namespace pulse;
 
 namespace {
 
-/// The time of the rank that runs on this thread, which messages alone pass: a busy machine changes nothing.
+/// A clock of the rank on this thread that only messages advance: a busy machine changes nothing.
 struct message_clock {
     using duration = std::chrono::duration<double>;
     using time_point = std::chrono::time_point<message_clock, duration>;
@@ -31,7 +31,7 @@ struct message_clock {
     inline static thread_local duration passed{};
 };
 
-/// Thread ranks on machines: a message takes the time of the link inside a machine, or of the one between machines.
+/// Thread ranks placed on machines: a message takes the time of the link inside a machine, or of that between machines.
 class ranks_on_machines : public threads::transport {
 public:
     ranks_on_machines(std::shared_ptr<threads::thread_group> group, int rank, std::span<const std::string> machines,
@@ -47,13 +47,13 @@ public:
         pass(peer, parts);
         threads::transport::post_recv(peer, message, parts);
     }
-    /// Bytes of the largest message that was sent.
+    /// Bytes of the largest message sent.
     [[nodiscard]] std::int64_t largest() const noexcept { return largest_; }
 
 private:
     [[nodiscard]] const std::string& at(int r) const { return machines_[static_cast<std::size_t>(r)]; }
 
-    /// Lets this rank's clock pass by what a message takes; its bytes.
+    /// Advances this rank's clock by a message's time; returns its bytes.
     std::int64_t pass(int peer, std::span<const message_part> parts) {
         const auto bytes = static_cast<std::int64_t>(parts.front().bytes);
         const pulse::link& taken = at(rank()) == at(peer) ? inside_ : between_;
@@ -67,7 +67,7 @@ private:
     std::int64_t largest_{};
 };
 
-/// What all ranks of these machines measure, which is the same; and the largest message of them.
+/// The measurement of ranks on these machines, on which all agree, and the largest message sent.
 cluster measure(const std::vector<std::string>& machines, pulse::link inside, pulse::link between, double seconds,
                 std::int64_t* largest = nullptr) {
     const auto group =
@@ -79,7 +79,7 @@ cluster measure(const std::vector<std::string>& machines, pulse::link inside, pu
         for (std::size_t r = 0; r != machines.size(); ++r) {
             ranks.emplace_back([&, r] {
                 ranks_on_machines t{group, static_cast<int>(r), machines, inside, between};
-                // Ranks 1 and 2 share a device where they are on one machine.
+                // Ranks 1 and 2 share a device if they are on one machine.
                 all[r] = measure_links<message_clock>(t, {.machine = machines[r],
                                                           .memory_bytes = 1000,
                                                           .device = std::to_string(r == 2 ? 1 : r),

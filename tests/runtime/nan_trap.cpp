@@ -27,7 +27,7 @@ using model_type = toy_model<1, 18, wiring::nested, true>;
 constexpr int microbatches = 3;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-/// The reference backend, until it meets the weights whose layer gives a bad gradient of its input.
+/// The reference backend, except that the layer with `bad_weights` gets a NaN input gradient.
 struct watched_math : reference::backend<float> {
     const float* bad_weights{};
 
@@ -54,7 +54,7 @@ std::optional<plan> draw_plan(int devices, unsigned seed) {
     return p;
 }
 
-/// What is wrong with a step: an input, a weight of a layer, the gradient of a loss, or of a layer's input.
+/// What is NaN in a step: an input, a layer's weight, the gradient of a loss, or a layer's input gradient.
 struct spoilt {
     int input{-1};
     int layer{conditioning_block - 1};
@@ -77,7 +77,7 @@ struct spoilt_task : drawn_task<model_type, float> {
     }
 };
 
-/// What the ranks find in a step, and whether all say the same; with the gradients of that step.
+/// What the ranks report of a step, whether all agree, and the gradients of the step.
 struct finding {
     std::optional<value_fault> fault{};
     std::string text{};
@@ -136,7 +136,7 @@ TEST_CASE("the first tensor that is not finite is found, and is the same however
 
         const finding none = run(*planned, {}, true);
         CHECK(!none.fault);
-        CHECK(none.gradients == run(*planned, {}, false).gradients); // looking changes nothing
+        CHECK(none.gradients == run(*planned, {}, false).gradients); // watching changes nothing
 
         const finding input = run(*planned, {.input = 2}, true);
         CHECK(input.agreed);
@@ -160,7 +160,7 @@ TEST_CASE("the first tensor that is not finite is found, and is the same however
         const finding backward = run(*planned, {.backward = b}, true);
         CHECK(backward.fault == value_fault{value_fault::place::input_gradient, b, stage_of_layer(b), 0});
 
-        CHECK(!run(*planned, {.input = 2}, false).fault); // nobody looked
+        CHECK(!run(*planned, {.input = 2}, false).fault); // not watched
     }
 }
 

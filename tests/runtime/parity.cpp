@@ -33,8 +33,8 @@ struct tally {
     int full_workspaces{};
 };
 
-/// Laws 5, 2 and 7 on random plans of one model, against the same model without a pipeline. Not every layer writes all
-/// of its workspace, wherever it stands: toys do.
+/// Laws 5, 2 and 7 on random plans of one model, compared with the same model without a pipeline. `fills_workspace`:
+/// every layer writes all of its workspace, wherever it stands; toys do not.
 template <class Model>
 void check_random_plans(unsigned seed, int plans, tally& seen, bool fills_workspace = true) {
     std::mt19937 random{seed};
@@ -69,7 +69,7 @@ void check_random_plans(unsigned seed, int plans, tally& seen, bool fills_worksp
         REQUIRE(run.planned_block == run.written_block);
         for (std::size_t rank = 0; rank != run.planned_workspace.size(); ++rank) {
             REQUIRE(run.written_workspace[rank] <= run.planned_workspace[rank]);
-            // Only a recompute of stage 0 uses the room for a second conditioning.
+            // Only a recompute of stage 0 uses the space for a second conditioning.
             if (p.cut.stages.front().device == static_cast<int>(rank) || !fills_workspace) { continue; }
             REQUIRE(run.written_workspace[rank] == run.planned_workspace[rank]);
             ++seen.full_workspaces;

@@ -30,7 +30,7 @@ pulse::test::tally of_unpipelined(int microbatches) {
     return backend.seen;
 }
 
-/// A step on one device.
+/// Counts the operations of a step on one device.
 template <class Model>
 pulse::test::tally of_plan(const plan& planned) {
     const cost_table costs = blank_costs(graph_of<Model>().view(), planned.microbatch_size, sizeof(float));
@@ -46,7 +46,7 @@ pulse::test::tally of_plan(const plan& planned) {
     return found;
 }
 
-/// Every way to cut a model in two on one device: a cut that leaves no residual open costs nothing, and any other a
+/// Tries every way to cut a model in two on one device: a cut that leaves no residual open costs nothing, any other a
 /// copy of the residual and one of its gradient.
 template <class Model>
 void check_cuts(bool split) {

@@ -63,7 +63,7 @@ plan draw_plan(int attempt, std::mt19937& random) {
     }
 }
 
-/// Whether the programs move each prediction from the last stage to the first, and only where these are apart.
+/// Whether the programs send predictions from the last stage to the first exactly if their devices differ.
 bool predictions_move(const plan& p, const step_model& model, const std::vector<program>& programs) {
     const bool apart = p.cut.stages.front().device != p.cut.stages.back().device;
     int sent = 0;
@@ -76,7 +76,7 @@ bool predictions_move(const plan& p, const step_model& model, const std::vector<
     return sent == (apart ? model.previews() : 0);
 }
 
-/// Random plans of one model against the same two passes without a pipeline.
+/// Compares random plans of one model with the same two passes without a pipeline.
 template <class Model>
 void check_plans(unsigned seed, int plans, tally& seen) {
     std::mt19937 random{seed};

@@ -16,8 +16,8 @@ using namespace pulse::test;
 
 namespace {
 
-/// The reference backend, but every linear takes a random while: ranks drift apart in every possible way. Seeds are
-/// numbered, so every run of the test draws the same sequences; which rank gets which is up to the threads.
+/// The reference backend with random delays in every linear: ranks drift apart in every possible way. Seeds are
+/// numbered, so every run of the test draws the same sequences; which rank gets which depends on the threads.
 struct drifting : reference::backend<float> {
     inline static std::atomic<unsigned> next_seed{1};
     std::mt19937 random{next_seed++};

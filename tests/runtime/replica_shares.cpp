@@ -36,7 +36,7 @@ TEST_CASE("shares of a layer are neighbours that cover it and are equal but for 
             CHECK(most <= least + 1);
         }
     }
-    // Where elements times shares overflows.
+    // Elements times shares would overflow.
     constexpr std::size_t huge = ~std::size_t{0} / 2;
     CHECK(share_of({0, huge}, 4, 3).first + share_of({0, huge}, 4, 3).size == huge);
     CHECK(share_of({0, huge}, 4, 1).size <= huge / 4 + 1);
@@ -77,7 +77,7 @@ TEST_CASE(
         std::mutex mutex;
         std::int64_t sent = 0;
         int wrong = 0;
-        const int members = together; // clang 14 captures no structured binding
+        const int members = together; // clang 14 cannot capture structured bindings
         const int count = replicas;
         threads::run_ranks(count, {.blocking = count % 2 == 0}, [&](threads::transport& transport) {
             replica_place place = place_of(grid, transport.rank());

@@ -61,7 +61,7 @@ plan draw_plan(int pipeline, int replicas, std::mt19937& random, int scalar_byte
     }
 }
 
-/// Every replica has the sums, or those of its own shares alone; and what was sent is what the plan says.
+/// Every replica has the sums, or its own shares of them; and the traffic matches the plan.
 template <class Model, class Backend>
 void check_sums(const plan& p, std::uint64_t seed, const replicated_options& options) {
     const auto run = run_replicated<Model, Backend>(p, seed, options);
@@ -86,7 +86,7 @@ void check_sums(const plan& p, std::uint64_t seed, const replicated_options& opt
     std::int64_t bytes = 0;
     for (int s = 0; s != model.stage_count(); ++s) { bytes += all_reduce_bytes(model, s, p.data_degree, kept); }
     REQUIRE(run.sent.gradient == bytes * options.steps);
-    // Of every kind the simulator moves what the transport counted; new weights are the optimizer's, which does not run
+    // The simulator moves what the transport counted of every kind. New weights are missing: the optimizer does not run
     // here.
     const rank_grid grid{options.how.layout, p.pipeline_degree, p.data_degree};
     const cluster two_nodes{.name = "two",
@@ -174,7 +174,7 @@ TEST_CASE("what replicas exchange is posted in the rounds that the simulator pri
             const auto stages = static_cast<std::size_t>(
                 std::count_if(p.cut.stages.begin(), p.cut.stages.end(), [&](const stage& s) { return s.device == d; }));
             const auto ways = static_cast<std::size_t>(gradient_ways(world.kept));
-            // By round there and back: what leaves a node, what enters it, and of how many shares a message is.
+            // By round there and back: messages that leave a node, messages that enter it, and the shares per message.
             std::vector<std::map<int, int>> out(2 * priced.size());
             std::vector<std::map<int, int>> in(2 * priced.size());
             std::vector<int> shares(2 * priced.size(), 0);
@@ -182,13 +182,13 @@ TEST_CASE("what replicas exchange is posted in the rounds that the simulator pri
                 const int me = grid.rank_of(d, r);
                 replica_place place = place_of(grid, me);
                 place.node_replicas = p.node_replicas;
-                // Groups are cut between rounds where there are many parts.
+                // Large groups are split between rounds.
                 std::vector<telling_transport::posted> posts;
                 for (const auto& group : ranks[static_cast<std::size_t>(me)].groups) {
                     posts.insert(posts.end(), group.begin(), group.end());
                 }
                 REQUIRE(posts.size() == 2 * ways * priced.size() * stages);
-                // The circles of the way back are those of the way there from behind.
+                // The way back takes the circles of the way there in reverse.
                 std::vector<replica_circle> circles = place.circles();
                 const std::vector<replica_circle> there = circles;
                 if (ways == 2) { circles.insert(circles.end(), there.rbegin(), there.rend()); }
@@ -250,7 +250,7 @@ TEST_CASE("messages of replicas that are under way at once have rooms of their o
                 const bool shares = group.front().message.kind == message_kind::gradient_share;
                 int sent = 0;
                 for (const auto& one : group) {
-                    // The same sums go to all.
+                    // All peers get the same sums.
                     if (one.sends && sent++ != 0 && !shares) { continue; }
                     for (const auto& t : one.tensors) {
                         for (const auto& other : all) { REQUIRE(!t.overlaps(other)); }
@@ -265,8 +265,8 @@ TEST_CASE("messages of replicas that are under way at once have rooms of their o
                 most = std::max(most, received);
             }
             CHECK(most <= planned);
-            // What is planned beside it is an element of every layer, and what aligns a share. Of shares that come last
-            // through two circles the first have been added: they take less.
+            // The plan also counts an element per layer and each share's alignment. With two circles the bound is too
+            // loose: shares of the second take less, as the first circle has added them.
             if (p.node_replicas > 1 || p.data_degree > 4) { continue; }
             CHECK(most + (p.data_degree - 1) * static_cast<std::int64_t>(64 + 20 * sizeof(float)) >= planned);
         }
@@ -278,7 +278,7 @@ TEST_CASE("more parts than are posted together are cut between rounds, by every 
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     for (const int replicas : {2, 5, 6}) {
         const rank_grid grid{rank_layout::pipeline_inside, 1, replicas};
-        std::vector<element_range> layers; // of some, not every replica has a share
+        std::vector<element_range> layers; // some have fewer elements than replicas
         std::size_t size = 0;
         for (int l = 0; l != 500; ++l) {
             layers.push_back({size, static_cast<std::size_t>(draw(0, 8))});
@@ -355,7 +355,7 @@ TEST_CASE("a rank that fails while gradients are summed stops all ranks with its
 
 namespace {
 
-/// Every product takes as long.
+/// Every weight gradient takes at least 1 ms.
 struct slow_math : math {
     void linear_backward_weight(const linear_shape& shape, auto... args) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -375,7 +375,7 @@ TEST_CASE("the gradients of the stage that is done first are summed beside later
     std::mt19937 random{35};
     p.cut = draw_cut(costs, placement::folded, 2, 1, random);
     p.order = draw_order(p.cut, p.microbatches, true, random);
-    // The smallest stage has 40 bytes or so to send; 3 ms for them are several weight gradients.
+    // The smallest stage sends about 40 bytes; the 3 ms that this takes are several weight gradients.
     threads::run_ranks(4, {.latency_us = 1500}, [&](threads::transport& transport) {
         slow_math backend;
         executor<model_type, slow_math> rank{backend, transport, p, costs};

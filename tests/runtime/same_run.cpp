@@ -26,7 +26,7 @@ namespace {
 using one_model = toy_model<3, 8, wiring::nested, true>;
 using math = reference::backend<float>;
 
-/// Two models whose graphs are the same, with other shapes; and one with another parameter.
+/// Two models with equal graphs but different shapes, and one with another parameter.
 using first = archetype::layer<"first", shape<4, 6>, shape<2, 12>>;
 using second = archetype::layer<"second", shape<2, 12>, shape<4>>;
 struct tall : model<"m", layers<first, second>> {};
@@ -52,7 +52,7 @@ plan draw_plan() {
     return p;
 }
 
-/// What ranks that are threads are told; rank 2 differs as `call` makes it.
+/// The errors of thread ranks when `call` makes rank 2 differ.
 template <class Call>
 std::vector<std::string> told(Call call) {
     std::vector<std::string> said(4);
@@ -65,7 +65,7 @@ std::vector<std::string> told(Call call) {
                 throw;
             }
         });
-    } catch (const input_error&) {} // what run_ranks gives of them
+    } catch (const input_error&) {} // thrown by run_ranks
     return said;
 }
 

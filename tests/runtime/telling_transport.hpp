@@ -11,7 +11,7 @@ namespace replicated_pipelines {
 using namespace pulse;
 using namespace pulse::test;
 
-/// Thread ranks that tell what is posted together, and which memory they were asked for.
+/// Thread ranks that record which messages are posted together, and which memory was allocated.
 struct telling_transport : threads::transport {
     struct tensor {
         const std::byte* data{};
@@ -47,7 +47,7 @@ struct telling_transport : threads::transport {
     }
 };
 
-/// What a rank posts together in a step, and its rooms.
+/// The groups of posts of a rank's step, and the memory that it allocated.
 struct told {
     std::vector<std::vector<telling_transport::posted>> groups{};
     std::vector<telling_transport::tensor> blocks{};

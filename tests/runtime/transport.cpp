@@ -28,7 +28,7 @@ double microseconds_since(clock_type::time_point start) {
     return std::chrono::duration<double, std::micro>(clock_type::now() - start).count();
 }
 
-/// What run_ranks throws, as text; empty when it throws nothing.
+/// The error of run_ranks, or "".
 std::string error_of(int ranks, const std::function<void(threads::transport&)>& body,
                      const threads::link_options& link = {}) {
     try {
@@ -77,7 +77,7 @@ TEST_CASE("a message has arrived when waiting for it takes no time, and not befo
     for (const bool blocking : {false, true}) {
         const threads::link_options link{.latency_us = 10'000, .blocking = blocking};
         threads::run_ranks(2, link, [&](threads::transport& t) {
-            int late = 0; // waits that a busy machine has kept from returning, or all of them
+            int late = 0; // waits that took long: a few on a busy machine, all on a fault
             for (int i = 0; i != messages; ++i) {
                 int value = t.rank() + 5;
                 message_part part{reinterpret_cast<std::byte*>(&value), sizeof value, traffic_kind::gradient, false};

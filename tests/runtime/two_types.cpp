@@ -22,8 +22,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// Scalars of 2 bytes, accumulators of 4. Scalar operands that do not begin at a multiple of 16
-/// bytes are counted.
+/// Scalars of 2 bytes, accumulators of 4. Counts scalar operands that are not aligned to 16 bytes.
 struct narrow_math : reference::backend<bfloat16, float> {
     using base = reference::backend<bfloat16, float>;
     inline static std::atomic<int> operands{}, crooked{};
@@ -106,7 +105,7 @@ void check_random_plans(unsigned seed, int plans) {
     }
 }
 
-/// The gradients of `n` equal microbatches are n times those of one, as exact as an accumulator is. Rounding sums to
+/// The gradients of `n` equal microbatches are n times those of one, to an accumulator's precision. Rounding sums to
 /// scalars would show: their epsilon is 2^-8.
 template <class Model>
 void check_accumulation() {
@@ -127,7 +126,7 @@ void check_accumulation() {
         for (const float g : one.gradients[l]) { greatest = std::max(greatest, std::abs(g)); }
         REQUIRE((greatest > 0 || one.gradients[l].empty()));
         for (std::size_t i = 0; i != one.gradients[l].size(); ++i) {
-            // n x 2 samples x 16 to 64 pixels are added: at most 1024 roundings of 2^-24, relative to the greatest sum.
+            // n x 2 samples x 16 to 64 pixels add up: at most 1024 roundings of 2^-24, relative to the greatest sum.
             REQUIRE(std::abs(many.gradients[l][i] - n * one.gradients[l][i]) <= n * greatest * 1024 * 0x1p-24F);
         }
     }
@@ -141,7 +140,7 @@ TEST_CASE(
     check_random_plans<small_unet>(1, 6);
     check_random_plans<small_uvit>(2, 6);
     CHECK(narrow_math::operands > 1000);
-    CHECK(narrow_math::crooked == 0); // every width is a multiple of 8, but those that stand last
+    CHECK(narrow_math::crooked == 0); // every width is a multiple of 8, except the last
 }
 
 TEST_CASE("parameter gradients add up in the accumulator") {
@@ -152,9 +151,9 @@ TEST_CASE("parameter gradients add up in the accumulator") {
 TEST_CASE("statistics lie before the saved tensors, in at least 4 bytes each, rounded up to 64") {
     constexpr layer_node node{.name = "n", .saved_elements = 10, .statistics_elements = 3};
     CHECK(node.statistics_bytes(2, 2) == 64);
-    CHECK(node.statistics_bytes(6, 2) == 128); // 72 bytes
+    CHECK(node.statistics_bytes(6, 2) == 128); // 72 bytes, rounded up
     CHECK(node.statistics_bytes(2, 4) == 64);
-    CHECK(node.statistics_bytes(3, 8) == 128); // 72 bytes
+    CHECK(node.statistics_bytes(3, 8) == 128); // 72 bytes, rounded up
     CHECK(node.saved_bytes(2, 2) == 64 + 40);
     CHECK(layer_node{.name = "n", .saved_elements = 10}.saved_bytes(2, 2) == 40);
 }

@@ -105,8 +105,8 @@ TEST_CASE("no simulated step is shorter than the bound of its problem") {
         const pulse::simulation made = pulse::simulate(c.planned, model, pulse::lower(c.planned, model), options);
         auto problem = pulse::make_problem(c.costs, c.planned.cut, ask);
         if (c.planned.recompute != pulse::recomputation::none) {
-            // Unlike in the problem, a recompute does not wait for the dependencies of the pass after it; its time
-            // remains.
+            // The problem makes a recompute wait with its pass, the simulator does not: the bound is that without
+            // recomputation.
             ask.recompute = pulse::recomputation::none;
             problem = pulse::make_problem(c.costs, c.planned.cut, ask);
         }

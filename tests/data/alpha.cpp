@@ -1,4 +1,4 @@
-// The alpha of captioned pictures is seen as their colours are, in means of squares.
+// The alpha of captioned pictures gets the same crops and flips as their colours, averaged over squares.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace {
 using namespace pulse::data;
 using pulse::extent;
 
-/// A number in so many bytes, the greatest or the least first.
+/// `value` in `bytes` bytes, big-endian or little-endian.
 std::string big_end(std::size_t value, int bytes) {
     std::string text;
     for (int i = bytes - 1; i >= 0; --i) { text += static_cast<char>(value >> (8 * i) & 0xFFU); }
@@ -41,7 +41,7 @@ std::string little_end(std::size_t value, int bytes) {
     return {text.rbegin(), text.rend()};
 }
 
-/// A PNG of 8 bits of any colour type: `samples` are its rows, `chunks` stand before them.
+/// A PNG with 8 bits per sample and any colour type: `samples` are its rows, `chunks` come before them.
 std::string png_of_type(int type, int width, int height, const std::vector<std::uint8_t>& samples,
                         const std::vector<std::pair<std::string, std::string>>& chunks = {}) {
     std::string file{"\x89PNG\r\n\x1A\n", 8};
@@ -68,7 +68,7 @@ std::string png_of_type(int type, int width, int height, const std::vector<std::
     return file;
 }
 
-/// Alpha that no mirroring or turning leaves as it is.
+/// Alpha that every flip or rotation changes.
 std::vector<std::uint8_t> some_alpha(int width, int height) {
     std::vector<std::uint8_t> alpha;
     for (int y = 0; y != height; ++y) {
@@ -79,7 +79,7 @@ std::vector<std::uint8_t> some_alpha(int width, int height) {
     return alpha;
 }
 
-/// The alpha in a file of each of the ways that PNG has: behind colours, behind grey, of a palette of 256.
+/// The alpha in one file of each kind that PNG has: with colours, with grey, from a palette of 256.
 std::array<std::string, 3> pngs_with(const std::vector<std::uint8_t>& alpha, int width, int height) {
     std::array<std::vector<std::uint8_t>, 2> samples;
     for (std::size_t i = 0; i != alpha.size(); ++i) {
@@ -100,7 +100,7 @@ captioned_pictures one_picture(const pulse::test::scratch& folder, const std::st
     return {open_pictures(folder.path), options};
 }
 
-/// Means of squares of `side` pixels of rows of `width`.
+/// Means over squares of `side` x `side` pixels; rows have `width` pixels.
 std::vector<float> square_means(const std::vector<float>& pixels, int width, int side) {
     std::vector<float> means;
     const int height = static_cast<int>(pixels.size()) / width;
@@ -136,7 +136,7 @@ constexpr picture_options anywhere{.height = 12, .width = 8, .seed = 5, .random_
 } // namespace
 
 TEST_CASE("alpha is that of the pixels that a sample sees, in means of squares") {
-    const std::vector<std::uint8_t> alpha = some_alpha(17, 12); // as high as it is seen: nothing is resized
+    const std::vector<std::uint8_t> alpha = some_alpha(17, 12); // the height that is seen: nothing is resized
     for (const std::string& file : pngs_with(alpha, 17, 12)) {
         for (const bool chance : {false, true}) {
             const pulse::test::scratch folder;
@@ -172,7 +172,7 @@ TEST_CASE("alpha is resized and turned upright as colours are") {
             const pulse::test::scratch folders[2];
             const captioned_pictures pictures =
                 one_picture(folders[0], png_of_type(4, width, height, samples, exif), anywhere);
-            // The same numbers as grey.
+            // The same values as grey.
             picture_options grey = anywhere;
             grey.channels = 1;
             const captioned_pictures same = one_picture(folders[1], png_of_type(0, width, height, alpha, exif), grey);
@@ -224,7 +224,7 @@ TEST_CASE("alpha is read of WebP, GIF and BMP, too") {
         CHECK(alpha_of(pictures, 0, 0, {12, 8}) == as_shares(alpha));
     }
 
-    // 3 x 2 samples of 2 bits, each behind a code that clears; sample 2 is transparent, as is what is around them.
+    // 3 x 2 samples of 2 bits, each after a clear code; sample 2 is transparent, as is the canvas around them.
     const std::array<unsigned, 6> samples{0, 2, 1, 2, 3, 0};
     std::vector<unsigned> bits;
     for (const unsigned sample : samples) {

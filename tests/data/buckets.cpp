@@ -1,4 +1,4 @@
-// Aspect-ratio buckets: which sizes there are, which picture has which, and in which order they come.
+// Aspect-ratio buckets: which sizes exist, which picture gets which, and the order of the pictures.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -34,7 +34,7 @@ using sizes = std::vector<extent>;
 
 bool has(const sizes& all, const extent& one) { return std::find(all.begin(), all.end(), one) != all.end(); }
 
-/// Pictures of these sizes, width first, in the files 100, 101, ...
+/// Pictures of these sizes (width, height) in the files 100, 101, ...
 struct sized_files : pulse::test::scratch {
     explicit sized_files(const std::vector<std::pair<int, int>>& of) {
         for (std::size_t i = 0; i != of.size(); ++i) {
@@ -58,7 +58,7 @@ picture_buckets buckets_of(const picture_index& index, const sizes& of) {
 } // namespace
 
 TEST_CASE("SDXL's sizes are those of its paper that fill the area") {
-    // Podell et al. 2023, appendix I, as far as the square; the others are these on their side.
+    // Podell et al. 2023, appendix I, up to the square; the others are these with width and height swapped.
     const sizes published{{512, 2048}, {512, 1984}, {512, 1920}, {512, 1856}, {576, 1792}, {576, 1728}, {576, 1664},
                           {640, 1600}, {640, 1536}, {704, 1472}, {704, 1408}, {704, 1344}, {768, 1344}, {768, 1280},
                           {832, 1216}, {832, 1152}, {896, 1152}, {896, 1088}, {960, 1088}, {960, 1024}, {1024, 1024}};
@@ -66,7 +66,7 @@ TEST_CASE("SDXL's sizes are those of its paper that fill the area") {
     for (const extent& one : found) {
         CHECK(has(published, one.height <= one.width ? one : extent{one.width, one.height}));
     }
-    // The paper has smaller ones beside some of them.
+    // Beside some of them the paper lists smaller ones.
     for (const extent& one : published) {
         const bool fills = (one.width + 64) * one.height > 1024 * 1024 || (one.height + 64) * one.width > 1024 * 1024;
         CHECK(has(found, one) == fills);
@@ -93,7 +93,7 @@ TEST_CASE("bucket sizes are multiples of the step within the sides, fill the are
             CHECK(has(all, {one.width, one.height}));
         }
         for (int height = least; height <= most; height += o.step) {
-            // The widest of each height is there, unless it is too narrow.
+            // For each height the widest exists, unless it is too narrow.
             const int width = std::min(most, o.area.height * o.area.width / height / o.step * o.step);
             CHECK(has(all, {height, width}) == (width >= least));
         }
@@ -118,12 +118,12 @@ TEST_CASE("a picture has the bucket of the nearest shape") {
         const double found = off(all[nearest_bucket(all, one)]);
         for (const extent& other : all) { CHECK(found <= off(other) + 1e-12); }
     }
-    // Of one shape, the larger.
+    // Of two buckets with the same shape, the larger.
     CHECK(nearest_bucket(sizes{{8, 8}, {16, 16}, {4, 4}}, {30, 30}) == 1);
 }
 
 TEST_CASE("every step is of one bucket, and an epoch has each picture as often as it is repeated, or once more") {
-    // Five pictures, one of them twice; one; none; twelve.
+    // Buckets of five pictures (one of them twice), one, none and twelve.
     std::vector<std::vector<std::uint32_t>> pictures{{0, 1, 2, 2, 3, 4}, {5}, {}, {}};
     for (std::uint32_t i = 6; i != 18; ++i) { pictures[3].push_back(i); }
     const std::map<std::uint32_t, std::size_t> home = [&] {
@@ -153,7 +153,7 @@ TEST_CASE("every step is of one bucket, and an epoch has each picture as often a
                 CHECK(home.at(picture) == in_turn.back());
                 ++seen[picture];
                 all.push_back(picture);
-                // What takes its place goes through the whole bucket.
+                // Substitutes for a bad picture cycle through the whole bucket.
                 std::multiset<std::uint32_t> others;
                 for (std::uint32_t after = 0; after != order.choices_at(first); ++after) {
                     others.insert(order.picture_at(first + i, after));
@@ -165,7 +165,7 @@ TEST_CASE("every step is of one bucket, and an epoch has each picture as often a
         for (const auto& [picture, bucket] : home) {
             const int own = picture == 2 ? 2 : 1;
             CHECK(seen[picture] >= own);
-            // A step's rest wraps around: the one picture of a bucket fills it alone, of twelve none comes again.
+            // The last step wraps around: a bucket's only picture fills it alone, and of twelve pictures none repeats.
             CHECK(seen[picture] <= (bucket == 1 ? 4 : bucket == 3 ? own : own + 1 + (own > 1 ? 1 : 0)));
         }
         of_buckets.insert(in_turn);
@@ -179,14 +179,14 @@ TEST_CASE("every step is of one bucket, and an epoch has each picture as often a
 TEST_CASE("a sample of a bucket is the picture cropped to its size, by seed and position alone") {
     const sized_files folder{wide_and_high};
     const picture_index index = open_pictures(folder.path);
-    const sizes of{{4, 16}, {8, 8}, {16, 4}, {4, 4}}; // the last is no picture's
+    const sizes of{{4, 16}, {8, 8}, {16, 4}, {4, 4}}; // no picture belongs to the last
     const picture_buckets sorted = buckets_of(index, of);
     CHECK(sorted.sizes == sizes{{4, 16}, {8, 8}, {16, 4}});
     CHECK(sorted.of_picture == std::vector<std::uint32_t>{0, 0, 1, 1, 1, 2, 1, 2, 2, 1, 1});
     const picture_options options{
         .height = 1, .width = 1, .seed = 5, .random_crop = true, .horizontal_flip = true, .caption_dropout = 0.25};
     captioned_pictures pictures{index, options, sorted};
-    CHECK_THROWS_AS((void)pictures.at(0), pulse::error); // before a step is fixed
+    CHECK_THROWS_AS((void)pictures.at(0), pulse::error); // no step size was set
     std::map<std::uint64_t, std::vector<std::uint32_t>> orders;
     for (const std::uint64_t step : {2U, 3U}) {
         pictures.set_step(step);
@@ -235,7 +235,7 @@ TEST_CASE("pictures that lie on their side are sorted as they stand upright") {
 TEST_CASE("one of the same bucket takes the place of a picture that cannot be read") {
     sized_files folder{wide_and_high};
     const std::string whole = pulse::io::encode_png(pulse::test::some_picture(20, 20, 3));
-    folder.put("102", ".png", whole.substr(0, whole.size() / 2)); // its header is good
+    folder.put("102", ".png", whole.substr(0, whole.size() / 2)); // its header is intact
     folder.put("106", ".png", "no picture");
     const picture_index index = open_pictures(folder.path);
     const picture_buckets sorted = buckets_of(index, {{4, 16}, {8, 8}, {16, 4}});

@@ -12,7 +12,7 @@
 
 namespace {
 
-/// UTF-8 of any number below 2^21, also of numbers that are no characters.
+/// The UTF-8 encoding of any number below 2^21, including invalid characters.
 std::string encoded(unsigned code, int length) {
     if (length == 1) { return {static_cast<char>(code)}; }
     std::string text;

@@ -1,4 +1,4 @@
-// Headers of all pictures, looked at before any is decoded.
+// Headers of all pictures are checked before any picture is decoded.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ using namespace pulse::data;
 using pulse::test::put;
 using pulse::test::some_picture;
 
-/// A JPEG whose header is longer than what is read of it at first.
+/// A JPEG whose header is longer than the part that is read first.
 std::string jpeg_behind(std::size_t bytes) {
     std::string file = pulse::test::encode_jpeg(some_picture(30, 20));
     for (; bytes != 0; bytes -= std::min<std::size_t>(bytes, 60000)) {
@@ -72,7 +72,7 @@ TEST_CASE("headers of pictures in files and in shards say sizes and formats, and
             for (std::size_t i = 0; i != found.bad.size(); ++i) {
                 const std::size_t which = i / 4 * files.size() + std::vector<std::size_t>{3, 6, 7, 8}[i % 4];
                 CHECK(found.bad[i].index == which);
-                // What the header shows is refused in the words of decoding.
+                // The header check and the decoder refuse with the same words.
                 std::string refusal;
                 try {
                     (void)decode_picture(index.stored_bytes(static_cast<std::uint32_t>(which), 1U << 30U),

@@ -1,4 +1,4 @@
-// Conditioning images are found beside captioned pictures and are seen as these are.
+// Conditioning images are found beside captioned pictures and get the same crops and flips.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -31,7 +31,7 @@ using pulse::extent;
 using pulse::io::encode_png;
 using pulse::test::some_picture;
 
-/// A folder of files that are made with the folders that they are in.
+/// A folder of files that creates missing parent folders.
 struct conditioned_folder : pulse::test::scratch {
     void add(const std::string& name, std::string_view bytes) const {
         std::filesystem::create_directories((path / name).parent_path());
@@ -52,7 +52,7 @@ std::vector<metadata_line> lines_of(bool csv, std::string_view text) {
     return csv ? parse_metadata_csv(text, "m") : parse_metadata(text, "m");
 }
 
-/// Each pixel `factor` x `factor` times.
+/// Each pixel repeated `factor` x `factor` times.
 pulse::io::picture enlarged(const pulse::io::picture& image, int factor) {
     pulse::io::picture large{.width = factor * image.width, .height = factor * image.height, .channels = 3};
     for (int y = 0; y != large.height; ++y) {
@@ -64,7 +64,7 @@ pulse::io::picture enlarged(const pulse::io::picture& image, int factor) {
     return large;
 }
 
-/// A picture `factor` times as small: the mean of each square.
+/// The picture reduced by `factor`: the mean of each square.
 std::vector<float> means(const std::vector<float>& image, const extent& size, int factor) {
     std::vector<float> small;
     for (int y = 0; y != size.height / factor; ++y) {
@@ -82,7 +82,7 @@ std::vector<float> means(const std::vector<float>& image, const extent& size, in
     return small;
 }
 
-/// The largest distance between what a sample sees of a picture and of its conditioning image.
+/// The largest difference between a sample's picture and its conditioning image.
 float distance(const std::vector<float>& pixels, const std::vector<float>& conditioning) {
     REQUIRE(pixels.size() == conditioning.size());
     float most = 0;
@@ -92,7 +92,7 @@ float distance(const std::vector<float>& pixels, const std::vector<float>& condi
     return most;
 }
 
-/// One picture and what is its conditioning image, seen by chance.
+/// One picture with a conditioning image; options may crop and flip randomly.
 captioned_pictures one_conditioned(const conditioned_folder& folder, const std::string& picture,
                                    const std::string& image, const picture_options& options) {
     folder.add("a.png", picture);
@@ -134,7 +134,7 @@ TEST_CASE("metadata name conditioning images by either of two fields, of which t
                                                : R"({"file_name":"1.png","text":"a","conditioning":3})");
         CHECK(neither == std::vector<metadata_line>{{"1.png", "a", {}}});
     }
-    // Who does not read them passes over what is wrong.
+    // A reader that does not ask for them ignores what is wrong.
     for (const std::string wrong : {R"({"path":"h.png"})", R"("../h.png")", "3", "null"}) {
         CHECK(parse_metadata(R"({"file_name":"1.png","text":"a","conditioning_image":)" + wrong + "}", "m", {},
                              false) == std::vector<metadata_line>{{"1.png", "a", {}}});
@@ -225,7 +225,7 @@ TEST_CASE("a folder gives each picture the conditioning image of its name, or sa
     CHECK(taken == std::vector<std::string>{"a.png", "a.old.JPG", "dog/a.Webp", "dog/big/1.5.gif"});
     CHECK(conditioning_name(index, 2) == folder.quoted("images/dog/a.Webp"));
 
-    // Folders that do not fit leave what there was.
+    // A folder that does not match leaves the index as it was.
     const auto keeps = [&](const std::string& name, const std::string& why) {
         CHECK(refusal_by([&] { take_conditioning(index, folder.path / name); }) == why);
         CHECK(conditioning_name(index, 0) == folder.quoted("images/a.png"));
@@ -278,7 +278,7 @@ TEST_CASE("a larger conditioning image is seen in the same crop, in a multiple o
                 const picture_sample seen = pictures.at(position);
                 const auto image = conditioning_of(pictures, 0, position, {height, width}, size);
                 REQUIRE(image.size() == static_cast<std::size_t>(size.height * size.width * 3));
-                // A pixel aside is 0.03 or more.
+                // A shift by one pixel would be 0.03 or more.
                 CHECK(distance(seen.pixels, means(image, size, factor)) < 0.02F);
             }
             for (const extent wrong : {extent{13, 10}, extent{24, 10}, extent{6, 5}, extent{0, 0}}) {
@@ -308,7 +308,7 @@ TEST_CASE("a conditioning image of another shape than its picture's is refused b
               name + ": " + std::to_string(width) + " x " + std::to_string(height) +
                   " pixels do not have the shape of " + folder.quoted("a.png") + ", which has 20 x 16 pixels");
     }
-    // On its side.
+    // Its orientation turns it onto its side.
     CHECK(refused(pulse::test::png_with_exif(some_picture(16, 20), pulse::test::exif_with(6))) == "none");
     CHECK(refused("no picture") == name + ": neither JPEG, PNG, WebP, GIF nor BMP");
     CHECK(refused(picture, {.most_pixels = 319}).starts_with(name + ": 20 x 16 pixels exceed the limit"));
@@ -320,7 +320,7 @@ TEST_CASE("a conditioning image of another shape than its picture's is refused b
     };
     CHECK(refused_by_header(pictures, {20, 16}) ==
           name + ": neither JPEG, PNG, WebP, GIF nor BMP; 1 of 1 conditioning images cannot be read");
-    // Headers say how a picture lies where that stands in front of it.
+    // A header check sees the orientation if it comes before the pixels.
     const std::string plain = encode_png(some_picture(16, 20));
     const std::string behind = pulse::test::png_with_exif(some_picture(16, 20), pulse::test::exif_with(6));
     const std::size_t orientation = behind.size() - plain.size();

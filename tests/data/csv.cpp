@@ -25,7 +25,7 @@ std::string refusal_of_csv(std::string_view text, const std::string& column = {}
     return "read";
 }
 
-// Fields drawn of what CSV has trouble with, by Python's writer in its dialects, and the same rows as JSON.
+// Fields of everything that CSV has trouble with, written by Python in its dialects, and the same rows as JSON.
 constexpr const char* write_tables = R"(
 import csv, json, random, sys
 draw = random.Random(1)

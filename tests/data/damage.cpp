@@ -1,4 +1,4 @@
-// What is damaged gives one clear line, or is skipped as asked.
+// Damage causes one clear error line, or is skipped if that was requested.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +49,7 @@ std::string damaged(std::string bytes, std::minstd_rand& draw) {
     return bytes;
 }
 
-/// One line that begins with the folder, in which the culprit is.
+/// Whether the text is one line that begins with the folder and names the culprit in it.
 bool is_clear(const std::string& text, const std::filesystem::path& folder) {
     return text.find('\'' + folder.string()) == 0 && text.size() > folder.string().size() + 12 && text.size() < 700 &&
            std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
@@ -63,7 +63,7 @@ struct outcome {
     int unskipped = 0;
 };
 
-/// Reads both samples of a folder, of which the first may be damaged, strictly and leniently.
+/// Reads both samples of a folder, the first of which may be damaged, strictly and leniently.
 void read_folder(const std::filesystem::path& folder, outcome& seen) {
     picture_index index;
     try {
@@ -95,7 +95,7 @@ void read_folder(const std::filesystem::path& folder, outcome& seen) {
         seen.skipped += named ? 1 : 0;
         seen.unskipped += named ? 0 : 1;
     } catch (const pulse::input_error& fault) {
-        // Of one picture, none is left.
+        // The only picture is bad: nothing is left.
         ++seen.unskipped;
         seen.unclear += std::string{fault.what()}.find(refusal) == std::string::npos ? 1 : 0;
     }
@@ -123,7 +123,7 @@ TEST_CASE("damaged pictures are refused by name, or skipped as asked") {
     CHECK(seen.unclear == 0);
     CHECK(seen.unskipped == 0);
     CHECK(seen.skipped == seen.refused);
-    CHECK(seen.refused > 150); // a wrong sample or text beside the picture is no damage that anybody could see
+    CHECK(seen.refused > 150); // a wrong sample, or text beside the picture, cannot be detected
     CHECK(seen.read + seen.refused == 300);
 }
 

@@ -32,7 +32,7 @@ std::string refusal_of_picture(const std::string& bytes, const pulse::data::pict
     return "decoded";
 }
 
-/// A PNG by libpng of rows as they are stored, of any type and depth; `hide` is what its tRNS chunk makes transparent.
+/// A PNG written by libpng from raw rows of any type and depth; the tRNS chunk makes `hide` transparent.
 std::string written_png(int width, int height, int depth, int type, bool interlaced, std::vector<std::uint8_t> rows,
                         const png_color_16* hide = nullptr) {
     std::string out;
@@ -91,7 +91,7 @@ TEST_CASE("PNG of every colour type and depth, interlaced or not, is its samples
                 CAPTURE(type);
                 CAPTURE(depth);
                 CAPTURE(hidden);
-                // Samples by a rule, packed as the format wants them: big-endian, several to a byte.
+                // Deterministic samples, packed as the format requires: big-endian, several to a byte.
                 const auto sample = [&](int x, int y, int k) {
                     return static_cast<unsigned>(x * 2731 + y * 7919 + k * 104729 + x * y * 31) & ((1U << depth) - 1U);
                 };
@@ -140,7 +140,7 @@ TEST_CASE("PNG of every colour type and depth, interlaced or not, is its samples
                             }
                             const double expected = value * opaque + 255.0 * (1.0 - opaque);
                             const double found = plain.pixels[static_cast<std::size_t>((y * width + x) * 3 + k)];
-                            // Rounded once to 8 bits of colour, of alpha, and once in front of white.
+                            // Three roundings: colour to 8 bits, alpha to 8 bits, and the blend with white.
                             wrong += std::abs(found - expected) > (depth == 16 ? 1.51 : 0.51) ? 1 : 0;
                         }
                     }
@@ -157,7 +157,7 @@ TEST_CASE("PNG of every colour type and depth, interlaced or not, is its samples
 TEST_CASE("all eight orientations of one picture are the same picture upright") {
     const auto image = some_picture(19, 12);
     const auto turned = [&](int orientation) {
-        // What a camera held so stores: pixel by pixel from where each corner goes (EXIF 2.32, table 6).
+        // What a camera held this way stores: each pixel's place by EXIF 2.32, table 6.
         const bool on_side = orientation >= 5;
         pulse::io::picture stored{.width = on_side ? image.height : image.width,
                                   .height = on_side ? image.width : image.height,
@@ -191,7 +191,7 @@ TEST_CASE("all eight orientations of one picture are the same picture upright") 
             CHECK(png.width == image.width);
             CHECK(png.pixels == image.pixels);
             CHECK(decode_picture(pulse::test::encode_webp(stored, exif), "webp").pixels == image.pixels);
-            // A JPEG of the turned picture need not be the turned JPEG: what is stored is turned by the law proved
+            // A JPEG of the turned picture need not equal the turned JPEG, so the stored picture is turned as proved
             // above.
             const auto without = decode_picture(pulse::test::encode_jpeg(stored), "jpeg");
             const auto with = decode_picture(pulse::test::encode_jpeg(stored, {.exif = exif}), "jpeg");
@@ -233,7 +233,7 @@ TEST_CASE("JPEG of grey, colours and inks, progressive or not, is near what was 
             }
             CHECK(largest < 16);
         }
-        // Black ink at none, which is stored as 255, leaves the others.
+        // No black ink, stored as 255, leaves the other inks unchanged.
         const auto inks =
             decode_picture(pulse::test::encode_jpeg(image, {.progressive = progressive, .inks = true}), "x");
         int largest = 0;

@@ -24,7 +24,7 @@ namespace {
 
 using namespace pulse::data;
 
-/// A folder of pictures of several shapes; bytes of `bad` ones are cut.
+/// A folder of pictures of several shapes; those in `bad` are truncated.
 struct picture_files : pulse::test::scratch {
     explicit picture_files(int count, const std::set<int>& bad = {}) {
         for (int i = 0; i != count; ++i) {
@@ -53,7 +53,7 @@ TEST_CASE("every epoch is a permutation, and another one") {
             std::vector<std::uint32_t> order;
             for (std::uint32_t i = 0; i != count; ++i) { order.push_back(index_at(9, epoch * count + i, count, true)); }
             orders.insert(order);
-            // What follows in the epoch's order, its end meeting its beginning.
+            // Substitutes follow the epoch's order, which wraps around.
             for (std::uint32_t i = 0; i != count; ++i) {
                 CHECK(index_at(9, epoch * count + i, count, true, count - 1) == order[(i + count - 1) % count]);
             }
@@ -83,7 +83,7 @@ TEST_CASE("chance is even, and each kind of it is its own") {
         flip_top += draw.flip ? t : -t;
         top_left += t * l;
     }
-    const double deviation = 5 / std::sqrt(double{samples}); // five of them, of what varies by 1
+    const double deviation = 5 / std::sqrt(double{samples}); // five standard deviations of a mean of unit variance
     CHECK(std::abs(flips / samples - 0.5) < deviation * 0.5);
     CHECK(std::abs(top / samples) < deviation * 0.29);
     CHECK(std::abs(left / samples) < deviation * 0.29);
@@ -100,7 +100,7 @@ TEST_CASE("any rank and a resumed run see the same bits") {
     for (const std::uint64_t ranks : {2U, 3U}) {
         for (std::uint64_t rank = 0; rank != ranks; ++rank) {
             const captioned_pictures own{open_pictures(folder.path), all_chance};
-            for (std::uint64_t position = 33 - 1 - rank; position < 33; position -= ranks) { // backwards, to 0
+            for (std::uint64_t position = 33 - 1 - rank; position < 33; position -= ranks) { // backwards to 0
                 CHECK(own.at(position) == run[position]);
             }
         }
@@ -131,8 +131,7 @@ TEST_CASE("a sample is the crop that its facts say, mirrored where they say so")
             auto stored = decode_picture(index.stored_bytes(sample.index, 1 << 20), "x");
             CHECK(sample.original_height == stored.height);
             CHECK(sample.original_width == stored.width);
-            // The whole picture mirrored, resized so that it covers 16 x 12 with no room in one direction, then
-            // cropped.
+            // The whole picture mirrored, resized to cover 16 x 12 exactly in one direction, then cropped.
             if (sample.flipped) { stored = upright(stored, 2); }
             const int full_width = std::max(12, static_cast<int>(std::lround(16.0 * stored.width / stored.height)));
             const int full_height =
@@ -156,7 +155,7 @@ TEST_CASE("a sample is the crop that its facts say, mirrored where they say so")
                         const auto from = static_cast<std::size_t>(
                             ((y + sample.crop_top) * full_width + x + sample.crop_left) * 3 + k);
                         const float value = sample.pixels[static_cast<std::size_t>((y * 12 + x) * 3 + k)];
-                        // Mirroring swaps two equal weights' sides; their sum may be rounded otherwise.
+                        // Mirroring swaps two equal weights, so their sum may round differently.
                         wrong += std::abs(std::lround((value + 1.0F) * 127.5F) - full.pixels[from]) >
                                          (sample.flipped ? 1 : 0)
                                      ? 1
@@ -208,7 +207,7 @@ TEST_CASE("a bad picture stops with its name, or the next of its epoch stands in
                                   .refused = of.refused};
         };
         CHECK(lenient.caption_at(position) == caption_of(sample));
-        CHECK(strict.caption_at(position).index == here); // no picture is looked at
+        CHECK(strict.caption_at(position).index == here); // the picture is not read
         if (!bad.contains(static_cast<int>(here))) {
             CHECK(sample == strict.at(position));
             CHECK(strict.caption_at(position) == caption_of(sample));

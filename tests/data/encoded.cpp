@@ -1,4 +1,4 @@
-// What frozen networks make of pictures and captions, kept in a folder. The networks here are short functions.
+// Results of frozen networks for pictures and captions, kept in a folder. The networks here are short functions.
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace encoded_tests {
 
-// As a reference of another hand has the eight bytes of a length and the text behind them.
+// Values of an independent implementation that hashes the eight bytes of the length and then the text.
 static_assert(pulse::wide_fingerprint{}.add("a").value() >> 64U == 0x426D56754E03AD9AU);
 static_assert(static_cast<std::uint64_t>(pulse::wide_fingerprint{}.add("a").value()) == 0xDB79F299C730F21FU);
 
@@ -45,7 +45,7 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
         const encoding_report report = encoded.encode(frozen.picture(), frozen.caption());
         CHECK(encoded.complete());
         check_same(pictures, encoded);
-        // Each picture as it is and mirrored; each text and the empty one once.
+        // Each picture once as it is and once mirrored; each text once, and the empty one.
         CHECK(frozen.asked_pictures == 2 * (damaged ? count - 1 : count));
         CHECK(frozen.asked_texts.size() == 5);
         for (const auto& [text, times] : frozen.asked_texts) { CHECK(times == 1); }
@@ -55,7 +55,7 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
         CHECK(report.bytes == encoded.pictures().bytes() + encoded.captions().bytes());
         CHECK(report.each_step_seconds(2) > report.each_step_seconds(1));
 
-        // Opened again there is nothing to do.
+        // Opened again, nothing is left to encode.
         encoded_pictures again = opened(pictures, cache.path / "new");
         CHECK(again.complete());
         const encoding_report none = again.encode(frozen.picture(), frozen.caption());
@@ -63,7 +63,7 @@ TEST_CASE("what is encoded once is what encoding each step gives") {
         CHECK(frozen.asked_pictures == 2 * (damaged ? count - 1 : count));
         check_same(pictures, again);
 
-        // Ranks share the work, and each sees what the others did.
+        // Ranks share the work, and each sees the others' results.
         networks many;
         encoded_pictures first = opened(pictures, cache.path / "shared");
         encoded_pictures second = opened(pictures, cache.path / "shared");
@@ -104,7 +104,7 @@ TEST_CASE("a killed process has lost the file that it was at, and no more") {
         int status = 0;
         REQUIRE(::waitpid(child, &status, 0) == child);
         REQUIRE(WIFSIGNALED(status));
-        // as a kill within a write would leave it
+        // left by a kill during a write
         pulse::test::put(cache.path / ".pictures-0123.safetensors.17-0.tmp", "half");
 
         networks rest;
@@ -134,7 +134,7 @@ TEST_CASE("one folder serves other crops and encoders, each by what it has made"
     const picture_options options = with(bad_picture::stop);
     CHECK(encoded_now(options, small_shapes()) == std::pair{std::uint64_t{2 * count}, std::uint64_t{5}});
     picture_options other = options;
-    other.seed = 77; // chance is not encoded
+    other.seed = 77; // the seed does not affect what is encoded
     other.caption_dropout = 0.5;
     CHECK(encoded_now(other, small_shapes()) == nothing);
     other = options;
@@ -166,7 +166,7 @@ TEST_CASE("damage is named") {
     const pulse::test::scratch cache;
     networks frozen;
     opened(pictures, cache.path).encode(frozen.picture(), frozen.caption());
-    // The file that has row 6, the first of the third.
+    // The shard that holds row 6, the first of the third shard.
     const fs::path shard = [&] {
         for (const auto& [name, bytes] : files_in(cache.path)) {
             fs::rename(cache.path / name, cache.path / "away");
@@ -223,7 +223,7 @@ TEST_CASE("a bad picture stops the encoding where it shall, and what is there is
     const captioned_pictures lenient{open_pictures(folder.path), with(bad_picture::skip)};
     encoded_pictures rest = opened(lenient, cache.path);
     rest.encode(frozen.picture(), frozen.caption());
-    CHECK(frozen.asked_pictures - before == 2 * (count - 1) - 6); // 2 shards of 3 rows are there
+    CHECK(frozen.asked_pictures - before == 2 * (count - 1) - 6); // 2 shards of 3 rows exist already
     check_same(lenient, rest);
     CHECK_THROWS_AS((void)rest.pictures().read(2 * count, 0, std::span<float>{}), input_error);
 }
@@ -251,7 +251,7 @@ TEST_CASE("pictures of several buckets are encoded once, each bucket in a table 
             pictures.set_step(step);
             check_same(pictures, encoded);
         }
-        // A run with one of the sizes finds what it needs of that size.
+        // A run with only one of the sizes finds what it needs of that size.
         picture_options alone = with(on_bad);
         alone.height = pictures.buckets().sizes.back().height;
         alone.width = pictures.buckets().sizes.back().width;

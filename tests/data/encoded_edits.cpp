@@ -1,4 +1,4 @@
-// Pictures that change, go and come between two encodings of one folder.
+// Pictures that change, appear and disappear between two encodings of a folder.
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -30,7 +30,7 @@ namespace encoded_tests {
 
 namespace {
 
-/// A folder of pictures with captions beside them, which is edited.
+/// A folder of pictures with captions beside them that tests edit.
 struct edited_files : pulse::test::scratch {
     std::vector<std::string> names{};
     int serial = 0;
@@ -63,11 +63,11 @@ struct edited_files : pulse::test::scratch {
         fs::remove(caption(names[which]));
         names.erase(names.begin() + static_cast<std::ptrdiff_t>(which));
     }
-    /// Seconds enough for the file to be noted.
+    /// Makes the file old enough to be noted.
     void age(const std::string& name, int seconds) const {
         fs::last_write_time(picture(name), fs::file_time_type::clock::now() - std::chrono::seconds{seconds});
     }
-    /// What was done.
+    /// Makes a random edit and returns its name.
     std::string edit() {
         switch (below(8)) {
         case 0: add(below(40)); return "add";
@@ -89,7 +89,7 @@ struct edited_files : pulse::test::scratch {
     }
 };
 
-/// The different bytes of pictures and the different texts that a folder has had.
+/// The distinct picture contents and texts that a folder has had.
 struct contents {
     std::set<std::string> pictures{};
     std::set<std::string> texts{std::string{}}; // of dropped captions
@@ -102,7 +102,7 @@ struct contents {
     }
 };
 
-/// Ends this process where so many pictures are encoded, if these are as many; else encodes all.
+/// Kills this process before picture `after` is encoded; encodes everything if there are fewer pictures.
 [[noreturn]] void encode_and_die(const captioned_pictures& pictures, const fs::path& cache, int after) {
     encoded_pictures killed = opened(pictures, cache);
     killed.tidy();
@@ -171,7 +171,7 @@ TEST_CASE("files that are as they were noted are not read again") {
     };
     CHECK(encoded_now() == 10);
     folder.age(folder.names[0], 100);
-    CHECK(encoded_now() == 0); // another time alone: it is read, and noted
+    CHECK(encoded_now() == 0); // only its time changed: it is read, and noted
     const std::string notes = [&] {
         for (const auto& entry : fs::directory_iterator{cache.path}) {
             if (entry.path().extension() == ".notes") { return entry.path().string(); }
@@ -186,13 +186,13 @@ TEST_CASE("files that are as they were noted are not read again") {
     };
     CHECK(complete());
 
-    // A note of other bytes tells whether the file is looked at.
+    // A note with other bytes shows whether the file is read.
     std::string forged = kept.substr(0, kept.size() - pulse::wide_fingerprint{}.text().size());
     forged.back() = static_cast<char>(forged.back() ^ 1);
     forged += pulse::wide_fingerprint{}.add(forged).text();
     pulse::test::put(notes, forged);
     CHECK(!complete());
-    // Notes that are not whole are none.
+    // Damaged notes count as no notes.
     for (std::size_t i = 0; i != forged.size(); ++i) {
         std::string damaged = forged;
         damaged[i] = static_cast<char>(damaged[i] ^ 4);
@@ -203,11 +203,11 @@ TEST_CASE("files that are as they were noted are not read again") {
     pulse::test::put(notes, kept);
     const fs::path edited = folder.picture(folder.names[0]);
     std::string bytes = pulse::test::bytes_of(edited);
-    bytes.back() = static_cast<char>(bytes.back() ^ 1); // of a checksum that says nothing of the pixels
+    bytes.back() = static_cast<char>(bytes.back() ^ 1); // of a checksum, which leaves the pixels as they are
     const auto time = fs::last_write_time(edited);
     pulse::test::put(edited, bytes);
     fs::last_write_time(edited, time);
-    CHECK(!complete()); // its size and its own time are as they were
+    CHECK(!complete()); // its size and its modification time are unchanged
 }
 
 TEST_CASE("a picture that changes while it is encoded is not kept for the other") {

@@ -30,7 +30,8 @@ using floats = std::vector<float>;
 
 inline constexpr int count = 11;
 
-/// Pictures of several shapes with four captions among them; number 4 is cut, and the caption of number 7 is no UTF-8.
+/// Pictures of several shapes with four distinct captions; number 4 is truncated, and the caption of number 7 is no
+/// UTF-8.
 struct captioned_files : pulse::test::scratch {
     explicit captioned_files(bool damaged) {
         for (int i = 0; i != count; ++i) {
@@ -50,7 +51,7 @@ constexpr picture_options with(bad_picture on_bad) {
         .height = 8, .width = 6, .seed = 5, .horizontal_flip = true, .caption_dropout = 0.25, .on_bad_picture = on_bad};
 }
 
-/// Eight moments of a picture, and what is said of a text; `asked` counts.
+/// Eight moments of a picture, and the states of a text; the members count the calls.
 struct networks {
     std::map<std::string, int> asked_texts{};
     int asked_pictures = 0;
@@ -84,7 +85,7 @@ struct networks {
     }
 };
 
-/// Three pictures or two captions a shard.
+/// Three pictures or two captions per shard.
 inline encoded_shapes small_shapes() {
     return {.picture = {{{"moments", {2, 2, 2}}}},
             .caption = {{"states", {2, 2}}, {"pooled", {2}}},
@@ -98,7 +99,7 @@ inline encoded_pictures opened(const captioned_pictures& pictures, const fs::pat
     return {pictures, distinct_samples{pictures, cache}, cache, shapes};
 }
 
-/// What was encoded, which depends on nothing else, without notes, which know of the times of files.
+/// The shards' contents, without notes, which depend on the times of files.
 inline std::map<std::string, std::string> files_in(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::directory_iterator{folder}) {
@@ -125,7 +126,7 @@ inline bool mentions(const std::string& text, std::initializer_list<const char*>
     return text.find('\n') == std::string::npos;
 }
 
-/// At every position of three epochs the same as encoding each step.
+/// Over three epochs every position has what encoding in each step gives.
 inline void check_same(const captioned_pictures& pictures, const encoded_pictures& encoded) {
     for (std::uint64_t position = 0; position != 3 * pictures.size(); ++position) {
         const picture_sample inline_sample = pictures.at(position);

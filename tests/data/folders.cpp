@@ -97,7 +97,7 @@ TEST_CASE("class folders are captions and labels where that is asked for, sorted
             CHECK(index.caption(i) == (use == folder_names::captions ? name : ""));
         }
     }
-    // Labels are there whatever captions there are, and only below folders.
+    // Labels do not depend on captions, and exist only with subfolders.
     const folder_of captioned{{{"train/b/1.png", ""},
                                {"train/a/1.png", ""},
                                {"train/a/1.txt", ""},

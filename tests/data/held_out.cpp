@@ -52,12 +52,12 @@ TEST_CASE("a share of the pictures is held out of those that are trained on") {
         all.insert(rest.begin(), rest.end());
         CHECK(all.size() == held.size() + rest.size());
         CHECK(all.size() == names.size());
-        // In the order that they had.
+        // In their original order.
         const auto at = [&](const std::string& name) { return std::stoi(name.substr(8)); };
         CHECK(std::ranges::is_sorted(held, {}, at));
         CHECK(std::ranges::is_sorted(rest, {}, at));
     }
-    // From all places: of each tenth some, by chance 20 with a deviation of 4.
+    // Spread over all names: each tenth has some, on average 20 with a standard deviation of 4.
     const auto held = part_of(names, 0.2, picture_part::held_out);
     for (int tenth = 0; tenth != 10; ++tenth) {
         const auto here = std::ranges::count_if(

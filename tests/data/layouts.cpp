@@ -1,4 +1,4 @@
-// The same pictures and captions are read from whatever layout they are written in.
+// The same pictures and captions are read from every layout that holds them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ const T& any_of(const std::vector<T>& all, std::minstd_rand& draw) {
     return all[draw() % all.size()];
 }
 
-/// Pictures in folders below folders, whose names have dots and spaces.
+/// Pictures in nested folders whose names contain dots and spaces.
 picture_texts drawn_texts(std::minstd_rand& draw) {
     const std::vector<std::string> folders{"", "cat/", "dog/", "dog/big one/", "dog.old/2.5/", "a/b/c/d/"};
     const std::vector<std::string> endings{"jpg", "JPG", "jpeg", "jfif", "png", "Webp", "bmp", "gif"};
@@ -138,7 +138,7 @@ TEST_CASE("every layout gives the pictures and captions that were written") {
         const std::string base = split ? any_of<std::string>({"train/", "Train/"}, draw) : "";
         const picture_texts all = drawn_texts(draw);
         write_layout(folder.path / base, as, column, all, draw);
-        // What is hidden, linked to twice, or of no format that is read.
+        // Hidden files, duplicate links, and files of unsupported formats.
         put_file(folder.path / base / ".ipynb_checkpoints/a.png", "");
         put_file(folder.path / base / "__MACOSX/a.png", "");
         put_file(folder.path / base / "._a.png", "");

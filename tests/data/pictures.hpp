@@ -20,7 +20,7 @@
 
 namespace pulse::test {
 
-/// A picture that no mirroring or turning leaves as it is: smooth, with noise on top.
+/// A picture that every flip or rotation changes: smooth, with noise on top.
 [[nodiscard]] inline io::picture some_picture(int width, int height, unsigned seed = 1, int noise = 16) {
     std::minstd_rand engine{seed};
     io::picture image{.width = width, .height = height, .channels = 3};
@@ -36,7 +36,7 @@ namespace pulse::test {
     return image;
 }
 
-/// EXIF data that give nothing but an orientation.
+/// EXIF data whose only information is an orientation.
 [[nodiscard]] inline std::string exif_with(int orientation, bool little = true) {
     const auto number = [&](unsigned value, int bytes) {
         std::string text;
@@ -57,7 +57,7 @@ struct jpeg_form {
     bool progressive = false;
     bool grey = false;
     bool inks = false;    ///< CMYK, stored inverted as Adobe does
-    unsigned restart = 0; ///< blocks between marks where a decoder finds its place again; 0: no marks
+    unsigned restart = 0; ///< blocks between restart markers; 0: no markers
     std::string exif{};
 };
 
@@ -102,7 +102,7 @@ struct jpeg_form {
     return result;
 }
 
-/// WebP without loss; with EXIF data behind the picture, as an extended file.
+/// Lossless WebP; EXIF data, if given, follow the picture in an extended file.
 [[nodiscard]] inline std::string encode_webp(const io::picture& image, const std::string& exif = {}) {
     std::uint8_t* bytes = nullptr;
     const std::size_t size =
@@ -124,7 +124,7 @@ struct jpeg_form {
     return "RIFF" + little(body.size(), 4) + body;
 }
 
-/// A PNG with an eXIf chunk behind its picture.
+/// A PNG with an eXIf chunk after its pixels.
 [[nodiscard]] inline std::string png_with_exif(const io::picture& image, const std::string& exif) {
     std::string file = io::encode_png(image);
     const auto big = [](std::uint32_t value) {
@@ -171,7 +171,7 @@ struct jpeg_form {
 
 inline std::string tar_end() { return std::string(1024, '\0'); }
 
-/// Bytes in memory where a file is expected.
+/// An input file whose bytes are in memory.
 struct bytes_in_memory {
     std::string bytes;
     [[nodiscard]] std::string name() const { return "'memory'"; }

@@ -1,4 +1,4 @@
-// Decoding and resizing against Pillow, which most data sets meet first.
+// Decoding and resizing compared with Pillow, which most data sets are loaded with.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -46,7 +46,7 @@ int largest_difference(const pulse::io::picture& a, const pulse::io::picture& b)
     return largest;
 }
 
-/// How many pictures of every form were compared with what the Pillow of these packages makes of them.
+/// Compares pictures of every form with the Pillow of these packages; returns how many.
 int compare_all(const std::string& packages) {
     const pulse::test::scratch folder;
     REQUIRE(pulse::test::run_python(PULSE_TEST_PILLOW, "decode '" + folder.path.string() + "'", packages));
@@ -57,7 +57,7 @@ int compare_all(const std::string& packages) {
         if (entry.path().extension() == ".ppm") { continue; }
         const auto image = pulse::data::decode_picture(pulse::io::read_file(entry.path()), name);
         const std::string ending = entry.path().extension().string();
-        // Pillow may bring another libjpeg and libwebp, whose loss is rounded otherwise; so is alpha.
+        // Pillow may bring another libjpeg or libwebp, whose lossy decoding rounds differently; so does alpha.
         const bool loss = ending == ".jpg" || (ending == ".webp" && name.find("lossless") == std::string::npos);
         const bool exact = ending == ".gif" || (ending == ".bmp" && name.find("alpha") == std::string::npos);
         CHECK(largest_difference(image, read_ppm(entry.path().string() + ".ppm")) <= (loss ? 3 : exact ? 0 : 1));
@@ -139,7 +139,7 @@ TEST_CASE("damaged GIF, BMP and WebP are read as Pillow reads them or refused, a
     }
     CHECK(same > 150);
     CHECK(refused_by_both > 150);
-    CHECK(refused_alone < 20); // a row of a BMP's samples that is too long
+    CHECK(refused_alone < 20); // an overlong row of a BMP
 }
 
 TEST_CASE("resize and crop equal Pillow's BICUBIC bit for bit") {
@@ -149,7 +149,7 @@ TEST_CASE("resize and crop equal Pillow's BICUBIC bit for bit") {
     for (const auto& [width, height, noise] : {std::array{61, 43, 16}, {200, 7, 100}, {1, 90, 16}, {97, 128, 250}}) {
         const pulse::test::scratch folder;
         auto image = pulse::test::some_picture(width, height, 1, noise);
-        if (noise == 250) { // black and white: what overshoots is cut
+        if (noise == 250) { // black and white: overshoots are clamped
             for (auto& sample : image.pixels) { sample = sample % 2 == 0 ? 0 : 255; }
         }
         pulse::io::write_png(folder.path / "a.png", image);

@@ -1,4 +1,4 @@
-"""What Pillow makes of pictures, for the tests of pulse/data to compare.
+"""Pictures processed by Pillow, for comparison by the tests of pulse/data.
 
     pillow.py decode <folder>    writes pictures in many forms, and beside each its pixels as PPM
     pillow.py damage <folder>    writes damaged GIF, BMP and WebP, and beside those that Pillow reads the pixels as PPM
@@ -17,7 +17,7 @@ import warnings
 import PIL
 from PIL import Image, ImageOps, PngImagePlugin
 
-NEW = int(PIL.__version__.split(".")[0]) >= 12  # which looks for XMP in JPEG and WebP, and reads more kinds of BMP
+NEW = int(PIL.__version__.split(".")[0]) >= 12  # this Pillow finds XMP in JPEG and WebP, and reads more kinds of BMP
 
 
 def picture(width, height, mode="RGB"):
@@ -52,7 +52,7 @@ def colours(count):
 
 
 def packed(line, bits, lowest_first):
-    """Numbers of so many bits one after the other, in bytes."""
+    """Packs numbers of the given bit sizes into bytes."""
     held = count = 0
     out = bytearray()
     for number, size in zip(line, bits):
@@ -97,7 +97,7 @@ def gif(canvas, frame, bits, table=True, local=False, transparent=None, interlac
         line = [line[y * width + x] for y in order for x in range(width)]
     flat = lambda count: bytes(sum(colours(count), []))
     file = b"GIF89a" + struct.pack("<HHBBB", *canvas, (0x80 | bits - 1) * table, 1, 0) + flat(1 << bits) * table
-    size = bits - NEW  # what a table does not have is black, which an older Pillow takes for grey
+    size = bits - NEW  # a colour missing from the table is black, which an older Pillow treats as grey
     file += b"!\xfe\x03abc\0"
     if transparent is not None:
         file += b"!\xf9\x04" + struct.pack("<BHBB", 1, 0, transparent, 0)
@@ -135,7 +135,7 @@ def padded(row):
 
 
 def runs(row):
-    """Runs of 8 bits: equal samples counted, others as they are."""
+    """8-bit run-length encoding: equal samples as runs, others verbatim."""
     out, i = bytearray(), 0
     while i < len(row):
         equal = next((n for n in range(1, len(row) - i) if row[i + n] != row[i]), len(row) - i)
@@ -151,7 +151,7 @@ def runs(row):
 
 
 def runs_of_4(row):
-    """Pairs in turn, the last longer than its row, or an even number of samples as they are."""
+    """4-bit runs of alternating pairs, the last past the end of its row, or an even number of verbatim samples."""
     out, i = bytearray(), 0
     while i < len(row):
         if i % 3 == 0 and len(row) - i >= 4:
@@ -165,7 +165,7 @@ def runs_of_4(row):
 
 
 def animated(canvas, frame, alpha):
-    """An animation of WebP whose first frame covers a part of its canvas."""
+    """An animated WebP whose first frame covers part of its canvas."""
     def of(kind, data):
         return kind + struct.pack("<I", len(data)) + data + bytes(len(data) % 2)
 
@@ -213,7 +213,7 @@ def in_jpeg(kind, data):
 
 
 def in_png(**texts):
-    """EXIF data, and texts: packed or not, named by what they are."""
+    """A PNG with EXIF data and texts, compressed or not, by the names of their kinds."""
     info = PngImagePlugin.PngInfo()
     for name, (text, zipped) in texts.items():
         if name == "xmp":
@@ -228,7 +228,7 @@ def in_png(**texts):
 
 
 def turned():
-    """Pictures that say their orientation in every place there is, and in two that differ."""
+    """Pictures with their orientation in every possible place, and in two places that differ."""
     http = b"http://ns.adobe.com/xap/1.0/\0"
     for orientation in range(1, 9):
         yield f"long_{orientation}.jpg", in_jpeg(b"Exif\0\0", exif_of(orientation, True))
@@ -298,12 +298,12 @@ def seeds(folder):
 
 
 def read(folder):
-    Image.MAX_IMAGE_PIXELS = 1 << 21  # twice as many are refused
+    Image.MAX_IMAGE_PIXELS = 1 << 21  # twice as many pixels are refused
     warnings.simplefilter("ignore")
     for path in sorted(pathlib.Path(folder).iterdir()):
         try:
             see(path)
-        except Exception:  # of whatever kind: Pillow does not read it
+        except Exception:  # any exception: Pillow does not read it
             pass
 
 

@@ -87,7 +87,7 @@ TEST_CASE("pictures decoded by threads are the same bits, and a bad one is named
         options.on_bad_picture = policy;
         const pulse::data::captioned_pictures pictures{pulse::data::open_pictures(folder.path), options};
         for (const int threads : {1, 4}) {
-            // The second of two ranks, each with every other position, from position 13 on.
+            // The second of two ranks, each with every other position, starting at position 13.
             const auto position = [](std::uint64_t n) { return 13 + 2 * n; };
             prefetcher<pulse::data::picture_sample> ahead{[&](std::uint64_t n) { return pictures.at(position(n)); },
                                                           {.threads = threads, .ahead = 5}};

@@ -7,8 +7,7 @@
 
 namespace pulse::test {
 
-/// Whether python3 can import a module, with packages of a folder if one is named; if not, the case is reported as
-/// skipped.
+/// Whether python3 can import a module, optionally with the packages of a folder; if not, reports the case as skipped.
 [[nodiscard]] inline bool python_has(const std::string& module, const std::string& packages = {}) {
     const std::string python = PULSE_TEST_PYTHON;
     if (python.find("NOTFOUND") == std::string::npos && !python.empty() &&
@@ -20,7 +19,7 @@ namespace pulse::test {
     return false;
 }
 
-/// Whether a program of Python in a file ends well with these arguments.
+/// Whether a Python script run with these arguments succeeds.
 [[nodiscard]] inline bool run_python(const std::string& file, const std::string& arguments,
                                      const std::string& packages = {}) {
     return std::system(("PYTHONPATH='" + packages + "' '" PULSE_TEST_PYTHON "' '" + file + "' " + arguments).c_str()) ==

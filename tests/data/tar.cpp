@@ -30,7 +30,7 @@ std::string refusal_of_tar(const std::string& bytes) {
     return "read";
 }
 
-// Every form that Python's tarfile writes, with long names, accents, folders, devices' places and empty files.
+// Every form that Python's tarfile writes, with long names, accents, folders, device entries and empty files.
 constexpr const char* write_archives = R"(
 import io, sys, tarfile
 folder = sys.argv[1]
@@ -106,7 +106,7 @@ TEST_CASE("sizes in binary and names in a prefix are read") {
 TEST_CASE("damage of an archive is named with its byte") {
     const std::string good = tar_file("a.jpg", "12345");
     CHECK(refusal_of_tar(good + tar_end()) == "read");
-    CHECK(refusal_of_tar(good) == "read"); // without an end, as a program that was stopped leaves it
+    CHECK(refusal_of_tar(good) == "read"); // without an end, as a killed program leaves it
     CHECK(refusal_of_tar(good + good.substr(0, 300)) == "'memory': the tar archive ends within a header at byte 1024");
     CHECK(refusal_of_tar(good + good.substr(0, 514)) ==
           "'memory': the tar archive ends within the member that begins at byte 1024");

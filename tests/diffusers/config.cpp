@@ -43,7 +43,7 @@ std::vector<component_config> known_text_configs() {
     return {config_of(encode::clip_vit_l), config_of(encode::openclip_vit_h), config_of(encode::openclip_vit_bigg)};
 }
 
-/// Another value of the same kind.
+/// A different value of the same type.
 json other_value(const json& value) {
     if (value.is_boolean()) { return !value.get<bool>(); }
     if (value.is_number_integer()) { return value.get<int>() + 2; }
@@ -55,7 +55,7 @@ json other_value(const json& value) {
     return changed;
 }
 
-/// The published config of Stable Diffusion 1.5, by an old version of diffusers.
+/// The published config of Stable Diffusion 1.5, written by an old version of diffusers.
 const char* const published_sd15 = R"({
   "_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0", "act_fn": "silu", "attention_head_dim": 8,
   "block_out_channels": [320, 640, 1280, 1280], "center_input_sample": false, "cross_attention_dim": 768,
@@ -86,8 +86,8 @@ TEST_CASE("every key of every config matters: another value is refused with the 
     for (const component_config& one : all) {
         const json file = json::parse(print_config(one));
         for (const auto& [key, value] : file.items()) {
-            if (key == "_class_name" || key == "eos_token_id") { continue; } // the latter may be any
-            if (key == "sample_size") { continue; }                          // of what it was trained on
+            if (key == "_class_name" || key == "eos_token_id") { continue; } // eos_token_id may be any
+            if (key == "sample_size") { continue; }                          // only says what it was trained on
             json changed = file;
             changed[key] = other_value(value);
             CAPTURE(one.model);
@@ -121,7 +121,7 @@ TEST_CASE("a key that is not known is refused, one that changes nothing is not")
     json file = json::parse(print_config(sd));
     file["upcast_attention"] = true;
     file["_diffusers_version"] = "0.27.2";
-    file["use_ema_warmup"] = true; // of diffusers' EMAModel
+    file["use_ema_warmup"] = true; // a setting of diffusers' EMAModel
     CHECK_NOTHROW(require_fit(sd, file, "f"));
     file["warp_factor"] = 9;
     CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"f: warp_factor is 9", "sd21 does not know"}));
@@ -137,7 +137,7 @@ TEST_CASE("published configs fit: lists and single values mean the same") {
     CHECK_NOTHROW(require_fit(sd, file, "f"));
     file["attention_head_dim"] = {8, 8, 8};
     CHECK(mentions(refusal_of([&] { require_fit(sd, file, "f"); }), {"attention_head_dim is [8,8,8]", "sd15 has 8"}));
-    // SDXL's first level has no transformer: what a file says of its blocks is not read.
+    // SDXL's first level has no transformer, so its transformer settings are ignored.
     const component_config xl = config_of(sdxl::config);
     file = json::parse(print_config(xl));
     file["transformer_layers_per_block"] = {1, 2, 10};
@@ -145,7 +145,7 @@ TEST_CASE("published configs fit: lists and single values mean the same") {
     CHECK_NOTHROW(require_fit(xl, file, "f"));
     file["transformer_layers_per_block"] = {1, 2, 9};
     CHECK(mentions(refusal_of([&] { require_fit(xl, file, "f"); }), {"transformer_layers_per_block is [1,2,9]"}));
-    // Hunyuan-DiT's published ratio is not exactly that of its layer's width.
+    // Hunyuan-DiT's published ratio does not give its layer's width exactly.
     const component_config dit = config_of(hunyuan_dit_v12::config);
     file = json::parse(print_config(dit));
     CHECK(file["mlp_ratio"] == 4.3637);
@@ -164,7 +164,7 @@ TEST_CASE("a UNet that diffusers has not is named") {
 TEST_CASE("an autoencoder's pictures may have any size, and its latents one scale") {
     const component_config vae = config_of(encode::kl_f8(512));
     json file = json::parse(print_config(vae));
-    file.erase("scaling_factor"); // as files from before there was another
+    file.erase("scaling_factor"); // as in old files, which imply the default
     file["sample_size"] = 256;
     file["force_upcast"] = true;
     file["use_quant_conv"] = true;
@@ -200,7 +200,7 @@ TEST_CASE("keys of transformers that change nothing of a frozen encoder are not 
     json file = json::parse(print_config(t5));
     file.update({{"dense_act_fn", "gelu_new"}, {"is_gated_act", true}});
     CHECK_NOTHROW(require_fit(t5, file, "f"));
-    file["dense_act_fn"] = "relu"; // which feed_forward_proj does not decide
+    file["dense_act_fn"] = "relu"; // unlike the others, not implied by feed_forward_proj
     CHECK(mentions(refusal_of([&] { require_fit(t5, file, "f"); }), {"f: dense_act_fn is \"relu\""}));
 }
 
@@ -219,7 +219,7 @@ TEST_CASE("a text encoder that pools may end texts by any id, which is read of i
         CHECK(read() == id);
     }
     file.erase("eos_token_id");
-    CHECK(read() == 49407); // as both libraries have it today
+    CHECK(read() == 49407); // today's default of both libraries
     for (const json& bad : {json{49407, 2}, json(-1), json(4294967296), json(nullptr), json("2")}) {
         file["eos_token_id"] = bad;
         CHECK(mentions(refusal_of(read), {"config.json': eos_token_id is " + bad.dump()}));
@@ -227,7 +227,7 @@ TEST_CASE("a text encoder that pools may end texts by any id, which is read of i
 }
 
 TEST_CASE("published configs of text encoders fit, and no other does") {
-    // Stable Diffusion 2.1's, by transformers 4.25
+    // Stable Diffusion 2.1's config, by transformers 4.25
     const json file = json::parse(R"({
       "_name_or_path": "hf-models/stable-diffusion-v2-768x768/text_encoder", "architectures": ["CLIPTextModel"],
       "attention_dropout": 0.0, "bos_token_id": 0, "dropout": 0.0, "eos_token_id": 2, "hidden_act": "gelu",

@@ -42,7 +42,7 @@ struct control_xl : controlnet<sdxl_tiny::config> {};
 
 constexpr const char* weights_file = "diffusion_pytorch_model.safetensors";
 
-/// A ControlNet's folder with weights that are drawn.
+/// Writes a ControlNet's folder with random weights.
 template <class M>
 drawn_values write_control(const fs::path& folder, std::uint64_t seed, weights_format format = {}) {
     drawn_values drawn{model_parameters<M>(), seed};
@@ -64,7 +64,7 @@ template <class M>
     return refusal_of([&] { static_cast<void>(open_control<M>(folder)); });
 }
 
-/// The same with a tenth of the channels, which diffusers is quick to make.
+/// The same with a tenth of the channels, which diffusers builds quickly.
 [[nodiscard]] unet_config narrow(unet_config c) {
     for (int& channels : c.block_out_channels) { channels /= 10; }
     c.transformer_head_dim = 8;
@@ -72,7 +72,7 @@ template <class M>
     return c;
 }
 
-/// A ControlNet that pulse writes, its numbers and the UNet under it, as control_folder.py reads them.
+/// Writes a ControlNet, its parameters and the UNet under it, as control_folder.py reads them.
 template <class M, class Unet>
 void write_for_diffusers(const fs::path& folder) {
     const drawn_values drawn = write_control<M>(folder / "mine", 1);
@@ -87,7 +87,7 @@ void write_for_diffusers(const fs::path& folder) {
     put(folder / "names.json", names.dump());
 }
 
-/// Whether pulse reads what diffusers wrote there.
+/// Checks that pulse reads what diffusers wrote there.
 template <class M>
 void check_theirs(const fs::path& folder) {
     drawn_values theirs{model_parameters<M>(), 0};
@@ -158,7 +158,7 @@ TEST_CASE("a checkpoint becomes a ControlNet's folder, by its weights or its ave
 
 TEST_CASE("a published config of a ControlNet fits, and one of another kind is refused by its key") {
     const scratch folder;
-    // lllyasviel/sd-controlnet-canny's, by an old version of diffusers
+    // lllyasviel/sd-controlnet-canny's config, by an old version of diffusers
     const json published = json::parse(R"({
       "_class_name": "ControlNetModel", "_diffusers_version": "0.14.0.dev0", "act_fn": "silu", "attention_head_dim": 8,
       "block_out_channels": [320, 640, 1280, 1280], "class_embed_type": null,
@@ -260,7 +260,7 @@ TEST_CASE("only a ControlNet's folder is replaced by one, and no other by its ki
     fs::remove(target / "diffusion_pytorch_model_of_mine.safetensors");
     CHECK(refusal("mine") == "no refusal");
 
-    // A UNet's folder looks the same, but for its class.
+    // A UNet's folder looks the same, except for its class.
     write_pipeline<sd_tiny>(folder.path / "sd", 1);
     CHECK(mentions(refusal("sd"), {"is not part of a ControlNetModel's folder"}));
     CHECK(mentions(refusal("sd/unet"), {"unet/config.json': _class_name is 'UNet2DConditionModel'", "is replaced"}));

@@ -21,7 +21,7 @@ with needed():
 
 
 def require_same(mine, theirs):
-    """Whether two ControlNets have one config, but for notes such as the version."""
+    """Asserts that two ControlNets have one config, apart from notes such as the version."""
     mine, theirs = (json.loads(one.to_json_string()) for one in (mine, theirs))
     for key, value in theirs.items():
         assert key in ("_diffusers_version", "_name_or_path") or mine[key] == value, (key, mine[key], value)

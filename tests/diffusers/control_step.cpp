@@ -34,13 +34,12 @@ namespace {
 using namespace pulse;
 using namespace pulse::test;
 
-/// On a UNet that reads pooled text and sizes.
+/// A ControlNet on a UNet that reads pooled text and sizes.
 struct controlnet_sdxl_tiny : controlnet<sdxl_tiny::config> {};
 
-/// A ControlNet's initial values, its loss and every gradient of a step equal those of diffusers on the same UNet,
-/// which compute(folder) has it compute with some packages; false where that is false.
-///
-/// The tolerance is that of training_step.cpp.
+/// A ControlNet's initial values, and its loss and all gradients of a step, equal those of diffusers on the same UNet.
+/// compute(folder) runs diffusers with `packages`; returns false if that does. - The tolerance is that of
+/// training_step.cpp.
 template <class M, class Unet, class Compute>
 [[nodiscard]] bool check_control_step(const char* packages, const Compute& compute) {
     using float_math = reference::backend<float>;
@@ -51,7 +50,7 @@ template <class M, class Unet, class Compute>
     std::mt19937_64 random{11};
     const auto draw = [&](float least, float most) { return std::uniform_real_distribution{least, most}(random); };
 
-    // The locked weights, and what a rank would begin to train with.
+    // The locked weights, and the values that a rank starts training with.
     std::vector<std::vector<float>*> locked{&run.frozen_conditioning_parameters};
     for (auto& layer : run.frozen_parameters) { locked.push_back(&layer); }
     auto owned = whole_model<M, float>();
@@ -76,7 +75,7 @@ template <class M, class Unet, class Compute>
     write_pipeline<Unet>(folder.path / "pipeline", written, diffusers::print_scheduler(settings));
     const std::vector<float> start = train::with_locked_values<M>(owned, train::initial_values<M>(owned, 5));
 
-    // The step is made of others: at the start the controls are 0, and most gradients with them.
+    // The step uses other values: initially the controls are 0, and most gradients with them.
     std::vector<std::vector<float>*> trained{&run.conditioning_parameters};
     for (auto& layer : run.parameters) { trained.push_back(&layer); }
     std::vector<float> values;
@@ -115,7 +114,7 @@ template <class M, class Unet, class Compute>
     };
     double loss = 0;
     const microbatch at{0, &loss};
-    // The samples, then their hints.
+    // The samples, followed by their hints.
     std::vector<float> x(samples * (elements + hint_elements));
     task.input(at, x);
     const std::span<const float> hints = std::span{x}.subspan(samples * elements);
@@ -164,14 +163,14 @@ template <class M, class Unet, class Compute>
         REQUIRE(out.gcount() == static_cast<std::streamsize>(4 * count));
         return theirs;
     };
-    // Only what the hint meets is drawn, but for its last convolution.
+    // Only the hint's embedding is random, except for its last convolution; everything else is copied or 0.
     const std::vector<float> begun = theirs_like(start.size());
     std::size_t from = 0;
     for (const parameter& one : parameters) {
         CAPTURE(one.name.str());
         const auto count = static_cast<std::size_t>(one.elements());
         const auto begins = [&](const char* with) { return one.name.view().starts_with(with); };
-        // An older diffusers draws that of pooled text, too.
+        // Older versions of diffusers draw the pooled text's embedding, too.
         const bool drawn = begins("controlnet_cond_embedding.") ||
                            (begins("add_embedding.") && packages == std::string_view{PULSE_TEST_PYTHON_PACKAGES});
         if (one.zero || !drawn) {
@@ -211,7 +210,7 @@ template <class M, class Unet, class Compute>
 TEST_CASE("a training step of the tiny ControlNets begins as diffusers' and has its loss and every gradient") {
     for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {
         CAPTURE(packages);
-        // one process for both
+        // one process for both models
         const bool computed = check_control_step<controlnet_tiny, sd_tiny>(packages, [&](const fs::path& one) {
             return check_control_step<controlnet_sdxl_tiny, sdxl_tiny>(packages, [&](const fs::path& two) {
                 return run_python(PULSE_TEST_DIFFUSERS_CONTROL, packages, {one, two});

@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr const char* stem = "unet/diffusion_pytorch_model.safetensors";
 
-/// A safetensors file of a header and so many bytes.
+/// A safetensors file with this header and `bytes` bytes of data.
 std::string file_of(const std::string& header, std::size_t bytes) {
     std::string file(8, '\0');
     const std::uint64_t size = header.size();
@@ -32,7 +32,7 @@ std::string file_of(const std::string& header, std::size_t bytes) {
     return file + header + std::string(bytes, '\0');
 }
 
-/// What a folder says after `damage`, which starts from a whole one.
+/// The error for a folder that `damage` changed from a whole one.
 std::string after(const std::function<void(const fs::path&)>& damage, diffusers::weights_format format = {}) {
     const scratch folder;
     write_pipeline(folder.path / "sd", 1, format);
@@ -43,7 +43,7 @@ std::string after(const std::function<void(const fs::path&)>& damage, diffusers:
     });
 }
 
-/// The header of the whole file, changed.
+/// Changes the header of a whole file.
 void change_header(const fs::path& file, const std::function<void(json&)>& change) {
     const std::string bytes = bytes_of(file);
     std::uint64_t size = 0;
@@ -113,7 +113,7 @@ TEST_CASE("damaged weights give one line that names the file and the tensor") {
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) { h["conv_in.weight"]["data_offsets"] = {0, 288}; });
                    }),
-                   {stem, "'conv_in.weight' begins at 0, but the one before it ends at"})); // an overlap and a hole
+                   {stem, "'conv_in.weight' begins at 0, but the one before it ends at"})); // an overlap, then a gap
     CHECK(mentions(weights([](const fs::path& f) {
                        change_header(f, [](json& h) { h["conv_in.bias"]["shape"] = {1LL << 40, 1LL << 40}; });
                    }),
@@ -195,7 +195,7 @@ TEST_CASE("300 files that were damaged anywhere give one line or a folder that c
         const fs::path file = files[engine() % files.size()];
         const std::string whole = bytes_of(file);
         std::string bytes = whole;
-        const std::size_t front = std::min<std::size_t>(bytes.size(), 3000); // mostly header
+        const std::size_t front = std::min<std::size_t>(bytes.size(), 3000); // mostly the header
         switch (engine() % 4) {
         case 0: bytes.resize(engine() % bytes.size()); break;
         case 1: bytes[engine() % front] = static_cast<char>(engine()); break;

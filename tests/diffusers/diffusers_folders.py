@@ -42,7 +42,7 @@ for library in ("diffusers", "transformers"):
 warnings.resetwarnings()
 warnings.showwarning = lambda message, *_: words.append(str(message))
 warnings.filterwarnings("ignore", category=DeprecationWarning)
-warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch and huggingface_hub among each other
+warnings.filterwarnings("ignore", category=FutureWarning)  # of PyTorch and huggingface_hub
 
 
 def silent(what):
@@ -64,7 +64,7 @@ torch.manual_seed(14)
 pulse = FOLDER / "pulse"
 ours = FOLDER / "diffusers"
 
-# the whole pipeline, then components by themselves; what diffusers loaded it saves, as F32 and as F16
+# first the whole pipeline, then single components; diffusers saves what it loaded, as F32 and as F16
 pipeline = diffusers.DiffusionPipeline.from_pretrained(pulse / "ddpm", low_cpu_mem_usage=False)
 assert isinstance(pipeline, diffusers.DDPMPipeline)
 pipeline.save_pretrained(ours / "ddpm")
@@ -104,7 +104,7 @@ for written in sorted((FOLDER / "schedulers").iterdir()):
     levels = torch.tensor([float(line) for line in (written / "levels").read_text().split()])
     assert torch.allclose(scheduler.alphas_cumprod, levels, rtol=1e-4, atol=1e-7), written
 
-# every class with betas, with what changes them and what only changes how it draws
+# every class with betas, with the options that change them and options that only affect sampling
 MODULES = {
     "DDIM": "ddim", "DDIMInverse": "ddim_inverse", "DDIMParallel": "ddim_parallel", "DDPM": "ddpm",
     "DDPMParallel": "ddpm_parallel", "DEISMultistep": "deis_multistep", "DPMSolverMultistep": "dpmsolver_multistep",
@@ -124,7 +124,7 @@ VARIANTS = [
     {"solver_order": 3, "lower_order_final": True, **LATENT}, {"steps_offset": 1, "clip_sample": False, **LATENT},
     {"final_sigmas_type": "sigma_min", "algorithm_type": "dpmsolver++"}, {"interpolation_type": "log_linear", **LATENT},
 ]
-for library in ("scipy", "torchsde"):  # of drawing alone
+for library in ("scipy", "torchsde"):  # only needed for sampling
     if importlib.util.find_spec(library) is None:
         sys.modules[library] = types.ModuleType(library)
         for part in ("integrate", "stats"):
@@ -143,9 +143,9 @@ for name, module in MODULES.items():
         scheduler.save_pretrained(folder)
         (folder / "levels").write_text("\n".join(str(float(level)) for level in scheduler.alphas_cumprod))
         (folder / "prediction").write_text(scheduler.config.prediction_type)
-words.clear()  # of classes that other ones replace
+words.clear()  # warnings of deprecated classes
 
-# Names and shapes of the whole models, without their memory: parameters move to "meta" as they are made.
+# Names and shapes of whole models, without their memory: parameters move to "meta" as they are created.
 register = torch.nn.Module.register_parameter
 
 

@@ -31,7 +31,7 @@ using namespace pulse;
 using namespace pulse::diffusers;
 using namespace pulse::test;
 
-/// config.json and the names and shapes of a whole model.
+/// Writes config.json and the names and shapes of a whole model.
 void write_names(const fs::path& folder, const component_config& config, const std::vector<parameter>& parameters) {
     fs::create_directories(folder);
     put(folder / "config.json", print_config(config));
@@ -48,7 +48,7 @@ void write_names(const fs::path& folder) {
     write_names(folder / M::name.str(), config_of(M::config), model_parameters<M>());
 }
 
-/// What diffusers read of pulse's folder and wrote again is what pulse wrote; exported untouched it is the same file.
+/// A folder that diffusers read and saved has the values that pulse wrote; exporting it unchanged gives the same file.
 template <class M>
 void check_round(const fs::path& folder, const drawn_values& written) {
     const weights found = open_backbone<M>(folder);
@@ -68,7 +68,7 @@ void check_round(const fs::path& folder, const drawn_values& written) {
     CHECK(bytes_of(folder.parent_path() / "again" / name) == bytes_of(folder / name));
 }
 
-/// Every tensor of a component is what the list says, and there are no others.
+/// Checks that the tensors of a component are exactly those of the list.
 void check_values(const fs::path& component, const fs::path& list) {
     weights found{component};
     const std::string bytes = bytes_of(list);
@@ -107,7 +107,7 @@ constexpr encode::autoencoder_config small_vae() {
     return c;
 }
 
-/// Schedulers that pulse writes, each with the noise levels that it makes of them.
+/// Writes schedulers, each with its noise levels.
 void write_schedulers(const fs::path& folder) {
     using namespace pulse::train;
     for (int which = 0; which != 6; ++which) {
@@ -125,8 +125,8 @@ void write_schedulers(const fs::path& folder) {
     }
 }
 
-/// The noise levels and the prediction of a scheduler are those that diffusers has of it, but for the rounding of its
-/// floats; of zero terminal SNR some classes keep 2^-24.
+/// A scheduler's noise levels and prediction equal those of diffusers, up to float rounding; at zero terminal SNR some
+/// classes keep 2^-24.
 void check_scheduler(const fs::path& folder) {
     train::scheduler_settings read;
     REQUIRE_NOTHROW(read = read_scheduler(folder));
@@ -189,7 +189,7 @@ void check_scheduler(const fs::path& folder) {
         ++schedulers;
     }
     CHECK(schedulers > 100);
-    // A model is not another one, whoever wrote the folder.
+    // A folder of one model is refused for another, whoever wrote it.
     CHECK(mentions(refusal_of([&] { static_cast<void>(open_backbone<small_sdxl>(theirs / "small_sd")); }),
                    {"small_sd/unet/config.json'", "the compiled model small_sdxl has"}));
     return true;

@@ -51,12 +51,12 @@ using namespace pulse::test;
 
 using math = reference::backend<float>;
 
-/// What a UNet of a config, which no compiler has seen, makes of one sample: each layer's forward pass, at an extent.
+/// Runs one sample through a UNet whose config is only known at run time: each layer's forward pass, at an extent.
 class value_run {
 public:
     value_run(const unet_config& c, const extent& to) : config_{c}, by_{resizing_of(c.name, c.sample_size, 1, to)} {}
 
-    /// The parameters' values lie as value_graph lists them.
+    /// The parameters are in the order of value_graph.
     [[nodiscard]] std::vector<float> forward(std::span<const float> parameters, std::span<const float> sample,
                                              float time, std::span<const float> text, std::span<const float> facts) {
         layer_frame<float> frame{.batch = 1};
@@ -115,8 +115,8 @@ private:
     math on_{};
 };
 
-/// The greatest difference between what diffusers and pulse make of the sample in a file of drawn_configs.py, over the
-/// greatest number.
+/// The greatest difference between the outputs of diffusers and pulse for the sample of a file of drawn_configs.py,
+/// relative to the greatest value.
 [[nodiscard]] double difference_of(const unet_config& c, const fs::path& folder) {
     const std::string bytes = bytes_of(folder / "run");
     std::vector<float> numbers(bytes.size() / sizeof(float));

@@ -28,10 +28,10 @@ import old_torch
 old_torch.mend(torch)
 
 COUNT = 200
-HunyuanDiT2DModel = getattr(diffusers, "HunyuanDiT2DModel", None)  # newer than the others
+HunyuanDiT2DModel = getattr(diffusers, "HunyuanDiT2DModel", None)  # newer than the other classes
 draw = random.Random(20)
 
-# What pulse has no layers for, of each class: a key, or keys that must be said together.
+# Settings that pulse has no layers for, by class: a key, or keys that belong together.
 UNKNOWN = {
     UNet2DConditionModel: [
         {"resnet_time_scale_shift": "scale_shift"}, {"act_fn": "gelu"}, {"dropout": 0.25},
@@ -131,7 +131,7 @@ def run(model, file):
 
 
 def leave_out_defaults(kind, file):
-    """A file may be without what its class does anyway; but pulse wants to be told the levels."""
+    """A file may omit the defaults of its class, but pulse requires the levels."""
     usual = {name: json.loads(json.dumps(what.default))
              for name, what in inspect.signature(kind.__init__).parameters.items()
              if what.default is not inspect.Parameter.empty}
@@ -142,7 +142,7 @@ def leave_out_defaults(kind, file):
 
 
 def forget_projection(file):
-    """A file may leave out, or say null for, the kind of projection that its class takes then, and always writes."""
+    """A file may omit, or set to null, the kind of projection that its class then chooses and always writes."""
     config = json.loads(file.read_text())
     if config.get("encoder_hid_dim_type") == "text_proj":
         del config["encoder_hid_dim_type"]
@@ -174,7 +174,7 @@ while made != COUNT:
                                                 for blocks in ("down_block_types", "mid_block_type")):
         keys.append("no block has a transformer")  # it reads no text
     if kind is UNet2DConditionModel and isinstance(heads := config["attention_head_dim"], list):
-        # on the way up, the features of a head of levels that attend to pixels alone are those of the mirrored level
+        # on the way up, a level that attends to pixels only has the head features of its mirrored level
         alone = [level for level, one in enumerate(config["down_block_types"]) if one == "AttnDownBlock2D"]
         if len({heads[at] for level in alone for at in (level, len(heads) - 1 - level)}) > 1:
             keys.append("attention_head_dim")

@@ -27,7 +27,7 @@ namespace pulse::test {
 
 namespace fs = std::filesystem;
 
-/// Values of every parameter, drawn.
+/// Random values of all parameters.
 struct drawn_values {
     std::vector<parameter> parameters;
     std::vector<std::vector<float>> values;
@@ -41,7 +41,7 @@ struct drawn_values {
         }
     }
 
-    /// In two pieces, as a checkpoint may have them.
+    /// Delivers each tensor in two pieces, as a checkpoint may.
     [[nodiscard]] diffusers::tensor_values source() const {
         return [this](std::size_t i, const std::function<void(std::span<const float>)>& put) {
             const std::span<const float> all{values[i]};
@@ -57,7 +57,7 @@ struct drawn_values {
     return values;
 }
 
-/// A pipeline of a UNet: its weights, and components that are bytes alone.
+/// Writes a UNet pipeline: its weights, and other components as opaque bytes.
 template <class M>
 void write_pipeline(const fs::path& folder, const drawn_values& drawn, std::string_view scheduler,
                     diffusers::weights_format format = {}) {
@@ -73,7 +73,7 @@ void write_pipeline(const fs::path& folder, const drawn_values& drawn, std::stri
     out.write_weights(unet / "diffusion_pytorch_model", diffusers::shapes_of(drawn.parameters), drawn.source(), format);
     out.commit();
 }
-/// The same with weights that are drawn; of the smallest UNet.
+/// The same with random weights; the smallest UNet by default.
 template <class M = ddpm_tiny>
 drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffusers::weights_format format = {}) {
     drawn_values drawn{diffusers::model_parameters<M>(), seed};
@@ -81,7 +81,7 @@ drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffuser
     return drawn;
 }
 
-/// All files of a folder and what they hold.
+/// All files of a folder and their contents.
 [[nodiscard]] inline std::map<std::string, std::string> content_of(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::recursive_directory_iterator{folder}) {
@@ -90,7 +90,7 @@ drawn_values write_pipeline(const fs::path& folder, std::uint64_t seed, diffuser
     return all;
 }
 
-/// The message with which `act` refuses; one line of UTF-8.
+/// The message of the input_error of `act`; one line of UTF-8.
 template <class Act>
 [[nodiscard]] std::string refusal_of(const Act& act) {
     try {
@@ -105,7 +105,7 @@ template <class Act>
     return "no refusal";
 }
 
-/// Whether a script of this room ran for some folders with the packages of another; not where one of them is missing.
+/// Runs a script of this room on some folders with the packages of a folder; false if one of them is missing.
 [[nodiscard]] inline bool run_python(const char* script, const char* packages,
                                      std::initializer_list<fs::path> folders) {
     if (std::string_view{PULSE_TEST_PYTHON}.empty() || !fs::exists(packages)) { return false; }

@@ -57,7 +57,7 @@ TEST_CASE("a model_index.json that is none is refused by its key") {
     pulse::test::put(folder.path / "model_index.json", R"({"_class_name": "P", "vae": ["a", "b"]})");
     CHECK(mentions(refusal_of([&] { static_cast<void>(read_pipeline(folder.path)); }),
                    {"model_index.json': vae is a component", "has no folder of this name"}));
-    // What only draws may be left out of a download.
+    // Components that only sampling needs may be missing from a download.
     pulse::test::put(folder.path / "model_index.json", R"({"_class_name": "P", "safety_checker": ["a", "b"]})");
     CHECK(read_pipeline(folder.path).components.empty());
 }

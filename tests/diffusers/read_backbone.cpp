@@ -27,7 +27,7 @@ using namespace pulse::diffusers;
 using namespace pulse::test;
 using nlohmann::json;
 
-/// With text states of other features than its blocks read.
+/// SD 2.1 with text states of more features than its blocks read.
 [[nodiscard]] unet_config projected() {
     unet_config c = sd21::config;
     c.encoder_hid_dim = 4096;
@@ -102,7 +102,7 @@ TEST_CASE("a folder whose backbone cannot be read is refused with the file and t
                    {"transformer_layers_per_block does not fit layers_per_block"}));
     CHECK(mentions(refusal("_class_name", "Kandinsky3UNet"),
                    {"_class_name is 'Kandinsky3UNet'; pulse supports UNet2DModel"}));
-    // Of the projections of text states, the linear one.
+    // pulse has only the linear projection of text states.
     const auto kind = [&](const unet_config& config, const json& value) {
         return refusal_of_config(config, "encoder_hid_dim_type", value);
     };
@@ -142,21 +142,21 @@ TEST_CASE("networks of a folder are read where its backbone reads what they give
     const std::string header = print_header(backbone, found);
     CHECK(mentions(header, {"struct pulse::frozen::networks_of<pulse_models::mine>",
                             "second_text<pulse_models::mine_text_encoder_2>"}));
-    // Of nine channels, five are not latents.
+    // Nine channels are not the latents plus what the model predicts.
     auto other = std::get<unet_config>(backbone);
     other.in_channels = 9;
     CHECK(!read_networks(folder, other));
-    // Of eight, four are what the model predicts.
+    // Four of eight channels are what the model predicts.
     other.in_channels = 8;
     CHECK(read_networks(folder, other));
     other.in_channels = 4;
     other.cross_attention_dim = 16;
     CHECK(!read_networks(folder, other));
     other = std::get<unet_config>(backbone);
-    other.projection_class_embeddings_input_dim += 2; // as the refiner of SDXL, which reads five numbers and not six
+    other.projection_class_embeddings_input_dim += 2; // like SDXL's refiner, which reads five numbers instead of six
     CHECK(!read_networks(folder, other));
     CHECK(!read_networks(PULSE_TEST_DIFFUSERS_MODELS "/inpaint_tiny", backbone));
-    // A model of pixels has no vae.
+    // A pixel model has no vae.
     const scratch changed;
     std::filesystem::copy(folder, changed.path / "folder", std::filesystem::copy_options::recursive);
     json index = json::parse(bytes_of(changed.path / "folder" / "model_index.json"));
@@ -173,16 +173,16 @@ TEST_CASE("networks of a folder are read where its backbone reads what they give
     CHECK(
         mentions(without("vae"), {"pixel_networks<::pulse::encode::autoencoder_config{", ".block_out_channels = {3}"}));
     CHECK(without("text_encoder").empty());
-    // The refiner of SDXL says in its index what its UNet reads.
+    // SDXL's refiner declares in its index what its UNet reads.
     index["requires_aesthetics_score"] = true;
     put_index();
     CHECK(mentions(refusal_of([&] { static_cast<void>(read_backbone(changed.path / "folder", "mine")); }),
                    {"model_index.json': requires_aesthetics_score is true"}));
     index["requires_aesthetics_score"] = false;
     put_index();
-    put(changed.path / "folder" / "config.json", "{}"); // of a hub, not of the backbone
+    put(changed.path / "folder" / "config.json", "{}"); // a hub's file, not the backbone's
     CHECK_NOTHROW(static_cast<void>(read_backbone(changed.path / "folder/", "mine")));
-    // A key that changes what a network computes is refused by its name.
+    // A key that changes what a network computes is refused by name.
     const std::filesystem::path vae = changed.path / "folder" / "vae" / "config.json";
     json file = json::parse(bytes_of(vae));
     file["shift_factor"] = 0.1;

@@ -49,7 +49,7 @@ TEST_CASE("rotary positions of a grid of any shape are those of diffusers' pipel
                 }
             }
         }
-        // Angles up to the span are floats there.
+        // diffusers computes angles, which reach the span, in float.
         CHECK(worst < one.span * 4e-7);
     }
     CHECK(out.good());

@@ -19,7 +19,7 @@ TEST_CASE("what is written of a scheduler is read") {
         settings.betas = static_cast<train::beta_shape>(draw % 4);
         settings.prediction = static_cast<train::prediction_type>(draw / 3 % 3);
         settings.spacing = static_cast<train::timestep_spacing>(draw / 9 % 3);
-        // An epsilon says nothing about the last of these steps.
+        // At zero SNR the last step cannot predict epsilon.
         settings.zero_terminal_snr = draw / 27 % 2 != 0 && settings.prediction != train::prediction_type::epsilon;
         settings.set_alpha_to_one = draw / 54 % 2 != 0;
         settings.clip_sample = draw / 108 % 2 != 0;
@@ -87,7 +87,7 @@ TEST_CASE("published schedulers mean what diffusers makes of them") {
         "prediction_type": "epsilon", "sample_max_value": 1.0, "set_alpha_to_one": false, "skip_prk_steps": true,
         "steps_offset": 1, "timestep_spacing": "leading", "trained_betas": null, "use_karras_sigmas": false})",
                                                     "f");
-    CHECK(sdxl.set_alpha_to_one); // Euler's last step ends at a clean image, whatever is left over in its file
+    CHECK(sdxl.set_alpha_to_one); // Euler's last step always ends at a clean image; the file's value is a leftover
     CHECK(sdxl.spacing == train::timestep_spacing::leading);
     const auto absent = [](const char* name) {
         return parse_scheduler("{\"_class_name\": \"" + std::string{name} + "\"}", "f");
@@ -117,7 +117,7 @@ TEST_CASE("a scheduler that asks for another way of drawing trains, and is told 
     CHECK(asked("EulerDiscreteScheduler", "use_karras_sigmas", true) == "use_karras_sigmas true");
     CHECK(asked(solver, "solver_order", 3) == "solver_order 3");
     CHECK(asked(solver, "solver_order", 2).empty());
-    CHECK(asked("UniPCMultistepScheduler", "solver_order", 3).empty()); // all of the class is other
+    CHECK(asked("UniPCMultistepScheduler", "solver_order", 3).empty()); // the whole class differs
     CHECK(asked(solver, "final_sigmas_type", "sigma_min") == "final_sigmas_type \"sigma_min\"");
     CHECK(asked(solver, "lambda_min_clipped", -5.1) == "lambda_min_clipped -5.1");
     CHECK(asked(solver, "lower_order_final", false) == "lower_order_final false");

@@ -31,7 +31,7 @@ using namespace pulse;
 using namespace pulse::diffusers;
 using namespace pulse::test;
 
-/// Writes a pipeline whose UNet keeps its weights.
+/// Writes the pipeline as a single file, with the UNet's weights unchanged.
 void write_same(const model_files& from, const fs::path& to, io::element_type type = io::f32) {
     const weights unet{from, "unet"};
     std::vector<io::tensor_shape> tensors;
@@ -47,9 +47,9 @@ void write_same(const model_files& from, const fs::path& to, io::element_type ty
 
 using tensors_by_name = std::map<std::string, std::pair<std::vector<std::int64_t>, std::string>>;
 
-/// What a component has: shapes and bytes.
+/// Shapes and bytes of a component's tensors.
 [[nodiscard]] tensors_by_name tensors_of(const weights& from) {
-    constexpr std::string_view prefix = "text_model."; // which transformers 5.6 and later leave out
+    constexpr std::string_view prefix = "text_model."; // transformers 5.6 and later omit it
     tensors_by_name all;
     for (const auto& [name, one] : from.tensors()) {
         if (name.ends_with("position_ids")) { continue; }
@@ -59,7 +59,7 @@ using tensors_by_name = std::map<std::string, std::pair<std::vector<std::int64_t
     return all;
 }
 
-/// Components of which a file and a folder have the same tensors, bit for bit.
+/// Checks that file and folder have the same tensors, bit for bit; returns the number of equal components.
 [[nodiscard]] int equal_components(const model_files& one, const fs::path& other) {
     int equal = 0;
     for (const pipeline_component& component : read_pipeline(other).components) {
@@ -76,7 +76,7 @@ using tensors_by_name = std::map<std::string, std::pair<std::vector<std::int64_t
 void check_pipeline(const fs::path& folder, const std::string& name) {
     CAPTURE(name);
     const int components = name == "sdxl" ? 4 : 3;
-    // What a file in half precision has besides changes nothing, and becomes neither more nor less.
+    // Extra tensors of a half-precision file change nothing; they are kept, and none are added.
     const fs::path half = folder / "half" / name;
     const model_files published{half, folder / "published" / (name + ".safetensors")};
     CHECK(equal_components(published, half) == components);
@@ -94,7 +94,7 @@ void check_pipeline(const fs::path& folder, const std::string& name) {
         ++kept;
     }
     CHECK(kept == after.tensors().size());
-    // A file may be replaced by what is made of it, and becomes a folder again.
+    // A file may be overwritten by its own export, and can become a folder again.
     const std::string bytes = bytes_of(again);
     write_same({half, again}, again, io::f16);
     CHECK((bytes_of(again) == bytes));

@@ -46,7 +46,7 @@ def unet(context, **options):
 
 
 def parts():
-    """The components with weights of each pipeline."""
+    """Yields each pipeline's components that have weights."""
     torch.manual_seed(5)
     for name, context, second in (("sd1", 12, None), ("sd2", 16, None), ("sdxl", 12, 16)):
         more = {}
@@ -67,12 +67,12 @@ def parts():
             made["text_encoder_2"] = text(CLIPTextModelWithProjection, second, "gelu")
         for model in made.values():
             for parameter in model.parameters():
-                torch.nn.init.normal_(parameter)  # biases too
+                torch.nn.init.normal_(parameter)  # biases, too
         yield name, made
 
 
 def save(folder, made):
-    """A folder without tokenizers and scheduler, which have no weights."""
+    """Writes a folder without tokenizers and scheduler, which have no weights."""
     folder.mkdir(parents=True)
     lines = []
     for component, model in made.items():
@@ -84,14 +84,14 @@ def save(folder, made):
 
 
 def converted(component, model, checkpoint):
-    """What diffusers makes of a checkpoint for a component; nothing where it has no function for that."""
+    """A component of a checkpoint, converted by diffusers; None if it has no function for that."""
     utils = single_file_utils
     if component == "unet":
         return utils.convert_ldm_unet_checkpoint(dict(checkpoint), config=dict(model.config))
     if component == "vae":
         return utils.convert_ldm_vae_checkpoint(dict(checkpoint), config=dict(model.config))
     if not hasattr(utils, "convert_open_clip_checkpoint"):
-        return None  # of diffusers 0.27, whose classes convert while they load
+        return None  # diffusers 0.27, whose classes convert while they load
     prefix = {"text_encoder": "cond_stage_model.model.", "text_encoder_2": "conditioner.embedders.1.model."}[component]
     if any(key.startswith(prefix) for key in checkpoint):
         return utils.convert_open_clip_checkpoint(model, dict(checkpoint), prefix=prefix)
@@ -99,7 +99,7 @@ def converted(component, model, checkpoint):
 
 
 def bare(tensors):
-    """Without what transformers 5.6 and later leave out of names, and what is no weight."""
+    """Removes the prefix that transformers 5.6 and later omit, and tensors that are no weights."""
     return {key.removeprefix("text_model."): value
             for key, value in tensors.items() if not key.endswith("position_ids")}
 
@@ -126,16 +126,16 @@ for name, made in parts():
                  if key not in wanted or key not in found or not same(wanted[key], found[key])]
         assert not wrong, f"{name}, {component}: {len(wrong)} of {len(wanted)} differ: {sorted(wrong)[:5]}"
         compared += len(wanted)
-    # Published files have convolutions here, and diffusers takes matrices too.
+    # Published files have convolutions here; diffusers accepts matrices, too.
     assert checkpoint["first_stage_model.encoder.mid.attn_1.q.weight"].shape[2:] == (1, 1)
-    # What diffusers asks to know the kind of a model.
+    # diffusers detects the kind of a model by this key.
     assert single_file_utils.LDM_UNET_KEY + "input_blocks.0.0.weight" in checkpoint
 
     published = {key: value.half() for key, value in checkpoint.items()}
     for key in [key for key in published if key.startswith("model.diffusion_model.")]:
         published["model_ema." + key[len("model."):].replace(".", "")] = published[key] + 1
     published["alphas_cumprod"] = torch.ones(5)
-    if name == "sd2":  # the layer behind the states that are read, which diffusers has not
+    if name == "sd2":  # the layer behind the states that are read; diffusers has none
         for key in [key for key in published if ".resblocks.2." in key]:
             published[key.replace(".resblocks.2.", ".resblocks.3.")] = published[key] + 1
         published["cond_stage_model.model.text_projection"] = torch.ones(4, 4).half()

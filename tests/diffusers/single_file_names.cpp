@@ -23,7 +23,7 @@ using namespace pulse;
 using namespace pulse::diffusers;
 using namespace pulse::test;
 
-/// The configs of a pipeline, as far as they say what weights are called.
+/// The parts of a pipeline's configs that determine tensor names.
 void write_configs(const fs::path& folder, const std::string& pipeline, const std::string& unet,
                    const std::string& text) {
     for (const char* const component : {"unet", "vae", "text_encoder", "text_encoder_2"}) {
@@ -48,7 +48,7 @@ constexpr const char* open_clip = R"({"hidden_act": "gelu", "num_hidden_layers":
 
 using names = std::vector<std::pair<std::string_view, std::string_view>>;
 
-/// Pairs of names are those of a component, both ways.
+/// Checks that the name pairs of a component convert both ways.
 void check_names(const fs::path& folder, const char* component, const names& pairs) {
     const single_file_layout layout{folder, component};
     for (const auto& pair : pairs) {
@@ -124,7 +124,7 @@ TEST_CASE("names in checkpoints of one file are those that were published") {
          {"conditioner.embedders.1.model.token_embedding.weight", "text_model.embeddings.token_embedding.weight"},
          {"conditioner.embedders.1.model.transformer.resblocks.31.ln_2.weight",
           "text_model.encoder.layers.31.layer_norm2.weight"}});
-    // The refiner has the second text encoder alone.
+    // The refiner has only the second text encoder.
     const fs::path refiner = folder.path / "refiner";
     write_configs(refiner, "StableDiffusionXLImg2ImgPipeline", unet_of_sdxl, clip);
     put(refiner / "model_index.json", R"({"_class_name": "StableDiffusionXLImg2ImgPipeline",
@@ -149,7 +149,7 @@ TEST_CASE("names in checkpoints of one file are those that were published") {
     const stored_tensor value = text.place_of("encoder.layers.3.self_attn.v_proj.weight"); // transformers 5.6 and later
     CHECK(value.name == "conditioner.embedders.1.model.transformer.resblocks.3.attn.in_proj_weight");
     CHECK(value.part == 2);
-    // The last layer's states are not read in 2.x.
+    // 2.x does not read the last layer's states.
     CHECK(single_file_layout{sd2, "text_encoder"}
               .tensors_in("cond_stage_model.model.transformer.resblocks.23.ln_1.bias")
               .empty());
@@ -179,7 +179,7 @@ TEST_CASE("checkpoints of one file that are not what they should be are refused 
     CHECK((weights({sd2, file}, "vae").tensors().begin()->second.entry->dims == std::vector<std::int64_t>{2, 3}));
     CHECK(mentions(refusal("unet"), {"model.safetensors' (unet)", "'model.diffusion_model.*'", "sd2'"}));
     const std::string whole = bytes_of(file);
-    // Damage to any byte of the header or to the length ends in tensors or in one line.
+    // Damage to any byte of the header or of its length gives tensors or a one-line error.
     const std::size_t header = 8 + static_cast<unsigned char>(whole[0]) + 256U * static_cast<unsigned char>(whole[1]);
     int refused = 0;
     for (std::size_t at = 0; at != header; ++at) {
@@ -192,7 +192,7 @@ TEST_CASE("checkpoints of one file that are not what they should be are refused 
             }
         }
     }
-    CHECK(refused > 2 * static_cast<int>(header)); // of 8 tries with a byte
+    CHECK(refused > 2 * static_cast<int>(header)); // out of 8 tries per byte
     CHECK(refused < 8 * static_cast<int>(header));
     put(file, whole.substr(0, whole.size() - 1));
     CHECK(mentions(refusal("vae"), {"model.safetensors'"}));
@@ -201,7 +201,7 @@ TEST_CASE("checkpoints of one file that are not what they should be are refused 
     CHECK(mentions(refusal("text_encoder"), {"resblocks.0.attn.in_proj_bias' does not have three equal parts"}));
     write({{"cond_stage_model.model.positional_embedding", {2}},
            {"cond_stage_model.model.positional_embedding.weight", {2}}});
-    CHECK(refusal("text_encoder") == "no refusal"); // the second is another tensor, which nothing asks for
+    CHECK(refusal("text_encoder") == "no refusal"); // the second is another tensor, which nobody requests
     write(
         {{"first_stage_model.encoder.norm_out.weight", {2}}, {"first_stage_model.encoder.conv_norm_out.weight", {2}}});
     CHECK(mentions(refusal("vae"), {"'encoder.conv_norm_out.weight' occurs twice"}));

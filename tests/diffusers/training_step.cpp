@@ -52,17 +52,16 @@ template <class M>
     return all;
 }
 
-/// What of a work the task reads.
+/// The parts of a work item that the task reads.
 struct microbatch_of {
     int microbatch{};
     double* loss{};
 };
 
-/// The loss and every gradient of a step that diffusion_task makes, at an extent, equal those that diffusers has of the
-/// same folder, which compute(folder) has it compute; false where that is false.
-///
-/// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add. In diffusers the sinusoids'
-/// angles and the products of betas are floats: a relative error of eps for each time step up to t.
+/// The loss and all gradients of a step of diffusion_task at an extent equal those of diffusers for the same folder.
+/// compute(folder) runs diffusers; returns false if that does. - The rounding error of a sum of n terms grows like
+/// sqrt(n) eps, and the layers' errors add. diffusers computes the angles of sinusoids and the products of betas in
+/// float: a relative error of eps for each time step up to t.
 template <class M, class Compute>
 [[nodiscard]] bool check_step(const extent& to, const Compute& compute) {
     CAPTURE(M::name.str());
@@ -111,7 +110,7 @@ template <class M, class Compute>
     std::vector<float> x(batch * elements);
     task.input(at, x);
 
-    // What Python reads: numbers in a file, and their names and shapes.
+    // Python's inputs: a file of numbers, with their names and shapes.
     std::vector<float> given;
     nlohmann::json given_names;
     const auto give = [&](const char* name, std::vector<int> dims, const float* from) {
@@ -133,7 +132,7 @@ template <class M, class Compute>
              task.text(at) + batch * config.context_tokens * config.text_features());
         give("sizes", {batch, 6}, task.facts(at));
     }
-    // What an inpainting model reads behind the channels of the sample.
+    // The additional input channels of an inpainting model.
     constexpr int more = config.in_channels - channels;
     if constexpr (more != 0) {
         const std::vector<float> sample = std::exchange(x, {});
@@ -207,7 +206,7 @@ TEST_CASE("a training step of models that were made of their folders has the los
 TEST_CASE("a training step of the tiny UNets with text has the loss and every gradient that diffusers has") {
     for (const char* const packages : {PULSE_TEST_PYTHON_PACKAGES, PULSE_TEST_PYTHON_NEWEST}) {
         CAPTURE(packages);
-        // one process for all
+        // one process for all models
         const auto compute = [&](const auto&... folders) {
             return run_python(PULSE_TEST_DIFFUSERS_STEP, packages, {folders...});
         };

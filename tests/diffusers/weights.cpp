@@ -21,7 +21,7 @@ using namespace pulse;
 using namespace pulse::test;
 using diffusers::weights;
 
-/// The value of a half, by the definition of binary16.
+/// The value of a half by the definition of binary16.
 double meaning_of_half(unsigned bits) {
     const double sign = (bits & 0x8000U) != 0 ? -1.0 : 1.0;
     const int exponent = static_cast<int>(bits >> 10U & 31U);
@@ -45,7 +45,7 @@ TEST_CASE("halves are what they mean, and floats become the nearest of them") {
         if (static_cast<double>(value) != meaning || io::half_of_float(value) != half) {
             FAIL("half " << bits << " is " << value << ", which becomes " << io::half_of_float(value));
         }
-        // Between two neighbours the nearer one wins, in the middle the even one.
+        // Between two neighbours rounding goes to the nearer one, at the midpoint to the even one.
         if ((bits & 0x7FFFU) >= 0x7BFFU) { continue; }
         const float next = io::float_of_half(static_cast<std::uint16_t>(bits + 1));
         const float middle = (value + next) / 2;
@@ -65,7 +65,7 @@ TEST_CASE("F32, F16 and BF16 are read as floats, from any element on") {
     const std::vector<float> wide{1.5F, -2.0F, 0.0F};
     const std::vector<std::uint16_t> half{0x3E00, 0xC000, 0x0001};
     const std::vector<std::uint16_t> brain{0x3FC0, 0xC000, 0x0080};
-    // One byte before them makes every address odd.
+    // One leading byte makes every address odd.
     const std::vector<std::uint8_t> byte{7};
     const auto bytes = [](const auto& values) { return std::as_bytes(std::span{values}); };
     std::string header = R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
@@ -120,7 +120,7 @@ TEST_CASE("tensors that are missing, misshapen or of another type are all named,
     CHECK(why.find("position_ids") == std::string::npos);
     CHECK(why.find("good") == std::string::npos);
 
-    // Those that the model does not have are counted.
+    // Tensors that the model does not have are counted.
     CHECK(all.unread().empty());
     all.require({.parameters = {good}, .ignored = {"position_ids", "turned"}});
     CHECK(mentions(all.unread(), {folder.path.string(),

@@ -1,4 +1,4 @@
-"""Where the packages of PyPI are found that this room's scripts compare with: sys.argv[1]."""
+"""Puts the PyPI packages that this room's scripts compare with, in sys.argv[1], on the path."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ warnings.filterwarnings("ignore")
 
 @contextlib.contextmanager
 def needed():
-    """Imports inside end the script with 77 where a package is missing, or is older than what is asked of it."""
+    """Ends the script with 77 if an import inside fails: a package is missing, or too old."""
     try:
         yield
     except ImportError as missing:

@@ -55,7 +55,7 @@ private:
     mutable int left_;
 };
 
-/// Writes a folder of three files with a disk that dies before operation `at`; whether it lived.
+/// Writes a folder of three files with a disk that dies before operation `at`; returns whether the process survived.
 bool survives(const fs::path& target, int at) {
     const ::pid_t child = ::fork();
     if (child == 0) {
@@ -140,7 +140,7 @@ TEST_CASE("an export has other weights and the same bytes of all else, also wher
     const std::vector<float> last = values_in(open_backbone<ddpm_tiny>(to), other.parameters.back());
     CHECK(last == other.values.back());
 
-    // Read and written untouched: the same bytes.
+    // Reading and writing unchanged gives the same bytes.
     const weights found = open_backbone<ddpm_tiny>(folder.path / "from");
     const auto untouched = [&](std::size_t i, const auto& put) { put(values_in(found, other.parameters[i])); };
     export_pipeline<ddpm_tiny>(folder.path / "from", folder.path / "from", untouched);
@@ -223,7 +223,7 @@ TEST_CASE("only a diffusers folder is replaced") {
     put(folder.path / "file", "x");
     CHECK(mentions(refusal_of([&] { write_pipeline(folder.path / "file", 2); }),
                    {"file' already exists and is not a folder"}));
-    // A name that leads elsewhere stays what it is.
+    // A symbolic link stays a link.
     fs::create_directory_symlink(target, folder.path / "link");
     write_pipeline(folder.path / "link", 3);
     CHECK(fs::is_symlink(folder.path / "link"));

@@ -35,7 +35,7 @@ double flops_of() {
     return sum;
 }
 
-/// What a model of drawn parameters makes of drawn numbers, at an extent of its input.
+/// The output of a model with random parameters for a random input at an extent.
 template <class M>
 std::vector<double> drawn_run(int samples, const extent& to = {}) {
     oracle on;
@@ -52,8 +52,8 @@ std::vector<double> drawn_run(int samples, const extent& to = {}) {
     return y;
 }
 
-/// Whether a model gives the same bits where another sample runs between layer `cut` and the next, for every cut, and
-/// layer by layer.
+/// Checks that a model gives the same bits if it runs another sample between layer `cut` and the next, for every cut,
+/// and if it runs layer by layer.
 template <class M>
 void check_cuts() {
     oracle on;
@@ -92,7 +92,8 @@ void check_cuts() {
     CHECK(here == whole[0]);
 }
 
-/// Whether chains that have every other layer alone give the bits of one that has all, in the memory of their layers.
+/// Checks that two chains with alternate layers give the bits of one with all layers, and use only their layers'
+/// memory.
 template <class M>
 void check_parts() {
     oracle on;
@@ -183,7 +184,7 @@ struct known_layer {
 } // namespace
 
 TEST_CASE("parameters and FLOPs of the autoencoder of Stable Diffusion are the known ones") {
-    // shared costs of frozen networks: vae_kl_f8_encoder_512
+    // measured costs of frozen networks: vae_kl_f8_encoder_512
     const std::vector<known_layer> known{
         {"encoder.conv_in", 3584, 1811939328.0},
         {"encoder.down_blocks.0.resnets.0", 295680, 154618822656.0},
@@ -218,12 +219,12 @@ TEST_CASE("parameters and FLOPs of the autoencoder of Stable Diffusion are the k
 }
 
 TEST_CASE("a picture of 1024 pixels takes so many bytes") {
-    // the encoder's first level: a tensor of 128 channels, the middle of its resnet, and a strip of 64 rows
+    // the encoder's first level: a 128-channel tensor, the middle of its resnet, and a strip of 64 rows
     constexpr std::int64_t picture = 128 * 1024 * 1024;
     using encoder = chain<autoencoder_encoder<kl_f8(1024)>, reference::backend<float>>;
     CHECK(encoder::working_elements() == 2 * picture + 66 * 1026 * 128);
     CHECK(encoder::bytes() == 1'245'132'864);
-    // the decoder's last level has the double at its beginning, and cannot write over it
+    // the decoder's last level starts with twice the channels, and cannot overwrite them
     using decoder = chain<autoencoder_decoder<kl_f8(1024)>, reference::backend<float>>;
     CHECK(decoder::working_elements() == 4 * picture + 66 * 1026 * 256);
     CHECK(decoder::bytes() == 2'414'851'420);

@@ -58,8 +58,8 @@ std::string json_of(const autoencoder_config& c, int batch, bool older, const st
     return json + "]}";
 }
 
-/// Weights are drawn so that a signal neither dies nor explodes: uniform with the variance 1 / fan in, but for the
-/// first, behind which a norm sees so little that its epsilon counts.
+/// Draws weights that keep the signal's size: uniform with variance 1 / fan-in, except for the first layer, which feeds
+/// a norm so little that its epsilon counts.
 void draw_weights(const std::vector<parameter>& parameters, std::mt19937& random, std::span<float> values) {
     std::size_t at = 0;
     for (const parameter& p : parameters) {
@@ -72,8 +72,8 @@ void draw_weights(const std::vector<parameter>& parameters, std::mt19937& random
     }
 }
 
-/// Moments, drawn latents and pictures are within 1e-4 of diffusers', relative to the greatest. False where there is no
-/// diffusers.
+/// Checks that moments, sampled latents and images are within 1e-4 of diffusers', relative to the greatest value. False
+/// without diffusers.
 template <autoencoder_config C>
 bool check_against_diffusers(bool older) {
     using encoder = autoencoder_encoder<C>;
@@ -158,7 +158,7 @@ constexpr autoencoder_config small_config() {
     return c;
 }
 
-/// The widest level of KL-f8, with its one head of 512.
+/// The widest level of KL-f8, with its single head of 512.
 constexpr autoencoder_config wide_config() {
     autoencoder_config c{};
     c.name = "wide";

@@ -18,7 +18,7 @@ using namespace pulse::encode;
 using pulse::test::small_clip;
 using pulse::test::with;
 
-/// Byte-pair encoding as it is defined: of all neighbours the pair that is first in the list, until there is none.
+/// Byte-pair encoding by definition: repeatedly merges the neighbours that come first in the list.
 std::vector<std::int32_t> pairs_by_definition(const small_clip& clip, const std::string& word) {
     std::vector<std::string> parts{};
     for (const char c : word) { parts.emplace_back(1, c); }
@@ -114,7 +114,7 @@ TEST_CASE("special tokens are where the configuration says: transformers' rules 
     CHECK(pad_of({named_text{config + R"(, "added_tokens_decoder": {"1": {"content": "b"}}})", "tokenizer_config.json"},
                   map}) == 1);
 
-    // a token of the text as it is written, one of what normalizing makes of it, and one that is no more a letter
+    // a token as written, one that results from normalizing, and one that is no letter
     const clip_tokenizer tokenizer{
         clip.vocab_json(), clip.merges_txt(), {named_text{config + "}", "tokenizer_config.json"}, map}};
     CHECK(tokenizer("C<|StartOfText|>c").ids == std::vector<std::int32_t>{8, 6, 8, 2, 9, 2, 2, 2, 2});

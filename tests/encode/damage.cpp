@@ -23,7 +23,7 @@ using pulse::test::put;
 using pulse::test::scratch;
 using pulse::test::small_clip;
 
-/// What a reader says to a file, or nothing when it takes it.
+/// The error of a reader, or "".
 std::string said(const std::function<void()>& read) {
     try {
         read();
@@ -97,7 +97,7 @@ TEST_CASE("files cut anywhere, or with bytes changed, are read or refused by nam
             const std::string why = said([&] { read({text, file.name}); });
             CAPTURE(text);
             CAPTURE(why);
-            // a token that a file no longer has is missed where it is asked for
+            // a token missing from a file may be reported where it is needed
             CHECK((why.empty() || why.find(file.name) != why.npos));
             refused += why.empty() ? 0 : 1;
         };

@@ -33,7 +33,7 @@ const std::string text = "ab A\u030a '\u00e9!  <|endoftext|>[SEP]<extra_id_0> ba
 encoded_text read(const std::string& file, const std::string& config = "{}") {
     return (*read_tokenizer_json({file, "tokenizer.json"}, pulse::test::with(config), 40))(text);
 }
-/// What is said to a file that is refused, or nothing.
+/// The error for a refused file, or "".
 std::string refusal(const std::string& file, const std::string& config = "{}") {
     try {
         (void)read(file, config);
@@ -48,7 +48,7 @@ const std::vector<json>& files() {
 bool one_line(const std::string& why) {
     return std::ranges::none_of(why, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
 }
-/// Every value in a document.
+/// Visits every value in a document.
 void each(const json& value, const pointer& at, const std::function<void(const pointer&)>& visit) {
     visit(at);
     if (value.is_object()) {
@@ -57,7 +57,7 @@ void each(const json& value, const pointer& at, const std::function<void(const p
         for (std::size_t i = 0; i != value.size(); ++i) { each(value[i], at / i, visit); }
     }
 }
-/// Whether the refusal names the field, or what it is a part of in vocabulary, merges or added tokens.
+/// Whether the error names the field, or, in vocabulary, merges or added tokens, its parent.
 bool names(const std::string& why, pointer at) {
     while (!at.empty() && at.back().find_first_not_of("0123456789") == std::string::npos) { at.pop_back(); }
     const std::string path = at.to_string();
@@ -68,7 +68,7 @@ bool names(const std::string& why, pointer at) {
     }
     return at.empty() || why.find(at.back()) != why.npos;
 }
-/// A law over all changes of one value: the file is refused by its name and the field's, or the ids stay.
+/// For all changes of one value: either the error names file and field, or the ids stay the same.
 template <class Change>
 int refused_or_alike(const Change& change) {
     int refused = 0;
@@ -103,7 +103,7 @@ TEST_CASE("tokenizer.json makes of a text what vocabulary and merges of their ow
         const small_clip clip{seed, 20};
         const clip_tokenizer old{clip.vocab_json(), clip.merges_txt(), {}, 40};
         json file = pulse::test::clip_json(clip);
-        if (seed % 2 == 0) { // as before tokenizers 0.20
+        if (seed % 2 == 0) { // like tokenizers before 0.20
             for (json& merge : file["model"]["merges"]) {
                 merge = merge[0].get<std::string>() + ' ' + merge[1].get<std::string>();
             }
@@ -140,7 +140,7 @@ TEST_CASE("tokenizer.json with a value of another type is refused by the field, 
         for (const json& value : values) {
             const json& is = whole.at(at);
             if (value.type() == is.type() || (value.is_number() && is.is_number())) { continue; }
-            // a tokenizer without one
+            // null means no normalizer
             if (value.is_null() && at.to_string() == "/normalizer") { continue; }
             all.push_back(whole);
             all.back()[at] = value;
@@ -152,7 +152,7 @@ TEST_CASE("tokenizer.json with a value of another type is refused by the field, 
 
 TEST_CASE("tokenizer.json without a field, or with one more, is refused by the field, or means the same") {
     const int missed = refused_or_alike([](const json& whole, const pointer& at) -> std::vector<json> {
-        // a token less is another vocabulary
+        // removing a token gives a valid, different vocabulary
         if (at.empty() || !whole.at(at.parent_pointer()).is_object()) { return {}; }
         if (at.to_string().starts_with("/model/vocab/")) { return {}; }
         json less = whole;
@@ -221,7 +221,7 @@ TEST_CASE("what tokenizer.json asks for and no tokenizer does is refused by name
               R"(tokenizer.json: truncation.direction is "Left"; it must be "Right")");
         CHECK(why(file, "/version", "2.0") == R"(tokenizer.json: version is "2.0"; it must be "1.0")");
     }
-    // what the config says besides
+    // other statements of the config
     const std::string clip = files()[0].dump();
     CHECK(refusal(clip, R"({"pad_token": "a"})") ==
           "tokenizer_config.json: pad_token: added_tokens of tokenizer.json have no 'a'");
@@ -247,7 +247,7 @@ TEST_CASE("a folder's own files are read before tokenizer.json, which is read wh
     put(folder.path / "vocab.json", clip.vocab_json().text);
     put(folder.path / "merges.txt", clip.merges_txt().text);
     CHECK((*read_tokenizer(folder.path))(text) == clip_tokenizer{clip.vocab_json(), clip.merges_txt(), {}, 40}(text));
-    // transformers 5 leaves them as they were where it saves over them.
+    // transformers 5 leaves old files in place when it saves over them.
     put(folder.path / "tokenizer_config.json",
         R"({"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, "backend": "tokenizers"})");
     CHECK((*read_tokenizer(folder.path))(text) == read(files()[0].dump()));
@@ -258,7 +258,7 @@ TEST_CASE("a map of characters takes whole ones with their accents, and its shor
         return (*read_tokenizer_json({files()[2].dump(), "t"}, pulse::test::with("{}"), 40))(of);
     };
     CHECK(ids("Ab bA") == ids("ab ba"));
-    // an accent belongs to the character as long as both have fewer than 6 bytes
+    // an accent joins its character as long as the two have fewer than 6 bytes
     CHECK(ids("A\u0301b") == ids("ab"));
     CHECK(ids("A\u0301\u0301\u0301b") == ids("a\u0301\u0301\u0301b"));
     CHECK(ids("ab\u3000\n ab") == ids("ab ab"));
@@ -281,7 +281,7 @@ TEST_CASE("a word gets the pieces of the greatest sum") {
         for (auto n = 1 + draw() % 10; n != 0; --n) { word.push_back(static_cast<char32_t>(U'a' + draw() % 3)); }
         double least = 0.0;
         for (const json& piece : vocab) { least = std::min(least, piece[1].get<double>()); }
-        // the first piece in every way, and the best of the rest
+        // tries every first piece, with the best split of the rest
         const std::function<double(std::string)> best = [&](const std::string& rest) {
             if (rest.empty()) { return 0.0; }
             double found = -std::numeric_limits<double>::infinity();

@@ -17,7 +17,7 @@ namespace {
 using namespace pulse::encode;
 using pulse::test::with;
 
-/// Text for a small model to be trained on.
+/// Training text for a small model.
 class sentences : public sentencepiece::SentenceIterator {
 public:
     [[nodiscard]] bool done() const override { return at_ == 400; }

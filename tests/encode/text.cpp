@@ -8,7 +8,7 @@ namespace {
 
 using namespace pulse::encode;
 
-/// Every code point that UTF-8 can write.
+/// Visits every code point that UTF-8 can encode.
 template <class Each>
 void for_every_point(const Each& each) {
     for (char32_t point = 0; point != 0x110000; ++point) {

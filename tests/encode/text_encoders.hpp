@@ -4,8 +4,7 @@
 
 namespace pulse::test {
 
-// Small text encoders of every family, and one layer of each width that is published, as transformers_states.py makes
-// them.
+// Small text encoders of every family, and one layer of each published width, as transformers_states.py makes them.
 namespace text {
 
 using namespace pulse::encode;
@@ -55,7 +54,7 @@ inline constexpr t5_text_config t5 = [] {
     return c;
 }();
 
-/// One layer of a published encoder, with few words.
+/// One layer of a published encoder with a small vocabulary.
 [[nodiscard]] constexpr clip_text_config one_layer(clip_text_config c, label name) noexcept {
     c.name = name;
     c.vocab_size = 300;

@@ -23,7 +23,7 @@ using namespace pulse::test::text;
 using pulse::parameter;
 using plain = pulse::reference::backend<double>;
 
-/// Numbers of a text encoder: what its checkpoint has, and FLOPs of a text with all layers and with those that run.
+/// Checks a text encoder's parameter count, and the FLOPs of a text with all layers and with only the needed ones.
 template <class Network>
 void check_costs(std::int64_t parameters, double flops, double needed) {
     CAPTURE(Network::name.view());
@@ -55,7 +55,7 @@ void load_seeded(pulse::encode::text_encoder<Network, B>& encoder) {
     });
 }
 
-/// Whose products differ with the number of rows, as those of libraries do that choose an algorithm by it.
+/// A backend whose products depend on the number of rows, as in libraries that choose an algorithm by it.
 struct counts_rows : plain {
     void linear(const pulse::linear_shape& s, std::int64_t rows, const double* x, const double* weight,
                 const double* bias, double* y, pulse::into how) {
@@ -65,7 +65,7 @@ struct counts_rows : plain {
     }
 };
 
-/// Each weight by numbers of its name alone, whichever others are read.
+/// Loads each weight with values that depend only on its name, whichever others are read.
 template <class Network>
 void load_by_name(pulse::encode::text_encoder<Network, plain>& encoder) {
     encoder.load([&](const parameter& p, std::span<float> to) {
@@ -78,7 +78,7 @@ void load_by_name(pulse::encode::text_encoder<Network, plain>& encoder) {
     });
 }
 
-/// What the network gives of ids and masks on the plain loops, with seeded weights: states, then the pooled text.
+/// Results of the plain loops with seeded weights: states, then the pooled text.
 template <class Network>
 std::vector<double> encode(int samples, std::span<const std::int32_t> ids, std::span<const std::int32_t> mask = {}) {
     plain on;
@@ -200,7 +200,7 @@ TEST_CASE("a text has the bits of a call of its own in a call of any number, whe
         CAPTURE(Network::name.view());
         using encoder = pulse::encode::text_encoder<Network, counts_rows>;
         using one_text = typename encoder::batch_of_texts;
-        constexpr int chunks = 2; // of a text, which are multiplied together
+        constexpr int chunks = 2; // of one text, multiplied together
         constexpr int most = 8;
         counts_rows on;
         encoder many{on, chunks, {}, most};

@@ -39,7 +39,7 @@ std::vector<float> values_of(pulse::io::safetensors_file& file, std::string_view
 
 std::vector<std::int32_t> whole(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
-/// The network on backend B gives what transformers gives, of a checkpoint with exactly its parameters.
+/// Checks the network on backend B against transformers, with a checkpoint of exactly its parameters.
 template <class Network, class B>
 void check_network(const fs::path& folder, B& on) {
     using T = typename B::scalar;

@@ -57,7 +57,7 @@ def points(ranges):
 SPACES = points("9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000")
 CONTROLS = points("0-8 E-1F 7F-80 9F AD 200B-200D 2060 FEFF FFFD-FFFF E000 E0001 F0000 10FFFF")
 MARKS = points("300-301 308 323 327 30A 345 20DD 5B0 64B 93C 3099 FE0F")
-# letters and marks of blocks that no longer grow, so that Python, tokenizers and utf8proc know the same
+# letters and marks of blocks that no longer grow, so that Python, tokenizers and utf8proc agree
 ANY = points(
     "20-2FF 300-36F 400-52F 5D0-5EA 621-652 905-94D 1100-1112 1E00-1F15 2010-2027 2030-205E 2100-218B 2190-23FF "
     "2500-27BF 3041-3096 4E00-9FA5 AC00-D7A3 F900-FA6D FB00-FB06 FF01-FFBE 10330-1034A 1D400-1D454 "
@@ -130,7 +130,7 @@ def write_ids(name, tokenizer, length, special):
                 out.write(struct.pack(f"<{2 * length + 1}i", *ids, *mask, cut))
 
 
-# CLIP as SD 1.5, SD 2 and what is saved of it with a word added; the configs are those of the published folders
+# CLIP as in SD 1.5 and SD 2, and a saved copy with an added word; the configs are those of the published folders
 merges = gzip.open(Path(found.submodule_search_locations[0]) / "bpe_simple_vocab_16e6.txt.gz").read().decode()
 merges = merges.split("\n")[1 : 49152 - 256 - 2 + 1]
 letters = list(bytes_to_unicode().values())
@@ -177,7 +177,7 @@ clip.add_tokens(["<cat>"])
 clip.save_pretrained(FOLDER / "added")
 write_ids("added", CLIPTokenizerFast.from_pretrained(FOLDER / "added"), 77, 2)
 
-# BERT: letters that the texts hold, most of them, and pieces of words
+# BERT: most letters of the texts, and pieces of words
 letters = [c for c in sorted(set("".join(texts))) if c.isprintable() and c != " " and draw.random() < 0.9]
 pieces = sorted(
     {
@@ -202,7 +202,7 @@ for name, config in (
     )
     write_ids(name, BertTokenizer.from_pretrained(FOLDER / name), 77, 2)
 
-# T5 with its extra ids; mT5 has none, and here bytes for what its model does not know
+# T5 with its extra ids; mT5 without, here with byte fallback for unknown text
 corpus = FOLDER / "corpus"
 put(corpus, "\n".join(t.replace("\n", " ").replace("\0", " ") for t in texts if len(t) < 1000))
 for name, extra, options in (("t5", 100, {}), ("mt5", 0, {"byte_fallback": True})):

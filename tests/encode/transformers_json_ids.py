@@ -54,7 +54,7 @@ def save(name, made, tokenizer, special, added=()):
     write_ids(f"{made}_json", AutoTokenizer.from_pretrained(folder), length, special)
 
 
-# words of the texts, found in what is normalized or as they are, with the spaces around them or without
+# words of the texts, matched before or after normalizing, with or without the surrounding spaces
 more = [AddedToken("Title", normalized=True), AddedToken("CAFÉ"), AddedToken("<lora:", normalized=False, lstrip=True),
         AddedToken("sofa", normalized=True, lstrip=True, rstrip=True)]
 for name, kind, special in (

@@ -51,7 +51,7 @@ std::vector<std::string> texts_of(const fs::path& folder) {
     return texts;
 }
 
-/// Runs a script on the folder with the packages that it compares with; false where one is missing.
+/// Runs a script on the folder with the packages that it compares with; false if one is missing.
 bool run(const std::string& script, const fs::path& folder, const std::string& packages) {
     const std::string command = "'" PULSE_TEST_PYTHON "' '" + script + "' '" + folder.string() + "' '" + packages + "'";
     const int status = std::string{PULSE_TEST_PYTHON}.empty() ? 77 << 8 : std::system(command.c_str());
@@ -60,7 +60,7 @@ bool run(const std::string& script, const fs::path& folder, const std::string& p
     return WEXITSTATUS(status) == 0;
 }
 
-/// The folder's tokenizer makes of each text what is written beside it.
+/// Checks that the folder's tokenizer gives each text the ids written beside it.
 void check(const fs::path& folder, const std::string& name, const std::vector<std::string>& texts) {
     CAPTURE(name);
     const int length = std::stoi(bytes_of(folder / (name + ".length")));

@@ -40,7 +40,7 @@ BATCH = 2
 
 
 def redraw(model, query=""):
-    """Weights that keep the size of what they multiply; transformers' are so small that a layer changes little."""
+    """Sets weights that preserve the signal's size; transformers' own are so small that a layer changes little."""
     for name, p in model.named_parameters():
         with torch.no_grad():
             if p.dim() < 2:
@@ -54,7 +54,7 @@ def redraw(model, query=""):
 
 
 def write(name, model, ids, states, mask=None, pooled=None, query=""):
-    """states and pooled give what is compared of the model's output."""
+    """`states` and `pooled` select what is compared from the model's output."""
     redraw(model, query)
     model.eval().save_pretrained(FOLDER / name, safe_serialization=True)
     with torch.no_grad():
@@ -66,7 +66,7 @@ def write(name, model, ids, states, mask=None, pooled=None, query=""):
 
 
 def clip_ids(vocabulary, tokens, end):
-    """Texts of several lengths, padded with their end."""
+    """Texts of several lengths, padded with the end token."""
     ids = torch.randint(3, vocabulary - 2, (BATCH, tokens))
     for b in range(BATCH):
         ids[b, 0] = vocabulary - 2

@@ -13,7 +13,7 @@
 
 namespace pulse::test {
 
-/// A small vocabulary of CLIP's kind: letters a to d, and merges drawn at random of what is there by then.
+/// A small vocabulary like CLIP's: letters a to d, and random merges of what exists at that point.
 struct small_clip {
     std::vector<std::string> tokens{"a", "b", "c", "d", "a</w>", "b</w>", "c</w>", "d</w>"};
     std::vector<std::pair<std::string, std::string>> merges{};
@@ -48,7 +48,7 @@ struct small_clip {
             {"rstrip", false}, {"special", true},    {"normalized", normalized}};
 }
 
-/// tokenizer.json as transformers 5 writes it, but for vocabulary, merges and added tokens.
+/// tokenizer.json as transformers 5 writes it, with this vocabulary, these merges and added tokens.
 [[nodiscard]] inline nlohmann::json clip_json(const small_clip& clip) {
     nlohmann::json root = nlohmann::json::parse(R"json({"version": "1.0", "truncation": null, "padding": null,
         "normalizer": {"type": "Sequence", "normalizers": [
@@ -100,7 +100,7 @@ struct small_clip {
     }
     return root;
 }
-/// The map makes a of A.
+/// A T5 tokenizer.json whose character map turns A into a.
 [[nodiscard]] inline nlohmann::json t5_json() {
     nlohmann::json root = nlohmann::json::parse(R"json({"version": "1.0", "truncation": null, "padding": null,
         "normalizer": {"type": "Precompiled", "precompiled_charsmap": "DAAAAAAAAQBBDQAAAAAAgGEA"},
@@ -116,7 +116,7 @@ struct small_clip {
     return root;
 }
 
-/// Settings that tokenizer_config.json alone gives.
+/// Settings from tokenizer_config.json alone.
 [[nodiscard]] inline encode::tokenizer_settings with(const std::string& config) {
     return {encode::named_text{config, "tokenizer_config.json"}, {}};
 }

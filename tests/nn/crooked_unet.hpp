@@ -4,8 +4,8 @@
 
 namespace pulse::test {
 
-/// Odd choices wherever ddpm_tiny has the defaults: three levels, one head, asymmetric padding, no attention in the
-/// middle, more input than output width, groups that straddle the border of the two sources of a norm.
+/// Differs from ddpm_tiny's defaults: three levels, one head, asymmetric padding, no attention in the middle, more
+/// input than output width, and groups that straddle the two sources of a norm.
 struct crooked_unet : unet<unet_config{.name = "crooked_unet",
                                        .sample_size = 4,
                                        .in_channels = 2,

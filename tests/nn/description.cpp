@@ -64,7 +64,7 @@ struct outer {
     }
 };
 
-/// What every layer and conditioning module says of itself agrees with its layout, and with the model's graph.
+/// Checks that what every layer and conditioning module declares agrees with its layout and with the model's graph.
 template <class L>
 void check_sums() {
     constexpr nn::layer_sizes sizes = nn::layout<L::math>.sizes;
@@ -84,7 +84,7 @@ void check_layer(const layer_node& node, bool first) {
     check_sums<L>();
     CHECK(node.deferred_elements == sizes.kept.deferred);
     CHECK(node.forward_flops >= sizes.forward_flops);
-    if (!first) { // with the first layer the graph counts what makes the conditioning
+    if (!first) { // the graph counts the conditioning module with the first layer
         CHECK(node.parameter_elements == sizes.kept.parameters);
         CHECK(node.saved_elements == sizes.kept.saved);
         CHECK(node.statistics_elements == sizes.kept.statistics);

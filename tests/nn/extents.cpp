@@ -22,7 +22,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// Model at Size x Size is the type of that size: in what it costs, in its losses and in every bit of its gradients.
+/// Model resized to Size x Size equals the type of that size: in cost, in losses and in every bit of its gradients.
 template <class Model, int Size>
 void check_square() {
     INFO(Model::name.chars << " at " << Size);

@@ -53,7 +53,7 @@ TEST_CASE("initial weights have the bounds and moments of PyTorch's default") {
             square += v * v / n;
         }
         CHECK(std::all_of(tensor.begin(), tensor.end(), [&](double v) { return std::abs(v) <= bound; }));
-        // Five standard deviations of the mean and of the mean square of n uniform numbers.
+        // Five standard deviations of the mean and of the mean square of n uniform values.
         CHECK(std::abs(mean) <= 5.0 * bound / std::sqrt(3.0 * n));
         CHECK(std::abs(square - bound * bound / 3.0) <= 5.0 * bound * bound * std::sqrt(4.0 / (45.0 * n)));
     }
@@ -63,7 +63,7 @@ TEST_CASE("a parameter starts the same whatever stands around it, and differentl
     const std::vector<double> all = drawn(block_parameters, 7);
     CHECK(all == drawn(block_parameters, 7));
     CHECK(all != drawn(block_parameters, 8));
-    // conv1's weight and bias alone.
+    // only conv1's weight and bias
     const std::vector<double> alone = drawn(std::span<const parameter>{block_parameters}.subspan(2, 2), 7);
     const auto offset = static_cast<std::ptrdiff_t>(block_parameters[0].elements() + block_parameters[1].elements());
     CHECK(std::equal(alone.begin(), alone.end(), all.begin() + offset));

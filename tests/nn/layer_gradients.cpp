@@ -47,7 +47,7 @@ void check_all() {
     (layer_trial<L>{1, seed++}.check(), ...);
 }
 
-/// The passes of a conditioning module against finite differences; its timesteps have no gradient.
+/// Checks the passes of a conditioning module against finite differences; its timesteps have no gradient.
 template <class C>
 void check_conditioning(std::uint64_t seed) {
     constexpr int batch = 3;
@@ -119,7 +119,7 @@ void check_conditioning(std::uint64_t seed) {
     CHECK(written == summed(into::add, 0.0));
 }
 
-/// y = a x, and what may be wrong in it.
+/// y = a x, with one kind of fault.
 enum class wrong { nothing, output, saved, scale, input, unasked, sums, overwritten, weights, keeps, behind, spoils };
 template <wrong What, bool Writes = true>
 struct scaling {

@@ -13,7 +13,7 @@ namespace pulse::test {
 using reference::detail::guarded;
 using reference::detail::slope;
 
-/// A trial of a layer of the library, in which nothing may be wrong when it ends.
+/// A trial of a library layer; checks at its end that nothing was wrong.
 template <class L>
 struct layer_trial : reference::layer_trial<L> {
     static_assert(writes_gradients<L>);

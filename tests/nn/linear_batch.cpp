@@ -12,14 +12,14 @@
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/linear_batch.hpp>
 
-// Named, as all files of tests may be one unit.
+// A named namespace, as all test files may form one translation unit.
 namespace linear_batch_tests {
 namespace {
 
 using namespace pulse;
 using plain = reference::backend<double>;
 
-/// The reference backend, which can make several products at once and remembers how many it was asked for.
+/// The reference backend with batched products; it records the size of each batch.
 struct batching_backend : plain {
     std::vector<int> counts{};
 
@@ -62,14 +62,14 @@ constexpr std::int64_t rows = 5;
 constexpr std::int64_t weight = 6;
 constexpr std::int64_t result = 10;
 
-/// Three products whose weights and results begin at these places.
+/// Where the weights and results of three products begin.
 struct places {
     std::array<std::int64_t, 3> weights;
     std::array<std::int64_t, 3> results;
     std::vector<int> counts;
 };
 
-/// What the passes of a part of a transformer leave, all of it.
+/// Everything that the passes of a part of a transformer produce.
 template <class B>
 std::vector<double> run(B& on, const nn::token_attention& part) {
     constexpr int batch = 2;
@@ -183,7 +183,7 @@ TEST_CASE("an attention asks at once for what its input is projected to") {
         CHECK(run(together, part) == run(singly, part));
         CHECK(together.counts == wanted);
     };
-    // and the projection of what comes of it, in each pass
+    // plus the output projection, in each pass
     check({3, 1, 3, 1});
     part.joined = true;
     check({3, 1, 3, 1});

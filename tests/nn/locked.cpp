@@ -49,7 +49,7 @@ TEST_CASE("costs of locked layers: no W where no weight is trained, no B where n
 
     const auto control = uncut_graph_of<test::control_unet>();
     const cost_table all = analytic_costs(control.view(), slow, 1, 4);
-    // Forward the copy and the locked layer do the same work; backwards the copy alone does any.
+    // Forward, the copy and the locked layer do the same work; backward, only the copy does any.
     const layer_cost& mid = all.layers[4];
     CHECK(mid.backward_input_us == doctest::Approx(mid.forward_us / 2));
     CHECK(mid.backward_weight_us == doctest::Approx(mid.forward_us / 2));

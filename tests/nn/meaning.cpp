@@ -15,7 +15,7 @@ using pulse::test::layer_trial;
 
 namespace {
 
-/// Greatest difference, as a share of the greatest value.
+/// Greatest difference, relative to the greatest value.
 template <class Tensor>
 double distance(const Tensor& a, const Tensor& b) {
     REQUIRE(a.size() == b.size());
@@ -28,10 +28,10 @@ double distance(const Tensor& a, const Tensor& b) {
     return worst / greatest;
 }
 
-/// Rounding of sums of at most 128 products, which a compiler may contract (FMA) differently in the two loops.
+/// Rounding of sums of at most 128 products, which the compiler may contract (FMA) differently in the two loops.
 constexpr double rounding = 128 * 2.3e-16;
 
-/// A layer that reads a skip does what the same layer does with the concatenation as its only input.
+/// A layer with a skip equals the same layer with the concatenation as its only input.
 template <class Joining, class Whole>
 void check_concatenation() {
     layer_trial<Joining> joining{2, 4};
@@ -55,7 +55,7 @@ void check_concatenation() {
     }
     CHECK(distance(joining.parameter_gradients, whole.parameter_gradients) <= rounding);
     CHECK(distance(joining.conditioning_gradient, whole.conditioning_gradient) <= rounding);
-    // The order in which the residual and the norm are summed differs.
+    // The residual and the norm are summed in different orders.
     double worst = 0.0;
     for (std::size_t p = 0; p != pixels; ++p) {
         for (std::size_t c = 0; c != a + b; ++c) {
@@ -67,7 +67,7 @@ void check_concatenation() {
     CHECK(worst <= 1e-14);
 }
 
-/// The image that a layer makes when only one tap of its convolution is 1, per channel.
+/// The layer with a single tap of its convolution set to 1, per channel.
 template <class L>
 layer_trial<L> with_single_tap(int tap) {
     layer_trial<L> trial{1, 6};
@@ -136,7 +136,7 @@ TEST_CASE("sinusoids are those of diffusers' Timesteps") {
     const std::vector<double> timesteps{0.0, 3.0};
     std::vector<double> e(8);
     backend.sinusoid(2, 4, false, 1.0, timesteps.data(), e.data());
-    // Two frequencies, 1 and 1/10000 with shift 1.
+    // Two frequencies: 1 and, with shift 1, 1/10000.
     const std::vector<double> sines_first{0.0,           0.0,           1.0, 1.0, std::sin(3.0), std::sin(3e-4),
                                           std::cos(3.0), std::cos(3e-4)};
     for (std::size_t i = 0; i != 8; ++i) { CHECK(std::abs(e[i] - sines_first[i]) <= 1e-15); }

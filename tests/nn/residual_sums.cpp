@@ -14,14 +14,14 @@
 #include <pulse/reference/backend.hpp>
 #include <pulse/runtime/residual_sums.hpp>
 
-// Named, as all files of tests may be one unit.
+// A named namespace, as all test files may form one translation unit.
 namespace residual_sum_tests {
 namespace {
 
 using namespace pulse;
 using plain = test::tallying_backend<double>;
 
-/// The reference backend, which takes residuals.
+/// The reference backend with support for residuals.
 struct summing_backend : plain {
     void conv2d(const conv2d_shape& s, int batch, const double* x, const double* w, const double* bias, double* y,
                 into how, const double* residual = nullptr) {
@@ -76,7 +76,7 @@ private:
 };
 static_assert(sums_residuals<summing_backend> && !sums_residuals<plain>);
 
-/// What the passes of a layer leave, all of it; `wants_dx`: somebody reads its input's gradient.
+/// Everything that a layer's passes produce; `wants_dx`: its input gradient is requested.
 template <class B, class Math>
 std::vector<double> run(B& on, const Math& math, bool wants_dx) {
     constexpr int batch = 2;
@@ -134,10 +134,10 @@ std::vector<double> run(B& on, const Math& math, bool wants_dx) {
 }
 
 struct counts {
-    int adds, copies, vectors; ///< that a backend without sums is asked for
+    int adds, copies, vectors; ///< calls on a backend without sums
 };
 
-/// One that sums is asked for no addition and no copy, and both leave the same.
+/// A backend with sums gets no addition and no copy, and both give the same results.
 template <class Math>
 void check(const Math& math, const counts& wanted, bool wants_dx = true) {
     plain apart;
@@ -165,7 +165,7 @@ TEST_CASE("parts of transformers ask for a residual and what is added to it at o
     check(core.feed_forward(), {1, 1, 0});
     check(nn::spatial_transformer{core}, {4, 4, 0});
     check(nn::spatial_transformer{.core = core, .depth = 2, .linear_projection = false}, {7, 7, 0});
-    // that of the norm before the first block is added to nothing where nobody reads it
+    // without a reader, the gradient of the norm before the first block is added to nothing
     check(nn::spatial_transformer{core}, {4, 3, 0}, false);
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("a ResNet asks for its residual and the time's projection with its con
     nn::resnet other = same;
     other.conditioning = 0;
     check(other, {1, 1, 0});
-    // a shortcut makes the residual
+    // a shortcut computes the residual
     other = same;
     other.out_channels = 6;
     check(other, {0, 0, 1});

@@ -6,7 +6,7 @@
 
 namespace pulse::test {
 
-/// Stable Diffusion's structure: projections as convolutions, heads by number, one block a transformer.
+/// Stable Diffusion's structure: projections as convolutions, a fixed number of heads, one block per transformer.
 struct small_sd : unet<unet_config{.name = "small_sd",
                                    .sample_size = 4,
                                    .in_channels = 2,
@@ -22,7 +22,7 @@ struct small_sd : unet<unet_config{.name = "small_sd",
                                    .transformer_heads = 2,
                                    .use_linear_projection = false}> {};
 
-/// The same with text states of other features, which a linear layer brings to those of the blocks.
+/// The same with text states of another width, which a linear layer projects to that of the blocks.
 constexpr unet_config small_projected_config() {
     unet_config c = small_sd::config;
     c.name = "small_projected";
@@ -31,7 +31,7 @@ constexpr unet_config small_projected_config() {
 }
 struct small_projected : unet<small_projected_config()> {};
 
-/// SDXL's structure: projections as linear layers, several blocks a transformer, pooled text and sizes.
+/// SDXL's structure: projections as linear layers, several blocks per transformer, pooled text and sizes.
 struct small_sdxl : unet<unet_config{.name = "small_sdxl",
                                      .sample_size = 4,
                                      .in_channels = 3,

@@ -13,7 +13,7 @@ from torch_text import Embedding, TextAttention, waves
 
 
 def rotations(grid, head_size, span):
-    """Cosines and sines [tokens][head_size] of each feature's angle: columns turn the first half, rows the second."""
+    """Cosines and sines [tokens][head_size] of each feature's angle: columns rotate the first half, rows the second."""
     positions = torch.arange(grid, dtype=torch.float64) * (span / grid)
     quarter = head_size // 4
     frequencies = 10000.0 ** (-torch.arange(quarter, dtype=torch.float64) * 2 / (head_size // 2))
@@ -75,7 +75,7 @@ class DitBlock(nn.Module):
 
 
 class Pooler(nn.Module):
-    """One query, the text's mean, attends to the text."""
+    """A single query, the text's mean, attends to the text."""
 
     def __init__(self, tokens, features, width):
         super().__init__()

@@ -32,7 +32,7 @@
 
 namespace pulse::test {
 
-/// A folder that goes when the test ends.
+/// A folder that is removed at the end of the test.
 struct scratch_folder {
     scratch_folder() {
         std::string name = (std::filesystem::temp_directory_path() / "pulse-torch-XXXXXX").string();
@@ -49,7 +49,7 @@ struct scratch_folder {
 /// Whether the interpreter that CMake found has torch.
 [[nodiscard]] inline bool has_torch() {
     const std::string python = PULSE_TEST_PYTHON;
-    // without importing them, which takes seconds
+    // checked without importing, which takes seconds
     const std::string found = "from importlib.util import find_spec as f; exit(not (f(\"torch\") and f(\"numpy\")))";
     return !python.empty() && std::system(("'" + python + "' -c '" + found + "' 2>/dev/null").c_str()) == 0;
 }
@@ -136,7 +136,7 @@ template <class Config>
     return out.str();
 }
 
-/// The most terms that one sum of the model has: a convolution's window, an image's pixels of a batch, a norm's group.
+/// The most terms in any sum of the model: a convolution's window, the pixels of a batch, a norm's group.
 template <class M>
 [[nodiscard]] double longest_sum(int batch, const resizing& by) {
     std::int64_t longest = 0;
@@ -149,11 +149,10 @@ template <class M>
     return static_cast<double>(longest);
 }
 
-/// Output, input gradient and every parameter gradient of M on backend B equal PyTorch's in float64.
-///
-/// Rounding of a sum of n terms grows like sqrt(n) eps, and errors of the layers add: the tolerance is
-/// eps sqrt(n) layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an
-/// attention's to_k.bias, are exactly zero but for rounding). `to`: the extent of the input; none: that of M's type.
+/// Checks that output, input gradient and all parameter gradients of M on backend B equal PyTorch's in float64. - The
+/// rounding error of a sum of n terms grows like sqrt(n) eps, and the layers' errors add: the tolerance is eps sqrt(n)
+/// layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an attention's
+/// to_k.bias, are exactly zero except for rounding). `to`: the extent of the input; by default that of M's type.
 template <class M, class B>
 void check_against_torch(B& backend, double most_time, const extent& to = {}) {
     using T = typename B::scalar;

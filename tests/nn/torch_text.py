@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 def waves(numbers, features, shift=0.0):
-    """Cosines first; `numbers` of any shape get a last dimension."""
+    """Cosines first; `numbers` may have any shape, and gets a last dimension."""
     half = features // 2
     frequencies = torch.exp(-math.log(10000.0) * torch.arange(half, dtype=numbers.dtype) / (half - shift))
     angles = numbers[..., None] * frequencies
@@ -17,7 +17,7 @@ def waves(numbers, features, shift=0.0):
 
 
 class TextAttention(nn.Module):
-    """Attention of `width` features to tokens of `context` features; queries and keys pass `prepare` per head."""
+    """Attention of `width` features over tokens of `context` features; `prepare` maps queries, keys per head."""
 
     def __init__(self, width, heads, context, bias):
         super().__init__()

@@ -49,7 +49,7 @@ TEST_CASE("beginning of a U-ViT: gradients equal finite differences") {
 }
 
 TEST_CASE("block of a U-ViT, with and without a skip: gradients equal finite differences") {
-    // tokens before those of patches, rows and columns of these, width, heads, skip
+    // tokens before the patch tokens, rows and columns of patches, width, heads, skip
     check_transformers<vit_layer<nn::vit_block{1, 2, 2, 6, 2, false}>, vit_layer<nn::vit_block{2, 1, 2, 6, 3, true}>>();
 }
 

@@ -18,7 +18,7 @@ using pulse::test::whole_trial;
 
 namespace {
 
-/// A model without a pipeline gives what it trains with, and says so when text or facts are not given.
+/// A model without a pipeline reproduces its training outputs, and reports missing text or facts.
 template <class M>
 void check_sampling() {
     whole_trial<M> t;

@@ -26,7 +26,7 @@ namespace pulse::test {
     return values;
 }
 
-/// A model with random data; the loss is the sum of the output with random weights.
+/// A model with random data; the loss is the output's sum with random weights.
 template <class M>
 struct whole_trial {
     using reference = reference::backend<double>;
@@ -34,7 +34,7 @@ struct whole_trial {
     static constexpr int batch = 2;
     static constexpr auto graph = uncut_graph_of<M>();
 
-    double step; ///< of the finite differences; norms of few numbers bend much and need less
+    double step; ///< of the finite differences; norms of few values are strongly curved and need smaller steps
     std::mt19937_64 random{7};
     reference backend{};
     unpipelined<M, reference> run{backend, 3};
@@ -45,7 +45,7 @@ struct whole_trial {
     std::vector<double> weights = drawn(random, batch* graph.layers.back().output_elements, -1.0, 1.0);
 
     explicit whole_trial(double of_differences = 1e-3) : step{of_differences} {
-        // The default norms are all 1 and 0: gradients that mix up two of them would go unseen.
+        // Default norms are all 1 and 0, which would hide gradients that mix up two of them.
         std::uniform_real_distribution<double> spread{-0.3, 0.3};
         for (auto& layer : run.parameters) {
             for (double& p : layer) { p += 0.3 * spread(random); }
@@ -68,7 +68,7 @@ struct whole_trial {
         variable = value;
         return s;
     }
-    /// At most `most` elements of `variables`, drawn at random; the ends always.
+    /// Checks at most `most` random elements of `variables`, always including both ends.
     void check_some(std::vector<double>& variables, const std::vector<double>& gradients, std::size_t most) {
         REQUIRE(variables.size() == gradients.size());
         std::vector<std::size_t> at{0, variables.size() - 1};
@@ -84,12 +84,12 @@ struct whole_trial {
         auto tape = run.forward(batch, input, timesteps, text, facts);
         run.backward_input(tape, weights, true);
         run.backward_weight(tape);
-        // Where the first layer is locked nobody makes all of the input's gradient.
+        // If the first layer is locked, nobody computes the whole input gradient.
         if constexpr (!keeps_gradients_back<typename M::template layer_at<0>>) {
             const std::vector<double> input_gradient = tape.input_gradient;
             check_some(input, input_gradient, most);
         }
-        // Written over whatever was there, they are what they are when added to 0.
+        // Gradients written over old values equal gradients added to 0.
         const auto added = std::pair{run.gradients, run.conditioning_gradients};
         const double nobody_wrote = std::numeric_limits<double>::quiet_NaN();
         for (auto& all : run.gradients) { std::ranges::fill(all, nobody_wrote); }
@@ -102,7 +102,7 @@ struct whole_trial {
         std::size_t layer = 0;
         for (auto& parameters : run.parameters) {
             CAPTURE(graph.layers[layer].name.view());
-            // Every tensor of the layer is met: the draw is made in each of them.
+            // Elements are drawn from every tensor of the layer.
             check_tensors(parameters, run.gradients[layer], tensors_of(layer), most);
             ++layer;
         }

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds pulse and runs its tests.
 #   bash tests/run.sh                  every test, in an optimised build
-#   bash tests/run.sh all              with clang and sanitizers: rooms that asan runs are not built twice
+#   bash tests/run.sh all              with clang and sanitizers; rooms that asan runs are not built again
 #   bash tests/run.sh PRESET...        of CMakePresets.json
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bash cmake/install_dependencies.sh build test
-# What only tests need, 5 GB, comes while the first preset is built.
+# Dependencies of tests alone, 5 GB, are installed while the first preset is built.
 bash cmake/install_dependencies.sh compare run &
 installed=$!
 
-# A compiler cache takes what a file includes from its compilation, and does not preprocess it before.
+# With this, ccache takes a file's includes from its compilation, and does not preprocess it first.
 export CCACHE_DEPEND=1
 
 jobs=$(nproc)
@@ -25,8 +25,8 @@ failed=()
 summary=$(mktemp)
 trap 'rm -f "$summary"; kill "$installed" 2>/dev/null || true' EXIT
 
-# The tests of a preset run while the next one is built: neither has work for all cores to its end.
-tested= # the preset whose tests run
+# The tests of a preset run while the next one is built, as neither keeps all cores busy to its end.
+tested= # the preset whose tests are running
 end_tests() {
     [ -n "$tested" ] || return 0
     local log=build/$tested/ctest.log
@@ -35,7 +35,7 @@ end_tests() {
         echo "$tested: tested at $SECONDS s"
         grep 'tests passed,' "$log" || true
         sed -n '/tests FAILED:/,$p' "$log"
-        # The end of what each of those has said: from the line of its failure to the line of another test.
+        # The last lines of each failed test's output: from its failure to the next test's first line.
         awk 'function tell() { for (i = n > 60 ? n - 60 : 0; i < n; ++i) print said[i]; n = 0 }
             /\*\*\*/ && !/\*\*\*Skipped/ { tell(); on = 1; print; next }
             /^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test)/ { tell(); on = 0 }

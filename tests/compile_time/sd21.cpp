@@ -1,6 +1,5 @@
-// The planner in the compiler: Stable Diffusion 2.1 is described, cut for four devices, scheduled for eight
-// microbatches, lowered to programs and checked before anything runs. What runs compares the compiler's plan with the
-// program's.
+// Planning at compile time: Stable Diffusion 2.1 is described, cut for four devices, scheduled for eight microbatches,
+// lowered to programs and checked. At run time the compiler's plan is compared with the program's.
 
 #include <cstdint>
 #include <string_view>
@@ -43,7 +42,7 @@ struct verdict {
     [[nodiscard]] constexpr bool operator==(const verdict&) const = default;
 };
 
-/// `drop` leaves that many instructions out of the end of the last program: a plan that must not pass.
+/// Drops the last `drop` instructions of the last program: a plan that must not pass.
 constexpr verdict plan_sd21(int drop = 0) {
     const cost_table costs = analytic_costs(graph.view(), v100_32gb, 1, 2);
     plan made{};

@@ -9,7 +9,7 @@ namespace {
 
 int destroyed = 0;
 
-/// As a C library declares it: what it destroys counts.
+/// Declared like in a C library; counts what it destroys.
 int destroy(int* object) {
     ++destroyed;
     *object = -1;

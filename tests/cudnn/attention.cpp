@@ -29,7 +29,7 @@ using cudnn_tests::has_driver;
 
 namespace {
 
-/// Of a policy, what chooses an engine.
+/// The part of a policy that selects an engine.
 struct sixteen_bits {
     using scalar = std::uint16_t;
 };
@@ -96,11 +96,11 @@ TEST_CASE("every attention of the zoo has an engine: cuDNN's or pulse's own on t
             std::string without;
             std::size_t number = 0;
             for (const attention_shape& s : all) {
-                // types and batches by turns: each graph costs cuDNN 20 ms
+                // alternating types and batches: each graph costs cuDNN 20 ms
                 const cudnnDataType_t type = number % 2 == 0 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
                 const int batch = 1 << number++ % 5;
                 const std::size_t found = engine_count({s, batch, pass, type}, device);
-                // What the README says of cuDNN: every forward pass, and backward passes of heads up to 128.
+                // As the README says of cuDNN: every forward pass, and backward passes of heads up to 128.
                 CHECK_MESSAGE((found != 0 || (pass == attention_pass::backward && s.head_size > 128)),
                               facts.name << ": " << text_of(s));
                 CHECK(cuda::own_attention_engine<sixteen_bits>(s, batch) == cuda::attention_engine::tensor_cores);
@@ -146,7 +146,7 @@ TEST_CASE("attention is left to cuDNN but for what is known to be wrong with it"
                 const bool half = keys % 128 == 64;
                 CHECK(taken(backward, 576, keys, sm, version) ==
                       (whole || (version > 91500 && !(half && sm == 90 && version < 92600))));
-                for (const attention_pass pass : {forward, backward}) { // one query is nowhere safe
+                for (const attention_pass pass : {forward, backward}) { // a single query is safe nowhere
                     CHECK_FALSE(taken(pass, 1, keys, sm, version));
                 }
             }

@@ -4,7 +4,8 @@
 
 namespace cudnn_tests {
 
-/// cuDNN asks the driver's library what it could compile; CUDA's stub of it suffices, kept loaded under its own name.
+/// cuDNN asks the driver's library what it can compile; CUDA's stub library suffices if it is loaded under the real
+/// name.
 [[nodiscard]] inline bool has_driver() {
     static const bool found = [] {
         if (dlopen("libcuda.so.1", RTLD_NOW) != nullptr) { return true; }

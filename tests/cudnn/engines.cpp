@@ -60,7 +60,7 @@ std::vector<test::recorded_convolution> zoo_convolutions() {
 
 struct supply {
     std::size_t engines{};     ///< of the first form that has any
-    std::size_t precompiled{}; ///< of the first form that has one that needs no NVRTC
+    std::size_t precompiled{}; ///< that need no NVRTC, over all forms
 };
 supply supply_of(const convolution_request& request, const target& device, const engine_rules& rules) {
     supply found;
@@ -88,7 +88,7 @@ std::string text_of(const test::recorded_convolution& c) {
            std::to_string(s.pad_after);
 }
 
-/// Gradients of a weight are added in place in float alone.
+/// Only float weight gradients can be added in place.
 convolution_request request_of(const test::recorded_convolution& c, int batch, cudnnDataType_t type) {
     using pass = test::recorded_convolution::pass;
     return {c.kind == pass::forward ? c.shape : evenly_padded(c.shape),
@@ -167,7 +167,7 @@ TEST_CASE("the convolutions that tests compute on a device have engines, without
     const std::array all{requests_of({test::bf16_convolutions, test::timed_bf16_convolutions}),
                          requests_of({test::fp16_convolutions}), requests_of({test::tf32_convolutions}),
                          requests_of({test::fp32_convolutions, test::timed_fp32_convolutions})};
-    // some on each device, which are others in every run, or all: a graph costs cuDNN up to 100 ms
+    // a different sample in every run, or all: a graph costs cuDNN up to 100 ms
     const bool whole = std::getenv("PULSE_TEST_ALL_CONVOLUTIONS") != nullptr;
     std::size_t turn = std::random_device{}();
     for (const cudnn_tests::device_facts& facts : {cudnn_tests::a100, cudnn_tests::h200, cudnn_tests::b200}) {
@@ -182,7 +182,7 @@ TEST_CASE("the convolutions that tests compute on a device have engines, without
                 CHECK(found.engines != 0);
                 CHECK(found.precompiled != 0);
                 if (one.kind != pass::backward_weight || precisions[p].type != CUDNN_DATA_FLOAT) { continue; }
-                request.adds = false; // where it is not aligned, or of some of a weight's channels
+                request.adds = false; // if misaligned, or for part of a weight's channels
                 found = supply_of(request, device, rules_of(precisions[p]));
                 CHECK(found.engines != 0);
                 CHECK(found.precompiled != 0);
@@ -225,7 +225,7 @@ TEST_CASE("cuDNN finds what it compiles engines with") {
         CHECK(compiles_at_run_time(device));
         const attention_graph attention{{64, 1, 64}, 1, attention_pass::forward, CUDNN_DATA_HALF};
         for (const engine_config& one : engines_for(make_graph(attention, nullptr), device, {})) {
-            CHECK(one.run_time_compiled); // or the question would say nothing
+            CHECK(one.run_time_compiled); // otherwise the check above would say nothing
         }
     }
 }

@@ -77,7 +77,7 @@ TEST_CASE("merges that are damaged are refused with file and line") {
     named_text twice = joined.merges_txt();
     twice.text += joined.merges[0].first + ' ' + joined.merges[0].second + '\n';
     CHECK(of_clip(joined.vocab_json(), twice) == "merges.txt: line 8 repeats an earlier merge");
-    // a list that is longer than CLIP's is refused before what it holds is asked for
+    // the first bad line is reported even in a list longer than CLIP's
     std::string many = "#version\n";
     for (int i = 0; i != 48895; ++i) { many += "a b\n"; }
     CHECK(refusal(many) == "m: line 2 names 'ab', which is not in vocab.json");

@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace pulse;
 
-/// A component's folder with two shards, which an index may describe; it stays until the process ends.
+/// The folder of a component with two shards, which an index may describe; it exists until the process ends.
 struct component {
     fs::path folder;
     component() {
@@ -53,16 +53,16 @@ struct component {
 };
 
 void put(const fs::path& path, std::string_view bytes) {
-    // Truncating a file that was just written waits for the disk.
+    // Truncating a file that was just written would wait for the disk.
     fs::remove(path);
     std::ofstream out{path, std::ios::binary};
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// The most bytes of data that an input has.
+/// The most data bytes of an input.
 constexpr std::uint64_t most_data = 10000;
 
-/// Where the data end that a header speaks of.
+/// The end of the data that a header describes.
 std::uint64_t end_of_data(const std::string& header) {
     std::uint64_t end = 0;
     const nlohmann::json root = nlohmann::json::parse(header, nullptr, false);
@@ -76,8 +76,8 @@ std::uint64_t end_of_data(const std::string& header) {
     return end;
 }
 
-/// The text as a header, with as many bytes behind it as its tensors say, if they are few: so that what a header says
-/// decides, and not its length.
+/// A file with the text as header, and as many data bytes as its tensors need, if these are few: so that the header's
+/// contents are tested and not its length.
 std::string file_of(const std::string& header) {
     const std::uint64_t end = end_of_data(header);
     std::string file(8, '\0');
@@ -86,7 +86,7 @@ std::string file_of(const std::string& header) {
     return file + header + std::string(end > most_data ? 0 : static_cast<std::size_t>(end), '\0');
 }
 
-/// Whatever it says, it says in one line that begins with the file.
+/// Runs `act`, whose error must be one line that names the source.
 void attempt(std::string_view source, const std::function<void()>& act) {
     try {
         act();
@@ -111,7 +111,7 @@ void read_all(const fs::path& folder) {
     found.require({.ignored = {"a"}});
 }
 
-/// A pipeline whose weights are in one file, with configs as small as may be.
+/// A pipeline with all weights in one file and the smallest possible configs.
 struct pipeline_of_one_file {
     component at{};
     fs::path file{at.folder / "all.safetensors"};
@@ -140,7 +140,7 @@ struct pipeline_of_one_file {
 
 } // namespace
 
-/// The text is read as each of the files of a diffusers folder, and as the header of a checkpoint of one file.
+/// Reads the text as each of the files of a diffusers folder, and as the header of a single-file checkpoint.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const component one;
     static const component sharded;

@@ -10,7 +10,7 @@
 
 namespace {
 
-/// The text with the checksum that its fields have: damage that a checksum finds would hide what the reader checks.
+/// The text with a valid checksum: otherwise the checksum would catch all damage before the reader's other checks.
 std::string with_checksum(const std::string& text) {
     nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
     if (!root.is_object()) { return text; }

@@ -12,7 +12,7 @@ namespace {
 
 using lines = std::vector<pulse::data::metadata_line>;
 
-/// A field as CSV has it whatever is in it.
+/// A field quoted for CSV, whatever it contains.
 std::string quoted(const std::string& field) {
     std::string all = "\"";
     for (const char c : field) { all += c == '"' ? std::string{"\"\""} : std::string{c}; }
@@ -21,8 +21,8 @@ std::string quoted(const std::string& field) {
 
 } // namespace
 
-// What begins with a brace is metadata.jsonl, with a bracket and then JSON that of one picture, and all else
-// metadata.csv.
+// Input that begins with a brace is metadata.jsonl; what follows a bracket is the JSON of one picture; everything else
+// is metadata.csv.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     constexpr std::array<std::string_view, 11> fields{
         "file_name", "the object", "the caption",        "text",   "caption", "prompt",

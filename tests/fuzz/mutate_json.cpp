@@ -1,5 +1,4 @@
-// Half of the time changes the text's JSON where it stands and not its characters, so that most inputs get past the
-// parser.
+// Half of the mutations change the JSON values instead of the characters, so that most inputs pass the parser.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +39,7 @@ json edge_value(std::minstd_rand& draw) {
     }
 }
 
-/// One change of one place: another value, a small step of a number, an entry doubled, taken away or moved.
+/// Changes one place: sets another value, changes a number slightly, or duplicates, removes or moves an entry.
 void change(json& root, std::minstd_rand& draw) {
     std::vector<json*> all;
     collect(root, all);

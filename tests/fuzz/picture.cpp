@@ -13,10 +13,9 @@
 
 namespace {
 
-/// A PNG with the checksums that its chunks should have: damage that a checksum finds would hide what the reader
-/// checks.
+/// A PNG with valid chunk checksums: otherwise these would catch all damage before the reader's other checks.
 std::string with_checksums(std::string file) {
-    constexpr std::size_t head = 8; // of a chunk: its length and its kind
+    constexpr std::size_t head = 8; // a chunk's length and kind
     constexpr std::size_t sum = 4;
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(file[i]); };
     for (std::size_t at = 8; at + head + sum <= file.size();) {
@@ -32,7 +31,7 @@ std::string with_checksums(std::string file) {
     return file;
 }
 
-/// It may be refused with one line that begins with its name; what is decoded is whole.
+/// Decoding may fail with a one-line error that begins with the file's name; a decoded picture is complete.
 void check(std::string_view file) {
     constexpr pulse::data::picture_limits limits{.most_pixels = 1 << 16};
     try {
@@ -55,7 +54,7 @@ void check(std::string_view file) {
 
 } // namespace
 
-/// A file of one of picture_formats.
+/// Reads the input as a file of one of picture_formats.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string file(reinterpret_cast<const char*>(data), size);
     check(file);

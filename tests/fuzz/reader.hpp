@@ -12,13 +12,13 @@
 
 namespace pulse_fuzz {
 
-/// Ends the process with a report, which libFuzzer keeps with the input that caused it.
+/// Aborts the process with a report, which libFuzzer keeps with the input that caused it.
 [[noreturn]] inline void report(const char* what, std::string_view detail) {
     std::fprintf(stderr, "%s: %.*s\n", what, static_cast<int>(detail.size()), detail.data());
     std::abort();
 }
 
-/// Whether a refusal says where to look: the file, and the place in it or what is wrong with the whole.
+/// Whether an error says where to look: the file, and the place in it or what is wrong with the whole.
 [[nodiscard]] inline bool names_the_culprit(std::string_view text, const auto& fields) {
     constexpr std::string_view source = "input.json: ";
     if (text.substr(0, source.size()) != source || text.size() < source.size() + 8) { return false; }
@@ -31,8 +31,8 @@ namespace pulse_fuzz {
     return text.find("not valid JSON") != std::string_view::npos || text.find("occurs twice") != std::string_view::npos;
 }
 
-/// Feeds a reader. It may refuse with an input_error that names the culprit, and nothing else; what it takes must be
-/// printed and read back the same.
+/// Feeds a reader. It may only fail with an input_error that names the culprit; whatever it accepts must survive
+/// printing and reading.
 template <class Parse, class Print, class Fields>
 int feed(const std::uint8_t* data, std::size_t size, const Parse& parse, const Print& print, const Fields& fields) {
     const std::string text(reinterpret_cast<const char*>(data), size);

@@ -8,7 +8,7 @@
 
 #include "reader.hpp"
 
-/// A SentencePiece model, which may be refused by name; one that is taken reads a text.
+/// Reads the input as a SentencePiece model; it may be refused by name, an accepted one tokenizes a text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const pulse::encode::named_text model{{reinterpret_cast<const char*>(data), size}, "input.json"};
     const std::string text = "a red c\u00e4t </s> \U0001F431";
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             if (id < 0 || id >= tokenizer.vocabulary_size()) { pulse_fuzz::report("an id of no token", text); }
         }
     } catch (const pulse::input_error& e) {
-        // A model without a token that settings ask for is named behind their file.
+        // If the model lacks a token that settings ask for, the error names the settings' file first.
         if (std::string_view{e.what()}.find("input.json") == std::string_view::npos) {
             pulse_fuzz::report("unclear refusal", e.what());
         }

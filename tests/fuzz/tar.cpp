@@ -23,8 +23,8 @@ struct archive {
     }
 };
 
-/// The archive with the checksums that its blocks would have as headers: damage that a checksum finds would hide what
-/// the reader checks.
+/// The archive with a valid checksum in each block: otherwise these would catch all damage before the reader's other
+/// checks.
 std::string with_checksums(std::string bytes) {
     for (std::size_t at = 0; at + 512 <= bytes.size(); at += 512) {
         if (bytes.compare(at + 257, 5, "ustar") != 0) { continue; }
@@ -37,7 +37,7 @@ std::string with_checksums(std::string bytes) {
     return bytes;
 }
 
-/// Members are in the archive, one behind the other and each with a name; a refusal names the archive and the byte.
+/// Members lie inside the archive, in order, and have names; an error names the archive and the byte.
 void check(const archive& input) {
     try {
         std::uint64_t end = 0;

@@ -19,7 +19,7 @@ namespace {
 
 using namespace pulse::encode;
 
-/// Makes a tokenizer and lets it read a text. It may refuse, naming a file or the text.
+/// Makes a tokenizer that tokenizes a text. Either may fail with an error that names a file or the text.
 template <class Make>
 void feed(const Make& make, const std::string& text) {
     constexpr std::array<std::string_view, 8> named{
@@ -47,7 +47,7 @@ void feed(const Make& make, const std::string& text) {
 
 } // namespace
 
-/// A JSON object of the files, so that changes of one place leave the others whole; what is none is a file itself.
+/// A JSON object holds the files, so that a mutation leaves the others intact; any other input is itself the file.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string all(reinterpret_cast<const char*>(data), size);
     const nlohmann::json root = nlohmann::json::parse(all, nullptr, false);

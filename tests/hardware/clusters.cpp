@@ -17,11 +17,11 @@ TEST_CASE("every named cluster is sound, and found by its name alone") {
         CHECK_NOTHROW(check_cluster(known));
         CHECK(names.insert(known.name.str()).second);
         CHECK(find_cluster(known.name.view()) == &known);
-        // The name begins with what the cluster is: nodes, where there are several, and devices in a node.
+        // The name begins with the structure: the number of nodes, if several, and of devices per node.
         const std::string begin =
             (known.nodes > 1 ? std::to_string(known.nodes) + "x" : "") + std::to_string(known.devices_per_node) + "x";
         CHECK((known.name.str().rfind(begin, 0) == 0 || known.name.view() == "8x910a"));
-        // The network between nodes is never faster, for each of the devices that share it, than the links inside.
+        // Divided among its devices, the network between nodes is never faster than the links inside.
         if (known.nodes > 1) {
             CHECK(known.inter_node.bandwidth_gb_per_s / known.devices_per_node <= known.intra_node.bandwidth_gb_per_s);
             CHECK(known.inter_node.latency_us >= known.intra_node.latency_us);

@@ -32,7 +32,7 @@ std::string refusal(const std::string& text) {
 }
 
 cluster random_cluster(std::mt19937& random) {
-    // Numbers of all magnitudes: a file must bring back every bit.
+    // Numbers of all magnitudes: a file must preserve every bit.
     const auto number = [&] {
         return std::ldexp(std::uniform_real_distribution<double>{0.5, 1.0}(random),
                           static_cast<int>(random() % 60U) - 30);
@@ -89,7 +89,7 @@ TEST_CASE("a cluster file of the fixed format is read field by field, in any ord
     CHECK(c.intra_node == pulse::link{.latency_us = 3.5, .bandwidth_gb_per_s = 50.0});
     CHECK(c.inter_node == pulse::link{.latency_us = 10.0, .bandwidth_gb_per_s = 12.5});
     CHECK(parse_cluster(json::parse(small).dump()) == c); // sorted by name
-    // Written without a name, the fields are those of the format and no others.
+    // Written without a name, a cluster has exactly the format's fields.
     const json written = json::parse(print_cluster(c));
     CHECK(written == json::parse(small));
 }

@@ -13,7 +13,7 @@ using pulse::pcie4_x16;
 TEST_CASE("a transfer takes the latency and the bytes over the bandwidth") {
     constexpr pulse::link wire{.latency_us = 5.0, .bandwidth_gb_per_s = 2.0};
     CHECK_BOTH(wire.transfer_us(0) == 5.0);
-    CHECK_BOTH(wire.transfer_us(2000) == 6.0); // 2 GB/s is 2000 bytes in a microsecond
+    CHECK_BOTH(wire.transfer_us(2000) == 6.0); // 2 GB/s is 2000 bytes per microsecond
     CHECK_BOTH(wire.transfer_us(2'000'000'000) == 1e6 + 5.0);
     CHECK_BOTH(pulse::link{}.transfer_us(1 << 30) == 0.0);
     CHECK_BOTH(pulse::link{.latency_us = 3.0, .bandwidth_gb_per_s = 0.0}.transfer_us(1 << 30) == 3.0);

@@ -16,7 +16,7 @@ using pulse::link_sample;
 
 namespace {
 
-/// Messages of 8 B to 1 GiB, each twice the one before, over a link.
+/// Messages of 8 B to 1 GiB over a link, each twice the one before.
 std::vector<link_sample> measured(const pulse::link& over) {
     std::vector<link_sample> samples;
     for (std::int64_t bytes = 8; bytes <= std::int64_t{1} << 30; bytes *= 2) {
@@ -25,20 +25,20 @@ std::vector<link_sample> measured(const pulse::link& over) {
     return samples;
 }
 
-/// Of any magnitude that links have: 0.2 us to 200 us, 0.1 GB/s to 10 TB/s.
+/// A random link of any plausible magnitude: 0.2 us to 200 us, 0.1 GB/s to 10 TB/s.
 pulse::link random_link(std::mt19937& random) {
     std::uniform_real_distribution<double> uniform{0.0, 1.0};
     return {.latency_us = 0.2 * std::pow(10.0, 3 * uniform(random)),
             .bandwidth_gb_per_s = 0.1 * std::pow(10.0, 5 * uniform(random))};
 }
 
-/// By how much a time of the line is off.
+/// The factor by which a sample differs from the line.
 double factor_of(const link_sample& s, const pulse::link& line) {
     const double us = line.transfer_us(s.bytes);
     return us > s.us ? us / s.us : s.us / us;
 }
 
-/// The mean of the factors, formed in another way than the fit does.
+/// The mean of the factors, computed differently from the fit.
 double mean_factor(const std::vector<link_sample>& samples, const pulse::link& line) {
     double product = 1.0;
     for (const link_sample& s : samples) { product *= factor_of(s, line); }
@@ -90,7 +90,7 @@ TEST_CASE("latency and bandwidth are found through noise") {
 }
 
 TEST_CASE("a switch of protocol in the middle moves neither end of the line") {
-    // Messages of some sizes are copied through buffers, larger ones begin with a handshake; most sizes feel neither.
+    // Some message sizes are copied through buffers, larger ones start with a handshake; most sizes have neither.
     std::mt19937 random{9};
     for (int repeat = 0; repeat != 50; ++repeat) {
         const pulse::link truth{.latency_us = std::uniform_real_distribution<double>{1.0, 5.0}(random),
@@ -104,7 +104,7 @@ TEST_CASE("a switch of protocol in the middle moves neither end of the line") {
         }
         const link_fit found = fit_link(samples);
         check_near(found.line, truth, 0.05);
-        CHECK(found.worst_factor > 1.5); // and it says so
+        CHECK(found.worst_factor > 1.5); // it reports so
         CHECK(found.worst_bytes >= 4096);
         CHECK(found.worst_bytes < (std::int64_t{1} << 22));
     }
@@ -138,7 +138,7 @@ TEST_CASE("no line through two samples is off by a smaller factor, whatever the 
         link_fit found{};
         try {
             found = fit_link(samples);
-        } catch (const pulse::input_error&) { continue; } // one size, or times that fall
+        } catch (const pulse::input_error&) { continue; } // a single size, or falling times
         ++fitted;
         const double least = mean_factor(samples, found.line);
         CHECK(found.mean_factor == doctest::Approx(least));

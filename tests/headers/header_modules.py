@@ -1,12 +1,12 @@
-"""Has clang read each header once, so that it sees no more than what it includes itself.
+"""Has clang read each header exactly once, so that it sees only what it includes itself.
 
     header_modules.py <clang++> <compile_commands.json> <unit>...
 
-A unit is a source file of that data base that includes headers; what their commands define and where they look for
-files is used for all. The headers are one module of clang's, each a submodule that sees what it includes and nothing of
-those before it: a name that is declared elsewhere is an error. What else they include is a module of its own, each
-file of which is a submodule that hands on what it includes itself. A file that is included twice is nothing new for a
-module, so that each header must have #pragma once.
+A unit is a source file of that data base that includes headers; the defines and include folders of the units' commands
+apply to all. The headers form one clang module, each a submodule that sees what it includes and nothing of the
+headers before it: a name declared elsewhere is an error. Other included files form a second module, in which each file
+is a submodule that re-exports what it includes. A module ignores repeated includes, so each header must have
+#pragma once.
 """
 
 import json
@@ -23,7 +23,7 @@ MODULES = ("-Xclang", "-fno-cxx-modules", "-Xclang", "-fmodules", "-fno-implicit
 
 
 def arguments_of(data_base, units):
-    """What the commands of `units` say of language, macros, folders and warnings, each once, and where they run."""
+    """Language, macro, folder and warning options of the `units`' commands, without duplicates, and their folder."""
     with open(data_base, encoding="utf-8") as file:
         commands = {os.path.realpath(entry["file"]): entry for entry in json.load(file)}
     kept = {}
@@ -39,10 +39,10 @@ def arguments_of(data_base, units):
 
 
 def guarded(path):
-    """Whether a file says that it is read once; others, such as <cassert>, are read where they are included."""
+    """Whether a file may be read only once; others, such as <cassert>, are read wherever they are included."""
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
-    if path.endswith(("/stddef.h", "/stdarg.h")):  # parts of which are asked for by macros
+    if path.endswith(("/stddef.h", "/stdarg.h")):  # macros select parts of these
         return False
     macros = re.findall(r"#\s*if(?:ndef|\s*!\s*defined)\s*\(?(\w+)", text)[:2]
     return bool(re.search(r"#\s*pragma\s+once", text)) or any(
@@ -71,7 +71,7 @@ def main():
         return subprocess.run([clang, *arguments, *words], cwd=folder, input=everything, capture_output=True,
                               text=True, check=False)
 
-    # Each file that is read, in the order in which it is; bodies (.ipp) are a part of their header.
+    # All files in the order of reading; bodies (.ipp) belong to their header.
     headers, others = {}, {}
     read = run("-E", "-H", "-x", "c++", "-")
     if read.returncode != 0:

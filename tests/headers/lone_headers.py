@@ -1,14 +1,13 @@
-"""Has the compiler read headers so that each sees no more than what it includes itself.
+"""Has the compiler read headers so that each sees only what it includes itself.
 
     lone_headers.py <compile_commands.json> <unit>
 
 `unit` is a source file of that data base that includes the headers; its command is used for all. Reading the standard
-library is what costs, so headers share units: where every file that A includes, directly or not, is also included by
-B, then B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. For the
-same reason units share a precompiled header of what the first of each chain includes besides itself. A file that is
-under a condition counts as included by A and as not included by B, but where the condition is one for all: units
-compile without PULSE_SEPARATE_COMPILATION, so headers have the bodies of functions, and what there is to include is the
-same for each.
+library dominates the time, so headers share units: if B also includes every file that A includes, directly or not, then
+B behind A sees what B alone would, and the unit "A, B" proves both. Each unit is such a chain, twice. For the same
+reason units share a precompiled header of what the first header of each chain includes. An include under a condition
+counts for A and not for B, unless the condition is the same for all: units compile without
+PULSE_SEPARATE_COMPILATION, so headers contain the bodies of functions, and all see the same includes.
 """
 
 import functools
@@ -23,7 +22,7 @@ import tempfile
 
 
 def command_of(data_base, unit):
-    """Arguments of the compiler for `unit`, without input and output, and the folder that it runs in."""
+    """Compiler arguments for `unit`, without input and output, and the folder that the compiler runs in."""
     with open(data_base, encoding="utf-8") as file:
         entry = next(entry for entry in json.load(file) if os.path.realpath(entry["file"]) == os.path.realpath(unit))
     arguments = shlex.split(entry["command"])
@@ -40,7 +39,7 @@ def command_of(data_base, unit):
 
 
 class Includes:
-    """What files include, by the folders that a compiler is given; what others include the compiler says."""
+    """What files include, searched in the compiler's -I folders; other folders are left to the compiler."""
 
     def __init__(self, command, folder):
         self.command, self.folder = command, folder
@@ -54,9 +53,9 @@ class Includes:
         return None
 
     def closure(self, name):
-        """Names that `name` may include, and those that it includes under no condition, with its own."""
+        """Names that `name` may include, and those that it includes unconditionally; both contain `name`."""
         if name not in self.found:
-            self.found[name] = ({name}, {name})  # for those that include each other
+            self.found[name] = ({name}, {name})  # ends the recursion of mutual includes
             some, always = {name}, {name}
             path = self.path(name)
             for included, conditional in direct_includes(path) if path else []:
@@ -77,7 +76,7 @@ class Includes:
 
     @functools.cache
     def size(self, name):
-        path = self.path(name)  # a whole path is itself
+        path = self.path(name)  # an absolute path is found as it is
         return os.path.getsize(path) if path else 0
 
 
@@ -97,7 +96,7 @@ def direct_includes(path):
 
 
 def chains(headers, includes):
-    """The fewest chains that hold every header: a largest matching of each with the one that comes behind it."""
+    """The fewest chains that cover all headers, by a maximum matching of each header with its successor."""
     closures = {header: includes.closure(header) for header in headers}
     behind = {}
     for a in headers:
@@ -125,11 +124,11 @@ def chains(headers, includes):
         yield chain
 
 
-PRECOMPILING = 1_500_000  # bytes of source that are read in the time that it takes to write a precompiled header
+PRECOMPILING = 1_500_000  # bytes of source read in the time that writing a precompiled header takes
 
 
 def groups(chained, includes):
-    """Chains in groups, each with what is included before all its chains."""
+    """Groups of chains, each with the includes that all its chains share."""
     made = [([chain], includes.closure(chain[0])[1] - {chain[0]}) for chain in chained]
 
     def gain(group):
@@ -174,7 +173,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             before, source = os.path.join(scratch, "before.hpp"), os.path.join(scratch, "unit.cpp")
             write_unit(before, common)
-            if common:  # where this fails, units read the text and say why
+            if common:  # if this fails, units read the text and report the errors
                 compiled(*command, "-x", "c++-header", before, "-o", before + ".gch")
             for chain in chained:
                 write_unit(source, chain + chain)

@@ -69,7 +69,7 @@ TEST_CASE("a commit that fails leaves the old file") {
     atomic_file file{path};
     file.write("new");
     for (const auto& entry : fs::directory_iterator{folder.path}) {
-        if (entry.path() != path) { fs::remove(entry.path()); } // the temporary file: there is nothing to rename
+        if (entry.path() != path) { fs::remove(entry.path()); } // the temporary file: nothing is left to rename
     }
     CHECK_THROWS_WITH_AS(file.commit(), doctest::Contains("cannot replace"), pulse::input_error);
     CHECK(bytes_of(path) == "old");
@@ -100,7 +100,7 @@ TEST_CASE("a disk that fills up leaves the old file and no trace") {
     const scratch folder;
     const fs::path path = folder.path / "out.txt";
     write_file(path, "old");
-    // A limit on the size of files fails a write as a full disk does, half-way.
+    // A file size limit makes a write fail half-way, as a full disk does.
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);

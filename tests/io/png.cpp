@@ -11,7 +11,7 @@
 
 #include <doctest/doctest.h>
 
-// The reader of another project judges what is written.
+// Another project's reader checks what is written.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
 #define STB_IMAGE_STATIC
@@ -67,7 +67,7 @@ TEST_CASE("another reader finds the picture that was written") {
 }
 
 TEST_CASE("chunks carry the checksums of the format") {
-    // stb_image does not look at checksums: an independent bitwise CRC-32 does.
+    // stb_image ignores checksums, so an independent bitwise CRC-32 checks them.
     const std::string file = encode_png({.width = 3, .height = 2, .channels = 1, .pixels = {1, 2, 3, 4, 5, 6}});
     const auto word = [&](std::size_t at) {
         std::uint32_t value = 0;

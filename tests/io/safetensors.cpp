@@ -26,7 +26,7 @@ using pulse::test::put;
 using pulse::test::scratch;
 namespace fs = std::filesystem;
 
-/// Random tensors of random types, names and shapes (scalars and empty ones too), with their memory.
+/// Random tensors of random types, names and shapes (including scalars and empty ones), with their memory.
 struct sample {
     std::vector<std::vector<std::byte>> memory;
     std::vector<tensor_source> tensors;
@@ -39,7 +39,7 @@ struct sample {
         for (std::size_t i = 0; i != count; ++i) {
             tensor_source tensor{.name = "layer." + std::to_string(engine() % 1000) + "/\"q\" \xC3\xA9 " +
                                          std::to_string(i),
-                                 .type = element_types[engine() % 19]}; // the types of whole bytes
+                                 .type = element_types[engine() % 19]}; // the types with whole bytes
             std::uint64_t size = static_cast<std::uint64_t>(tensor.type.bits) / 8;
             for (std::size_t d = engine() % 4; d != 0; --d) {
                 tensor.dims.push_back(static_cast<std::int64_t>(engine() % 5));
@@ -56,7 +56,7 @@ struct sample {
     }
 };
 
-/// A file from a header and a data part, as the format says.
+/// A file made of a header and data, as the format defines it.
 std::string file_of(const std::string& header, const std::string& data) {
     const std::uint64_t size = header.size();
     std::string text(8, '\0');
@@ -111,7 +111,7 @@ TEST_CASE("files are laid out by the format's rules") {
             const auto& a = file.tensors()[i - 1];
             const auto& b = file.tensors()[i];
             CHECK(a.end == b.begin);
-            if (a.begin != b.begin) { // the order of empty tensors cannot be seen in the file
+            if (a.begin != b.begin) { // the file does not define the order of empty tensors
                 CHECK((a.type.bits > b.type.bits || (a.type.bits == b.type.bits && a.name < b.name)));
             }
             CHECK(b.begin % static_cast<std::uint64_t>(b.type.bits / 8) == 0); // aligned within the data

@@ -13,7 +13,7 @@
 
 namespace pulse::test {
 
-/// A folder of a test's own, removed at its end.
+/// A folder of the test, removed at its end.
 struct scratch {
     scratch() {
         std::string name = (std::filesystem::temp_directory_path() / "pulse-io-XXXXXX").string();

@@ -23,7 +23,7 @@ namespace agreeing {
 
 namespace {
 
-/// What each of so many ranks, a thread each, gets when it brings values_of(rank).
+/// The results of `ranks` threads, each bringing values_of(rank).
 template <class ValuesOf>
 std::vector<std::string> bring(int ranks, ValuesOf values_of) {
     const std::uint16_t port = free_port();
@@ -42,7 +42,7 @@ void check_all(const std::vector<std::string>& said, const std::string& wanted) 
     for (const std::string& s : said) { CHECK(s == wanted); }
 }
 
-/// The bytes of a note, with its parts padded.
+/// The bytes of an ELF note with padded parts.
 std::string note(std::string_view owner, std::uint32_t type, std::string_view content, std::size_t alignment) {
     const ElfW(Nhdr) head{static_cast<std::uint32_t>(owner.size()), static_cast<std::uint32_t>(content.size()), type};
     std::string bytes(sizeof head, '\0');
@@ -75,7 +75,7 @@ TEST_CASE("what all ranks must have in common is compared, and every rank hears 
                     }),
               "error: pulse: the ranks differ: build: ranks 1 and 3 have odd, rank 0 has even; plan: ranks 1, 2 and 4 "
               "have b, rank 3 has c, rank 0 has a");
-    // of many values three are shown
+    // of many values only three are shown
     check_all(
         bring(6,
               [](int r) {
@@ -119,7 +119,7 @@ TEST_CASE("the build is that of this program, which the linker has given an id")
         CHECK(launch::detail::build_id_in(others, alignment).empty());
         const std::string all = others + note({"GNU", 4}, 3, "\x12\x34\x56", alignment);
         CHECK(launch::detail::build_id_in(all, alignment) == "123456");
-        // cut anywhere, it is not read past its end
+        // truncated anywhere, it is not read past its end
         for (std::size_t size = 0; size != others.size() + 19; ++size) {
             const std::vector<char> part(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size));
             CHECK(launch::detail::build_id_in({part.data(), part.size()}, alignment).empty());

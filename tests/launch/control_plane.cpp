@@ -24,7 +24,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// body(control plane) on every rank, a thread each.
+/// Runs body(control plane) on every rank, one thread each.
 template <class Body>
 std::vector<std::string> connected(int ranks, deadline::duration timeout, Body body) {
     const std::uint16_t port = free_port();

@@ -47,7 +47,7 @@ rank_identity who(const variables& set, const identity_arguments& given = {}) {
     return identify(given, environment{set});
 }
 
-/// What identify throws.
+/// The error of identify.
 std::string refusal(const variables& set, const identity_arguments& given = {}) {
     try {
         static_cast<void>(who(set, given));
@@ -75,7 +75,7 @@ TEST_CASE("every launcher's variables say who a process is") {
     CHECK(who(by_pmi) == rank_identity{1, 2, 1, 2, -1, "PMI"});
     CHECK(who(by_slurm) == rank_identity{6, 8, 2, -1, 1, "Slurm"});
     CHECK(who(without(by_slurm, "SLURM_STEP_NUM_TASKS")).world_size == 16);
-    // an allocation without a step has started one process
+    // an allocation without a step has started a single process
     CHECK(who(without(by_slurm, "SLURM_STEP_ID")).source == "single process");
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("arguments win over PULSE_ variables, these over any launcher, and lau
           rank_identity{1, 3, -1, -1, -1, "arguments"});
     CHECK(who(with(by_pulse, by_open_mpi)).source == "PULSE_RANK");
     CHECK(who(with(by_pulse, by_torchrun)).source == "PULSE_RANK");
-    // torchrun was started once per node by the others
+    // those launchers started torchrun once per node
     CHECK(who(with(by_torchrun, by_open_mpi)).source == "torchrun");
     CHECK(who(with(by_torchrun, by_slurm)).source == "torchrun");
     // Slurm started the daemons of mpirun
@@ -177,6 +177,6 @@ TEST_CASE("a run has a name of its own wherever its launcher gives one") {
     CHECK(run_id_of(environment{by_slurm}) == "991.0");
     CHECK(run_id_of(environment{with(by_torchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}})}) == "job.3");
     CHECK(run_id_of(environment{with(by_torchrun, {{"PULSE_RUN_ID", "mine"}})}) == "mine");
-    // two jobs on a machine do not share a port
+    // two jobs on one machine do not share a port
     CHECK(at(with(by_pmi, {{"PULSE_RUN_ID", "a"}})).port != at(with(by_pmi, {{"PULSE_RUN_ID", "b"}})).port);
 }

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 inline launch::rank_identity rank_of(int rank, int world) { return {rank, world, -1, -1, -1, "the test"}; }
 
-/// A port that nobody has and the system gives to no outgoing connection.
+/// A free port outside the system's range for outgoing connections.
 inline std::uint16_t free_port() {
     static unsigned tried = static_cast<unsigned>(::getpid()) * 17U;
     for (;;) {
@@ -36,7 +36,7 @@ inline std::uint16_t free_port() {
     }
 }
 
-/// What a body returns, or what it throws as "error: ...".
+/// The result of a body, or "error: ..." if it throws.
 template <class Body>
 std::string outcome_of(Body& body, int which) {
     try {
@@ -44,7 +44,7 @@ std::string outcome_of(Body& body, int which) {
     } catch (const std::exception& e) { return std::string{"error: "} + e.what(); }
 }
 
-/// Runs body(0), body(1), ... each on a thread; what each returns or throws.
+/// Runs body(0), body(1), ... on a thread each; returns their results or errors.
 template <class Body>
 std::vector<std::string> on_threads(int many, Body body) {
     std::vector<std::string> said(static_cast<std::size_t>(many));
@@ -56,7 +56,7 @@ std::vector<std::string> on_threads(int many, Body body) {
     return said;
 }
 
-/// A rank that is a process: what its body returned or threw comes back as text.
+/// A rank as a process: the result or error of its body is sent back as text.
 class process {
 public:
     template <class Body>
@@ -84,7 +84,7 @@ public:
     }
 
     void signal(int number) const { ::kill(id_, number); }
-    /// What it has said when it ends; what it said so far and "hangs" when it does not end in time.
+    /// Its output once it ends; if it does not end in time, its output so far and "hangs".
     std::string text(launch::deadline::duration longest = 20s) {
         const launch::deadline until{longest};
         char room[4096];

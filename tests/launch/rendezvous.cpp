@@ -23,8 +23,8 @@ using namespace pulse::test;
 
 namespace {
 
-/// Runs body(store, identity) for every identity on a thread; none begins before all have their store or have failed to
-/// reach it. The store's own timeout is `patience`.
+/// Runs body(store, identity) for every identity on a thread. No body begins before all have their store or have failed
+/// to reach it. The store's own timeout is `patience`.
 template <class Body>
 std::vector<std::string> meet(const std::vector<rank_identity>& ranks, Body body, deadline::duration patience = 5s) {
     const std::uint16_t port = free_port();
@@ -49,12 +49,12 @@ std::vector<rank_identity> world_of(int ranks) {
     return all;
 }
 
-/// For what nobody has to wait out.
+/// With a timeout that should never expire.
 const auto just_meet = [](tcp_store& store, const rank_identity& who) -> std::string {
     static_cast<void>(rendezvous(store, who, 10s));
     return "met";
 };
-/// For ranks that do not come.
+/// With a short timeout, for ranks that never come.
 const auto meet_soon = [](tcp_store& store, const rank_identity& who) -> std::string {
     static_cast<void>(rendezvous(store, who, 800ms));
     return "met";
@@ -149,8 +149,8 @@ TEST_CASE("a rank that is there twice is an error on every rank") {
     std::vector<rank_identity> there = world_of(3);
     there.push_back(rank_of(2, 3));
     const auto said = meet(there, just_meet);
-    // Which of the two was first is chance, but one of them was not: where all have met before it came, only that one
-    // hears of it.
+    // Which of the two came first is random, but the other one must get the error; if all others had met before it
+    // came, only that one does.
     int heard = 0;
     for (const std::string& s : said) {
         INFO(s);
@@ -159,7 +159,7 @@ TEST_CASE("a rank that is there twice is an error on every rank") {
         heard += named ? 1 : 0;
     }
     CHECK(heard >= 1);
-    // With a rank missing it cannot be too late.
+    // With a rank missing, the duplicate cannot be too late.
     check_all(meet({rank_of(0, 4), rank_of(1, 4), rank_of(2, 4), rank_of(2, 4)}, just_meet, 2s), "rank 2 joined twice");
 }
 

@@ -38,7 +38,7 @@ std::vector<std::string> with_store(int ranks, Body body) {
     });
 }
 
-/// Connects as no rank would and says `bytes`.
+/// Connects as a stranger and sends `bytes`.
 frame_stream intruder(std::uint16_t port, std::string_view bytes) {
     std::string why;
     descriptor made = connect_to({"127.0.0.1", port}, deadline{1s}, why);
@@ -103,7 +103,7 @@ TEST_CASE("what is no rank of this run and comes to the store's port changes not
     strangers.push_back(intruder(port, "pulse\x01"));
     strangers.push_back(intruder(port, std::string_view{"pulse\x01\r\n\xff\xff\xff\xff", 12}));
     for (int i = 0; i != 200; ++i) {
-        // frames whose length is right and whose content is not, before and after a true greeting
+        // frames with a correct length and random contents, before and after a valid greeting
         frame_writer greeting = detail::begin(detail::store_word::hello);
         greeting.text("mine").number(0).number(1).text("a guest");
         std::string payload(random() % 60, '\0');
@@ -119,7 +119,7 @@ TEST_CASE("what is no rank of this run and comes to the store's port changes not
         intruder(port, sent);
     }
     CHECK(store.get("key", 0s) == "value");
-    // those that say what no rank says are shut out
+    // strangers that violate the protocol are disconnected
     CHECK_FALSE(strangers[0].wait_frame(deadline{5s}));
     CHECK(strangers[0].lost());
     CHECK_FALSE(strangers[3].wait_frame(deadline{5s}));

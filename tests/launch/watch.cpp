@@ -25,7 +25,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// What the watch says when it says something within `most`; "silence" after that.
+/// The failure that the watch reports within `most`; otherwise "silence".
 std::string hear(const watch& seen, std::chrono::milliseconds most) {
     const deadline until{most};
     while (!seen.failed()) {
@@ -35,7 +35,7 @@ std::string hear(const watch& seen, std::chrono::milliseconds most) {
     return *seen.failure() + " | " + std::to_string(seen.failed_rank());
 }
 
-/// Ranks that are processes under a watch. `act` is what one of them does; the others hear.
+/// Ranks as processes under a watch. Rank `bad` runs `act`, the others wait for a failure.
 std::vector<std::string> watched(
     int ranks, int bad, const std::function<void(watch&)>& act, deadline::duration timeout,
     const std::function<void(process&)>& strike = [](process&) {}) {

@@ -1,9 +1,9 @@
-# Reads every header below ROOT/pulse, and every file of bodies (.ipp) as part of the header of its name, and fails on
-# - an include against the flow (flow.cmake), or of a header that does not exist, or written with quotes;
-# - bodies without a header, or that another header includes;
+# Reads every header below ROOT/pulse, with files of bodies (.ipp) as part of the header of the same name, and fails on
+# - an include against the flow (flow.cmake), of a header that does not exist, or written with quotes;
+# - bodies without a header, or included by another header;
 # - a header of pulse::pulse (HEADERS in the file PARTS) that reaches a third party's header, or one of another part;
-# - a header of pulse::pulse that neither pulse.hpp nor planner.hpp reaches, nor one that flow.cmake keeps beside them;
-# - a header, or a room, beside them that they reach.
+# - a header of pulse::pulse that neither pulse.hpp nor planner.hpp reaches, unless flow.cmake keeps it beside them;
+# - a header, or a room, that is kept beside them but reached.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/flow.cmake)
 include(${PARTS})
@@ -55,7 +55,7 @@ foreach(file IN LISTS files)
                 list(APPEND bad "${file} -> ${to}: against the flow")
             endif()
         elseif(line MATCHES "include[ \t]*<([^>]+)>")
-            # the standard library has no dot and no slash in its names
+            # the names of the standard library's headers have no dot and no slash
             set(to ${CMAKE_MATCH_1})
             if(to MATCHES "[./]"
                AND NOT to MATCHES "^(unistd|fcntl|dlfcn|link|poll|netdb|ifaddrs|netinet/[a-z]+|sys/[a-z]+)\\.h$")

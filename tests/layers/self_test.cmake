@@ -1,8 +1,8 @@
-# Shows that check_includes.cmake refuses what it is there to refuse: each small tree has one fault.
+# Shows that check_includes.cmake refuses what it must: each small tree has one fault.
 cmake_minimum_required(VERSION 3.25)
 
-# expect(<name> <text of the failure, or empty> <header> <content> [<header> <content>...]); headers of io and
-# those named json are not in pulse::pulse, all others are.
+# expect(<name> <text of the failure, or empty> <header> <content> [<header> <content>...]); every header is in
+# pulse::pulse, except those of io and cuda, bodies, and those named json.
 function(expect name text)
     set(root ${SCRATCH}/${name})
     file(REMOVE_RECURSE ${root})

@@ -9,8 +9,8 @@
 
 namespace layer_test {
 
-// One archetype that is a layer, and one mutant for each rule: what is spoiled is the only difference, and exactly the
-// concept of that rule turns false.
+// One archetype that is a layer, and one mutant per rule that differs in the spoiled property alone: exactly the
+// concept of that rule becomes false.
 
 namespace {
 
@@ -87,7 +87,7 @@ struct two_statistics : ok {
 };
 struct lacks_everything {};
 
-/// How many of the small concepts hold for T.
+/// The number of small concepts that hold for T.
 template <class T>
 inline constexpr int rules_kept =
     pulse::named<T> + pulse::has_input<T> + pulse::has_output<T> + pulse::has_parameters<T> + pulse::costed<T> +

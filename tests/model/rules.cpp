@@ -13,8 +13,8 @@
 
 namespace rules_test {
 
-// The rules as a function of values, against a second statement of them that shares no code: every rule that is broken
-// is listed by brute force, and what inspect_model names must be one of them.
+// The rules as a function of values, compared with a second statement that shares no code: brute force lists every
+// broken rule, and inspect_model must name one of them.
 
 namespace {
 
@@ -39,7 +39,7 @@ pulse::label letter(int index) {
     return pulse::label{std::string_view{std::string(1, static_cast<char>('a' + index))}};
 }
 
-/// A model that keeps every rule: a chain of one shape with forward skips, no target twice.
+/// A model that keeps every rule: a chain of one shape with forward skips and no repeated target.
 instance correct(std::mt19937& random) {
     const int count = std::uniform_int_distribution<int>{1, 8}(random);
     instance made;
@@ -62,7 +62,7 @@ instance correct(std::mt19937& random) {
     return made;
 }
 
-/// Changes one or two random things, which may or may not break a rule.
+/// Makes one or two random changes, which may or may not break a rule.
 void disturb(instance& model, std::mt19937& random) {
     const auto some_layer = [&]() -> pulse::layer_facts& { return model.layers[random() % model.layers.size()]; };
     const auto some_name = [&] { return letter(static_cast<int>(random() % 10)); };
@@ -80,7 +80,7 @@ void disturb(instance& model, std::mt19937& random) {
     case 7: some_layer().context = some_tag(); break;
     case 8: model.context = some_tag(); break;
     case 9: {
-        // A second edge to where one ends already.
+        // A second edge to an existing target.
         if (model.skips.empty()) { break; }
         pulse::skip_ends again = model.skips[random() % model.skips.size()];
         again.from = some_name();

@@ -10,9 +10,9 @@
 #include <pulse/core/error.hpp>
 #include <pulse/mpi/run_rank.hpp>
 
-/// A run in which rank 1 does what the argument says, while the others wait for it in a sum:
-/// throws: it throws; leaves: it returns; silent: it does nothing for longer than anybody waits; early: it throws
-/// before it has a transport. Each rank that is not stopped by MPI writes its error, and all exit with a failure.
+/// A run in which rank 1 does what the argument says while the others wait for it in a sum. throws: it throws; leaves:
+/// it returns; silent: it does nothing for longer than anybody waits; early: it throws before it has a transport. Each
+/// rank that MPI does not stop writes its error, and all exit with a failure.
 int main(int argc, char** argv) {
     const std::string_view how = argc == 2 ? argv[1] : "";
     int rank = -1;

@@ -37,7 +37,7 @@ TEST_CASE("a text that is too long for a note is cut") {
 }
 
 TEST_CASE("a wait ends after its time with an error that names rank, peer and message") {
-    // Rank 0 waits for what no other rank has begun; they return when its wait has ended.
+    // Rank 0 waits for what no other rank has begun; the others return once its wait has ended.
     const auto late = [](auto wait) {
         return error_of(
             [&](mpi::transport& t) {

@@ -39,7 +39,7 @@ plan draw_plan(int microbatches) {
     return p;
 }
 
-/// Two steps with a fault in the messages of one rank: what ended this rank, and how many messages it sent meanwhile.
+/// Runs two steps with a fault in one rank's messages; returns this rank's error, and counts its sends.
 std::string two_steps(const plan& planned, const fault_plan& wrong, double timeout_s, int& sends) {
     return error_of(
         [&](mpi::transport& world) {
@@ -58,7 +58,7 @@ std::string two_steps(const plan& planned, const fault_plan& wrong, double timeo
         {.timeout_s = timeout_s});
 }
 
-/// Whether a text has all parts, in their order.
+/// Whether a text contains all parts in order.
 bool says(const std::string& text, const std::vector<std::string>& parts) {
     std::size_t at = 0;
     for (const std::string& part : parts) {
@@ -83,7 +83,7 @@ TEST_CASE("a message that is never sent ends every rank, with rank, instruction 
     for (const int microbatches : {1, 2}) {
         const plan planned = draw_plan(microbatches);
         for (int rank = 0; rank != world_size(); ++rank) {
-            // counted by a fault that never comes
+            // a fault that never comes counts the sends
             int sends = 0;
             CHECK(two_steps(planned, {fault::drop, rank, 1 << 20}, 300, sends) == "");
             CHECK(error_of([&](mpi::transport& world) {
@@ -92,12 +92,13 @@ TEST_CASE("a message that is never sent ends every rank, with rank, instruction 
                       sends = static_cast<int>(of_rank);
                   }) == "");
             REQUIRE(sends >= 4);
-            // in the first of two steps: nobody can end the second
+            // in the first of two steps: the second cannot end
             for (const int at : {0, sends / 2 - 1}) {
                 INFO(microbatches << " microbatches, rank " << rank << ", send " << at);
                 int unused = 0;
                 const std::string text = two_steps(planned, {fault::drop, rank, at}, 0.2, unused);
-                // One microbatch is in one place at a time: without it, all wait. Of two the next one may come instead.
+                // A single microbatch is in one place at a time: without it, all wait. With two, the next one may
+                // arrive instead.
                 CHECK_MESSAGE((waited(text) || (microbatches == 2 && disagree(text))), text);
             }
         }

@@ -19,7 +19,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// A plan with frozen tasks, and what its steps leave on thread ranks that encode inline.
+/// A plan with frozen tasks, and the results of its steps on thread ranks that encode inline.
 struct drawn_plan {
     plan planned{};
     cost_table costs{};
@@ -28,7 +28,7 @@ struct drawn_plan {
 };
 constexpr int steps = 3;
 
-/// Of so many ranks; every process draws the same ones.
+/// Draws plans of `ranks` ranks; every process draws the same ones.
 std::vector<drawn_plan> draw_plans(std::mt19937& random, int ranks, int plans) {
     std::vector<drawn_plan> all;
     while (static_cast<int>(all.size()) != plans) {
@@ -73,6 +73,6 @@ void check_plans(unsigned seed, int plans, const mpi::options& how) {
 } // namespace
 
 TEST_CASE("frozen tasks on processes give the bits of encoding inline on threads") {
-    check_plans(91, 40, {.timeout_s = 60, .synchronous = true}); // a send waits for its receive: nothing hangs
+    check_plans(91, 40, {.timeout_s = 60, .synchronous = true}); // a send waits for its receive: nothing may hang
     check_plans(92, 40, {.timeout_s = 60, .chunk_bytes = 8});
 }

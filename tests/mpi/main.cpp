@@ -27,7 +27,7 @@ int world_size() {
 
 } // namespace pulse::test
 
-/// Every rank runs every case. A rank whose checks fail writes what doctest says of them, rank 0 writes in any case.
+/// Every rank runs every case. A rank prints doctest's output if its checks fail, rank 0 always does.
 int main(int argc, char** argv) {
     pulse::mpi::session here;
     session = &here;

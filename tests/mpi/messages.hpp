@@ -18,7 +18,7 @@ using namespace pulse::test;
 using namespace pulse::test::transport_laws;
 using clock_type = std::chrono::steady_clock;
 
-/// All processes of the test program; small messages leave at once, those of `Large` bytes when the receiver asks.
+/// All processes of the test program; small messages are sent at once, those of `Large` bytes when the receiver asks.
 template <std::size_t Large = 30000>
 struct mpi_ranks : host_memory {
     static constexpr std::size_t large = Large;

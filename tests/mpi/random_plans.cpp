@@ -28,7 +28,7 @@ using namespace pulse::test;
 
 namespace {
 
-/// The reference backend, but a linear now and then takes a random while: ranks drift apart in every possible way.
+/// The reference backend with occasional random delays in linear: ranks drift apart in every possible way.
 struct drifting_math : reference::backend<float> {
     std::mt19937 random;
 
@@ -61,7 +61,7 @@ plan draw_plan(std::mt19937& random, int ranks) {
     }
 }
 
-/// Two steps of a plan on this rank, whose gradients must be those of the step without a pipeline, bit for bit.
+/// Runs two steps of a plan on this rank; its gradients must equal those of the step without a pipeline, bit for bit.
 template <class Model>
 void run_plan(mpi::transport& among, const plan& planned, unsigned number, const run_result<float>& want) {
     drifting_math math{number * 8 + static_cast<unsigned>(among.rank())};
@@ -88,7 +88,7 @@ void run_plan(mpi::transport& among, const plan& planned, unsigned number, const
     }
 }
 
-/// Plans on 2, 3, ... ranks of the world in turn; every rank draws the same ones.
+/// Runs plans on 2, 3, ... ranks of the world in turn; every rank draws the same ones.
 template <class Model>
 void check_plans(unsigned seed, int plans, const mpi::options& how) {
     std::map<int, run_result<float>> want;

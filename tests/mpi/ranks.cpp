@@ -16,7 +16,7 @@
 #include <pulse/planner.hpp>
 #include <pulse/pulse.hpp>
 
-// The trainer of the README on pulse::ranks::mpi. Every process judges what comes out of its own run.
+// The README's trainer on pulse::ranks::mpi. Every process checks the result of its own run.
 
 namespace {
 
@@ -39,12 +39,12 @@ struct my_task {
 
 struct trained {
     std::vector<double> losses{};
-    std::map<int, std::vector<float>> parameters{}; // of a layer
+    std::map<int, std::vector<float>> parameters{}; // by layer
 
     [[nodiscard]] bool operator==(const trained&) const = default;
 };
 
-/// What those ranks of the run have in the end that are in this process.
+/// The final results of the run's ranks that are in this process.
 template <class Ranks>
 std::map<int, trained> train(const pulse::planned& plan, const Ranks& ranks) {
     std::map<int, trained> all;
@@ -65,7 +65,7 @@ std::map<int, trained> train(const pulse::planned& plan, const Ranks& ranks) {
     return all;
 }
 
-/// Whether the run throws an error that says so.
+/// Whether the run throws an error with this text.
 template <class Body>
 bool throws(const pulse::planned& plan, std::string_view text, const Body& body) {
     try {
@@ -78,7 +78,7 @@ bool throws(const pulse::planned& plan, std::string_view text, const Body& body)
 }
 
 pulse::planned plan_of(int batch) {
-    // Without a search that ends by the clock, every process has the same.
+    // A plan without a timed search is the same in every process.
     return pulse::plan_for<net, backend>(
         {.devices = 4, .global_batch = batch, .device = pulse::cpu_core, .seconds = 0});
 }

@@ -26,7 +26,7 @@ TEST_CASE("messages and collectives of MPI keep the laws of transports") {
     CHECK(in_pieces.error_of([&](auto& t) { keep_messages(in_pieces, t); }) == "");
 }
 
-// Two parts and two copies of over 2 GiB: run by hand, with --no-skip.
+// Two parts, and two copies of them, of over 2 GiB: run by hand, with --no-skip.
 TEST_CASE("a part may have more than INT_MAX bytes" * doctest::skip()) {
     CHECK(error_of([](mpi::transport& t) {
               if (t.rank() > 1) { return; }
@@ -97,7 +97,7 @@ TEST_CASE("all processes measure one cluster, of the machines that they say, in 
             for (std::size_t i = 0; i != mine.size(); ++i) { CHECK(figures[i] == doctest::Approx(mine[i] * t.size())); }
         });
         CHECK(error.empty());
-        // Ranks may be more than cores here.
+        // There may be more ranks than cores.
         CHECK(seconds_since(start) < 20);
         CHECK(found.memory_bytes == 1000);
         CHECK(found.devices() == world_size());

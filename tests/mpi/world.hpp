@@ -13,7 +13,7 @@
 
 namespace pulse::test {
 
-/// The session of the test program, and how many ranks it has.
+/// The session of the test program, and its number of ranks.
 mpi::session& session_here();
 int world_size();
 
@@ -36,8 +36,8 @@ private:
     MPI_Comm get_{MPI_COMM_NULL};
 };
 
-/// body(transport) on every rank, as mpi::run_rank does it, in the session of the test program. Gives back what ended
-/// this rank, as text; empty when nothing did.
+/// Runs body(transport) on every rank like mpi::run_rank, in the session of the test program. Returns this rank's
+/// error, or "".
 inline std::string error_of(const std::function<void(mpi::transport&)>& body, const mpi::options& how = {},
                             MPI_Comm over = MPI_COMM_WORLD) {
     mpi::transport end{session_here(), how, over};

@@ -31,14 +31,14 @@ using namespace pulse::test;
 
 namespace {
 
-/// Byte i of part p of a message, whoever sends it.
+/// Byte i of part p of a message, independent of its sender.
 std::byte byte_of(message_id m, std::size_t p, std::size_t i) {
     return static_cast<std::byte>(static_cast<std::size_t>(m.kind) * 101 + static_cast<std::size_t>(m.index) * 37 +
                                   static_cast<std::size_t>(index_of(m.microbatch)) * 11 + p * 5 + i);
 }
 
-/// One rank's program of a plan with all its messages, whose tensors are of a few bytes, and with passes that take a
-/// random while instead of computing: what the executor does of a program between two ranks.
+/// One rank's program of a plan with all its messages, whose tensors have a few bytes, and with random delays as
+/// passes: the executor's communication alone.
 class walk {
 public:
     walk(mpi::transport& among, const step_model& model, const program& mine, unsigned seed) :
@@ -59,7 +59,7 @@ public:
     }
 
 private:
-    /// The parts of an instruction's message, which a sender fills.
+    /// Memory for the parts of an instruction's message, filled with the bytes of message `filled`.
     std::span<message_part> room(std::size_t i, message_id filled) {
         auto& [bytes, parts] = parts_[i];
         parts = prepared_.prepared(i).parts;
@@ -94,7 +94,7 @@ private:
     std::mt19937 random_;
 };
 
-/// The plan of every known model, placed in each way, on all ranks of the transport.
+/// Walks the plan of every known model, placed in each way, on all ranks of the transport.
 int walk_all(mpi::transport& among) {
     int walked = 0;
     unsigned seed = 0;
@@ -112,7 +112,7 @@ int walk_all(mpi::transport& among) {
             plan planned;
             try {
                 planned = plan_candidate(costs, how).plan;
-            } catch (const infeasible_error&) { continue; } // too few layers for so many stages
+            } catch (const infeasible_error&) { continue; } // too few layers for the stages
             const step_model model{planned, costs};
             const auto programs = lower(planned, model);
             walk{among, model, programs[static_cast<std::size_t>(among.rank())], 8 * ++seed}.step();

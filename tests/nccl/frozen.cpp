@@ -36,7 +36,7 @@ namespace {
 using math = emulated_reference_backend<float>;
 using space = cuda::device_space;
 
-/// encoding_task on a device: everything it does is put into the stream of the rank.
+/// encoding_task on a device: all its work goes to the rank's stream.
 class device_encoding_task {
 public:
     device_encoding_task(std::uint64_t seed, const plan& planned, int steps, cudaStream_t stream) :
@@ -51,13 +51,13 @@ public:
 
     [[nodiscard]] const float* timesteps(int m) const { return times_[static_cast<std::size_t>(m)].data(); }
     void encode(const encoding& call) {
-        // The call's spans end with it, the kernel runs later.
+        // The call's spans end with it, but the kernel runs later.
         const auto run = [what = call.what, of_step = step + (call.for_next_step ? 1 : 0), seed = seed_,
                           from = std::vector(call.from.begin(), call.from.end()),
                           to = std::vector(call.to.begin(), call.to.end())] {
             encode_samples(seed, of_step, {what, false, from, to}, [](int, int) {});
         };
-        static const char kernel{}; // its address names it
+        static const char kernel{}; // its address identifies the kernel
         cuda::check(emulated_cuda::enqueue_kernel(dim3{1, 1, 1}, dim3{1, 1, 1}, 0, stream_, run, {.kernel = &kernel}),
                     "a task");
     }
@@ -115,7 +115,7 @@ encoded_steps run_on_device(Transport& transport, const plan& planned, const cos
         poison_area(rank.memory().workspace_bytes());
         for (std::size_t s = 0; s != rank.memory().slot_count(); ++s) { poison_area(rank.memory().slot_bytes(s)); }
         if (task.step == forgets) { rank.forget_results(); }
-        rank.step(task); // the stream is not waited for between steps
+        rank.step(task); // nobody waits for the stream between steps
     }
     cuda::check(cudaStreamSynchronize(transport.stream()), "cudaStreamSynchronize");
     std::vector<float> now(gradients.size());
@@ -131,12 +131,12 @@ encoded_steps run_on_device(Transport& transport, const plan& planned, const cos
     return made;
 }
 
-/// Plans whose steps on a device, as `run(plan, body)` has body(transport) on each rank, must leave what the same steps
-/// on the host do.
+/// Steps of random plans on a device must give what the same steps give on the host; `run(plan, body)` runs
+/// body(transport) on each rank.
 template <class Run>
 void check_plans(unsigned seed, int plans, const Run& run) {
     std::mt19937 random{seed};
-    constexpr int steps = 4; // from the third on, passes are started as graphs
+    constexpr int steps = 4; // from the third on, passes replay as graphs
     for (int i = 0; i != plans; ++i) {
         plan p = draw_encoded_plan(random, 1 + i % 4);
         if (p.cut.stages.empty()) { continue; }

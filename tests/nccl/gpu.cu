@@ -4,7 +4,7 @@
 
 #include "ranks.hpp"
 
-// NCCL ranks that are processes, each with a GPU, or several on one.
+// NCCL ranks as processes, each with a GPU, or several sharing one.
 
 int main() {
     const int devices = pulse::test::device_count();

@@ -4,7 +4,7 @@
 
 #include "ranks.hpp"
 
-// The same ranks where CUDA and NCCL are emulated, which processes meet in a folder for.
+// The same ranks with CUDA and NCCL emulated, for which the processes meet in a folder.
 
 int main() {
     std::string folder = (std::filesystem::temp_directory_path() / "pulse-nccl-XXXXXX").string();

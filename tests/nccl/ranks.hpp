@@ -26,27 +26,28 @@
 #include <launch/ranks.hpp>
 #include <support/transports/messages.hpp>
 
-// Runs of pulse::ranks::nccl whose ranks are processes of this machine, over NCCL or its emulation.
+// Runs of pulse::ranks::nccl with ranks as processes of this machine, over NCCL or its emulation.
 
 namespace pulse::test {
 
 using rank_transport = nccl::transport<launch::control_plane>;
 static_assert(transport<rank_transport>, "nccl::transport is a transport");
 
-/// Asked in a process of its own: a process that has used a GPU must not fork.
+/// Asks in a separate process: a process that has used a GPU must not fork.
 inline int device_count() {
     const pid_t asks = ::fork();
     if (asks == 0) {
         try {
             ::_exit(cuda::device_count());
-        } catch (const error&) { ::_exit(0); } // a driver that cannot be used
+        } catch (const error&) { ::_exit(0); } // an unusable driver
     }
     int status = 0;
     ::waitpid(asks, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
-/// body(ranks) in so many processes, which share devices where there are less; whether each returns or throws `wanted`.
+/// Runs body(ranks) in `ranks` processes, which share devices if there are fewer; whether each returns or throws
+/// `wanted`.
 template <class Body>
 bool all_say(const std::string& name, int ranks, int devices, const std::string& wanted, const Body& body) {
     const std::string place = "127.0.0.1:" + std::to_string(free_port());
@@ -74,8 +75,8 @@ struct nccl_messages : device_parts {
     static constexpr bool launches = true;
 };
 
-/// Whether the ring of device_ring.hpp is right on every rank of a grid of one replica, and the laws of transports are
-/// kept; between replicas those of collectives.
+/// Whether the ring of device_ring.hpp is right on every rank of a grid with one replica and the laws of transports
+/// hold; with several replicas, the laws of collectives.
 inline bool messages_are_right(const rank_grid& grid, int devices) {
     return all_say("messages", grid.size(), devices, "right", [&](const ranks::nccl& with) -> std::string {
         int wrong = -1;

@@ -43,7 +43,8 @@ bool well_cut(const rank_transfers& rank, int most) {
     return true;
 }
 
-/// Checks a plan's slots, as large as they may be and one by one; returns how many slots have several transfers.
+/// Checks a plan's slots, both as large as allowed and one transfer each; returns how many slots have several
+/// transfers.
 int check_plan(const plan& planned, const cost_table& costs) {
     const step_model model{planned, costs};
     const std::vector<rank_transfers> ranks = transfers_of(model, lower(planned, model));
@@ -62,23 +63,23 @@ int check_plan(const plan& planned, const cost_table& costs) {
     return grouped;
 }
 
-/// What a device and its host put in order.
+/// What a device and its host keep in order.
 enum class machine {
-    two_streams,    ///< the slots of a way, one after the other
-    one_queue,      ///< all slots, one after the other
-    host_that_waits ///< as one_queue, and the host waits for every slot before it gets on
+    two_streams,    ///< the slots of one way run in order
+    one_queue,      ///< all slots run in order
+    host_that_waits ///< as one_queue, and the host waits for every slot before it continues
 };
 
-/// Runs the slots as NCCL and CUDA would, with ranks that get on at random: each rank's instructions in order, slots as
-/// the machine has it, the calls of a slot in rounds, no call before both sides are in its round. Whether all ranks
-/// came to their end.
+/// Runs the slots as NCCL and CUDA would, with ranks progressing at random: each rank's instructions in order, slots as
+/// the machine orders them, the calls of a slot in rounds, and a call only once both sides have reached its round.
+/// Returns whether all ranks finish.
 bool reaches_the_end(const std::vector<rank_transfers>& ranks, machine on, std::mt19937& random) {
     struct state {
         std::size_t next{};         // instruction
         std::vector<char> posted{}; // slots
         std::vector<char> started{};
         std::vector<char> over{};
-        std::vector<int> moved{}; // calls of a transfer, by instruction
+        std::vector<int> moved{}; // completed calls of each transfer, by instruction
     };
     std::vector<state> now(ranks.size());
     for (std::size_t r = 0; r != ranks.size(); ++r) {
@@ -244,8 +245,7 @@ TEST_CASE("the proof says what a machine that runs the slots does, also of slots
         const pulse_test::planned_model made = draw();
         const step_model model{made.planned, made.costs};
         std::vector<rank_transfers> ranks = transfers_of(model, lower(made.planned, model));
-        // Neighbouring slots are put together, or a transfer is moved to another slot of its way, without asking why
-        // not.
+        // Merges neighbouring slots of one way, without checking whether that is allowed.
         for (rank_transfers& r : ranks) {
             for (std::size_t s = 0; s + 1 < r.slots.size(); ++s) {
                 if (r.slots[s].way != r.slots[s + 1].way || random() % 6 != 0) { continue; }
@@ -271,14 +271,14 @@ TEST_CASE("what hangs and what is mixed up is named") {
         const verdict found = prove_slots(ranks);
         return found ? *found : std::string{"nothing"};
     };
-    // both send first: a group of both directions runs, one after the other does not
+    // both send first: works in one group for both directions, not one after the other
     const std::vector<rank_transfers> exchange{{{send_of(1, 0), recv_of(1, 1)}, {}},
                                                {{send_of(0, 1), recv_of(0, 0)}, {}}};
     CHECK(judge(exchange, 4) == "nothing");
     const std::string hang = judge(exchange, 1);
     CHECK(hang.find("rank 0 slot 0 (send ") != std::string::npos);
     CHECK(hang.find("rank 1 slot 0 (send ") != std::string::npos);
-    // what is received is sent on: not in one slot
+    // a received message is sent on: not possible in one slot
     const std::vector<rank_transfers> relay{
         {{send_of(1, 0)}, {}}, {{recv_of(0, 0), compute_after({0}), send_of(2, 1)}, {}}, {{recv_of(1, 1)}, {}}};
     CHECK(judge(relay, 4) == "nothing");
@@ -294,8 +294,8 @@ TEST_CASE("what hangs and what is mixed up is named") {
 
 TEST_CASE("calls of a group wait for calls of an earlier round, to and from one peer") {
     std::mt19937 random{29};
-    // Rank 0 sends two messages; rank 1 sends two back when it has both. This hung on a card where a message was of two
-    // tensors: the second of what was sent last came behind the first of what was received.
+    // Rank 0 sends two messages; rank 1 sends two back once it has both. With messages of two tensors this hung on a
+    // card: the second tensor of the last send came behind the first one of the first receive.
     const auto ping_pong = [](int parts) {
         constexpr transfer_way way = transfer_way::forward;
         return std::vector<rank_transfers>{{{send_of(1, 0, parts), compute_after({}), send_of(1, 1, parts),

@@ -47,7 +47,7 @@ static_assert(transport<ranks_of>, "nccl::transport is a transport");
 using toy = toy_model<1, 18, wiring::nested, true>;
 using math = emulated_reference_backend<float>;
 
-/// What a run of threads, each with an NCCL rank, throws; empty when it throws nothing.
+/// The error of a run of threads, each an NCCL rank, or "".
 std::string error_of(const rank_grid& grid, const nccl::transport_options& options,
                      const std::function<void(ranks_of&)>& body) {
     try {
@@ -92,7 +92,7 @@ constexpr int count = 300;
     return {data, count * sizeof(unsigned), traffic_kind::boundary, true};
 }
 
-/// Steps of a plan of D replicas on NCCL ranks; of each replica its gradients by layer after the last of them.
+/// Results of a plan with D replicas on NCCL ranks: each replica's gradients by layer after the last step.
 struct nccl_run {
     std::vector<std::map<int, std::vector<float>>> gradients{};
     traffic_count sent{};
@@ -136,14 +136,14 @@ nccl_run run_plan(const plan& planned, std::uint64_t seed, int steps, bool evalu
     return result;
 }
 
-/// NCCL ranks to which every message is a group, also between replicas.
+/// NCCL ranks that make every message a group, also between replicas.
 struct single_messages : ranks_of {
     using ranks_of::ranks_of;
     void follow(const rank_transfers&) = delete;
     void post_together(std::span<const message_post>) = delete;
 };
 
-/// NCCL ranks that count how often slots are proved.
+/// NCCL ranks that count the proofs of slots.
 struct counting_ranks : ranks_of {
     using ranks_of::ranks_of;
     static inline std::atomic<int> proofs = 0;
@@ -154,11 +154,11 @@ struct counting_ranks : ranks_of {
     }
 };
 
-/// NCCL ranks of which some wait for the shares of other replicas as soon as they are asked for them, and the others
+/// NCCL ranks, of which some wait for other replicas' shares as soon as they are asked about them, while the others
 /// never see that a message has arrived.
 struct uneven_ranks : ranks_of {
     using ranks_of::ranks_of;
-    static inline unsigned late = 0; ///< a bit a rank
+    static inline unsigned late = 0; ///< one bit per rank
 
     [[nodiscard]] bool arrived(int peer, message_id m) {
         const bool is_late = (late >> rank() & 1U) != 0;
@@ -265,7 +265,7 @@ TEST_CASE("replicas on NCCL ranks sum their gradients as thread ranks do") {
 
 TEST_CASE("the gradients of a stage are summed over replicas in two groups of a rank, not in one a message") {
     std::mt19937 random{44};
-    // Pipelines have another number of ranks than replicas, so that the groups of either are told apart.
+    // Pipelines and replicas have different numbers of ranks, so that their groups can be told apart.
     for (const auto& [devices, replicas] : {std::pair{1, 2}, std::pair{3, 2}, std::pair{2, 3}, std::pair{2, 4}}) {
         const plan p = draw_plan(random, devices, replicas);
         const auto groups_of_step = [&](auto run) {
@@ -275,7 +275,7 @@ TEST_CASE("the gradients of a stage are summed over replicas in two groups of a 
             run(3);
             const int all = emulated_nccl::groups_among(replicas) - between;
             REQUIRE((all - (between - before)) % 2 == 0);
-            return (all - (between - before)) / 2; // a step's, without those that connect ranks
+            return (all - (between - before)) / 2; // of one step, without those that connect the ranks
         };
         const int stages_of_ranks = static_cast<int>(p.cut.stages.size()) * replicas;
         INFO("P ", devices, ", D ", replicas);
@@ -299,7 +299,7 @@ TEST_CASE("replicas whose hosts wait for their devices do not wait for each othe
         for (unsigned late = 0; late != 1U << (devices * replicas); ++late) {
             INFO("P ", devices, ", D ", replicas, ", late ranks: ", late);
             uneven_ranks::late = late;
-            // The second step makes graphs of every instruction, for which the host waits.
+            // The second step captures every instruction as a graph, for which the host waits.
             const nccl_run run = run_plan<uneven_ranks>(p, 13, 2);
             for (std::size_t r = 0; r != run.gradients.size(); ++r) { REQUIRE(run.gradients[r] == want.gradients[r]); }
         }
@@ -313,7 +313,7 @@ TEST_CASE("an error of NCCL, and ranks that fail, return or disagree, end every 
     transport_laws::check_failed(these);
     transport_laws::check_leaving(these);
     transport_laws::check_unlike_collectives(these);
-    emulated_nccl::fail_group_after(7); // beyond the four groups that connect them
+    emulated_nccl::fail_group_after(7); // after the four groups that connect them
     const std::string text = grid_of_ranks{{}, 2}.error_of([](ranks_of& t) {
         std::array<message_part, 1> part{part_of(t.allocate(count * sizeof(unsigned)))};
         for (int round = 0; round != 5; ++round) {

@@ -17,7 +17,7 @@ using pulse::optimizer_update;
 
 namespace {
 
-/// Algorithm 2 of arXiv:1711.05101 with PyTorch's decay, one number at a time in double.
+/// Algorithm 2 of arXiv:1711.05101 with PyTorch's decay, elementwise in double.
 void plain_step(tensor& w, const tensor& g, tensor& m, tensor& v, tensor& ema, const optimizer_update& now) {
     const pulse::adamw_constants& c = now.constants;
     for (std::size_t i = 0; i != w.size(); ++i) {

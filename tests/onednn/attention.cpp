@@ -28,7 +28,8 @@ void check_all(pulse::onednn::backend& host, source& draw, const attention_shape
     tensor lse{std::int64_t{batch} * s.heads * s.tokens};
     host.attention(s, batch, q.as<float>(), k.as<float>(), v.as<float>(), o.as<float>(), lse.as<float>());
     plain.attention(s, batch, q.as<double>(), k.as<double>(), v.as<double>(), o.as<double>(), lse.as<double>());
-    // A score is a sum of head_size products of sharpness^2 over sqrt(head_size); its error is that of a probability.
+    // A score sums head_size products of sharpness^2 over sqrt(head_size); its error is the relative error of a
+    // probability.
     const double score = 5.0 * sharpness * sharpness * std::sqrt(static_cast<double>(s.head_size));
     const double relative = 4.0 * (1.0 + score) * static_cast<double>(std::numeric_limits<float>::epsilon());
     CHECK(worst(lse, relative, 1.0) < 1.0);

@@ -31,7 +31,7 @@ thread_local bool counting = false;
 thread_local long ours = 0;
 thread_local long of_onednn = 0;
 
-/// oneDNN makes a table of arguments on the heap in every execution; it is told apart by who calls.
+/// oneDNN allocates an argument table in every execution; the caller's address tells it apart.
 void count(void* caller) {
     if (!counting) { return; }
     counting = false;
@@ -48,7 +48,7 @@ void* get(std::size_t bytes, std::size_t alignment) {
     return p;
 }
 
-/// Every operation once, at the shapes of a small UNet; results are appended to `all`.
+/// Runs every operation once, at the shapes of a small UNet; results are appended to `all`.
 struct everything {
     int batch{3};
     conv2d_shape in{1, 24, 14, 14, 3, 1, 1, 1};
@@ -225,7 +225,7 @@ TEST_CASE("backends of several threads do not disturb each other") {
 }
 
 TEST_CASE("weights at the same place are not mixed up by shape, pass or block") {
-    // One weight array serves two convolutions of different shapes and both halves of a pair.
+    // One weight array serves two convolutions of different shapes, and both halves of a pair.
     pulse::onednn::backend shared;
     const auto together = results_of(shared, 67);
     everything all{67};

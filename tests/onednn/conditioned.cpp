@@ -17,7 +17,7 @@ using pulse::rotary_shape;
 
 namespace {
 
-/// What an adaptive norm reads and writes; `affine` and `scaled` say which of its tensors there are.
+/// The inputs and outputs of an adaptive norm; `affine` and `scaled` say which optional tensors exist.
 struct norm_trial {
     adaptive_norm_shape shape;
     int batch;
@@ -134,7 +134,7 @@ TEST_CASE(
         plain.rotary_backward(s, batch, y.as<double>(), y.as<double>());
         for (std::size_t k = 0; k != y.size(); ++k) { REQUIRE(std::abs(y.twice[k] - x.twice[k]) < 1e-14); }
     }
-    // By hand: the token in row 1, column 2 of a grid of 2 x 4, one head of 8.
+    // By hand: the token in row 1, column 2 of a 2 x 4 grid, one head of 8.
     const rotary_shape s{2, 4, 1, 8, 4.0};
     tensor x{64, 0.0F};
     for (int pair = 0; pair != 4; ++pair) { x.twice[static_cast<std::size_t>(6 * 8 + 2 * pair)] = 1.0; }

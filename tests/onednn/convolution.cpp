@@ -46,7 +46,7 @@ TEST_CASE("reordered weights that nobody uses any more make room for others") {
     };
     std::int64_t most = 0;
     for (std::size_t epoch = 0; epoch != weights.size(); ++epoch) {
-        // two weights live at a time, the later one moves on with every epoch
+        // two weights are alive at a time; the later one changes with every epoch
         for (const std::size_t w : {std::size_t{0}, epoch, std::size_t{0}}) { CHECK(equals(weights[w])); }
         if (epoch == 1) { most = backend.scratch_bytes(); }
         if (epoch > 1) { CHECK(backend.scratch_bytes() == most); }

@@ -14,7 +14,7 @@
 #include <support/operations/norms.hpp>
 #include <support/operations/products.hpp>
 
-// The laws of tests/support/operations for the backends of the host: the plain loops in float, and oneDNN.
+// The laws of tests/support/operations for the host's backends: the plain loops in float, and oneDNN.
 
 namespace host_operations {
 
@@ -150,7 +150,7 @@ TEST_CASE_TEMPLATE("images become tokens of patches and come back; rows are copi
 }
 
 TEST_CASE_TEMPLATE("vectors of a grid are resampled for another, and gradients of these come back", B, plain, onednn) {
-    // more features than one thread adds at a time, at times
+    // sometimes more features than one thread adds at a time
     hold_on_host<B>(59, [](auto& t) { check_drawn_resampling(t, 40, 300); });
 }
 
@@ -232,7 +232,7 @@ TEST_CASE_TEMPLATE("linear layers and their gradients equal the plain loops in d
 
 TEST_CASE_TEMPLATE("the gradients that a first microbatch writes are those that it adds to 0", B, plain, onednn) {
     hold_on_host<B>(61, [](auto& t) {
-        // by oneDNN, as a product, by hand
+        // by oneDNN, as a product, and by the plain loops
         check_written_convolution(t, {.in_channels = 12, .out_channels = 8, .in_height = 7, .in_width = 6}, 2, 5);
         check_written_convolution(t, {12, 8, 7, 6, 1, 1, 0, 0}, 2, 5);
         check_written_convolution(t, {.in_channels = 12, .out_channels = 1, .in_height = 7, .in_width = 6}, 2, 5);

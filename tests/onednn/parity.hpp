@@ -16,10 +16,10 @@
 
 namespace onednn_tests {
 
-/// What the plain loops say, in double.
+/// The plain loops in double.
 using oracle = pulse::reference::backend<double>;
 
-/// Numbers for both sides: the float ones are the double ones rounded, so both start from the same values.
+/// Values for both sides: the float values exactly, also in double.
 struct tensor {
     std::vector<float> single{};
     std::vector<double> twice{};
@@ -59,7 +59,7 @@ private:
     std::mt19937 engine_;
 };
 
-/// The same values without signs: what an operation that is linear in them makes of these bounds its rounding errors.
+/// The absolute values: running a linear operation on them bounds its rounding errors.
 [[nodiscard]] inline tensor magnitudes(tensor t) {
     for (auto& v : t.single) { v = std::abs(v); }
     for (auto& v : t.twice) { v = std::abs(v); }
@@ -83,7 +83,7 @@ private:
     return found;
 }
 
-/// The same with one bound for all elements: the greatest magnitude of the double ones, or `least`.
+/// The same with one bound for all elements: the greatest magnitude of the double values, but at least `least`.
 [[nodiscard]] inline double worst(const tensor& t, double relative, double least = 1e-3) {
     double greatest = least;
     for (const double v : t.twice) { greatest = std::max(greatest, std::abs(v)); }
@@ -97,7 +97,7 @@ template <class F>
     return (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h);
 }
 
-/// `gradient` is that of the sum of forward()'s results with the weights `dy`, for each number of `x`.
+/// Checks `gradient` of the sum of forward()'s results weighted by `dy`, for each element of `x`.
 template <class F>
 void check_slopes(tensor& x, const tensor& gradient, const tensor& dy, F forward) {
     double off = 0.0;

@@ -23,8 +23,8 @@ using namespace pulse::test;
 
 namespace {
 
-/// Random plans of Model on oneDNN, at most `ranks` ranks, against the same model without a pipeline, at extents of one
-/// to four steps where Model is resizable. Returns how many cuts were inside layers.
+/// Compares random plans of Model on oneDNN, with at most `ranks` ranks, with the same model without a pipeline;
+/// resizable models use extents of one to four steps. Returns how many cuts were inside layers.
 template <class Model>
 int check_pipelines(unsigned seed, int plans, int ranks) {
     using math = onednn::backend;
@@ -69,7 +69,7 @@ int check_pipelines(unsigned seed, int plans, int ranks) {
     return inside;
 }
 
-/// Steps of plain gradient descent on one drawn microbatch lower the loss to less than `share` of the first.
+/// Checks that plain gradient descent on one random microbatch lowers the loss below `share` of the first.
 template <class Model>
 void check_descent(float rate, int steps, double share) {
     onednn::backend math;

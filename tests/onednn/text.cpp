@@ -14,7 +14,7 @@ using pulse::masked_attention_shape;
 
 namespace {
 
-/// The operands of an attention; those that may be null are empty.
+/// The operands of an attention; optional ones may be empty.
 struct operands {
     masked_attention_shape shape;
     int batch;
@@ -29,7 +29,7 @@ struct operands {
         const auto some = [](tensor& t) { return t.size() == 0 ? nullptr : t.as<T>(); };
         on.masked_attention(shape, batch, q.as<T>(), k.as<T>(), v.as<T>(), some(mask), some(bias), o.as<T>());
     }
-    /// What the plain loops in double give.
+    /// Results of the plain loops in double.
     [[nodiscard]] std::vector<double> plain() {
         oracle on;
         tensor o{size()};
@@ -66,7 +66,7 @@ TEST_CASE("what a mask or causality leaves out of an attention changes nothing, 
         of.v.twice[3 * width + c] += 5.0;
     }
     CHECK(of.plain() == before);
-    // A text of padding alone counts every token the same.
+    // In a text of padding alone all tokens have the same weight.
     std::fill(of.mask.twice.begin(), of.mask.twice.end(), 0.0);
     double mean = 0.0;
     for (std::size_t t = 0; t != tokens; ++t) { mean += of.v.twice[t * width] / tokens; }
@@ -83,7 +83,7 @@ TEST_CASE("what a mask or causality leaves out of an attention changes nothing, 
     CHECK(std::equal(first.begin(), first.end() - width, then.begin()));
     CHECK(first[5 * width] != then[5 * width]);
 
-    // A bias that is all but minus infinity, but for the distance of 2, makes a token read the second one behind it.
+    // A bias near minus infinity, except at a distance of 2, makes a token read only the second one after it.
     operands far{draw, s, 1};
     far.bias = tensor{std::int64_t{s.distances()} * s.heads, -1000.0F};
     for (std::size_t h = 0; h != 2; ++h) { far.bias.twice[(tokens + 1) * 2 + h] = 0.0; }

@@ -47,7 +47,7 @@ constexpr double clip_norm = 0.25;
 constexpr double average_decay = 0.99;
 constexpr adamw_constants constants{.weight_decay = 0.05};
 
-/// Discs of different places and sizes on a grey slope.
+/// Discs of varying places and sizes on a grey gradient.
 train::image_dataset synthetic_images() {
     constexpr int side = 8;
     std::vector<std::uint8_t> pixels;
@@ -80,7 +80,7 @@ struct training {
     train::training_state state{.seed = seed};
 };
 
-/// A checkpoint's tensors over the four arrays of a layer.
+/// Appends a checkpoint's tensors over the four arrays of a layer.
 template <class Tensor, class State>
 void append_tensors(std::vector<Tensor>& all, int layer, const State& arrays) {
     std::size_t at = 0;
@@ -94,20 +94,20 @@ void append_tensors(std::vector<Tensor>& all, int layer, const State& arrays) {
 
 void save(const std::filesystem::path& file, const training& run) {
     std::vector<named_tensor> tensors;
-    for (const auto& layer : run.layers) { // not a structured binding: clang 14 does not let a lambda use one
+    for (const auto& layer : run.layers) { // not a structured binding: clang 14 cannot capture one
         append_tensors(tensors, layer.first, [&](std::size_t i) { return std::span<const float>{layer.second[i]}; });
     }
     save_single(file, tensors, run.state);
 }
 
-/// oneDNN with an update rule of one's own.
+/// oneDNN with a custom update rule.
 template <class Rule>
 struct ruled : math {
     using math::math;
     [[nodiscard]] Rule update_rule() const { return {}; }
 };
 
-/// `steps` steps under a plan, from the initial weights or from `resume`.
+/// Runs `steps` steps of a plan, from the initial weights or from the checkpoint `resume`.
 template <class Rule>
 training train_with(const plan& planned, int steps, const std::filesystem::path& resume = {}) {
     static const train::image_dataset images = synthetic_images();
@@ -191,7 +191,7 @@ void check_every_cut() {
         for (const bool split : {false, true}) {
             for (const auto skips : {recomputation::none, recomputation::skips, recomputation::stages}) {
                 const unsigned seed = draw++;
-                if (PULSE_TEST_SANITIZED && seed % 4 < 2) { continue; } // by pairs: a seed decides the routing
+                if (PULSE_TEST_SANITIZED && seed % 4 < 2) { continue; } // pairwise: a seed decides the routing
                 const plan p = plan_of(kind, devices, waves, split, skips, seed);
                 INFO(name_of(kind) << ", P " << devices << ", W " << waves << ", split " << split << ", policy "
                                    << static_cast<int>(skips));
@@ -243,7 +243,7 @@ TEST_CASE("the first step on many ranks is clipping and AdamW on the whole gradi
     REQUIRE(run.norms.size() == 1);
     CHECK(run.norms[0] == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));
     CHECK(run.losses[0] == loss);
-    REQUIRE(run.norms[0] > 2 * clip_norm); // so clipping has something to do
+    REQUIRE(run.norms[0] > 2 * clip_norm); // so that clipping has an effect
     adamw_constants now = constants;
     now.learning_rate = learning_rate;
     const auto factors = train::factors_of<float>(now, 1, clip_norm / run.norms[0]);

@@ -1,5 +1,6 @@
-# Configures, builds and runs the consumer project from nothing. Where a part is absent, configuring says that it is no
-# target and that those in PARTS are; each of these is built by itself elsewhere, and the tree without the part too.
+# Configures, builds and runs the consumer project from scratch. With parts absent it only configures: the consumer
+# reports these as no targets and those in PARTS as targets. Other tests build each part alone, and the tree without the
+# part.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)

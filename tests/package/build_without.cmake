@@ -1,6 +1,5 @@
-# Configures pulse's own tree, examples and benches included, without what the parts ABSENT need: each is left out with
-# a line that says so, and nothing fails. Of what is left TARGETS are built; the others compile and link the same as in
-# a whole tree.
+# Configures pulse's own tree, with examples and benches, without the dependencies of the parts ABSENT: a line reports
+# each as left out, and nothing fails. Only TARGETS are built; the others compile and link as in a whole tree.
 cmake_minimum_required(VERSION 3.25)
 
 function(run out)
@@ -26,7 +25,7 @@ if(TARGETS)
     run(said ${CMAKE_COMMAND} --build ${BUILD} --target ${TARGETS})
     return()
 endif()
-# Where nothing is built the headers are installed, and who asks for a library hears that it is not.
+# If nothing is built, the headers are installed, and requesting a library reports that it is not installed.
 run(said ${CMAKE_COMMAND} --install ${BUILD} --prefix ${BUILD}/prefix)
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${BUILD}/consumer -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${BUILD}/prefix -DPARTS=compiled

@@ -1,5 +1,5 @@
-# Installs pulse from BUILD into an empty PREFIX, and looks whether the config file and all that the file HEADERS names
-# are there.
+# Installs pulse from BUILD into an empty PREFIX, and checks that the config file and everything named in the file
+# HEADERS exist.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${PREFIX})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX} RESULT_VARIABLE result OUTPUT_QUIET)

@@ -31,7 +31,7 @@ std::string word(std::uint32_t value) {
     return text;
 }
 
-/// An IDX file written by hand, from the format's description.
+/// An IDX file written from the format's description.
 std::string idx_text(const idx_images& images) {
     return word(0x803) + word(static_cast<std::uint32_t>(images.count)) +
            word(static_cast<std::uint32_t>(images.rows)) + word(static_cast<std::uint32_t>(images.columns)) +
@@ -67,7 +67,7 @@ TEST_CASE("images and labels come back from plain and compressed files") {
         CHECK(read_idx_images(folder.path / "plain") == images);
         put(folder.path / "packed", gzipped(text, folder.path));
         CHECK(read_idx_images(folder.path / "packed") == images);
-        // Several gzip streams in one file are one file.
+        // Several gzip streams in one file are read as one.
         put(folder.path / "two", gzipped(text.substr(0, 11), folder.path) + gzipped(text.substr(11), folder.path));
         CHECK(read_idx_images(folder.path / "two") == images);
 
@@ -99,7 +99,7 @@ TEST_CASE("every wrong thing is named with its file") {
     refused(word(0x803) + word(2) + word(3) + word(0), "the number of columns must be from 1 to 2147483647, not 0");
     refused(word(0x803) + word(0xFFFFFFFFU) + word(3) + word(1),
             "the number of images must be from 1 to 2147483647, not 4294967295");
-    // Headers that promise exabytes are refused without asking for the memory.
+    // Headers that promise exabytes are refused before any memory is allocated.
     refused(word(0x803) + word(0x7FFFFFFFU) + word(0x3FFFU) + word(0x3FFFU) + "abc", "is cut");
     refused(word(0x803) + word(0x7FFFFFFFU) + word(0x7FFFFFFFU) + word(0x7FFFFFFFU), "are too large");
     const std::string packed = gzipped(header + "123456", folder.path);

@@ -147,14 +147,14 @@ TEST_CASE("a loss curve is drawn for any losses") {
     }
     CHECK(points == 1000);
 
-    // Validation is a curve beside, of finite values, also where no step or but one has a loss.
+    // Validation is a separate curve of the finite values, even if no step, or only one, has a loss.
     const std::vector<std::pair<double, double>> judged{{0, 2}, {250, nan}, {300, 0.5}, {500, 0.25}};
     for (const auto& losses : runs) {
         const std::string both = loss_svg(losses, {.validation = judged});
         CHECK(well_formed(both));
         CHECK(both.find("nan") == std::string::npos);
         CHECK(both.find("validation: 0.25") != std::string::npos);
-        CHECK(count(both, "#bc4c00") == 5); // three points, their line, and that of the legend
+        CHECK(count(both, "#bc4c00") == 5); // three points, their line, and the legend's
     }
     CHECK(svg.find("validation") == std::string::npos);
 }
@@ -204,7 +204,7 @@ TEST_CASE("counters are stacked below their rank on one scale, and what cannot b
     CHECK(svg.find(">2 KiB<") != std::string::npos);
     counters.push_back({0, "weights", std::nan(""), 1});
     counters.push_back({0, "weights", 1, -1});
-    counters.push_back({7, "weights", 1, 1}); // a rank that did nothing
+    counters.push_back({7, "weights", 1, 1}); // an idle rank
     CHECK(timeline_svg(events, {.width = 1094}, counters) == svg);
     CHECK(pulse::bytes_text(0) == "0 B");
     CHECK(pulse::bytes_text(1536) == "1.5 KiB");

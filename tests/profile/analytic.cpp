@@ -108,7 +108,7 @@ TEST_CASE("every pass takes the longer of its FLOPs and its bytes at half the pe
     CHECK(table.layers[1].backward_weight_us == 0.0);
     CHECK(table.device.view() == "machine");
 
-    // Where FLOPs bound a layer without parameters, both products of its backward are in B.
+    // If FLOPs bound a layer without parameters, B includes both products of its backward.
     std::array<layer_node, 1> attention{layer_node{"attention", 1, 1, 0, 0, 0, 0, 1e6}};
     const cost_table alone = analytic_costs({"one", attention, {}, 0}, machine, 1, 4);
     CHECK(alone.layers[0].forward_us == doctest::Approx(2.0));
@@ -116,7 +116,7 @@ TEST_CASE("every pass takes the longer of its FLOPs and its bytes at half the pe
     CHECK(alone.layers[0].backward_weight_us == 0.0);
     // 16-bit scalars have four times the rate here.
     CHECK(analytic_costs({"one", attention, {}, 0}, machine, 1, 2).layers[0].forward_us == doctest::Approx(0.5));
-    // Time grows with the batch, exactly where nothing but the batch is read.
+    // Time grows with the batch, in proportion if a layer reads nothing else.
     CHECK(analytic_costs({"one", attention, {}, 0}, machine, 6, 4).layers[0].load_us() ==
           doctest::Approx(6.0 * alone.layers[0].load_us()));
 }

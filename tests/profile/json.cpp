@@ -101,7 +101,7 @@ const char* const small = R"({"format":"pulse-profile/1","model":"m","device":"d
 "frozen":[{"name":"vae","feeds":"target","input_bytes":3,"result_bytes":2,"max_chunk":4,
 "layers":[{"name":"c","call_us":0.5,"sample_us":2,"parameter_bytes":6,"output_bytes":2,"live_bytes":11}]}]})";
 
-// The error of reading `text`, or "accepted"; anything but input_error escapes and fails the test.
+// The error of reading `text`, or "accepted"; any exception but input_error escapes and fails the test.
 std::string refusal(const std::string& text) {
     try {
         static_cast<void>(parse_profile(text, "p.json"));
@@ -111,7 +111,7 @@ std::string refusal(const std::string& text) {
 
 std::string refusal(const json& value) { return refusal(value.dump()); }
 
-// Reads a damaged text: either a table that is as good as any, or input_error.
+// Whether a damaged text is read as a valid table (true) or refused with input_error.
 bool survives(const std::string& text) {
     try {
         const cost_table costs = parse_profile(text);
@@ -120,7 +120,7 @@ bool survives(const std::string& text) {
     } catch (const input_error& e) { return std::string{e.what()}.find("profile") != std::string::npos; }
 }
 
-// Pointers to every value inside, the root left out.
+// Pointers to every value except the root.
 void list_paths(const json& value, const json::json_pointer& at, std::vector<json::json_pointer>& out) {
     if (value.is_object()) {
         for (const auto& entry : value.items()) {
@@ -234,7 +234,7 @@ TEST_CASE("a field that is missing, of a wrong type or out of range is named") {
                 continue;
             }
             ++refused;
-            // A layer that loses its name is missed by the skip that ends there; any other fault is named where it is.
+            // A renamed layer is reported by the skip that ends there; any other fault is reported where it is.
             const bool renamed = key == "name" && wrong.is_string();
             CHECK(answer.rfind(renamed ? "p.json: skips[0]." : element ? "p.json: " + spelled(path) : name, 0) == 0);
         }

@@ -22,7 +22,7 @@ constexpr std::array<layer_node, 3> three{layer_node{"a", 8, 16, 5, 3, 1, 2, 1.0
 constexpr std::array<skip_link, 1> skips{skip_link{0, 2, 6}};
 constexpr graph_view graph{"three", three, skips, 9};
 
-/// Time that only the fake runner moves.
+/// A clock that only the fake runner advances.
 struct fake_clock {
     using duration = std::chrono::nanoseconds;
     using rep = duration::rep;
@@ -45,8 +45,8 @@ const std::vector<call> step{{0, F}, {1, F}, {2, F}, {2, B}, {2, W}, {1, B}, {0,
 
 TEST_CASE("every pass gets the median of its timed runs, and bytes come with it") {
     std::vector<call> calls;
-    // Sweep i of the eight passes: true duration 10 x (place in the step + 1), times 100 while warming up and times 7
-    // in two of the five sweeps that count; the median must see neither.
+    // Sweep i of the eight passes: true duration 10 x (place in the step + 1), times 100 during warm-up and times 7 in
+    // two of the five timed sweeps; the median must ignore both.
     const auto run = [&calls](int layer, pass op) {
         const std::size_t sweep = calls.size() / step.size();
         const std::size_t place = calls.size() % step.size();
@@ -96,7 +96,7 @@ TEST_CASE("an even number of sweeps gives the mean of the middle two") {
 }
 
 TEST_CASE("where others use the core now and then, all passes together take as long as the median sweep") {
-    // Another pass of every sweep waits for 800 us.
+    // In each sweep a different pass is delayed by 800 us.
     std::size_t calls = 0;
     const auto run = [&calls](int, pass) {
         const std::size_t sweep = calls / step.size();
@@ -108,7 +108,7 @@ TEST_CASE("where others use the core now and then, all passes together take as l
 }
 
 TEST_CASE("a busy runner is timed on the real clock") {
-    // How long a busy machine takes is not known, but five of nine measurements are at least their median.
+    // The duration on a busy machine is unknown, but five of nine measurements are at least their median.
     using clock = std::chrono::steady_clock;
     const auto run = [](int layer, pass) {
         const auto until = clock::now() + std::chrono::microseconds{layer == 1 ? 2000 : 200};

@@ -1,4 +1,4 @@
-"""The kernels of attention, from their PTX, beside the same in double precision.   attention.py LIBRARY"""
+"""Compares the attention kernels, run from their PTX, with double precision.   attention.py LIBRARY"""
 
 import ctypes
 
@@ -39,7 +39,7 @@ def attention(device, numbers, batch, tokens, keys, heads, head_size):
     log_sums = most + np.log(np.exp(scores - most).sum(-1, keepdims=True))
     weights = np.exp(scores - log_sums)
     ds = weights * (of(dout) @ of(v).transpose(0, 1, 3, 2) - (of(dout) * of(o)).sum(-1, keepdims=True))
-    # Weights and their gradients are rounded to bfloat16 before they are factors, and so are results.
+    # Weights and their gradients are rounded to bfloat16 before they are multiplied, and so are results.
     check(where + ": lse", lse, log_sums[..., 0], 4e-6)
     for name, got, want in (("o", o, weights @ of(v)), ("dv", dv, weights.transpose(0, 1, 3, 2) @ of(dout)),
                             ("dk", dk, ds.transpose(0, 1, 3, 2) @ of(q) * scale), ("dq", dq, ds @ of(k) * scale)):

@@ -1,4 +1,4 @@
-"""What tests of kernels share: drawn numbers, comparisons, the way a test ends."""
+"""Shared by tests of kernels: random numbers, comparisons, the end of a test."""
 
 import re
 import sys
@@ -24,8 +24,8 @@ class Numbers:
 
 
 def check(what, got, want, tolerance):
-    """The differences are at most `tolerance` times the values that are wanted, in the mean; the greatest at most twice
-    that of the greatest."""
+    """Checks that the RMS difference is at most `tolerance` of the RMS wanted value, and the greatest difference at
+    most twice that share of the greatest wanted value."""
     difference = np.asarray(got, np.float64) - want
     mean = np.sqrt((difference**2).mean() / max((want**2).mean(), 1e-300))
     most = np.abs(difference).max() / max(np.abs(want).max(), 1e-300)
@@ -36,7 +36,7 @@ def check(what, got, want, tolerance):
 
 
 def main(run, names):
-    """Runs it on a device with the library that the command names. No kernel with such a name may be left out."""
+    """Runs a test on a device with the library that the command names; every kernel that matches `names` must run."""
     start = time.time()
     np.seterr(all="ignore")
     try:

@@ -1,4 +1,4 @@
-"""A device whose kernels run from their PTX: a library's host code launches them, here they are interpreted."""
+"""A device that interprets kernels from their PTX when a library's host code launches them."""
 
 import ctypes
 import struct
@@ -9,11 +9,11 @@ from ptx import Fault, Machine, kernels_of
 
 FAT_BINARY = struct.pack("<I", 0xBA55ED50)
 PTX, CUBIN = 1, 2
-RUNS = 80  # of the architectures for which there is PTX, the one that is interpreted
+RUNS = 80  # the architecture that is interpreted, of those that have PTX
 
 
 def images_in(path):
-    """(kind, architecture, bytes) of everything that nvcc has put into a file without compressing it."""
+    """Yields (kind, architecture, bytes) of every uncompressed image that nvcc has put into a file."""
     with open(path, "rb") as file:
         data = file.read()
     at = data.find(FAT_BINARY)
@@ -32,7 +32,7 @@ def images_in(path):
 
 
 class Memory:
-    """Global memory: what is allocated in it, each piece with a gap behind it. All bits are ones at first, a NaN."""
+    """Global memory: allocations with a gap after each. All bits are set initially, which is a NaN."""
 
     def __init__(self, size):
         raw = np.full(size + 256, 0xFF, np.uint8)
@@ -43,7 +43,7 @@ class Memory:
         self.end = 0
 
     def allocate(self, count, kind):
-        """An array in it, aligned to 256 bytes."""
+        """Allocates an array, aligned to 256 bytes."""
         size = count * np.dtype(kind).itemsize
         place = slice(self.end, self.end + size)
         self.allocated[place] = True
@@ -53,7 +53,7 @@ class Memory:
         return self.bytes[place].view(kind)
 
     def put(self, values):
-        """The values as an array in it."""
+        """Copies the values into a new array."""
         array = self.allocate(values.size, values.dtype).reshape(values.shape)
         array[...] = values
         return array
@@ -64,7 +64,7 @@ class Queue(ctypes.Structure):
 
 
 class Device:
-    """Functions of a library, as methods: arrays of `memory` go in as pointers, ctypes' structures by reference."""
+    """Calls functions of a library: arrays of `memory` are passed as pointers, ctypes' structures by reference."""
 
     def __init__(self, library, multiprocessors=4, memory_bytes=1 << 25, most_lanes=4096):
         self.memory = Memory(memory_bytes)
@@ -87,7 +87,7 @@ class Device:
             return
         try:
             self.run(self.kernels[name.decode()], grid[:3], block[:3], shared_bytes, parameters)
-        except Exception as fault:  # goes on where call() returns
+        except Exception as fault:  # raised again by call()
             self.fault = fault
 
     def run(self, kernel, grid, block, shared_bytes, addresses):
@@ -106,7 +106,7 @@ class Device:
         return Queue(None, self.multiprocessors, scratch.ctypes.data if scratch_bytes else None)
 
     def call(self, function, *arguments):
-        """Calls a function of the library that launches kernels, and raises what they do wrong."""
+        """Calls a function of the library that launches kernels, and raises their faults."""
         function = getattr(self.library, function)
         function.restype = ctypes.c_size_t
         result = function(*[

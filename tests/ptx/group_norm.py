@@ -1,4 +1,4 @@
-"""The kernels of GroupNorm, from their PTX, beside the same in double precision.   group_norm.py LIBRARY"""
+"""Compares the GroupNorm kernels, run from their PTX, with double precision.   group_norm.py LIBRARY"""
 
 import ctypes
 
@@ -58,7 +58,7 @@ def group_norm(device, numbers, batch, pixels, channels, second_channels, groups
 
 def run(device):
     numbers = Numbers(5)
-    # Slabs that stay in shared memory and some that do not, of packs and of single scalars.
+    # Slabs that fit in shared memory and some that do not, of packs and of single scalars.
     for case in ((2, 64, 64, 32, 12, True), (1, 1200, 64, 64, 8, True), (2, 50, 30, 6, 6, False),
                  (1, 1700, 45, 0, 5, True)):
         group_norm(device, numbers, *case)

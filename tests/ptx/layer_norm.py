@@ -1,4 +1,4 @@
-"""The kernels of LayerNorm, from their PTX, beside the same in double precision.   layer_norm.py LIBRARY"""
+"""Compares the LayerNorm kernels, run from their PTX, with double precision.   layer_norm.py LIBRARY"""
 
 import ctypes
 
@@ -43,7 +43,7 @@ def layer_norm(device, numbers, rows, features):
 
 def run(device):
     numbers = Numbers(7)
-    # As many accesses of a lane as kernels have registers for, more, and single scalars.
+    # As many accesses per lane as kernels have registers for, more, and single scalars.
     for case in ((37, 320), (21, 640), (18, 1280), (9, 2048), (5, 2816), (70, 100), (12, 33)):
         layer_norm(device, numbers, *case)
 

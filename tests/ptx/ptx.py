@@ -1,7 +1,7 @@
-"""Runs kernels in PTX, with numpy: all threads of some blocks side by side, a lane for each, the lowest instruction
-first. What a device leaves to chance is a Fault: memory that nobody asked for, addresses that are not aligned, barriers
-that part of a block reaches, asynchronous copies that nobody waits for, shared memory that two warps use, one of them
-to write, without a barrier between them."""
+"""Runs PTX kernels with numpy: all threads of some blocks side by side, one lane each, the lowest instruction first. A
+Fault is raised for what is undefined on a device: memory that nobody allocated, misaligned addresses, barriers that
+only part of a block reaches, asynchronous copies that nobody waits for, and shared memory that two warps use without a
+barrier in between, at least one of them writing."""
 
 import re
 
@@ -16,11 +16,11 @@ FLOAT = {32: np.float32, 64: np.float64}
 
 
 class Fault(Exception):
-    """What a kernel does wrong, or what this interpreter does not know."""
+    """An error of a kernel, or something that this interpreter does not know."""
 
 
 def numpy_type(name):
-    """The type of u32, s64, b16, f32 and so on."""
+    """The numpy type of u32, s64, b16, f32 and so on."""
     if name == "pred":
         return np.bool_
     return {"f": FLOAT, "s": SIGNED}.get(name[0], UNSIGNED)[int(name[1:])]
@@ -39,25 +39,25 @@ def from_bfloat16(bits):
 
 
 def fused(a, b, c):
-    """a * b + c, rounded once, but where the sum in double is half way between two floats."""
+    """a * b + c, rounded once, unless the sum in double lies half way between two floats."""
     return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
 def split_operands(text):
-    """Operands apart, each of which may have commas in braces or brackets."""
+    """Splits operands, each of which may have commas in braces or brackets."""
     return [part.strip() for part in re.findall(r"(?:[^,{\[]|\{[^}]*\}|\[[^\]]*\])+", text)]
 
 
 class Kernel:
-    """One entry of a PTX text: where its parameters are, its instructions and labels."""
+    """An entry of a PTX text: the places of its parameters, its instructions and labels."""
 
     def __init__(self, name, parameters, body):
         self.name = name
-        self.symbols = {}  # addresses of parameters and of static shared memory, each in its own space
+        self.symbols = {}  # addresses of parameters and static shared memory, each within its space
         self.parameters = []  # offset and bytes
         end = 0
         for text in split_operands(parameters):
-            # what a pointer is to
+            # drop what a pointer points to
             text = re.sub(r"\s*\.ptr(\s+\.(global|const|shared|local))?(\s+\.align\s+\d+)?", "", text)
             kind, found, count = re.search(r"\.(\w+)\s+(\w+)(?:\[(\d+)\])?$", text).groups()
             size = int(kind[1:]) // 8
@@ -70,7 +70,7 @@ class Kernel:
         self.labels = {}
         self.static_bytes = 0
         self.texts = []
-        body = re.sub(r"(^|[;:}])\s*\{", r"\1 ", body)  # names have one meaning in all scopes
+        body = re.sub(r"(^|[;:}])\s*\{", r"\1 ", body)  # names are unique across scopes
         while re.search(r";\s*\}", body):
             body = re.sub(r";\s*\}", "; ", body)
         for statement in re.findall(r"\$\w+:|[^;:]+;", body):
@@ -125,7 +125,7 @@ def kernels_of(text):
 
 
 def integer_division(a, b):
-    """Toward zero; of a divisor 0 anything."""
+    """Rounds toward zero; any result for a divisor of 0."""
     b = np.where(b == 0, np.ones_like(b), b)
     quotient = a // b
     return np.where((a % b != 0) & ((a < 0) != (b < 0)), quotient + 1, quotient).astype(a.dtype)
@@ -166,7 +166,7 @@ OF_INTEGERS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.
 
 
 class Instruction:
-    """One instruction: `run(machine, lanes)` changes registers and memory of the lanes, a mask, or None for all."""
+    """One instruction: `run(machine, lanes)` changes registers and memory of the lanes: a mask, or None for all."""
 
     def __init__(self, kernel, text):
         self.text = text
@@ -179,7 +179,7 @@ class Instruction:
         self.operands = split_operands(operands)
         self.run = None
         self.target = END
-        self.gathers = None  # the threads of a warp or of a block
+        self.gathers = None  # synchronizes a warp or a block
         if self.parts[:2] == ["bar", "sync"]:
             self.gathers = "block"
         elif self.name in ("bar", "shfl", "ldmatrix", "mma"):
@@ -198,7 +198,7 @@ class Instruction:
         return np.bool_ if width == 1 else UNSIGNED[width]
 
     def reader(self, operand, type_name):
-        """A function that gives the operand's values, a lane each, as that type."""
+        """A function that returns the operand's values as that type, one per lane."""
         wanted = numpy_type(type_name)
         if operand.startswith("{"):  # narrow values side by side, the lowest first
             parts = split_operands(operand[1:-1])
@@ -225,7 +225,7 @@ class Instruction:
         return lambda m: np.full(m.shape, value)
 
     def writer(self, operand):
-        """A function that puts values into the register where lanes say so."""
+        """A function that writes values to the register of the given lanes."""
         if operand == "_":
             return lambda m, lanes, value: None
         if operand.startswith("{"):
@@ -252,7 +252,7 @@ class Instruction:
         return write
 
     def address(self, operand):
-        """A function that gives the address in brackets."""
+        """A function that returns the address in brackets."""
         base, offset = re.match(r"\[([%\w$]+)(?:\+(-?\d+))?\]$", operand).groups()
         read = self.reader(base, "s64")
         if base.startswith("%") and self.type_of(base) is np.uint32:
@@ -261,7 +261,7 @@ class Instruction:
         return lambda m: read(m) + int(offset or 0)
 
     def make_plain(self):
-        """Arithmetic: a function of values, of the type that the instruction ends with."""
+        """Arithmetic: a function of values of the type that the instruction ends with."""
         name, parts, kind = self.name, self.parts, self.parts[-1]
         types = [kind] * 3
         if kind == "pred" or name in LOGIC:
@@ -339,7 +339,7 @@ class Instruction:
         return lambda m, lanes: write(m, lanes, read(m).astype(wanted))
 
     def vector(self):
-        """How many values one access has, and of which type."""
+        """The number of values per access, and their type."""
         count = [int(part[1]) for part in self.parts if part in ("v2", "v4")]
         return (count or [1])[0], self.parts[-1]
 
@@ -437,7 +437,7 @@ class Instruction:
 
 
 class Registers(dict):
-    """Values by register, a lane each; 0 before they are written."""
+    """Values by register, one per lane; 0 before they are written."""
 
     def __init__(self, kernel, lanes):
         super().__init__()
@@ -451,8 +451,8 @@ class Registers(dict):
 
 
 class Machine:
-    """The threads of neighbouring blocks of a grid, and their shared memory. `memory` is global memory: bytes, and the
-    address of the first; `allocated` says of each whether somebody asked for it."""
+    """The threads of neighbouring blocks of a grid, and their shared memory. `memory` is global memory: its bytes, the
+    address of the first, and for each byte whether it is allocated."""
 
     def __init__(self, kernel, grid, block, first_block, blocks, shared_bytes, parameters, memory):
         self.kernel = kernel
@@ -469,7 +469,8 @@ class Machine:
         self.shared = np.full(blocks * self.room, 0xFF, np.uint8)
         self.block_of = np.repeat(np.arange(blocks), self.threads)
         self.warp_of = np.tile(np.arange(self.threads) // WARP, blocks)
-        # Of every word of shared memory: the phase (barriers passed, from 1 on) and warp of who wrote and read it last.
+        # For every word of shared memory: phase (barriers passed, from 1 on) and warp of the last writer and the last
+        # reader.
         self.word = 2 if any(re.search(r"(ld|st)\.shared\.[bsu]16", text) for text in kernel.texts) else 4
         self.phase = np.ones(blocks, np.int32)
         self.written = np.zeros((2, blocks * self.room // self.word), np.int32)
@@ -497,7 +498,7 @@ class Machine:
             lanes = self.pc == at
             limit = int(np.where(self.pc <= at, END, self.pc).min())
             count = np.count_nonzero(lanes)
-            while at < limit:  # these lanes together, until others stand where they come to
+            while at < limit:  # run these lanes until they reach an instruction where others are
                 instruction = code[at]
                 active = None if count == self.lanes else lanes
                 taken = count
@@ -516,7 +517,7 @@ class Machine:
                     instruction.run(self, active)
                 elif taken == count:
                     at = instruction.target
-                    if self.waits.any():  # perhaps there
+                    if self.waits.any():  # waiting lanes may be there
                         limit = at
                 else:
                     self.pc[lanes] = at
@@ -530,7 +531,7 @@ class Machine:
             raise Fault(f"{self.kernel.name}: copies that nobody waits for")
 
     def together(self, lanes, instruction):
-        """Whether all threads of each warp, or block, are at the instruction that gathers them; else these wait."""
+        """Whether all threads of each warp or block are at this synchronizing instruction; otherwise the lanes wait."""
         if lanes is None:
             groups = slice(None)
             self.waits[:] = False
@@ -546,7 +547,7 @@ class Machine:
         return True
 
     def places(self, space, address, lanes, size, instruction):
-        """Which accesses of that size, of the bytes of the space, the lanes mean."""
+        """Indices of the lanes' accesses of that size within the space."""
         if lanes is not None:
             address = address[lanes]
         if (address % size).any():
@@ -562,7 +563,7 @@ class Machine:
         return address // size
 
     def watch(self, at, lanes, size, writes, instruction):
-        """Notes who uses shared memory, and finds two warps that do so in one phase, one of them to write."""
+        """Records uses of shared memory; two warps that use a word in one phase, one of them writing, are a race."""
         phase = self.phase[self.block_of]
         warp = self.warp_of
         if lanes is not None:
@@ -575,13 +576,13 @@ class Machine:
             if ((seen[0][words] == phase) & (seen[1][words] != warp)).any():
                 self.fault("a race", instruction)
         mine = self.written if writes else self.used
-        if not writes:  # of several readers none is alone
+        if not writes:  # several readers: no single warp
             warp = np.where((mine[0][words] == phase) & (mine[1][words] != warp), -1, warp)
         mine[1][words] = warp
         mine[0][words] = phase
 
     def read(self, space, address, lanes, size, instruction):
-        """Bytes [lanes][size]; of lanes that are not meant anything."""
+        """Bytes [lanes][size]; inactive lanes get arbitrary values."""
         if space == "param":
             address = address if lanes is None else np.where(lanes, address, 0)
             return self.parameters[address[:, None] + np.arange(size)]

@@ -1,9 +1,9 @@
-"""What kernels take of a multiprocessor.   resources.py LIBRARY [--write]
+"""Checks what kernels use of a multiprocessor.   resources.py LIBRARY [--write]
 
-No kernel has local memory, to which registers spill. None takes more registers or static shared memory than
-resources.txt says, where that was written for the same version of PTX; --write writes it. No loop of attention's
-with products on tensor cores has a 64-bit product or division. Where 8 scalars are a pack, no part of one is stored
-alone. The blocks of a grid that fills a device are on it at once."""
+No kernel may use local memory, to which registers spill, nor more registers or static shared memory than resources.txt
+says for the same version of PTX; --write writes that file. No attention loop with tensor-core products may contain a
+64-bit product or division. Kernels with packs of 8 scalars must not store part of a pack. The blocks of a grid that
+fills a device must all be resident at once."""
 
 import ctypes
 import os
@@ -16,13 +16,13 @@ from device import PTX, images_in
 from ptx import kernels_of
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "resources.txt")
-REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: a number for each symbol
+REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info, which map symbols to numbers
 SLOW = re.compile(r"\b(mul|mad)\.(lo|hi)\.[su]64|\b(div|rem)\.[su]64")
 PACKS = re.compile(r"__nv_bfloat16, 8\b|head_tile<bf16")
 PART_OF_PACK = re.compile(r"\bst\.(global\.((v2\.)?[bsu](16|32)|v4\.[bsu]16|[bsu]64)|shared\.(v2\.)?[bsu]16)\b")
 BLOCK_THREADS = re.compile(r"\.entry\s+(\w+)\s*\([^)]*\)\s*\.maxntid (\d+)")
-MOST_REGISTERS, MOST_THREADS = 65536, 1536  # of a multiprocessor, on the least of devices
-RESIDENT = {"column_sums_kernel", "adamw_kernel", "adamw_blocks_kernel"}  # whose grids fill a device, and no more
+MOST_REGISTERS, MOST_THREADS = 65536, 1536  # per multiprocessor, of the smallest device
+RESIDENT = {"column_sums_kernel", "adamw_kernel", "adamw_blocks_kernel"}  # kernels whose grids exactly fill a device
 
 
 def text_at(data, at):
@@ -30,7 +30,7 @@ def text_at(data, at):
 
 
 def attributes_of(cubin):
-    """{kernel: {attribute: value}} of an ELF file for a device."""
+    """{kernel: {attribute: value}} of a device's ELF file."""
     (headers,) = struct.unpack_from("<Q", cubin, 40)
     count, names = struct.unpack_from("<HH", cubin, 60)
     sections = [struct.unpack_from("<IIQQQQ", cubin, headers + 64 * i) for i in range(count)]
@@ -49,7 +49,7 @@ def attributes_of(cubin):
 
 
 def short_names(kernels):
-    """Names as a person writes them, without arguments."""
+    """Demangled names without arguments."""
     said = subprocess.run(["c++filt"], input="\n".join(kernels), capture_output=True, text=True, check=True).stdout
     short = [re.sub(r"^void ", "", name).replace("pulse::cuda::", "") for name in said.split("\n")]
     return dict(zip(kernels, [re.sub(r">\(.*", ">", name) for name in short]))
@@ -75,7 +75,7 @@ def main(library, writes):
                 registers.setdefault(symbol, {})[architecture] = attributes[REGISTERS]
     columns = sorted(architectures)
     names = short_names(sorted(kernels))
-    # Each architecture has a text of its own.
+    # Each architecture has a separate text.
     for architecture, kernel_texts in texts:
         for name, kernel in kernel_texts.items():
             here = f"compute_{architecture}: {names[name]}"

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-// What kernels' host code asks of CUDA's runtime. A launch goes to a function that Python gives.
+// The functions of CUDA's runtime that host code of kernels calls. A launch calls a function that Python provides.
 
 namespace {
 

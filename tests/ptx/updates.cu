@@ -36,7 +36,7 @@ void adamw(const cuda::queue& on, const optimizer_update& now, const train::upda
 void adamw_blocks(const cuda::queue& on, const optimizer_update& now, const train::update_arrays<T>& a) {
     cuda::adamw_blocks(on, now, a);
 }
-// Blocks that a grid has for each multiprocessor; resources.py compares.
+// Blocks of a grid per multiprocessor; resources.py compares.
 int column_sums_kernel_blocks = cuda::column_resident_blocks;
 int adamw_kernel_blocks = cuda::adamw_resident_blocks;
 int adamw_blocks_kernel_blocks = cuda::adamw_blocks_resident_blocks;

@@ -1,5 +1,5 @@
-"""The kernels of GEGLU, patches, padding, gradients of biases, AdamW and 8-bit moments, from their PTX, beside the same
-in double precision, and for codes the formulas of the host.   updates.py LIBRARY"""
+"""Compares the kernels of GEGLU, patches, padding, bias gradients, AdamW and 8-bit moments, run from their PTX, with
+double precision, and codes with the host's formulas.   updates.py LIBRARY"""
 
 import ctypes
 import math
@@ -9,7 +9,7 @@ import numpy as np
 from compare import Numbers, check, main
 from ptx import from_bfloat16, to_bfloat16
 
-BLOCK = 256  # neighbours under one scale
+BLOCK = 256  # neighbours that share a scale
 
 
 class Update(ctypes.Structure):
@@ -93,7 +93,7 @@ def bias(device, numbers, rows, features):
 
 
 def stepped(gradient, weight, first, second):
-    """Weight and moments after a step, in the type of what is given."""
+    """Weight and moments after a step, in the type of the arguments."""
     u = UPDATE
     slope = u.gradient_scale * gradient
     first = u.beta1 * first + (1 - u.beta1) * slope
@@ -104,12 +104,12 @@ def stepped(gradient, weight, first, second):
 
 
 class Weights:
-    """Drawn weights of a model, their gradients, moments and averages, in a device's memory."""
+    """Random weights of a model, their gradients, moments and averages, in a device's memory."""
 
     def __init__(self, device, numbers, size, odd=0):
         self.memory = device.memory
         self.size = size
-        self.odd = odd  # arrays begin beside what is aligned
+        self.odd = odd  # offset of arrays from an aligned address
         self.gradients, self.weights, self.first, self.average = [self.put(numbers.float32(size)) for _ in range(4)]
         self.second = self.put(numbers.float32(size) ** 2)
         self.compute = self.put(to_bfloat16(self.weights))
@@ -145,7 +145,7 @@ def adamw(device, numbers, function, size, odd):
 
 
 def codes_of(values, code_map):
-    """Codes and scales of blocks, as train::encode_block."""
+    """Codes and scales of blocks, as in train::encode_block."""
     codes, scales = [], []
     for first in range(0, len(values), BLOCK):
         block = values[first : first + BLOCK]
@@ -179,7 +179,7 @@ def coded(device, numbers, size, master):
     for name, moment, c, s, code_map in zip(("first", "second"), (first, second), codes, scales, maps):
         want, want_scales = codes_of(moment, code_map.astype(np.float64))
         check(f"{where}: {name} scales", s, want_scales, 1e-6)
-        off = np.abs(c.astype(int) - want)  # by one where a moment is half way between two numbers
+        off = np.abs(c.astype(int) - want)  # off by one if a moment lies half way between two codes
         same(f"{where}: {name} codes", [off.max() <= 1, (off > 0).mean() < 1e-3], [1, 1])
     same(where + ": gradients", w.gradients, w.before["gradients"])
     if master:
@@ -187,13 +187,13 @@ def coded(device, numbers, size, master):
         same(where + ": the copy", w.compute, to_bfloat16(w.weights))
         return
     got = from_bfloat16(w.compute).astype(np.float64)
-    step = 2.0 ** (np.floor(np.log2(np.abs(weights))) - 7)  # between neighbours in bfloat16
+    step = 2.0 ** (np.floor(np.log2(np.abs(weights))) - 7)  # distance of neighbours in bfloat16
     error = (got - weights) / step
     same(where + ": a neighbour", [np.abs(error).max() < 1.001, abs(error.mean()) < 3 / math.sqrt(6 * size)], [1, 1])
 
 
 def left_over(device, numbers, size):
-    """Weights that are the sum of two bfloat16."""
+    """Checks weights stored as the sum of two bfloat16."""
     where = f"weights in two halves, {size} of them"
     w = Weights(device, numbers, size)
     rest = w.put(to_bfloat16(w.weights - from_bfloat16(w.compute)))

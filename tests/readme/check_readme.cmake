@@ -1,9 +1,9 @@
-# Fails when a trainer in the README is not the section of the example that is compiled.
+# Fails if a trainer in the README differs from the section of the compiled example.
 #   cmake -DROOT=<repository> [-DWRITE=ON] -P check_readme.cmake      (WRITE puts the sections into the README)
 cmake_minimum_required(VERSION 3.25)
 
-# Sets found to the text of `all` between the strings `head` and `tail`, before and after to what stands around it;
-# fails with `what` where it is not.
+# Sets found to the text of `all` between the strings `head` and `tail`, before and after to the rest; fails with `what`
+# if one of them is missing.
 function(split_at all head tail what)
     string(FIND "${all}" "${head}" at)
     if(at LESS 0)

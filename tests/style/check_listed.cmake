@@ -1,5 +1,5 @@
-# Fails on a source (.cpp, .cu) of a room below TESTS that the room's CMakeLists.txt does not name. A room that makes
-# its sources of a list of names (${name}.cpp) has the name alone there; a pattern (GLOB ... *.cpp) names all.
+# Fails on a source (.cpp, .cu) of a room below TESTS that the room's CMakeLists.txt does not name. If a room generates
+# file names (${name}.cpp), the bare name suffices; a pattern (GLOB ... *.cpp) names all.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB rooms ${TESTS}/*/CMakeLists.txt)
 if(NOT rooms)

@@ -1,7 +1,7 @@
-"""Has clang read what only g++ compiles in a build, warnings as errors: clang_sources.py CLANG COMPILE_COMMANDS
+"""Has clang check what only g++ compiles in a build, warnings as errors: clang_sources.py CLANG COMPILE_COMMANDS
 
-These are the programs of examples. Models are left out but for those of the host, for they are the same templates, and
-so is what is CUDA's: clang 14 has no std::source_location.
+These are the programs of examples. Of models only the host's are checked, as they share their templates; CUDA code is
+left out: clang 14 has no std::source_location.
 """
 
 import json
@@ -17,7 +17,7 @@ KEPT = re.compile(r"-(D|I|std=|f(?!openmp|no-|keep-))")
 
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 
-# Reading headers is what costs: the sources of a target are one text.
+# Reading headers dominates the time, so the sources of a target are compiled as one text.
 targets = {}
 for entry in json.loads(DATA_BASE.read_text(encoding="utf-8")):
     made = re.search(r" -o (examples/\S+\.dir)(/\S+)\.o ", entry["command"])

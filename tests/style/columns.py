@@ -1,4 +1,4 @@
-"""Fails where a line of code has over 120 columns, and names the file and the line. columns.py ROOT"""
+"""Fails if a line of code has over 120 columns, and names the file and the line. columns.py ROOT"""
 
 import pathlib
 import sys

@@ -5,7 +5,7 @@
 
 #include <pulse/tensor/shape.hpp>
 
-/// Has what a shape has, and is none.
+/// Has the members of a shape, but is none.
 struct lookalike {
     static constexpr std::int64_t elements = 4;
 };

@@ -11,7 +11,8 @@ using namespace pulse;
 
 namespace {
 
-/// What a step has, of one sample: FLOPs forward of what is trained, of what is locked in front of it, and behind.
+/// Parameters that are trained and locked; forward FLOPs per sample of the trained branch, of locked layers before it,
+/// after it.
 struct control_totals {
     std::int64_t trained{}, locked{};
     double branch{}, encoder{}, decoder{};

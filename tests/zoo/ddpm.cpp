@@ -9,7 +9,7 @@ using namespace pulse;
 
 namespace {
 
-/// Up reads an image twice as high and wide as Small draws, and another one beside it, and draws one.
+/// Up reads an image twice as high and wide as Small's output, next to another one, and outputs one.
 template <class Small, class Up>
 void check_cascade() {
     constexpr auto small = graph_of<Small>();

@@ -28,7 +28,7 @@ bool uses(const json& layer, const char* what) {
 
 void check_parameters(const std::vector<parameter>& parameters, const json& owner, const json& lists) {
     const std::string root = owner["root"].get<std::string>();
-    // By name: parts of a layer list theirs one behind the other.
+    // By name: a layer's parts list their parameters one after the other.
     std::map<std::string, std::vector<int>> expected;
     for (const json& one : lists[owner["params"].get<std::size_t>()]) {
         expected[root + one[0].get<std::string>()] = one[1].get<std::vector<int>>();
@@ -102,7 +102,7 @@ void check_against_table(const model_facade& model) {
     }
     for (const module_facade& module : model.modules) { eager -= module.kept; }
     CHECK(flops == totals["flops"].get<double>() + totals["flops_conditioning_modules"].get<double>());
-    CHECK(2 * eager == totals["act_bytes"].get<std::int64_t>()); // 2 bytes an element
+    CHECK(2 * eager == totals["act_bytes"].get<std::int64_t>()); // 2 bytes per element
     check_totals(model, totals["params"].get<std::int64_t>(), totals["param_tensors"].get<std::size_t>());
 }
 
@@ -127,7 +127,7 @@ void check_totals(const model_facade& model, std::int64_t parameters, std::size_
     std::int64_t in_graph = 0;
     REQUIRE(model.eager.layers.size() == model.graph.layers.size());
     for (std::size_t l = 0; l != model.graph.layers.size(); ++l) {
-        // The eager graph differs in what is saved alone.
+        // The eager graph differs in saved elements and statistics only.
         layer_node eager = model.eager.layers[l];
         eager.saved_elements = model.graph.layers[l].saved_elements;
         CHECK(eager.statistics_elements == 0);
@@ -143,7 +143,7 @@ void check_totals(const model_facade& model, std::int64_t parameters, std::size_
     }
     CHECK(in_graph == parameters);
     CHECK(model.graph.conditioning_elements == product(model.conditioning) + product(model.context));
-    // Hunyuan-DiT maps T5's states with parameters of its own; the others take an encoder's as they are.
+    // Hunyuan-DiT maps T5's states with its own parameters; the others use an encoder's states as they are.
     const bool trains = model.name.starts_with("hunyuan");
     CHECK(model.graph.frozen_conditioning_elements == (trains ? 0 : product(model.context)));
 }

@@ -20,7 +20,7 @@
 namespace pulse::test {
 
 /// A table of facts about a published backbone (see its "source"): names, shapes, FLOPs, kept tensors, edges, counts.
-/// "parameters" has the lists of parameters that layers share; a layer's names begin with its "root".
+/// "parameters" holds the parameter lists that layers share; a layer's names begin with its "root".
 inline nlohmann::json table(const std::string& name) {
     const std::string path = std::string{PULSE_TEST_ZOO_DATA} + "/" + name + ".json";
     std::ifstream in{path};
@@ -28,7 +28,7 @@ inline nlohmann::json table(const std::string& name) {
     return nlohmann::json::parse(in);
 }
 
-/// What a layer type says about itself, as values: checks on values are compiled once, not once per layer.
+/// What a layer type declares, as values: checks on values are compiled once, not per layer.
 struct layer_facade {
     std::string name;
     std::vector<int> in, out, skip, conditioning, context;
@@ -83,7 +83,7 @@ layer_facade facade_of() {
     return f;
 }
 
-/// A part of what makes the conditioning, under the name that the tables have for it.
+/// A part of a conditioning module, under the name that the tables use.
 template <class Part>
 module_facade module_facade_of(const label& name, const Part& part) {
     nn::description sums;
@@ -105,7 +105,7 @@ inline std::vector<module_facade> module_facades(const nn::hunyuan_conditioning&
     return {module_facade_of("time_extra_emb", h.time), module_facade_of("text_embedder", h.text)};
 }
 
-/// The modules of M; the parameters of the whole are theirs, one behind the other.
+/// The modules of M; the parameters of the whole are theirs, one after the other.
 template <class M>
 std::vector<module_facade> module_facades_of() {
     if constexpr (M::is_conditioned) {
@@ -144,11 +144,11 @@ model_facade model_facade_of() {
     return f;
 }
 
-/// Compares a model with its table in everything that the table has.
+/// Compares everything in a model's table with the model.
 void check_against_table(const model_facade& model);
 
-/// What holds for every model, with or without a table: `tensors` parameters of different names, `parameters` scalars
-/// in all, counted four ways.
+/// Checks every model, with or without a table: `tensors` parameters with distinct names and `parameters` scalars in
+/// all, counted four ways.
 void check_totals(const model_facade& model, std::int64_t parameters, std::size_t tensors);
 
 } // namespace pulse::test

@@ -19,8 +19,8 @@
 #include <pulse/zoo/stable_diffusion.hpp>
 #include <pulse/zoo/uvit.hpp>
 
-// A backbone of a config without a flaw keeps all rules of a model: the compiler looks at those of the zoo here, and
-// others, drawn, are looked at as values.
+// A backbone whose config has no flaw keeps all rules of a model: the compiler checks those of the zoo, and random ones
+// are checked as values.
 
 using namespace pulse;
 
@@ -157,7 +157,7 @@ private:
     return list;
 }
 
-/// A config of which about every tenth has no flaw.
+/// A random config; about one in ten has no flaw.
 [[nodiscard]] unet_config drawn_unet(draw& d) {
     unet_config c{.name = "drawn"};
     const int levels = d.from(1, 4);

@@ -32,9 +32,8 @@ struct trained {
     std::vector<published> parts{};
 };
 
-// Parameters and FLOPs from the formulas of each network's layers, by another program. Layers whose results nobody
-// reads are left out: one of CLIP-L where SDXL reads it (7,087,872 parameters, and its final norm's 1,536) and BERT's
-// pooler (1,049,600).
+// Parameters and FLOPs by the formulas of each network's layers, from an independent program. Unread layers are left
+// out: one of CLIP-L as SDXL reads it (7,087,872 parameters, and its final norm's 1,536) and BERT's pooler (1,049,600).
 const std::vector<trained> all_trained{
     {"sd15",
      {{"kl_f8", 34'163'664, 1'116'658'466'816.0, 4 * 64 * 64},
@@ -92,7 +91,7 @@ TEST_CASE("analytic costs of frozen parts: rates, weights once a call, and what 
                   one.parts[c].forward_flops / flops_per_us * 0.999);
             CHECK(costs[c].parameter_bytes() == 2 * one.parts[c].parameters);
             CHECK(costs[c].result_bytes == 2 * one.parts[c].result_elements);
-            std::int64_t input = c == 0 ? costs[c].input_bytes : 0; // facts are of another size
+            std::int64_t input = c == 0 ? costs[c].input_bytes : 0; // facts have another size
             for (const frozen_layer& l : costs[c].layers) {
                 CHECK(l.live_bytes >= input + l.output_bytes);
                 CHECK(l.call_us <= static_cast<double>(l.parameter_bytes) / (0.4 * 2039e3) * 1.001);
@@ -100,7 +99,7 @@ TEST_CASE("analytic costs of frozen parts: rates, weights once a call, and what 
             }
         }
     }
-    // at one sample a text encoder is bound by its weights; an embedding does not read all of its table
+    // with one sample a text encoder is bound by its weights; an embedding reads only part of its table
     const auto text = frozen_costs("sd21", a100_80gb, 2)[1];
     CHECK(text.layers.front().call_us == 0.0);
     CHECK(text.input_bytes == 4 * (77 * 2 + 1 + 77 * 2 - 1));

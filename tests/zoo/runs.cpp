@@ -18,8 +18,8 @@ namespace {
 
 using math = reference::backend<float>;
 
-/// Every layer of M, and what makes its conditioning, has passes that compile for a backend. Returns how many of its
-/// layers' forward passes differ: layers of equal numbers share theirs.
+/// Checks that every layer of M, and its conditioning module, has passes that compile for a backend. Returns the number
+/// of distinct forward passes: equal layers share theirs.
 template <class M>
 std::size_t compiled_passes() {
     static constexpr auto table = layer_table<M, math>();
@@ -41,10 +41,10 @@ std::size_t compiled_passes() {
 
 TEST_CASE("the backbones of the zoo run: all their layers compile for a backend") {
     CHECK(compiled_passes<sd21>() < sd21::layer_count);
-    // What is locked is known by its name: layers of equal numbers share nothing.
+    // Locked layers are identified by name: equal ones share nothing.
     CHECK(compiled_passes<controlnet_sd15>() == controlnet_sd15::layer_count);
     CHECK(compiled_passes<sdxl>() < sdxl::layer_count);
-    // A beginning, blocks with a skip and without, an end.
+    // A beginning, blocks with and without a skip, an end.
     CHECK(compiled_passes<hunyuan_dit_v12>() == 4);
     CHECK(compiled_passes<uvit_l2>() == 4);
 }

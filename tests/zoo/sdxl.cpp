@@ -16,7 +16,7 @@ using namespace pulse;
 
 namespace {
 
-/// The parts of every layer add up to it, lie between its ends, and are of its name.
+/// The parts of every layer add up to it, connect its ends, and bear its name.
 template <class M>
 void check_parts() {
     static constexpr auto graph = graph_of<M>();
@@ -70,7 +70,7 @@ TEST_CASE("sdxl equals its table in every name, shape, edge, count, FLOP and kep
     CHECK_BOTH(sdxl::parameter_count() == 2'567'463'684);
     CHECK_BOTH(sdxl::layer_count == 34);
     CHECK_BOTH(sdxl::skip_count == 9);
-    // 17 ResNet blocks in 2, 70 blocks of 11 transformers in 3, and the ends of these.
+    // 17 ResNet blocks of 2 parts, 70 blocks of 11 transformers of 3, and these transformers' ends.
     CHECK_BOTH(sdxl::part_count == 6 + 17 * 2 + 70 * 3 + 11 * 2);
 }
 

@@ -30,7 +30,7 @@ TEST_CASE("sd15 is sd21 with 64x64 latents, shorter text states, 8 heads and con
             const bool reads_text = has(".attn2.to_k.") || has(".attn2.to_v.");
             const bool projects = has(".proj_in.weight") || has(".proj_out.weight");
             CHECK(a.rank == (projects ? 4 : b.rank));
-            CHECK(a.elements() * (reads_text ? 4 : 1) == b.elements() * (reads_text ? 3 : 1)); // 768 for 1024
+            CHECK(a.elements() * (reads_text ? 4 : 1) == b.elements() * (reads_text ? 3 : 1)); // 768 instead of 1024
         }
     }
     CHECK(older.context == std::vector<int>{77, 768});
@@ -56,7 +56,7 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
                                 blocks{{1, 2, 3}, 1, 1}, blocks{{1, 1}, 1, 1}}) {
         CHECK(flaw_after([&](unet_config& c) { c.transformer_layers_per_block = wrong; }) == unet_flaw::transformers);
     }
-    // The way up has its own numbers where the way down has a list: one more of them, and for the same levels.
+    // If the way down has a list, the way up needs its own: one number more, and for the same levels.
     const auto flaw_of_up = [&](const blocks& up) {
         return flaw_after([&](unet_config& c) {
             c.transformer_layers_per_block = {{1, 2}, 1, 1};
@@ -95,7 +95,7 @@ TEST_CASE("every flaw of a unet_config with transformers is found") {
     CHECK(flaw_of_plain([](unet_config&) {}) == unet_flaw::none);
     CHECK(flaw_of_plain([](unet_config& c) { c.encoder_hid_dim = 8; }) == unet_flaw::text);
     CHECK(flaw_of_plain([](unet_config& c) { c.projection_class_embeddings_input_dim = 8; }) == unet_flaw::text);
-    // Six sizes of addition_time_embed_dim features and at least one feature of pooled text.
+    // Six sizes of addition_time_embed_dim features each, and at least one feature of pooled text.
     const auto flaw_of_added = [&](int projection, int features) {
         return flaw_after([&](unet_config& c) {
             c.projection_class_embeddings_input_dim = projection;

@@ -7,7 +7,7 @@ using namespace pulse;
 
 namespace {
 
-/// Scalars of a U-ViT, by hand: a block has 12 D^2 + 10 D, a skip projection 2 D^2 + D.
+/// Parameters of a U-ViT, by hand: a block has 12 D^2 + 10 D, a skip projection 2 D^2 + D.
 constexpr std::int64_t parameters_of(const uvit_config& c) {
     const std::int64_t d = c.embed_dim;
     const std::int64_t patch = std::int64_t{c.patch_size} * c.patch_size * c.in_chans;

@@ -22,7 +22,7 @@ __global__ void scale(T* x, int n, float factor) {
 int other_kernel_unit();
 int scale_on_device();
 
-/// 0 where the numbers are right, and where there is no device.
+/// 0 if the numbers are right, or if there is no device.
 int scale_on_device() {
     if (cublasLtGetVersion() == 0 || cudnnGetVersion() == 0) { return 1; }
     using scalar = pulse::cuda::bf16::scalar;

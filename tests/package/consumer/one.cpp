@@ -1,4 +1,4 @@
-// Of each part a little that needs its headers, its libraries and what it asks of the compiler.
+// Uses a little of each part that needs its headers, its libraries and its compiler options.
 #include <iostream>
 #include <string>
 
@@ -60,7 +60,7 @@ int scale_on_device();
 
 namespace {
 
-/// Whether the call says of its input that it is wrong.
+/// Whether the call reports its input as wrong.
 template <class Call>
 bool refuses(Call call) {
     try {

@@ -1,6 +1,6 @@
-// Small backbones as pulse knows them, for what the tests compare with another framework's: into FOLDER/NAME go
-// config.json of diffusers, and 2x4.json and 3x2.json, the profiles without times of 2 samples of 4-byte scalars and of
-// 3 of 2-byte ones.
+// Writes small backbones as pulse knows them, for tests that compare with another framework: FOLDER/NAME gets
+// diffusers' config.json, and 2x4.json and 3x2.json, profiles without times of 2 samples of 4-byte scalars and of 3 of
+// 2-byte ones.
 #include <cstdio>
 #include <exception>
 #include <filesystem>

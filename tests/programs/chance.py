@@ -1,4 +1,4 @@
-"""pulse's random numbers, by another hand: functions of (seed, stream, index), as <pulse/train/random.hpp> says."""
+"""pulse's random numbers, implemented again: functions of (seed, stream, index), as in <pulse/train/random.hpp>."""
 
 import numpy
 
@@ -31,7 +31,7 @@ def below(seed, stream, count, index):
 
 
 def normals(seed, stream, first, count):
-    """count normal numbers from index first on, where a block of four begins."""
+    """`count` normal numbers starting at index `first`, where a block of four begins."""
     assert first % 4 == 0 and count % 4 == 0
     words = numpy.array([block(seed, stream, first // 4 + i) for i in range(count // 4)], dtype=numpy.float64)
     radius = numpy.sqrt(-2 * numpy.log((words[:, 0::2] + 0.5) * 2.0**-32)).astype(numpy.float32)
@@ -40,7 +40,7 @@ def normals(seed, stream, first, count):
 
 
 def index_at(seed, position, count):
-    """Which of count samples stands at a position: an order of its own for each epoch."""
+    """Which of `count` samples is at a position; each epoch has its own order."""
     epoch, value = divmod(position, count)
     half = 1
     while half != 16 and 1 << (2 * half) < count:
@@ -57,8 +57,8 @@ def index_at(seed, position, count):
 
 
 def of_bucket_at(seed, position, samples, buckets):
-    """Which bucket the step of a position has, and which of its pictures stands there; `buckets` are lists of pictures,
-    a step has `samples`."""
+    """The bucket of a position's step, and the picture at that position; `buckets` are lists of pictures, and a step
+    has `samples` of them."""
     steps = [(bucket, first) for bucket, of in enumerate(buckets) for first in range(0, len(of), samples)]
     step, sample = divmod(position, samples)
     bucket, first = steps[index_at(seed, step, len(steps))]

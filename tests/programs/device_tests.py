@@ -1,4 +1,4 @@
-"""Tests of a program that needs a CUDA device, an emulated one or a card: skipped where it finds none."""
+"""Tests of a program that needs a CUDA device, emulated or real: skipped if it finds none."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ import unittest
 
 
 def main(probe, patience, environment=None):
-    """Runs the tests of the program that was started. `probe` is a command with a device that no machine has: whether
-    there is any is what it says first."""
+    """Runs the tests of the calling script. `probe` is a command that names an impossible device: the program's error
+    then tells first if there is no device at all."""
     done = subprocess.run([str(word) for word in probe], capture_output=True, text=True, timeout=patience,
                           env=environment)
     if "--backend cuda: there is no CUDA device" in done.stderr:

@@ -1,4 +1,4 @@
-"""What tests of pulse_train with a diffusers folder share: folders, captioned pictures, what PyTorch computes of them.
+"""Shared by tests of pulse_train with a diffusers folder: folders, captioned pictures, and PyTorch's results for them.
 
 Each is started with PROGRAM WHEELS [unittest arguments]     (WHEELS: where PyPI's packages are)
 and ends with 77 when diffusers, transformers or PyTorch is missing.
@@ -22,7 +22,7 @@ tiny_pipeline.silence(WHEELS)
 MODEL = {"model": "sd_tiny", "data": "synthetic"}
 UNET = "unet/diffusion_pytorch_model.safetensors"
 try:
-    # The noise is that which pulse_train has by itself: a run from these weights is the run that drew them.
+    # The same noise that pulse_train uses by default: a run from these weights is the run that drew them.
     FROM = ROOM / "diffusers"
     PIPELINE = tiny_pipeline.write(FROM, beta_schedule="squaredcos_cap_v2", timestep_spacing="trailing")
     SDXL = ROOM / "sdxl"
@@ -38,7 +38,7 @@ except ImportError as missing:
 
 
 def changed(folder=FROM):
-    """A copy of the folder, to be damaged."""
+    """A copy of the folder, to be modified."""
     copy = fresh()
     shutil.copytree(folder, copy)
     return copy
@@ -49,7 +49,7 @@ def plan_of(folder):
 
 
 def trains_alike_scattered(case, alone, *options, **what):
-    """Whatever layers of the frozen networks a rank has: the bits of the run alone, in the memory that is planned."""
+    """Whichever layers of the frozen networks a rank has: the bits of the run alone, in the planned memory."""
     profile, file = fresh(), fresh()
     options = ("--encode", "bubbles", *options)
     made = case.train(*options, "--ranks", 3, "--profile-out", profile, **what)
@@ -64,7 +64,7 @@ def trains_alike_scattered(case, alone, *options, **what):
 
 
 def encoded_in(cache):
-    """What is encoded there, without notes, which know of the times of files."""
+    """The shards in a cache, without notes, which depend on the times of files."""
     return {name: content for name, content in files_of(cache).items() if name.endswith(".safetensors")}
 
 
@@ -77,20 +77,20 @@ def write_tensors(path, tensors, shapes):
 
 
 def with_weights(tensors, shapes):
-    """The folder with other weights of its UNet."""
+    """A copy of the folder with other UNet weights."""
     folder = changed()
     write_tensors(folder / UNET, tensors, shapes)
     return folder
 
 
 def first_weights(model, seed=5):
-    """The checkpoint of a run without steps."""
+    """The checkpoint of a run with zero steps."""
     out = Case().train("--steps", 0, "--seed", seed, model=model, data="synthetic")
     return Safetensors(out / "checkpoint.safetensors")
 
 
 def with_transformer(config, tensors, shapes):
-    """A folder for a backbone that this version of diffusers does not have, without text encoders."""
+    """A folder without text encoders for a backbone that this version of diffusers does not have."""
     folder = changed()
     for other in ("text_encoder", "tokenizer", "unet"):
         shutil.rmtree(folder / other)
@@ -114,8 +114,8 @@ SEED = 3
 
 
 def write_pictures(captions=CAPTIONS, widths=(16,), alpha=False):
-    """A folder of pictures that the autoencoder takes as they are but for a crop at their sides; with `alpha`, two of
-    three have some."""
+    """A folder of pictures that the autoencoder takes unresized, cropped at the sides at most; with `alpha`, two out of
+    three have an alpha channel."""
     import numpy
     from PIL import Image
 
@@ -133,7 +133,7 @@ def write_pictures(captions=CAPTIONS, widths=(16,), alpha=False):
 
 
 def write_classes(classes, widths=(16,)):
-    """The same pictures in a folder for each class."""
+    """The same pictures in one folder per class."""
     flat, folder = write_pictures(widths=widths), fresh()
     for index in range(len(CAPTIONS)):
         of_class = folder / f"class{index % classes}"
@@ -148,7 +148,7 @@ def sd_conditions(pipeline, caption, _picture, _seen):
 
 
 def long_conditions(pipeline, caption, _picture, _seen):
-    """Of two chunks, as kohya-ss/sd-scripts has them: those of a tokenizer whose texts are as long as both."""
+    """States of two chunks, as in kohya-ss/sd-scripts: those of a tokenizer for texts as long as both together."""
     import torch
 
     inner = pipeline.tokenizer.model_max_length - 2
@@ -196,10 +196,10 @@ def hunyuan_conditions(pipeline, caption, picture, seen):
 
 def expected_loss(data, captions, positions, pipeline=PIPELINE, conditions=sd_conditions, seen_at=None, most=8 * 8,
                   seed=SEED, at=None, level=None, masked=False):
-    """The mean over a step's samples, by PyTorch; what chance decides is drawn here. seen_at(position) gives height and
+    """PyTorch's mean loss over a step's samples; random choices are drawn here. seen_at(position) gives the height and
     width in which a picture is seen, and its number; latents have at most `most` pixels. `at`: the timestep of all
-    samples; level(at): what is not by betas, the factors of image and noise, the time that the backbone reads, and the
-    factors of both in its answer. `masked`: errors count by the mean alpha of the pixels under them."""
+    samples. level(at), for processes without betas: the factors of image and noise, the time that the backbone reads,
+    and the factors of both in its answer. `masked`: errors are weighted by the mean alpha of the pixels under them."""
     import numpy
     import torch
     from PIL import Image

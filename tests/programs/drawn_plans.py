@@ -1,8 +1,8 @@
-"""Plans drawn at random, as pulse_train's options or as files."""
+"""Random plans, as options of pulse_train or as files."""
 
 
 def drawn(draw, pipeline, replicas):
-    """Options of a plan of so many ranks and replicas, by a random.Random."""
+    """Options of a random plan with so many ranks and replicas; `draw` is a random.Random."""
     placement = draw.choice(["folded", "sequential", "interleaved"])
     orders = {"folded": ["zb-v", "dualpipe-v", "hanayo"], "sequential": ["1f1b", "zb-h1"],
               "interleaved": []}[placement] if pipeline > 1 else []
@@ -20,9 +20,9 @@ def drawn(draw, pipeline, replicas):
 
 
 def scattered(draw, plan, parts):
-    """The plan (as JSON) with frozen tasks behind its passes: a device drawn for each layer of the parts, which are a
-    profile's frozen components. Chains pause wherever the device changes, and elsewhere, while those of other samples
-    go on; a call has up to four samples, where its part takes as many, and what follows a pause has others."""
+    """The plan (as JSON) with frozen tasks after its passes, a random device for each layer of `parts`, a profile's
+    frozen components. Chains pause wherever the device changes, and sometimes elsewhere, while other samples' chains
+    continue. A call has up to four samples, if its part takes as many, and after a pause others."""
     devices = len(plan["schedule"])
     samples = plan["microbatches"] * plan["microbatch_size"]
     hosts = [[draw.randrange(devices) for _ in part["layers"]] for part in parts]

@@ -1,4 +1,4 @@
-"""Small readers and writers of the files that pulse_train takes and leaves; they share no code with pulse."""
+"""Small readers and writers of pulse_train's input and output files; they share no code with pulse."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ import zlib
 
 
 def idx_bytes(count=256, rows=28, columns=28, magic=0x803, seed=1):
-    """An IDX file: blobs of one brightness on black, so that there is something to learn."""
+    """An IDX file of blobs of one brightness on black, so that there is something to learn."""
     source = random.Random(seed)
     pixels = bytearray()
     for _ in range(count):
@@ -26,7 +26,7 @@ def write_images(folder, content, packed=False, name="train-images-idx3-ubyte"):
 
 
 class Safetensors:
-    """Tensors of a safetensors file as bytes, and its metadata; whatever is wrong with the file raises ValueError."""
+    """Tensors of a safetensors file as bytes, and its metadata; raises ValueError if anything is wrong with it."""
 
     def __init__(self, path):
         content = path.read_bytes()
@@ -58,7 +58,7 @@ class Safetensors:
 
 
 class Checkpoint:
-    """A checkpoint's folder, put together from its manifest; whatever is wrong with it raises ValueError."""
+    """A checkpoint's folder, assembled from its manifest; raises ValueError if anything is wrong with it."""
 
     def __init__(self, folder):
         self.manifest = json.loads((folder / "manifest.json").read_text())
@@ -83,13 +83,13 @@ class Checkpoint:
 
 
 def last_checkpoint(folder):
-    """The complete one that was written last."""
+    """The complete checkpoint that was written last."""
     complete = [path.parent for path in folder.glob("step-*/manifest.json")]
     return max(complete, key=lambda path: json.loads((path / "manifest.json").read_text())["sequence"])
 
 
 def write_png(path, width, pixels):
-    """Rows of `width` pixels of three bytes."""
+    """Writes rows of `width` pixels of three bytes each."""
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -99,7 +99,7 @@ def write_png(path, width, pixels):
 
 
 def png_bytes(path):
-    """Pixels and the bytes before each row, which say how a row was filtered: not at all, by pulse."""
+    """The pixels, with each row's filter byte in front; pulse filters no row."""
     content, packed, at = path.read_bytes(), b"", 8
     while at < len(content):
         length, kind = struct.unpack_from(">I4s", content, at)
@@ -109,7 +109,7 @@ def png_bytes(path):
 
 
 def png_size(path):
-    """(width, height) of a PNG file whose every chunk has a right checksum and whose data unpack to whole rows."""
+    """(width, height) of a PNG file; checks the checksums of all chunks and that the data unpack to whole rows."""
     content = path.read_bytes()
     if content[:8] != b"\x89PNG\r\n\x1a\n":
         raise ValueError("no PNG signature")
@@ -135,7 +135,7 @@ def png_size(path):
 
 
 def serial_plan(model, placement, devices, waves, last_layers, microbatches, microbatch_size):
-    """A pulse-plan/1 that nobody would run for speed: one pass at a time, all forward and then all backward."""
+    """A pulse-plan/1 that is valid but slow: one pass at a time, all forward and then all backward."""
     total = len(last_layers)
 
     def device_of(stage):
@@ -163,7 +163,7 @@ def serial_plan(model, placement, devices, waves, last_layers, microbatches, mic
 
 
 def write_cluster(path):
-    """Links of a machine that nobody measured, for runs that are not about links."""
+    """Made-up links of a machine, for runs that are not about links."""
     path.write_text(json.dumps({"format": "pulse-cluster/1", "nodes": 1, "devices_per_node": 64,
                                 "memory_bytes": 1 << 36, "intra_node": {"bandwidth_gb_per_s": 5, "latency_us": 20},
                                 "inter_node": {"bandwidth_gb_per_s": 1, "latency_us": 50}}))

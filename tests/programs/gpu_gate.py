@@ -52,7 +52,7 @@ def run(gate, *words, environment=None, timeout=280):
 
 
 class Rows:
-    """The table that the gate prints: the status and what is said of each step."""
+    """The table that the gate prints: each step's status and remark."""
 
     def __init__(self, folder):
         lines = [line.split("\t") for part in ("correctness", "speed") if (folder / f"{part}.txt").exists()
@@ -78,7 +78,7 @@ class Build(unittest.TestCase):
         return into, run(SCRIPTS[0], "build", "--from", programs, "--into", into, *more)
 
     def with_other(self, *flags):
-        """Programs of which one is linked with flags."""
+        """Programs, one of which is linked with flags."""
         programs = fresh("other")
         for name in PROGRAMS:
             shutil.copy(self.programs / name, programs / name)
@@ -148,7 +148,7 @@ def row(operation, flop, percent, library=None):
 
 
 class Steps(unittest.TestCase):
-    """Programs and tools that are scripts, and do what their caller wants of them."""
+    """Programs and tools are replaced by scripts that behave as each test needs."""
     longMessage = True
 
     def setUp(self):
@@ -157,7 +157,7 @@ class Steps(unittest.TestCase):
             shutil.copy(path, self.gate)
         (self.gate / "commit.txt").write_text("a commit\n")
         self.tools = fresh("tools")
-        for name in ("compute-sanitizer", "ncu"):  # they run what stands behind their options
+        for name in ("compute-sanitizer", "ncu"):  # they run the command after their options
             script(self.tools / name, 'echo "$@"; until [ -x "$1" ]; do shift; done; exec "$@"\n')
         script(self.tools / "ldd", "echo all is there\n")
         script(self.tools / "nvidia-smi", "echo 143771\n")
@@ -247,7 +247,7 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertRegex(self.log(result, "correctness", "own_kernels"), r"/nvidia/cudnn/lib[^\n]* 32\n")
         for tool in ("memcheck", "racecheck", "synccheck"):
             self.assertIn(f"--tool {tool} --error-exitcode 9", self.log(result, "correctness", tool))
-        # The second call goes on with the first one's engines, and its table has both.
+        # The second call reuses the first one's engines, and its table contains both.
         rows, said = self.gated("speed", result, status=0)
         self.assertEqual(set(rows.status.values()), {"passed"}, said)
         for step in ("own kernels", "engines of sd21", "step of sd21, torch eager", "step of sd21, torch compile",
@@ -282,7 +282,7 @@ cp "$FAKE/$what" "${@: -1}"
         self.assertEqual(rows.status["NCCL ranks as threads, sd_tiny"], "failed")
         self.assertEqual(rows.word["NCCL ranks as threads, sd_tiny"], "it is wrong")
         self.assertEqual((rows.status["bench_p2p"], rows.word["bench_p2p"]), ("failed", "no card"))
-        self.assertEqual(rows.status["attention"], "passed")  # which is the last one
+        self.assertEqual(rows.status["attention"], "passed")  # the last step
         self.assertRegex(said, r"\n6 passed, 6 timed out, 3 failed\n")
         self.assertIn("own rate: target 97 %", said)
         self.assertRegex(said, r"largest messages[^\n]*: no figures\n")
@@ -363,7 +363,7 @@ class Emulated(unittest.TestCase):
         self.assertEqual(len(figures["correctness"]["products"]["rows"]), 2)
         step = figures["speed"]["small_eager"]["steps"][0]
         self.assertIn("attention forward, batch 2", step["pulse"]["attention"])
-        # PyTorch took the step too, and what both gave was compared.
+        # PyTorch took the step as well, and both results were compared.
         self.assertGreater(step["torch"]["eager"]["us"], 0)
         self.assertEqual((step["checked"], step["wrong"]), (13, 0))
         with tarfile.open(result / "engines.tar.gz") as engines:

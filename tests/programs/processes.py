@@ -5,7 +5,7 @@ import pathlib
 
 
 def processes_of(launcher, program):
-    """The process ids of the ranks of a program that a launcher in a session of its own has started."""
+    """The process ids of a program's ranks that a launcher in its own session has started."""
     def parent_of(process):
         return int(pathlib.Path("/proc", str(process), "stat").read_text().rsplit(")", 1)[1].split()[1])
 

@@ -40,7 +40,7 @@ ROOM = pathlib.Path(tempfile.mkdtemp(prefix="profile_torch."))
 atexit.register(shutil.rmtree, ROOM, True)
 subprocess.run([BACKBONES, str(ROOM)], check=True, timeout=PATIENCE)
 MODELS = {"ddpm_tiny": 77, "small_sd": 3, "small_projected": 3, "small_sdxl": 4}
-# Hunyuan-DiT 1.2 came with diffusers 0.30, and needs PyTorch 2.
+# Hunyuan-DiT 1.2 exists since diffusers 0.30, and needs PyTorch 2.
 hunyuan = getattr(diffusers, "HunyuanDiT2DModel", None)
 if hasattr(torch.nn.functional, "scaled_dot_product_attention") and hunyuan is not None and \
         "use_style_cond_and_image_meta_size" in inspect.signature(hunyuan.__init__).parameters:
@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
     longMessage = True
 
     def invoke(self, *words, code=0):
-        """What the program says on stderr, run within this process: loading PyTorch takes longer than the rest."""
+        """The program's stderr; it runs in this process, as loading PyTorch takes longer than everything else."""
         out, err = io.StringIO(), io.StringIO()
         before, sys.argv = sys.argv, ["profile_torch", *map(str, words)]
         try:
@@ -70,7 +70,7 @@ class Case(unittest.TestCase):
         return json.loads(path.read_text()), said
 
     def refused(self, config, *parts, words=()):
-        """One line that names all of `parts`, for a config.json, and no profile."""
+        """A config.json must give one line that names all of `parts`, and no profile."""
         folder, out = ROOM / "refused", ROOM / "refused.json"
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
@@ -81,7 +81,7 @@ class Case(unittest.TestCase):
         self.assertFalse(out.exists())
 
     def same(self, measured, known):
-        """All but times and what a backend keeps, which are not pulse's."""
+        """Compares everything except times and the bytes that a backend keeps, which differ from pulse's."""
         for key in ("format", "model", "microbatch_size", "skips", "conditioning_bytes", "input_bytes"):
             self.assertEqual(measured[key], known[key], key)
         self.assertEqual(measured["frozen_conditioning_bytes"], known.get("frozen_conditioning_bytes", 0))
@@ -107,7 +107,7 @@ class Profiles(Case):
                 measured, said = self.measured("--config", ROOM / name / "config.json", "--tokens", tokens)
                 for position, layer in enumerate(measured["layers"]):
                     self.assertGreater(layer["forward_us"], 0)
-                    if position == 0:  # nobody needs the gradient of the noisy picture
+                    if position == 0:  # the noisy picture needs no gradient
                         self.assertEqual(layer["backward_input_us"], 0)
                     else:
                         self.assertGreater(layer["backward_input_us"], 0)
@@ -136,7 +136,7 @@ class Profiles(Case):
             self.same(measured, known)
         measured, _ = self.measured("--from", pipeline, "--tokens", 3, "--sample-size", 8, "--rounds", 3)
         self.assertEqual(measured["model"], "pipeline")
-        self.assertEqual(measured["input_bytes"], known["input_bytes"] * 2)  # of 1 sample with 4 times as many pixels
+        self.assertEqual(measured["input_bytes"], known["input_bytes"] * 2)  # 1 sample with 4 times as many pixels
         plan = ROOM / "plan.json"
         subprocess.run([PLAN, "--profile", ROOM / "measured.json", "--devices", "2", "--pipeline", "2", "--placement",
                         "folded", "--global-batch", "4", "--time-limit", "0", "--out", plan],
@@ -148,7 +148,7 @@ class Profiles(Case):
 
 
 class Measuring(Case):
-    """The parts, on modules whose answer is known."""
+    """The parts of the program, on modules with known results."""
 
     CPU = torch.device("cpu")
 
@@ -157,7 +157,7 @@ class Measuring(Case):
         first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
         weights = {profiler.storage_of(p)[0] for m in (first, second) for p in m.parameters()}
 
-        def twice(x):  # sigmoid keeps what it makes, and the product keeps it again
+        def twice(x):  # sigmoid keeps its output, and the product keeps it again
             y = torch.sigmoid(first(x))
             return second(y * y)
 
@@ -176,7 +176,7 @@ class Measuring(Case):
         self.assertEqual(weights, 0)
 
     def test_a_weight_gradient_takes_its_share(self):
-        # Three products of the same size: half of backward is a third of all; whole is told from half
+        # Three equal products: half of backward is a third of all. The bounds tell half from whole.
         linear = torch.nn.Linear(512, 512, bias=False)
         call = profiler.Call(linear, [torch.randn(512, 512)], {})
         _, inputs, weights, apart = profiler.passes_of(call, True, self.CPU, 2, 9)

@@ -1,4 +1,4 @@
-"""pulse_plan as its users meet it: what it prints and leaves, what it refuses, and what a plan must be.
+"""pulse_plan as its users see it: what it prints and writes, what it refuses, and what a plan must satisfy.
 
 Usage: pulse_plan.py PROGRAM [unittest arguments]
 """
@@ -18,7 +18,7 @@ import unittest
 import xml.etree.ElementTree as xml
 
 PROGRAM = sys.argv.pop(1)
-# Far above what any run here takes; a program that hangs must not hang the tests.
+# Far longer than any run here takes: a program that hangs must not hang the tests.
 PATIENCE = 120
 
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_plan."))
@@ -70,7 +70,7 @@ def cluster(**changes):
 
 
 def encoders():
-    """Half of the load of `profile`: pictures, sample by sample, and text, whose weights are read once a call."""
+    """Encoders with half the load of `profile`: images, one by one, and text, which reads its weights once a call."""
     pictures = [{"name": f"part{i}", "call_us": 0, "sample_us": us, "parameter_bytes": 100, "output_bytes": 50,
                  "live_bytes": 200} for i, us in enumerate((150, 300, 250, 100))]
     text = [{"name": f"block{i}", "call_us": 20, "sample_us": 40, "parameter_bytes": 5000, "output_bytes": 10,
@@ -101,7 +101,7 @@ class Case(unittest.TestCase):
         return done.stdout, json.loads(out.read_text())
 
     def check_plan(self, plan, devices, batch):
-        """What any plan must be, worked out again from its file."""
+        """Checks what any plan must satisfy, recomputed from its file."""
         degree, data, waves = plan["pipeline_degree"], plan["data_degree"], plan["waves"]
         self.assertEqual(degree * data, devices)
         self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * data, batch)
@@ -125,7 +125,7 @@ class Case(unittest.TestCase):
                 end = p["end_us"]
         predicted = plan["predicted"]
         makespan = max(p["end_us"] for p in passes)
-        if "frozen_tasks" not in plan:  # beside tasks passes may wait, and need not: the simulator is the judge
+        if "frozen_tasks" not in plan:  # with tasks, passes may start later or earlier: the simulator decides
             self.assertGreaterEqual(predicted["step_us"], makespan * (1 - 1e-9))
         self.assertGreater(predicted["lower_bound_us"], 0)
         self.assertGreaterEqual(predicted["step_us"], predicted["lower_bound_us"] * (1 - 1e-9))
@@ -178,10 +178,10 @@ class Models(Case):
         none = [self.plan("--model", name, *words, "--frozen", "none")[1]["predicted"]["step_us"]
                 for name in ("sd21", "sd21@64")]
         frozen = [plan["predicted"]["step_us"] - step for plan, step in zip((usual, small), none)]
-        # Of two sizes tasks encode for either, in the mean time.
+        # Tasks encode for either size and count with the mean time.
         both = self.plan("--model", "sd21@96:1,64:3", *words, "--frozen", "bubbles")[1]["extents"]
         self.assertEqual(both[0]["frozen_tasks"], both[1]["frozen_tasks"])
-        self.assertGreater(frozen[0], 1.5 * frozen[1])  # the autoencoder's pictures have 2.25 times the pixels
+        self.assertGreater(frozen[0], 1.5 * frozen[1])  # the autoencoder's images have 2.25 times the pixels
         for name in ("uvit_s2", "uvit_s2@32", "uvit_s2@64"):
             self.assertEqual("assumed: learned positions are resampled" in self.plan("--model", name, *words)[0],
                              name.endswith("@64"))
@@ -240,7 +240,7 @@ class Frozen(Case):
                 "--placement", "folded", "--time-limit", 0)
 
     def check_tasks(self, plan, parts):
-        """Every layer once on every sample, in order, on a host, and while the device does nothing else."""
+        """Every layer must run once on every sample, in order, on a host, while the device is otherwise idle."""
         samples = plan["microbatches"] * plan["microbatch_size"]
         ran = {}
         for d, (tasks, passes) in enumerate(zip(plan["frozen_tasks"], plan["schedule"])):
@@ -299,7 +299,7 @@ class Frozen(Case):
         events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
         self.assertEqual(sum(1 for e in events if e["name"].startswith("encode ")), tasks)
         self.assertEqual(sum(1 for e in events if re.match(r"(forward|backward)", e["name"])), passes)
-        # On the simulator's clock: with messages, and a step that ends when the last of all does.
+        # On the simulator's clock: with messages, and the step ends with the last event.
         self.assertTrue(any(e["name"].startswith("send ") for e in events))
         self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in events), plan["predicted"]["step_us"], delta=1)
 
@@ -417,8 +417,7 @@ class Inputs(Case):
         self.assertRegex(text, r"device .* replicas ")
         shared_text, shared = self.plan(*words, "--shard-optimizer", "yes")
         self.assertIn("sharded optimizer", shared_text)
-        # 16 of the 22 bytes of a parameter are state; the last replica may have an element more of each layer than
-        # half.
+        # 16 of a parameter's 22 bytes are state; for each layer the last replica may have one element more than half.
         self.assertIn("22 bytes kept of each (value 2, gradient 4, optimizer 16)", text)
         saved = sum(plan["predicted"]["peak_memory_bytes"]) - sum(shared["predicted"]["peak_memory_bytes"])
         self.assertTrue(0 <= 8 * MODELS["uvit_s2"] - saved <= 16 * 50, saved)
@@ -429,11 +428,11 @@ class Inputs(Case):
         self.refused(*SMALL, "--pipeline", 4, "--shard-optimizer", "yes", naming="--shard-optimizer")
 
     def test_an_optimizer_that_keeps_less_fits_where_another_does_not(self):
-        # more samples at once only need more
+        # larger microbatches only need more
         asked = ("--model", "sdxl", "--device", "rtx-4090", "--devices", 2, "--global-batch", 16, "--time-limit", 0,
                  "--microbatch-size", 1)
         self.refused(*asked, code=3, naming="need more memory")
-        # some of the plans that have been refused
+        # some of the refused plans
         asked += ("--pipeline", 2, "--placement", "folded", "--waves", 1, "--recomputation", "stages")
         for weights, kept in (("kahan", "10 bytes kept of each (value 2, gradient 4, optimizer 4 and 8 of 256)"),
                               ("stochastic", "8 bytes kept of each (value 2, gradient 4, optimizer 2 and 8 of 256)")):
@@ -462,7 +461,7 @@ class Inputs(Case):
         self.assertIn("gradient release", text)
         bytes_of = [max(one["predicted"]["peak_memory_bytes"]) for one in (keeping, releasing)]
         self.assertLess(bytes_of[1], bytes_of[0])
-        # What it needs is what it may take.
+        # Its own need is sufficient as a limit.
         self.refused(*words, "--memory-limit", bytes_of[1], code=3, naming="need more memory")
         _, fitted = self.plan(*words, "--gradient-release", "yes", "--memory-limit", bytes_of[1])
         self.assertLessEqual(max(fitted["predicted"]["peak_memory_bytes"]), bytes_of[1])

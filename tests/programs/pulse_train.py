@@ -1,4 +1,4 @@
-"""pulse_train as its users meet it: what it leaves, what it refuses, and the laws that hold whatever the pipeline.
+"""pulse_train as its users see it: what it writes, what it refuses, and the laws that hold for every pipeline.
 
 Usage: pulse_train.py PROGRAM [unittest arguments]
 """
@@ -33,7 +33,7 @@ from unet_layout import Layout
 
 PROGRAM = sys.argv.pop(1)
 SMALL = "ddpm_fmnist_small"
-# for what no model changes: a third of the time
+# for tests that do not depend on the model: a third of the time
 TINY = {"model": "sd_tiny", "data": "synthetic"}
 MICROBATCHES = ("--microbatch-size", "2", "--microbatches", "4")
 ARTIFACTS = {"samples.png", "loss.svg", "timeline.svg", "trace.json", "checkpoints", "checkpoint.safetensors",
@@ -51,7 +51,7 @@ OPTIONS = ("--data", "--from", "--config-of", "--init", "--tokenizer", "--export
            "--prediction", "--flow-shift", "--flow-times", "--sigma-data", "--self-conditioning", "--control-from",
            "--control-data", "--control-picture", "--cascade-with", "--cascade-from", "--cascade-export",
            "--cascade-noise")
-# Far above what any run here takes; a program that hangs must not hang the tests.
+# Far longer than any run here takes: a program that hangs must not hang the tests.
 PATIENCE = 120
 
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train."))
@@ -70,20 +70,20 @@ def fresh():
 
 
 def measured_once(options, size, data, model):
-    """Options by which the first run of a model leaves what it has measured, and the others read it."""
+    """Options with which a model's first run saves its measurements, and later runs read them."""
     others = {"--buckets", "--cascade-with", "--global-batch", "--masked-loss", "--plan", "--profile", "--profile-out",
               "--size"}
     encoded = data not in (DATA, "synthetic")
     if others & set(options) or model is None or size[:1] != ("--microbatch-size",) or encoded > ("--from" in options):
         return ()
     at = ROOM / f"profile_{model}_{size[1]}{'_encoded' * encoded}.json"
-    if encoded and "--encode" in options and not at.exists(): # only a plan with frozen networks has their costs
+    if encoded and "--encode" in options and not at.exists(): # only a plan with frozen networks includes their costs
         return ()
     return ("--profile" if at.exists() else "--profile-out", at)
 
 
 def simply_placed(options):
-    """One placement, unless a run is about that: each that the planner looks at takes it as long as a tiny step."""
+    """Fixes the placement unless the run is about that: planning for each one takes as long as a tiny step."""
     if {"--global-batch", "--placement", "--plan", "--routing", "--schedule"} & set(options):
         return ()
     return ("--placement", "folded", *(() if "--waves" in options else ("--waves", 1)))
@@ -106,14 +106,14 @@ class Case(unittest.TestCase):
         return done
 
     def train(self, *options, out=None, **more):
-        """A run that must succeed, silent on stderr; its folder."""
+        """The folder of a run that must succeed without output on stderr."""
         out = out or fresh()
         done = self.invoke(command(*options, out=out, **more), 0)
         self.assertEqual(done.stderr, "")
         return out
 
     def refuses(self, *options, names, out=None, raw=None, **more):
-        """A run that must end with code 2 and one line that has every word of `names`, and leave no trace."""
+        """The run must end with code 2 and one line that contains all `names`, and leave nothing behind."""
         out = out or fresh()
         before = sorted(out.rglob("*")) if out.is_dir() else out.exists()
         done = self.invoke(raw or command(*options, out=out, **more), 2)
@@ -124,12 +124,12 @@ class Case(unittest.TestCase):
         self.assertEqual(sorted(out.rglob("*")) if out.is_dir() else out.exists(), before)
 
     def same_training(self, one, other, note=""):
-        """Bitwise: the losses as doubles, and every tensor of the checkpoints."""
+        """Compares bit for bit: the losses as doubles, and every tensor of the checkpoints."""
         self.assertEqual(report(one)["loss"], report(other)["loss"], note)
         self.same_tensors(one, other, note)
 
     def same_run(self, one, other, drawn=("samples.png",)):
-        """The same training, validation and drawings, in the bytes that were planned."""
+        """The same training, validation and drawings, with the planned bytes."""
         self.same_training(one, other)
         self.assertEqual(report(other)["validation"], report(one)["validation"])
         self.assertEqual(report(other)["planned_peak_bytes"], report(other)["measured_peak_bytes"])
@@ -157,7 +157,7 @@ def step_of(folder):
 
 
 class Files(Case):
-    """What a run leaves is what the formats say, by readers of another hand."""
+    """A run's files follow their formats, according to independent readers."""
 
     @classmethod
     def setUpClass(cls):
@@ -265,12 +265,12 @@ class Files(Case):
 
     def test_compressed_images_are_the_same_images(self):
         packed = write_images(ROOM / "packed", IMAGES, packed=True)
-        # One epoch: every image has its part in the result.
+        # One epoch: every image contributes to the result.
         self.same_training(self.train("--steps", 32, data=packed), self.train("--steps", 32))
 
 
 class Law(Case):
-    """Cut, placed, ordered and cached in any way, training is the same bits; the bytes are those of the cut."""
+    """However it is cut, placed, ordered and cached, training gives the same bits; traffic depends on the cut."""
 
     PIPELINES = [
         "--ranks 2", "--ranks 3", "--ranks 4", "--ranks 8",
@@ -405,7 +405,7 @@ class Resume(Case):
             with self.subTest(start.name):
                 made = self.train(*self.goes_on("--ranks", ranks, checkpoint=start))
                 self.same_tensors(made, self.whole)
-        # Back to an earlier step and on in the same folder: what was written last counts, not the greatest step.
+        # Back to an earlier step and on in the same folder: the last written one counts, not the greatest step.
         self.train(*self.goes_on("--keep", 0, checkpoint=folder / "step-00000002", steps=3), out=out)
         self.assertEqual(last_checkpoint(folder).name, "step-00000003.2")
 
@@ -426,12 +426,12 @@ class Resume(Case):
         self.refuses(*self.goes_on("--ema", "0.5"), names=["ema 0.999,", "0.5"])
 
     def test_a_loss_scale_is_kept(self):
-        """Where half-precision training on a device has left one: the host does not need it, but a device may go on."""
+        """A loss scale that half-precision training on a device left: ignored, but kept for a later device."""
         kept = {"loss_scale": "1024.5", "loss_scale_good_steps": "7", "loss_scale_skipped_steps": "1"}
         out = self.train(*self.goes_on(checkpoint=self.with_config(kept)))
         metadata = Safetensors(out / "checkpoint.safetensors").metadata
         self.assertEqual({name: metadata["pulse.config." + name] for name in kept}, kept)
-        # A skipped step is none of the optimizer's.
+        # The optimizer does not count a skipped step.
         self.assertEqual(report(out)["loss"][0], report(self.whole)["loss"][3])
         self.assertNotEqual(report(out)["loss"], report(self.whole)["loss"][3:])
         for name in kept:
@@ -439,7 +439,7 @@ class Resume(Case):
                 self.refuses(*self.goes_on(checkpoint=self.with_config(kept | {name: value})), names=["--resume", name])
 
     def with_config(self, words):
-        """The checkpoint with more words in its metadata."""
+        """The checkpoint with additional entries in its metadata."""
         content = self.checkpoint.read_bytes()
         (size,) = struct.unpack_from("<Q", content)
         header = json.loads(content[8:8 + size])
@@ -477,8 +477,7 @@ class Resume(Case):
 
 
 class Replicas(Case):
-    """Pipelines side by side take the step of one order of replicas, however they are cut and whoever keeps the
-    state."""
+    """Replicated pipelines compute the step of one replica order, however they are cut and whoever keeps the state."""
 
     HALF = ("--microbatch-size", "2", "--microbatches", "2")
     PARAMETERS = sum(math.prod(shape) for shape in Layout().weights.values())
@@ -497,7 +496,7 @@ class Replicas(Case):
         ranks = replicas * plan["pipeline_degree"]
         self.assertEqual((plan["data_degree"], made["ranks"]), (replicas, ranks))
         moved = made["bytes_per_step"]
-        # Every gradient goes to the replica that sums it from all others, and the sum, or the new weight, back.
+        # Every gradient goes to the replica that sums it over all others, and the sum, or the new weight, comes back.
         self.assertEqual(moved["gradient"], 2 * (replicas - 1) * 4 * self.PARAMETERS)
         self.assertEqual(moved["boundary"], replicas * plan["predicted"]["boundary_bytes"])
         self.assertEqual(moved["skip"], replicas * plan["predicted"]["skip_bytes"])
@@ -506,7 +505,7 @@ class Replicas(Case):
         by_replica = [made["planned_peak_bytes"][first:first + len(predicted)]
                       for first in range(0, ranks, len(predicted))]
         if sharded:
-            # Shares of a layer differ by one element at most; the last replica has the largest.
+            # Shares of a layer differ by at most one element; the last replica has the largest.
             self.assertEqual(by_replica[-1], predicted)
             for planned in by_replica:
                 for mine, most in zip(planned, predicted):
@@ -524,7 +523,7 @@ class Replicas(Case):
                 self.check_report(out, 2, "--shard" in options)
 
     def test_moments_in_8_bits(self):
-        # two updates: after one, 8 bits change nothing
+        # two updates: after a single one, 8 bits change nothing
         small = ("--steps", 3, "--replicas", 2, "--optimizer", "adamw8", "--ema", 0)
         one = self.train(*small, "--ranks", 2, size=self.HALF)
         for options in (("--ranks", 4), ("--ranks", 6, "--waves", 2, "--shard-optimizer")):
@@ -552,7 +551,7 @@ class Replicas(Case):
         half = self.train("--steps", 2, "--ranks", 2, "--replicas", 2, *small, size=self.HALF)
         rest = self.replicate("--ranks", 4, *small, "--resume", half / "checkpoints")
         self.same_tensors(one, rest)
-        # From AdamW's moments and back: the loss stays near that of a run that goes on with AdamW.
+        # From AdamW's moments and back: the loss stays near that of a run that continues with AdamW.
         whole = self.train("--steps", 7, "--ranks", 2, "--replicas", 2, "--resume", self.whole / "checkpoints",
                            size=self.HALF)
         wanted = report(whole)["loss"]
@@ -599,7 +598,7 @@ class Replicas(Case):
                      names=["replicas 2, ", "1"])
         self.refuses("--steps", 4, "--ranks", 2, "--global-batch", 16, "--resume", checkpoint, size=(),
                      names=["--global-batch", "--resume", "has 8 samples", "16"])
-        # What is not said is as it was.
+        # Options that are not given stay as they were.
         out = self.train("--steps", 4, "--ranks", 4, "--resume", checkpoint, size=())
         self.same_tensors(out, self.whole)
         self.assertEqual(read_json(out / "plan.json")["data_degree"], 2)
@@ -636,7 +635,7 @@ class Replicas(Case):
         self.assertEqual(len(sums), 2 * len(read_json(out / "plan.json")["stages"]))
         for rank in range(4):
             last = max(e["ts"] + e["dur"] for e in events if e["pid"] == rank and e["cat"] in "FBW")
-            # The stage that is done first has its gradients summed before the other one's passes are over.
+            # The stage that finishes first has its gradients summed before the other one's passes end.
             self.assertLess(min(e["ts"] for e in sums if e["pid"] == rank), last)
             for e in sums:
                 self.assertNotEqual(e["tid"], 0)
@@ -648,10 +647,10 @@ class Replicas(Case):
 
 
 class Planning(Case):
-    """What is not given is tuned, from what the ranks measure or from files of it, as pulse_plan does."""
+    """Options that are not given are tuned, from measurements of the ranks or from files, as in pulse_plan."""
 
     PLANNER = pathlib.Path(PROGRAM).with_name("pulse_plan")
-    # Plans that are drawn, and pipelines that are drawn and run; more on demand.
+    # The number of plans, and of pipelines that run, to draw; more on demand.
     DRAWN = int(os.environ.get("PULSE_TEST_PLANS", 6))
 
     @classmethod
@@ -664,7 +663,7 @@ class Planning(Case):
 
     @staticmethod
     def plan(out, *options):
-        """Plans alone; what is printed."""
+        """Only plans; returns the output."""
         line = [PROGRAM, "--data", DATA, "--model", SMALL, "--plan-only", "--out", out, *options]
         done = subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode != 0:
@@ -683,7 +682,7 @@ class Planning(Case):
         self.assertGreater(cluster["intra_node"]["bandwidth_gb_per_s"], 0)
 
     def test_the_planner_makes_the_same_plan(self):
-        """Without a search, whose time is limited, planning is a function of profile, cluster and request."""
+        """Without a timed search, planning is a function of profile, cluster and request."""
         for ranks, options in ((4, ""), (4, "--placement folded --waves 2"), (2, "--pipeline 2 --recomputation stages"),
                                (4, "--microbatch-size 1"), (4, "--schedule list"),
                                (4, "--schedule gpipe --split-backward no"),
@@ -694,7 +693,7 @@ class Planning(Case):
                 self.plan(ours, "--ranks", ranks, "--plan-time", 0, *known)
                 self.invoke([self.PLANNER, "--devices", ranks, "--time-limit", 0, "--out", theirs, *known], 0)
                 if "--microbatch-size" in options:
-                    # A profile of another size does not have the exact bytes of this one, which pulse_train knows.
+                    # A profile of another size lacks the exact bytes for this one, which pulse_train knows.
                     made = [read_json(file) for file in (ours / "plan.json", theirs)]
                     for plan in made:
                         plan["predicted"].pop("peak_memory_bytes")
@@ -715,13 +714,13 @@ class Planning(Case):
         self.assertEqual(plan["pipeline_degree"] * plan["data_degree"], 4)
         self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * plan["data_degree"], 16)
         self.assertIn("measuring layers and links", said)
-        # The usual batch is 16 samples x 4 microbatches, whatever becomes of it.
+        # The default batch is 16 samples x 4 microbatches, however it is divided.
         self.plan(out, "--ranks", 2, "--profile", self.profile, "--cluster", self.cluster, "--plan-time", 0)
         plan = read_json(out / "plan.json")
         self.assertEqual(plan["microbatches"] * plan["microbatch_size"] * plan["data_degree"], 64)
 
     def test_drawn_pipelines_train_alike(self):
-        """Any of them takes the steps of one rank, or of one rank a replica, in the memory that is planned."""
+        """Each trains like one rank, or like one rank per replica, in the planned memory."""
         alone = {d: self.train("--steps", 2, "--ranks", d, "--replicas", d) for d in (1, 2)}
         draw = random.Random(13)
         for number in range(self.DRAWN):
@@ -763,7 +762,7 @@ class PlanFile(Case):
         return path
 
     def test_runs_again(self):
-        """Nothing is measured for that unless it is asked for."""
+        """Nothing is measured, unless that is requested."""
         profile = fresh()
         for asked in ((), ("--profile-out", profile)):
             again = fresh()
@@ -813,7 +812,7 @@ class PlanFile(Case):
         last = len(Layout().layers) - 1
         for beyond in (last - 1, last + 1, 1 << 29):
             self.refuses_plan(changed(lambda p: p["stages"][-1].update(last_layer=beyond)), "layer")
-        # Both ends of a skip on different devices, under a placement that promises otherwise.
+        # A skip's ends on different devices, under a placement that promises otherwise.
         self.refuses_plan(serial_plan(SMALL, "folded", 2, 1, [1, 2, 3, last], 4, 2), "skips")
         nowhere = ROOM / "nowhere"
         self.refuses("--plan", nowhere, size=(), names=[str(nowhere)])
@@ -830,10 +829,10 @@ class PlanFile(Case):
 
 
 class Families(Case):
-    """A model of each family that reads more of a sample than its time, on latents that are made up."""
+    """A model of each family that reads more of a sample than its time, on synthetic latents."""
 
     MODEL = {"model": "sd_tiny", "data": "synthetic"}
-    # Weights that see nothing but what is known of a sample.
+    # Weights that only read the conditions of a sample.
     READERS = {"sd_tiny": ("attn2.to_k.",), "sdxl_tiny": ("attn2.to_k.", "add_embedding.linear_1.weight"),
                "uvit_tiny": ("label_emb.weight",),
                "hunyuan_tiny": ("attn2.to_k.weight", "pooler.v_proj.weight", "text_embedder.linear_1.weight",
@@ -988,7 +987,7 @@ class Interrupt(Case):
     @classmethod
     @functools.cache
     def whole(cls, steps):
-        """A run of so many steps that nothing interrupts."""
+        """An uninterrupted run of so many steps."""
         return cls().train("--steps", steps)
 
     def start(self, *options, out, **more):
@@ -1026,7 +1025,7 @@ class Interrupt(Case):
                 self.assertEqual({path.name for path in out.iterdir()}, ARTIFACTS - {"samples.png"})
                 made, steps = report(out), step_of(out)
                 self.assertEqual((made["steps"], len(made["loss"])), (steps, steps))
-                # Told even when no warm step has run.
+                # Reported even if no warm step has run.
                 moved = made["bytes_per_step"]
                 self.assertEqual((moved["boundary"], moved["skip"]), Layout().traffic(read_json(out / "plan.json")))
                 whole = self.whole(steps + 2)
@@ -1035,7 +1034,7 @@ class Interrupt(Case):
                 self.same_tensors(rest, whole)
 
     def test_nohup(self):
-        """What its starter ignores, the program ignores; it ends by the other signal."""
+        """A signal that the parent ignores stays ignored; the other one ends the run."""
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             child = self.start("--steps", 1000000, out=fresh())
@@ -1075,7 +1074,7 @@ class Interrupt(Case):
             time.sleep(0.037 * attempt)
             child.kill()
             child.wait()
-            # Complete by another hand's reading, and by pulse_train's.
+            # Complete according to an independent reader, and to pulse_train's.
             steps = Checkpoint(last_checkpoint(folder)).manifest["state"]["step"]
             self.assertEqual(steps % every, 0)
             self.assertEqual({path.name for path in out.iterdir()},
@@ -1097,7 +1096,7 @@ class Output(Case):
     def on_terminal(self, columns, *options):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        # which take longer than a bar is drawn again after
+        # these steps take longer than the interval between redraws
         steps = ("--microbatch-size", 1, "--microbatches", 4)
         line = [str(word) for word in command(*options, out=fresh(), size=steps)]
         child = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs)
@@ -1107,7 +1106,7 @@ class Output(Case):
             while block := os.read(ours, 65536):
                 output += block
         except OSError:
-            pass  # what a terminal says when its last writer has gone
+            pass  # how a terminal reports that its last writer is gone
         os.close(ours)
         self.assertEqual(child.wait(PATIENCE), 0, output)
         return output.decode()
@@ -1125,7 +1124,7 @@ class Output(Case):
                                          r"^\[#*\.*\] step \d+/30  loss \d\.\d+  \d+\.\d samples/s  \d+:\d\d left$")
                     self.assertRegex(drawn[-1], r"^\[#+\] step 30/30 ")
                     self.assertEqual(sorted(drawn, key=lambda bar: bar.count("#")), drawn)
-                # The summary begins on a line of its own.
+                # The summary begins on its own line.
                 self.assertRegex(output, r"\x1b\[K\r\n\r\n2 ranks")
 
     def test_help(self):

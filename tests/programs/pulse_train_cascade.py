@@ -23,7 +23,7 @@ MADE_UP = {"model": FIRST, "data": "synthetic"}
 
 
 class MadeUp(Case):
-    """On images and texts that are made up."""
+    """On synthetic images and texts."""
 
     @classmethod
     @functools.cache
@@ -102,7 +102,7 @@ class MadeUp(Case):
 
 
 class Pictures(Case):
-    """Captioned pictures, which both see in their own size."""
+    """Captioned pictures, which each backbone sees in its own size."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,4 +1,4 @@
-"""pulse_train with what backbones read besides one text: pooled texts and sizes, classes, two texts with their
+"""pulse_train with backbones that read more than one text: pooled texts and sizes, classes, two texts with their
 masks."""
 
 import json
@@ -23,7 +23,7 @@ class Sdxl(Case):
         return self.train("--from", SDXL, "--seed", SEED, *options, model="sdxl_tiny", data=self.data)
 
     def test_the_pooled_token_is_that_of_the_config(self):
-        """The id that ends a text, if it is none, one inside of texts or one that most of them lack."""
+        """The id that ends a text: none, one inside texts, or one that most texts lack."""
         losses = set()
         for word in ("<|endoftext|>", "red</w>", None):
             folder = changed(SDXL)
@@ -51,12 +51,12 @@ class Sdxl(Case):
         (folder / "tokenizer_2/merges.txt").write_text((folder / "tokenizer_2/merges.txt").read_text() + "\n")
         line = command("--from", folder, "--seed", SEED, *options, "--encode", "once", "--cache", cache, out=fresh(),
                        model="sdxl_tiny", data=self.data)
-        # all that the second encoder has made
+        # all results of the second encoder
         self.assertIn("encoded 0 pictures and 10 captions", self.invoke(line, 0).stdout)
 
 
 class Classes(Case):
-    """U-ViT: pictures in folders of classes, which no text encoder reads."""
+    """U-ViT: pictures in folders of classes, without a text encoder."""
 
     CONFIG = {"_class_name": "UViT", "img_size": 8, "patch_size": 2, "in_chans": 4, "embed_dim": 16, "depth": 6,
               "num_heads": 2, "num_classes": 10}
@@ -69,7 +69,7 @@ class Classes(Case):
         cls.folder = with_transformer(cls.CONFIG, tensors, start.shapes)
         labels = bytearray(tensors["label_emb.weight"])
         width = len(labels) // 10
-        labels[9 * width:] = labels[:width]  # no class is now what the first one is
+        labels[9 * width:] = labels[:width]  # "no class" equals the first class
         cls.blind = with_transformer(cls.CONFIG, {**tensors, "label_emb.weight": bytes(labels)}, start.shapes)
 
     def learn(self, folder, *options, **more):
@@ -123,7 +123,7 @@ class Classes(Case):
                                  {"file_name": "0000.png", "class": options[1]})
                 drawn[-1].append((out / "pictures/0000.png").read_bytes())
         self.assertEqual(len({drawn[0][0], drawn[1][0], drawn[2][0]}), 3)
-        # led away from what it is itself, the first class stays where it is
+        # guidance away from itself leaves the first class unchanged
         self.assertEqual(drawn[0][1], drawn[2][1])
 
     def test_refusals(self):
@@ -140,7 +140,7 @@ class Classes(Case):
 
 
 class Hunyuan(Case):
-    """BERT's and T5's states with their masks; what the backbone makes of them, no version of diffusers here says."""
+    """BERT's and T5's states with their masks; no version of diffusers here can check the backbone."""
 
     CONFIG = {"_class_name": "HunyuanDiT2DModel", "num_attention_heads": 2, "attention_head_dim": 8, "in_channels": 4,
               "patch_size": 2, "sample_size": 8, "hidden_size": 16, "num_layers": 6, "mlp_ratio": 1.5,

@@ -1,4 +1,4 @@
-"""pulse_train with a ControlNet: the same bits on any ranks, hints beside pictures however they are encoded, and
+"""pulse_train with a ControlNet: the same bits on any ranks, hints beside pictures with every way of encoding, and
 diffusers' networks.
 
 Usage: pulse_train_control.py PROGRAM WHEELS [MPIRUN flags...]: where PyPI's packages are, and the command line that
@@ -21,7 +21,7 @@ from pulse_train import PATIENCE, PROGRAM, ROOM, Case, command, fresh, report
 WHEELS = sys.argv[1] if len(sys.argv) > 1 else ""
 LAUNCH = sys.argv[2:]
 SYNTHETIC = {"model": "controlnet_tiny", "data": "synthetic"}
-HINT = 64  # 8 pixels of each latent
+HINT = 64  # 8 pixels per latent
 
 
 def write_hints(folder, names, seed=5):
@@ -33,7 +33,7 @@ def write_hints(folder, names, seed=5):
 
 
 class Made(Case):
-    """On images and hints that are made up."""
+    """On synthetic images and hints."""
 
     def test_every_pipeline_trains_alike(self):
         options = ("--steps", 5, "--lr", 3e-3, "--validate", 0.02, "--validate-times", 2)
@@ -128,7 +128,7 @@ class Pictures(Case):
                                        data=data), 0)
             self.assertIn("1.png", done.stderr)
             losses.append(report(out)["loss"])
-        # no sample sees the hint of the picture that is skipped, bad or not
+        # no sample sees the hint of a skipped picture, good or bad
         hints = fresh()
         shutil.copytree(self.hints, hints)
         for content in ((self.hints / "2.png").read_bytes(), (self.hints / "1.png").read_bytes()[:-2000]):
@@ -141,7 +141,7 @@ class Pictures(Case):
         self.assertEqual(losses, losses[:1] * 5)
 
     def test_a_hint_that_is_cut_ends_the_run_before_its_step(self):
-        """With a checkpoint of the steps before, however pictures are encoded."""
+        """Leaves a checkpoint of the steps before, with every way of encoding."""
         bad = chance.index_at(1, 3, len(self.names))
         hints = fresh()
         shutil.copytree(self.hints, hints)
@@ -169,7 +169,7 @@ class Pictures(Case):
         other = self.with_metadata()
         write_png(other / "hints/0.png", HINT, bytes(3 * HINT * HINT))
         plain, changed = (report(self.learn("--validate", data, "--lr", 0.1))["validation"] for data in (judged, other))
-        self.assertEqual(changed[0], plain[0])  # whose controls are zeros
+        self.assertEqual(changed[0], plain[0])  # its controls are zeros
         self.assertNotEqual(changed[-1], plain[-1])
 
     def test_it_goes_on_under_the_same_unet_alone(self):
@@ -209,7 +209,7 @@ class Pictures(Case):
         weights = [Safetensors(folder / "diffusion_pytorch_model.safetensors") for folder in (begun, trained)]
         self.assertEqual(weights[0].shapes, weights[1].shapes)
         self.assertNotEqual(weights[0].tensors, weights[1].tensors)
-        # a run that begins with what another has ended with
+        # a run that starts from the result of another
         more = self.learn("--control-from", trained, "--lr", 1e-30, steps=1)
         self.assertNotEqual(report(more)["loss"][0], report(out)["loss"][0])
 
@@ -239,7 +239,7 @@ class Pictures(Case):
 
 @unittest.skipUnless(WHEELS, "no packages")
 class Diffusers(Case):
-    """The same networks, and the same pictures, as diffusers has them."""
+    """The same networks and pictures in diffusers."""
 
     @classmethod
     def setUpClass(cls):
@@ -251,7 +251,7 @@ class Diffusers(Case):
         cls.folder = ROOM / "published"
 
     def branch(self, scale=0.1):
-        """A ControlNet whose convolutions are not zeros."""
+        """A ControlNet whose convolutions are not zero."""
         import torch
         from diffusers import ControlNetModel
 
@@ -282,7 +282,7 @@ class Diffusers(Case):
         drawing.set_progress_bar_config(disable=True)
         images = [torch.tensor(numpy.asarray(Image.open(file))).permute(2, 0, 1)[None] / 255 for file in files]
         for guidance in (1, 4):
-            # the pipeline makes pictures of the hint's size; here the autoencoder halves, where that of the hint is an
+            # the pipeline makes pictures of the hint's size; this autoencoder halves, while the hint's scale is an
             # eighth
             expected = drawing.vae.decode(self.denoise(drawing, start, torch.cat(images), guidance) / 0.18215).sample
             expected = (expected / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).detach().numpy()

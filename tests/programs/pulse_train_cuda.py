@@ -41,11 +41,11 @@ PROGRAM, MODEL, PRECISIONS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 del sys.argv[1:4]
 ROUNDING = {"bf16": 2.0 ** -9, "fp16": 2.0 ** -12, "tf32": 2.0 ** -12, "fp32": 2.0 ** -24}
 FOLLOWING = [precision for precision in PRECISIONS if precision != "fp16"]
-# Where a step takes a third of a second, there are as few as show that the second half goes on from the first.
+# A step takes a third of a second, so there are just enough to show that the second half continues the first.
 EMULATED = "emulated" in pathlib.Path(PROGRAM).name
 STEPS = 4 if EMULATED else 10
 RATE = 1e-3
-# Far above what any run here takes.
+# Far longer than any run here takes.
 PATIENCE = 250
 
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_cuda."))
@@ -55,8 +55,8 @@ serial = itertools.count()
 
 
 def measured_once(options):
-    """Options by which the first run of a backend and precision leaves what it has measured of layers, and the others
-    read it; links are measured by a run that leaves them."""
+    """Options with which the first run of a backend and precision saves its measurements of layers, and later runs read
+    them; one run measures the links and leaves them."""
     if "--plan" in options:
         return ()
     links = () if "--cluster-out" in options else ("--cluster", CLUSTER)
@@ -68,7 +68,7 @@ def measured_once(options):
 
 @functools.cache
 def profile_with_frozen(model, folder, data, where, *more):
-    """What is measured of a model and of the frozen networks that encode its pictures."""
+    """Measurements of a model and of the frozen networks that encode its pictures."""
     at = ROOM / f"profile{next(serial)}.json"
     trained("--from", folder, "--ranks", 1, "--encode", "bubbles", "--plan-only", "--profile-out", at, *more, *where,
             data=data, model=model)
@@ -93,10 +93,10 @@ def on(precision):
 
 
 def trained(*options, **more):
-    """The folder of a run that must succeed, silent on stderr."""
+    """The folder of a run that must succeed without output on stderr."""
     out = ROOM / f"run{next(serial)}"
     done = subprocess.run(command(*options, out=out, **more), capture_output=True, text=True, timeout=PATIENCE)
-    # What pulse says there of a fallback is no fault.
+    # pulse's notes about a fallback are no errors.
     said = [line for line in done.stderr.splitlines() if not line.startswith("pulse: ")]
     if done.returncode != 0 or said:
         raise AssertionError(f"{options}: {done.returncode}\n{done.stdout}{done.stderr}")
@@ -112,14 +112,14 @@ def checkpoint(folder):
 
 
 def gradients(folder):
-    """Of the first step: AdamW's first moment is a tenth of them after it."""
+    """Gradients of the first step: AdamW's first moment is a tenth of them after it."""
     tensors = Safetensors(checkpoint(folder)).tensors
     return [10 * value for name in sorted(tensors) if name.startswith("optimizer.m.")
             for value in struct.unpack(f"<{len(tensors[name]) // 4}f", tensors[name])]
 
 
 class Bounds:
-    """Of the model's layers, as a plan names them, and its checkpoint's shapes."""
+    """Error bounds from the model's layers, as a plan names them, and its checkpoint's shapes."""
 
     def __init__(self, folder):
         layers = json.loads((folder / "plan.json").read_text())["stages"][-1]["last_layer"] + 1
@@ -133,7 +133,7 @@ class Bounds:
                     + math.sqrt(self.roundings * self.terms) * ROUNDING["fp32"])
 
     def loss(self, precision, step, loss, difference):
-        """`difference`: sum of the differences of all first gradients."""
+        """`difference`: sum of the absolute differences of all first gradients."""
         answer = self.gradient(precision) / math.sqrt(2) * (math.sqrt(loss) + 1)
         return (6 * math.sqrt(loss) * answer / math.sqrt(self.elements) + answer * answer
                 + 2 * RATE * step * difference)
@@ -178,12 +178,12 @@ class Cuda(unittest.TestCase):
             with self.subTest(precision):
                 losses = report(self.whole[precision])["loss"]
                 self.follows(losses, wanted, precision)
-                # Not one of another precision under this one's name.
+                # Not the result of another precision under this name.
                 self.assertNotEqual(losses, wanted)
         self.assertEqual(len({tuple(report(folder)["loss"]) for folder in self.whole.values()}), len(PRECISIONS))
 
     def test_weights_and_averages_are_the_hosts(self):
-        """To within what AdamW may move them: in t steps m / sqrt(v) is at most sqrt(t sum w^2), w the weights of the
+        """Within what AdamW may move them: in t steps m / sqrt(v) is at most sqrt(t sum w^2), w the weights of the
         gradients in m, which is below 1.1 for t up to 10."""
         wanted = Safetensors(checkpoint(self.host)).tensors
         for precision in FOLLOWING:
@@ -214,7 +214,7 @@ class Cuda(unittest.TestCase):
         (host, *_) = report(trained("--ranks", 1, *options, steps=1))["validation"]
         for precision in PRECISIONS:
             with self.subTest(precision):
-                # two steps, so that one is not the last
+                # two steps, so that the first is not the last
                 steps = 2 if precision == PRECISIONS[0] else 1
                 one, two = (trained(*ranks, *options, *on(precision), steps=steps)
                             for ranks in (("--ranks", 1), ("--ranks", 2, "--gpus", "0,0")))
@@ -227,15 +227,15 @@ class Cuda(unittest.TestCase):
                         self.assertLess(abs(found[0]["at"][time] - want), self.bounds.loss(precision, 0, want, 0))
 
     def test_other_forms_of_the_optimizer(self):
-        """Each has the bits of one rank on any pipeline, goes on from another, and takes the memory that is planned,
-        less the less it keeps. In so few steps losses are near those of master weights: to within the roundings of the
-        weights."""
+        """Each form has the bits of one rank on any pipeline, continues from another, and takes the planned memory,
+        which shrinks with what it keeps. In so few steps losses stay near those of master weights, up to the rounding
+        of the weights."""
         if "bf16" not in PRECISIONS:
             self.skipTest("they are for bf16")
         precision = on("bf16")
         usual = report(self.whole["bf16"])
         taken = [usual["measured_peak_bytes"][0]]
-        steps = 3 if EMULATED else 4  # two updates: after one, 8 bits change nothing
+        steps = 3 if EMULATED else 4  # two updates: after a single one, 8 bits change nothing
         for form in (("--optimizer", "adamw8"), ("--optimizer", "adamw8", "--weights", "kahan", "--ema", 0),
                      ("--optimizer", "adamw8", "--weights", "stochastic", "--ema", 0)):
             with self.subTest(form):
@@ -265,8 +265,8 @@ class Cuda(unittest.TestCase):
         self.assertEqual(len(report(converted)["loss"]), 1)
 
     def test_adafactor(self):
-        """Each form of the weights has the bits of one rank on any pipeline and the memory that is planned, and the
-        host's losses, also where it goes on from AdamW's moments."""
+        """Each form of the weights has the bits of one rank on any pipeline, the planned memory, and the host's losses,
+        also if it continues from AdamW's moments."""
         if "bf16" not in PRECISIONS:
             self.skipTest("they are for bf16")
         precision = on("bf16")
@@ -291,7 +291,7 @@ class Cuda(unittest.TestCase):
         self.follows(device, host, "bf16", STEPS)
 
     def test_engines_are_timed_and_a_run_goes_on_with_them(self):
-        """On any number of ranks, with nothing timed again; of no budget there is no file."""
+        """On any number of ranks, without timing anything again; without a budget there is no file."""
         half, where = ROOM / "timed", on(PRECISIONS[0])
         for again in (False, True):
             kept = (half / "engines.json").read_text() if again else None
@@ -315,7 +315,7 @@ class Cuda(unittest.TestCase):
             self.assertEqual((rest / "engines.json").read_text(), (half / "engines.json").read_text())
         self.assertEqual(*(Safetensors(checkpoint(rest)).tensors for rest in going_on))
         self.assertFalse((self.whole[PRECISIONS[0]] / "engines.json").exists())
-        # what is made for another device is said not to be taken, and what is damaged is refused
+        # engines of another device are reported as not used, and a damaged file is refused
         again = command("--ranks", 1, "--resume", half / "checkpoints", *where, out=ROOM / "refused", steps=2)
         kept = (half / "engines.json").read_text()
         (half / "engines.json").write_text(kept.replace(" sm_", " sm_1"))
@@ -326,14 +326,14 @@ class Cuda(unittest.TestCase):
         done = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, r"\Apulse_train: [^\n]*timed/engines\.json[^\n]*\n\Z")
-        # a new run without them in that folder leaves none to whoever goes on from it
+        # a new run without them in that folder leaves none to a later run
         done = subprocess.run(command("--ranks", 1, *where, out=half, steps=1), capture_output=True, text=True,
                               timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertFalse((half / "engines.json").exists())
 
     def check_report(self, half):
-        """Bytes as the plan said, and a time for every pass."""
+        """Bytes equal the plan's, and every pass has a time."""
         made, plan = report(half), json.loads((half / "plan.json").read_text())
         moved = made["bytes_per_step"]
         self.assertEqual((moved["boundary"], moved["skip"]), (plan["predicted"]["boundary_bytes"], 0))
@@ -378,8 +378,8 @@ class Cuda(unittest.TestCase):
 
 
 class Encoded(unittest.TestCase):
-    """Captioned pictures, which frozen networks encode on the device, and pictures by prompt. To the roundings of the
-    backbone come those of the layers that a picture and its caption go through."""
+    """Captioned pictures, which frozen networks encode on the device, and pictures by prompt. The encoders' layers add
+    their rounding errors to the backbone's."""
 
     OPTIONS = ("--flip", "yes", "--caption-dropout", 0.3)
 
@@ -420,7 +420,7 @@ class Encoded(unittest.TestCase):
                 (loss,) = report(out)["loss"]
                 self.assertLess(abs(loss - wanted), self.bounds.loss(precision, 0, wanted, 0))
                 self.assertNotEqual(loss, wanted)
-        # it is not that of made-up samples
+        # it differs from that of synthetic samples
         (other,) = report(trained("--ranks", 1, "--from", self.folder, steps=1))["loss"]
         self.assertGreater(abs(other - wanted), self.bounds.loss(FOLLOWING[-1], 0, wanted, 0))
 
@@ -470,12 +470,12 @@ class Encoded(unittest.TestCase):
         self.assertEqual(report(ahead)["planned_peak_bytes"], report(ahead)["measured_peak_bytes"])
 
     def test_steps_of_three_sizes(self):
-        """The first is the host's; all are the bits of one rank, on any pipeline, resumed, in the memory that is
-        planned."""
+        """The first step equals the host's; all have the bits of one rank, on any pipeline, resumed, in the planned
+        memory."""
         data = ROOM / "shapes"
         shutil.copytree(self.data, data)
         tiny_pipeline.add_shapes(data)
-        # the first four steps of this seed are of all three sizes
+        # the first four steps of this seed include all three sizes
         options = ("--from", self.folder, *self.OPTIONS, "--buckets", "16:8:8-24", "--seed", 3)
         host = trained(*options, "--ranks", 1, data=data, steps=1)
         bounds = Bounds(host)
@@ -510,8 +510,7 @@ class Encoded(unittest.TestCase):
         for precision, found in zip(FOLLOWING, drawn[1:]):
             for one, wanted in zip(found, drawn[0]):
                 error = math.sqrt(sum((a - b) ** 2 for a, b in zip(one, wanted, strict=True)) / len(wanted))
-                # what rounding to whole numbers may add, and what roundings of two steps and the decoder do to values
-                # of size 1
+                # rounding to whole numbers, plus the rounding errors of two steps and the decoder, for values of size 1
                 self.assertLess(error, 0.5 + 255 / 2 * 3 * self.bounds.gradient(precision), precision)
 
     def test_training_ends_with_pictures(self):
@@ -583,7 +582,7 @@ class Controlled(unittest.TestCase):
 
 
 class Beside(unittest.TestCase):
-    """Models that read another image behind the channels of theirs, on a device."""
+    """Models that read a second image in additional channels, on a device."""
 
     @classmethod
     def setUpClass(cls):
@@ -606,7 +605,7 @@ class Beside(unittest.TestCase):
             with self.subTest(model):
                 options = ("--model", *model.split())
                 host = self.learn(*options, "--ranks", 1, where=())
-                # two backbones have no profile, and take a device longer to measure than to train
+                # two backbones have no profile, and measuring them on a device takes longer than training
                 two = ("--ranks", 2)
                 if "--cascade-with" in model:
                     two = ("--plan", self.learn(*options, *two, "--plan-only", where=()) / "plan.json")

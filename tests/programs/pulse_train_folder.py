@@ -1,4 +1,4 @@
-"""pulse_train with a diffusers folder: begins from one, draws with one, leaves one, and diffusers reads that."""
+"""pulse_train with a diffusers folder: starts from one, draws with one, and writes one that diffusers reads."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from pulse_train import PROGRAM, ROOM, Case, command, fresh, report
 
 
 class Quickstart(Case):
-    """A model of pixels, and the folder and captions that examples/fashion_mnist.py writes for it."""
+    """A pixel model, and the folder and captions that examples/fashion_mnist.py writes for it."""
 
     @classmethod
     def setUpClass(cls):
@@ -90,7 +90,7 @@ class Damaged(Case):
             file = draw.choice([path for place in (folder, pictures) for path in sorted(place.rglob("*"))
                                 if path.is_file()])
             content = bytearray(file.read_bytes())
-            at = draw.randrange(min(len(content), 1000))  # where headers are
+            at = draw.randrange(min(len(content), 1000))  # within the headers
             how = draw.randrange(4)
             if how == 0:
                 del content[at:]
@@ -146,14 +146,14 @@ class Folders(Case):
         import torch
         from safetensors.torch import load_file
         read = {}
-        for shard in shards:  # this version of diffusers does not read them
+        for shard in shards:  # this version of diffusers cannot read shards
             read.update(load_file(copy / "unet" / shard))
         self.assertEqual(read.keys(), PIPELINE.unet.state_dict().keys())
         for name, value in PIPELINE.unet.state_dict().items():
             self.assertTrue(torch.equal(read[name], value.half()), name)
 
     def test_steps_without_a_learning_rate_leave_the_folder(self):
-        """Weights and averages begin with those of the folder, on every rank."""
+        """Weights and averages start with those of the folder, on every rank."""
         import numpy
 
         for ranks, part in ((1, "averages"), (3, "averages"), (2, "weights")):
@@ -214,7 +214,7 @@ class Folders(Case):
         half = self.train("--from", FROM, "--steps", 2, **MODEL)
         rest = self.train("--from", FROM, "--steps", 4, "--resume", half / "checkpoint.safetensors", **MODEL)
         self.same_tensors(rest, whole)
-        # the noise of another folder
+        # a folder with another noise process
         other = changed()
         scheduler = other / "scheduler/scheduler_config.json"
         scheduler.write_text(scheduler.read_text().replace("v_prediction", "epsilon"))
@@ -276,7 +276,7 @@ class Folders(Case):
                          {**files_of(alone), "text_encoder/model.safetensors": b""})
         self.assertEqual(files_of(exported)["text_encoder/model.safetensors"],
                          files_of(folder)["text_encoder/model.safetensors"])
-        # the names that a CLIP has which began without a folder
+        # tensor names of a CLIP that did not come from a folder
         file = "text_encoder/model.safetensors"
         save_file({name.removeprefix("text_model."): value for name, value in load_file(FROM / file).items()},
                   folder / file, {"format": "pt"})
@@ -284,7 +284,7 @@ class Folders(Case):
         self.same_training(out, self.train("--from", folder, "--steps", 1, "--ranks", 2, out=copy, **what))
 
     def test_halves_in_several_files(self):
-        """As the newest libraries write variants; those of this version read no shards of one."""
+        """Named like variants of the newest libraries; this version's cannot read sharded variants."""
         from safetensors.torch import load_file, save_file
 
         what = {"model": "sd_tiny", "data": write_pictures()}
@@ -327,7 +327,7 @@ class Folders(Case):
         self.assertEqual(self.invoke(line, 0).stdout.count(said), 1)
         line[line.index(folder)] = FROM
         self.assertNotIn("asks for", self.invoke(line, 0).stdout)
-        # betas of a folder's own are another noise than that of any name
+        # a folder's own betas are a different noise process from any named one
         shutil.rmtree(folder / "scheduler")
         diffusers.DDIMScheduler(**betas).save_pretrained(folder / "scheduler")
         kept = self.train("--from", folder, "--steps", 1, **what)
@@ -355,7 +355,7 @@ class Folders(Case):
 
 
 class SingleFiles(Case):
-    """A checkpoint of one file stands for the weights of a folder."""
+    """A single-file checkpoint replaces a folder's weights."""
 
     @classmethod
     def setUpClass(cls):
@@ -480,7 +480,7 @@ class SingleFiles(Case):
 
 
 class Losses(Case):
-    """What frozen networks make of captioned pictures, and the backbone of that, as PyTorch computes it."""
+    """Losses on captioned pictures encoded by frozen networks equal PyTorch's."""
 
     def test_stable_diffusion(self):
         data = write_pictures()
@@ -504,7 +504,7 @@ class Losses(Case):
                 self.same_training(self.train(*options, *how.split(), model="sd_long_tiny", data=data), out)
 
     def test_masked_loss(self):
-        """Errors count by the area mean of alpha, as in kohya's sd-scripts; so do those of validation."""
+        """Errors are weighted by the area mean of alpha, as in kohya's sd-scripts; in validation, too."""
         data, judged = write_pictures(widths=(16, 24, 19), alpha=True), write_pictures(CAPTIONS[:7], alpha=True)
         options = ("--from", FROM, "--seed", SEED, "--steps", 2, "--lr", 1e-30)
         out = self.train(*options, "--masked-loss", "yes", "--validate", judged, "--validate-times", 2, model="sd_tiny",
@@ -513,7 +513,7 @@ class Losses(Case):
         for time, loss in report(out)["validation"][0]["at"].items():
             expected = expected_loss(judged, CAPTIONS[:7], range(7), seed=0, at=int(time), masked=True)
             self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
-        # without it, pictures are what they are on white
+        # without it, pictures are blended with white
         self.compare(self.train(*options, model="sd_tiny", data=data), data, PIPELINE, sd_conditions)
 
     def test_sdxl(self):
@@ -523,11 +523,11 @@ class Losses(Case):
         self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
 
     def test_buckets(self):
-        """Pictures of several shapes, each in the nearest size; SDXL's conditions say which."""
+        """Pictures of several shapes, each in the nearest bucket; SDXL's conditions name its size."""
         from PIL import Image
 
         sizes = [(8, 28), (16, 16), (20, 12)]
-        # as wide or as high as their bucket, so that nothing is resized
+        # one side equals the bucket's, so that nothing is resized
         shapes = [(16, 16), (8, 29), (20, 13), (16, 17), (20, 12), (16, 19), (17, 16), (8, 28), (16, 16), (21, 12)]
         data, source = fresh(), random.Random(5)
         data.mkdir()
@@ -571,7 +571,7 @@ class Losses(Case):
                     self.assertLess(abs(loss - expected), 1e-5 * expected, f"{time}: {loss} {expected}")
 
     def test_flow_and_edm(self):
-        """By the formulas of rectified flow, shifted by 3, and of table 1 of Karras et al."""
+        """By the formulas of rectified flow with a shift of 3, and of table 1 of Karras et al."""
         data, judged = write_pictures(), write_pictures(CAPTIONS[:5])
 
         def flow(t):
@@ -626,7 +626,7 @@ class Prompts(Case):
 
     def test_pictures_of_sdxl_are_those_of_diffusers(self):
         folder = ROOM / "published_sdxl"
-        # without a negative text, zeros stand for its states
+        # without a negative text, its states are zeros
         self.compare(tiny_pipeline.write_sdxl(folder), folder, "sdxl_tiny", ("photo", None), add_watermarker=False)
 
     def compare(self, pipeline, folder, model, negatives, **settings):
@@ -639,7 +639,7 @@ class Prompts(Case):
                                                 for i in range(3)]))
         start = start.view(3, 8, 8, 4).permute(0, 3, 1, 2)
         for sampler, scheduler in (("ddim", DDIMScheduler), ("dpm++", DPMSolverMultistepScheduler)):
-            # said though it is the folder's: what a config has by default, another class replaces by its own default
+            # stated although it is the folder's: another class would replace a default by its own
             steps = scheduler.from_config(pipeline.scheduler.config, timestep_spacing="leading")
             drawing = type(pipeline)(**{**pipeline.components, "scheduler": steps}, **settings)
             drawing.set_progress_bar_config(disable=True)
@@ -652,7 +652,7 @@ class Prompts(Case):
                 found = self.pictures(out)
                 self.assertEqual([text for text, _ in found], prompts)
                 error = numpy.mean((numpy.stack([picture for _, picture in found]) / 255 - expected) ** 2)
-                # 50 dB; a picture in whole numbers is 58.9 dB from what it is rounded of
+                # 50 dB; rounding a picture to whole numbers alone gives 58.9 dB
                 self.assertLess(error, 1e-5, f"{model}, {sampler}, guidance {guidance}, negative {negative}")
                 self.assertGreater(numpy.std(expected), 0.02)
         self.assertFalse(numpy.array_equal(found[0][1], found[2][1]))  # other noise
@@ -672,7 +672,7 @@ class Prompts(Case):
         self.assertEqual((out / "samples.png").read_bytes(), (again / "samples.png").read_bytes())
 
     def test_pictures_while_training(self):
-        """Drawing leaves the run as it is, and draws what a run that ends there draws."""
+        """Drawing does not affect the run, and draws the same as a run that ends there."""
         more = {"model": "sd_tiny", "data": write_pictures(), "sample": 2}
 
         def learn(steps, *options, **kind):
@@ -713,7 +713,7 @@ class Prompts(Case):
 
 
 class NewFolders(Case):
-    """Folders of random weights, which pulse_train writes where there is none to begin from."""
+    """Folders of random weights, which pulse_train writes if there is none to start from."""
 
     MODELS = ("sd_tiny", "sdxl_tiny", "hunyuan_tiny", "uvit_tiny")
 
@@ -741,7 +741,7 @@ class NewFolders(Case):
             self.assertEqual(other.keys(), files_of(folder).keys())
             for name, content in files_of(folder).items():
                 self.assertEqual(content != other[name], name.endswith(".safetensors"), f"{model}: {name}")
-        # text encoders that are alike are not the same
+        # equal text encoders get different weights
         states = [Safetensors(self.folders["sdxl_tiny"] / f"text_encoder{place}" / "model.safetensors").tensors
                   for place in ("", "_2")]
         name = "text_model.embeddings.position_embedding.weight"
@@ -786,7 +786,7 @@ class NewFolders(Case):
         self.assertEqual(words, [])
 
     def test_runs_begin_from_them(self):
-        """A run from such a folder is the run whose weights the seed draws; frozen networks give it finite numbers."""
+        """A run from such a folder equals the run whose weights the seed draws; frozen networks give finite numbers."""
         options = ("--steps", 2, "--seed", SEED)
         for model, folder in self.folders.items():
             with self.subTest(model):
@@ -804,7 +804,7 @@ class NewFolders(Case):
         for objective, name in (("flow", "FlowMatchEulerDiscrete"), ("edm", "EDMEuler")):
             folder = self.make("sd_tiny", "--prediction", objective,
                                *(("--flow-shift", 3) if objective == "flow" else ()))
-            known = getattr(diffusers, f"{name}Scheduler", None) # which versions before 0.29 do not have
+            known = getattr(diffusers, f"{name}Scheduler", None) # missing before 0.29
             if known:
                 read = known.from_pretrained(folder / "scheduler").config
                 self.assertEqual(read.shift if objective == "flow" else read.sigma_data,
@@ -859,7 +859,7 @@ class NewFolders(Case):
 
 
 class RoundTrips(Case):
-    """Folders that the libraries load, save, see trained, and load again."""
+    """Folders that the libraries load and save, that are trained, and that they load again."""
 
     @classmethod
     def setUpClass(cls):
@@ -867,12 +867,12 @@ class RoundTrips(Case):
         tiny_pipeline.write_hunyuan_texts(hunyuan, CAPTIONS)
         cls.models = {"sd_tiny": (FROM / "tokenizer", sd_conditions), "sdxl_tiny": (SDXL, sdxl_conditions),
                       "hunyuan_tiny": (hunyuan, hunyuan_conditions)}
-        # a model whose type was made of a folder, as the check preset has one
+        # a model type generated from a folder, as in the check preset
         if "ssd_tiny" in subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout:
             cls.models["ssd_tiny"] = (SDXL, sdxl_conditions)
 
     def says_its_types(self, folder, texts):
-        """The header that a build would make of the folder has the backbone and all networks."""
+        """The header that a build would generate from the folder has the backbone and all networks."""
         maker = pathlib.Path(PROGRAM).with_name("pulse_model")
         if maker.exists():
             made = self.invoke([maker, folder, "--name", "mine"], 0)
@@ -888,7 +888,7 @@ class RoundTrips(Case):
                 self.assertIn("--caption-chunks", long.stderr)
 
     def test_they_train_and_come_back(self):
-        """Which model it is, the folder says."""
+        """The folder determines the model."""
         import diffusers
         import torch
 

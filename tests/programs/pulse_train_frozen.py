@@ -37,7 +37,7 @@ def write_data():
 
 
 def drawn_plan(replicas):
-    """Options of a plan that there is: skips of sd_tiny stay on a device in a fold of up to 8 stages."""
+    """Options of a feasible plan: sd_tiny can be folded into at most 8 stages."""
     while True:
         pipeline = DRAW.choice([1, 2, 3, 4])
         options = drawn(DRAW, pipeline, replicas)
@@ -58,11 +58,11 @@ class Encoded(Case):
         cls().learn("--steps", 1, "--profile-out", cls.profile, *BUBBLES)
 
     def line(self, *options, out):
-        """The plan does not wait for what it needs to know of the machine."""
+        """Reads the profile if there is one, so that planning does not measure."""
         known = ("--profile", self.profile) if self.profile.exists() else ()
         size = {}
         if "--plan" in options:
-            known, size = (), {"size": ()}  # what the file has
+            known, size = (), {"size": ()}  # the file has both
         line = command("--from", self.folder, "--flip", "yes", "--caption-dropout", 0.4, *known, *options, out=out,
                        model="sd_tiny", data=self.data, **size)
         return [str(word) for word in line]
@@ -78,21 +78,21 @@ class Encoded(Case):
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
     def each_step(self, replicas, steps):
-        """Steps on one rank a replica."""
+        """Steps on one rank per replica, encoded in each step."""
         if (replicas, steps) not in self.trained:
             self.trained[replicas, steps] = self.learn("--steps", steps, "--ranks", replicas, "--replicas", replicas,
                                                        "--encode", "each-step")
         return self.trained[replicas, steps]
 
     def begun(self, steps, replicas, *encode):
-        """Options of a run that goes on behind steps by another plan; nothing behind none."""
+        """Options that resume after `steps` steps of another plan; none for 0 steps."""
         if steps == 0:
             return ()
         half = self.learn("--steps", steps, *drawn_plan(replicas), *encode)
         return ("--resume", half / "checkpoint.safetensors")
 
     def same_steps(self, out, whole, options):
-        """The last steps of the whole run, in the memory that was planned."""
+        """The last steps equal the whole run's, in the planned memory."""
         made = report(out)
         self.assertEqual(made["loss"], report(whole)["loss"][-len(made["loss"]):], options)
         self.same_tensors(out, whole, options)
@@ -198,7 +198,7 @@ class Processes(Encoded):
 
 
 class Buckets(Encoded):
-    """Steps of several sizes: the bits of one rank, in the memory that is planned, on any plan, on processes, after any
+    """Steps of several sizes: the bits of one rank, in the planned memory, on any plan, on processes, after any
     kill."""
 
     @classmethod
@@ -211,7 +211,7 @@ class Buckets(Encoded):
     def same_memory(self, made, options):
         if all(one["steps"] > 0 for one in made["extents"]):
             return super().same_memory(made, options)
-        # of all buckets, and of those that came
+        # planned for all buckets, measured for those that occurred
         for planned, measured in zip(made["planned_peak_bytes"], made["measured_peak_bytes"]):
             self.assertGreaterEqual(planned, measured, options)
 
@@ -242,13 +242,13 @@ class Buckets(Encoded):
             self.assertEqual([(one["height"], one["width"]) for one in found], sizes)
         self.assertNotIn("schedule", plan)
         self.assertAlmostEqual(sum(one["share"] for one in plan["extents"]), 1)
-        # an epoch is of 7 or 8 steps (--microbatch-size and --microbatches make 8 samples)
+        # an epoch has 7 or 8 steps (--microbatch-size and --microbatches make 8 samples)
         self.assertEqual(sum(one["steps"] for one in made["extents"]), 14)
         for one, expected in zip(made["extents"], plan["extents"]):
             self.assertEqual(one["step_us"], expected["predicted"]["step_us"])
             self.assertGreater(one["measured_step_us"], 0)
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
-        # the same plan again, and drawn at a size of its own
+        # the same plan again, with pictures drawn in another size
         again = fresh()
         line = command("--from", self.folder, "--buckets", "16:4:8-32", "--flip", "yes", "--caption-dropout", 0.4,
                        "--steps", 14, "--plan", out / "plan.json", "--prompt", "a cat", "--size", "8x20", out=again,
@@ -298,7 +298,7 @@ class Buckets(Encoded):
 
 class Kills(Encoded):
     def test_killed_between_encoding_and_use(self):
-        """At any instant behind the first step, samples of a step that has not run are encoded."""
+        """At any instant after the first step, samples of a later step are already encoded."""
         self.kill_and_resume(*BUBBLES)
 
 

@@ -63,7 +63,7 @@ class Metrics(unittest.TestCase):
         cls.losses = json.loads((cls.whole / "report.json").read_text())["loss"]
 
     def same_in_tensorboard(self, folder):
-        """Each number of metrics.jsonl, once."""
+        """Every number of metrics.jsonl appears exactly once."""
         made, read = lines(folder), shown(folder)
         self.assertEqual(sorted(read.Tags()["scalars"]), sorted(NUMBERS))
         for name in NUMBERS:
@@ -99,8 +99,8 @@ class Metrics(unittest.TestCase):
         self.assertEqual([line["step"] for line in lines(out)], list(range(1, STEPS + 1)))
         self.assertEqual([line["loss"] for line in lines(out)], self.losses)
         self.same_in_tensorboard(out)
-        self.assertEqual(len(list((out / "tensorboard").iterdir())), 1)  # not every reader knows which file counts
-        # another run in the same folder begins again, also one that goes on from elsewhere
+        self.assertEqual(len(list((out / "tensorboard").iterdir())), 1)  # not all readers know which file counts
+        # another run in the same folder starts over, even if it resumes from elsewhere
         run("--resume", self.whole / "checkpoints", out=out, steps=STEPS + 1)
         self.assertEqual([line["step"] for line in lines(out)], [STEPS + 1])
         self.same_in_tensorboard(out)

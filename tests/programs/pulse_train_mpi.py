@@ -26,16 +26,16 @@ from files import idx_bytes, write_cluster, write_images
 from processes import processes_of
 
 PROGRAM, RANKS, LAUNCH = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-# Far above what any run here takes; a program that hangs must not hang the tests.
+# Far longer than any run here takes: a program that hangs must not hang the tests.
 PATIENCE = 120
 STEPS = 3
 EVERY_STEP = ("--checkpoint-every", 1, "--keep", 0)
-# What a run that is to be killed is given: seconds in which every survivor ends.
+# Passed to a run that is to be killed: seconds in which every survivor must end.
 TIMEOUT = 30
-OPEN_MPI = "--oversubscribe" in LAUNCH # the flags that pulse gives to it
+OPEN_MPI = "--oversubscribe" in LAUNCH # pulse passes it this flag
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_mpi."))
 atexit.register(shutil.rmtree, ROOM, True)
-# on which a step takes no time; images where they are what is looked at
+# a model whose steps take no time; tests that need images use another
 TRAINED = ("--model", "sd_tiny", "--data", "synthetic")
 CLUSTER = write_cluster(ROOM / "cluster.json")
 serial = itertools.count()
@@ -48,7 +48,7 @@ def fresh():
 
 @functools.cache
 def profile():
-    """The costs of the layers, for runs that are not about planning: while rank 0 measures them, the others spin."""
+    """The costs of the layers, for runs that are not about planning: while rank 0 measures, the others would spin."""
     at = fresh()
     subprocess.run([PROGRAM, *TRAINED, "--ranks", "1", "--microbatch-size", "1",
                     "--microbatches", "4", "--plan-time", "0", "--plan-only", "--profile-out", at, "--out", fresh()],
@@ -57,7 +57,7 @@ def profile():
 
 
 def planning(*more):
-    """A placement that is known, without a search; a run that says --plan-time measures its layers and links."""
+    """Fixes the placement, without a search; a run with --plan-time measures its layers and links."""
     if "--plan" in more or "--plan-time" in more:
         return ()
     return ("--placement", "folded", "--plan-time", 0, "--cluster", CLUSTER, "--profile", profile())
@@ -82,19 +82,19 @@ def on_threads(*more, ranks=RANKS, out=None, steps=STEPS):
 
 @functools.cache
 def whole_on_threads():
-    """Of which every step is kept."""
+    """A run on threads that keeps every step."""
     return on_threads(*EVERY_STEP)
 
 
 def start(*more, out, steps=STEPS, alone=False):
-    """Alone: Open MPI leaves the ranks to themselves when one is killed, and each says its status."""
+    """`alone`: Open MPI does not end the other ranks when one is killed, and each prints its status."""
     program = ["--enable-recovery", "sh", "-c", '"$@"; echo "status $?"', "sh", PROGRAM] if alone else [PROGRAM]
     return subprocess.Popen([*LAUNCH, *program, "--transport", "mpi", *options(*more, out=out, steps=steps)], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def start_with_another(*more, out, program=PROGRAM, images=None):
-    """The last rank is told more, or has other images, or is another program."""
+    """The last rank gets additional options, other images, or another program."""
     count, first = LAUNCH[-2:]
     assert int(first) == RANKS
     of_images = ("--model", "ddpm_fmnist_small", "--plan-time", 0, "--data")
@@ -106,7 +106,7 @@ def start_with_another(*more, out, program=PROGRAM, images=None):
 
 
 def rebuilt():
-    """The program with another build id, as its linker would have given it to other code."""
+    """The program with another build id, as the linker would give other code."""
     content = bytearray(pathlib.Path(PROGRAM).read_bytes())
     note = content.index(struct.pack("<III4s", 4, 20, 3, b"GNU\0")) # owner, bytes, kind: NT_GNU_BUILD_ID
     content[note + 16] ^= 1
@@ -185,14 +185,14 @@ class Training(Case):
         self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
         self.assertEqual(made["ranks"], RANKS)
         self.assertGreater(made["bytes_per_step"]["gradient"], 0)
-        # Some sum over the replicas begins before its rank's last pass has ended.
+        # Some sum over the replicas begins before its rank's last pass ends.
         events = [e for e in json.loads((processes / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
         last = {rank: max(e["ts"] + e["dur"] for e in events if e["pid"] == rank and e["cat"] in "FBW")
                 for rank in range(RANKS)}
         self.assertTrue(any(e["cat"] == "A" and e["ts"] < last[e["pid"]] for e in events))
 
     def test_processes_plan_from_links_that_they_measure(self):
-        """What is not said is tuned on rank 0; the bits are those of threads that run its plan."""
+        """Options that are not given are tuned on rank 0; the bits are those of threads that run its plan."""
         cluster = fresh()
         images = ("--model", "ddpm_fmnist_small", "--data", write_images(fresh(), idx_bytes()))
         processes = self.trained(*images, "--plan-time", 0.5, "--cluster-out", cluster)
@@ -200,7 +200,7 @@ class Training(Case):
         found = json.loads(cluster.read_text())
         self.assertEqual((found["nodes"], found["devices_per_node"]), (1, RANKS))
         self.assertGreater(found["intra_node"]["latency_us"], 0)
-        # Of unlike devices, which rank 0 alone reads of.
+        # Unlike devices, described in a file that only rank 0 reads.
         memory = found.pop("memory_bytes")
         found["devices"] = [{"device": "x", "memory_bytes": memory, "relative_speed": 1 if rank == 0 else 0.1}
                             for rank in range(RANKS)]
@@ -248,7 +248,7 @@ class Ends(Case):
                 self.assertIn(wrong[0], self.ends(start(*wrong, out=fresh())))
 
     def test_ranks_that_are_not_the_same(self):
-        """All say what differs, and whose it is, before anything is written."""
+        """All ranks report what differs and on which rank, before anything is written."""
         images = [write_images(fresh(), idx_bytes(seed=seed)) for seed in (1, 2)]
         digits = "[0-9a-f]{16}"
         for name, wanted, child in (
@@ -265,7 +265,7 @@ class Ends(Case):
                 self.assertFalse((ROOM / "none").exists())
 
     def test_without_a_transport(self):
-        """Processes that do not know of each other write the same files."""
+        """Processes that do not know each other would write the same files."""
         out = fresh()
         for more in ((), ("--transport", "threads")):
             child = subprocess.run([*LAUNCH, PROGRAM, *options(*more, out=out)], capture_output=True, text=True,
@@ -273,7 +273,7 @@ class Ends(Case):
             self.assertEqual(child.returncode, 2, child.stderr)
             self.assertRegex(child.stderr, rf"pulse_train: --transport: [^\n]* {RANKS} processes [^\n]*--transport mpi")
         self.assertFalse(out.exists())
-        # MPI knows nothing of torchrun's processes
+        # MPI does not know torchrun's processes
         alone = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}
         child = subprocess.run([PROGRAM, "--transport", "mpi", *options(out=out)], env=alone, capture_output=True,
                                text=True, timeout=PATIENCE)
@@ -333,14 +333,14 @@ class Kills(Case):
                     said = (rf"pulse_train: rank (\d): another rank has failed: [^\n]*process {victim}\) "
                             "was killed or has exited")
                     self.assertEqual(len(set(re.findall(said, output))), RANKS - 1, output)
-                    # Whom MPI_Abort of the first of them meets does not come to say its status.
+                    # A rank that MPI_Abort of another one ends first does not print its status.
                     self.assertLessEqual(set(re.findall(r"status (\d+)", output)), {"1", "137"}, output)
                     self.assertIn("status 1\n", output)
                 self.go_on(out)
                 shutil.rmtree(out)
 
     def go_on(self, out):
-        """The end of a run that was killed is that of one that was not."""
+        """A resumed run ends like one that was not killed."""
         manifests = [json.loads(path.read_text()) for path in out.glob("checkpoints/step-*/manifest.json")]
         done = max(manifests, key=lambda manifest: manifest["sequence"])["state"]["step"]
         whole, rest = on_threads(steps=done + 2), on_threads("--resume", out / "checkpoints", steps=done + 2)

@@ -31,16 +31,16 @@ from files import write_cluster
 PROGRAM, MODEL, PRECISION, WHERE = sys.argv[1:5]
 del sys.argv[1:5]
 EMULATED = WHERE == "emulated"
-# Far above what any run here takes; a program that hangs must not hang the tests.
+# Far longer than any run here takes: a program that hangs must not hang the tests.
 PATIENCE = 200
 STEPS = 2
-# What a run that is to fail is given: seconds in which every rank ends.
+# Passed to a run that is to fail: seconds in which every rank must end.
 TIMEOUT = 30
 ROOM = pathlib.Path(tempfile.mkdtemp(prefix="pulse_train_nccl."))
 CLUSTER = write_cluster(ROOM / "cluster.json")
 atexit.register(shutil.rmtree, ROOM, True)
 serial = itertools.count()
-# What a launcher of the tests themselves may have set.
+# Variables that a launcher of the tests themselves may have set.
 LAUNCHERS = re.compile(r"(PULSE_(RANK|WORLD|LOCAL|NODE|STORE|RUN)|OMPI_|PMIX?_|MPI_LOCAL|SLURM_|MASTER_|TORCHELASTIC_|"
                        r"GROUP_RANK$|(LOCAL_)?RANK$|(LOCAL_)?WORLD_SIZE$)")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
@@ -61,7 +61,7 @@ def free_port():
 
 @functools.cache
 def profile(*more):
-    """The costs of what is trained, and of what encodes for it, for runs that are not about planning."""
+    """The costs of the trained model and of its encoders, for runs that are not about planning."""
     at = fresh("profile")
     encoded = ("--encode", "bubbles") if "--from" in more else ()
     measuring = options(*more, *encoded, "--gpus", 0, "--plan-time", 0, "--plan-only", "--profile-out", at, out=fresh())
@@ -70,11 +70,11 @@ def profile(*more):
 
 
 def planning(*more):
-    """A placement that is known, without a search; a run that says --plan-time measures its layers and links."""
+    """Fixes the placement, without a search; a run with --plan-time measures its layers and links."""
     if "--plan" in more or "--plan-time" in more:
         return ()
     known = ("--placement", "folded", "--plan-time", 0, "--cluster", CLUSTER)
-    if {"--backend", "--buckets", "--cascade-with"} & set(more):  # no device is asked, or there is no profile of such
+    if {"--backend", "--buckets", "--cascade-with"} & set(more):  # no device is used, or there is no such profile
         return known
     trained = [at for at, word in enumerate(more) if word in ("--model", "--from", "--data")]
     return (*known, "--profile", profile(*(word for at in trained for word in more[at:at + 2])))
@@ -100,7 +100,7 @@ def on_threads(*more, ranks=1, steps=STEPS):
 
 
 def planned_on_the_host(*more, ranks):
-    """A plan that is made at once, of what has no profile that could be shared."""
+    """A plan that needs no measurement, for runs without a profile to share."""
     out = fresh("plan")
     planning = options("--backend", "host", "--ranks", ranks, "--plan-only", *more, out=out)
     subprocess.run([PROGRAM, *planning], check=True, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT)
@@ -112,7 +112,7 @@ def pipeline_of_four():
     return on_threads("--microbatches", 4, ranks=4)
 
 
-# What launchers say to rank r of n processes on one machine; `place` is a fresh port.
+# What launchers tell rank r of n processes on one machine; `place` is a fresh port.
 def by_hand(r, n, place):
     return {"PULSE_RANK": r, "PULSE_WORLD_SIZE": n, "PULSE_STORE": f"127.0.0.1:{place}"}
 
@@ -180,7 +180,7 @@ class Case(unittest.TestCase):
         self.assertEqual((one / "checkpoint.safetensors").read_bytes(), (other / "checkpoint.safetensors").read_bytes())
 
     def refused(self, *more, words, **how):
-        """Every rank says the words in one line, its own or another's, and ends."""
+        """Every rank ends with one line that contains the words, from itself or from another rank."""
         out = fresh()
         codes, outputs = self.end(start(*more, out=out, **how))
         self.assertIn(2, codes)
@@ -204,7 +204,7 @@ class Training(Case):
         self.assertEqual(shards, ["manifest.json"] + [f"rank-000{r}.safetensors" for r in range(4)])
 
     def test_a_pipeline_of_two(self):
-        """Whose plan is made from links that it measures."""
+        """With a plan from measured links."""
         judged = ("--validate", 0.006, "--validate-times", 2, "--validate-every", 1)
         processes = self.trained("--plan-time", 0, "--placement", "folded", *judged, ranks=2)
         threads = on_threads(*judged, ranks=2)
@@ -215,7 +215,7 @@ class Training(Case):
 
     @unittest.skipUnless(EMULATED, "the cards of this machine are alike")
     def test_cards_of_two_kinds(self):
-        """They are timed apart, and have layers by their speed, which rank 0 alone reads where a file says it."""
+        """They are timed separately and get layers by their speed; a file with speeds is read by rank 0 only."""
         cards = ["a card", "another card"]
         launcher = lambda r, n, place: by_hand(r, n, place) | {"PULSE_EMULATED_DEVICE": cards[r]}
         measured, given = fresh("measured"), fresh("given")
@@ -248,7 +248,7 @@ class Training(Case):
         data = fresh("shapes")
         shutil.copytree(few, data)
         tiny_pipeline.add_shapes(data)
-        # the first four steps of this seed are of all three sizes
+        # the first four steps of this seed include all three sizes
         options = ("--from", folder, "--data", data, "--flip", "yes", "--buckets", "16:8:8-24", "--seed", 3, "--encode")
         processes = self.trained(*options, "bubbles", ranks=2, steps=4)
         self.same(processes, on_threads(*options, "each-step", steps=4))
@@ -272,7 +272,7 @@ class Training(Case):
                 words = ("--model", *model.split())
                 try:
                     alone = ("--plan", planned_on_the_host(*words, ranks=1))
-                    # rank 0 measures two backbones and tells the others the plan
+                    # rank 0 measures two backbones and sends the plan to the others
                     two = () if "--cascade-with" in words else ("--plan", planned_on_the_host(*words, ranks=2))
                     threads = on_threads(*words, *alone)
                 except subprocess.CalledProcessError as failed:
@@ -282,7 +282,7 @@ class Training(Case):
                 self.same(self.trained(*words, *two, ranks=2), threads)
 
     def test_two_replicas_of_two_that_share_optimizer_state(self):
-        """The same bits as one rank with all microbatches; told by arguments."""
+        """The same bits as one rank with all microbatches; identified by arguments."""
         meeting = f"127.0.0.1:{free_port()}"
         processes = self.trained("--replicas", 2, "--shard-optimizer", launcher=None,
                                  arguments=lambda r, n: ("--rank", r, "--world-size", n, "--store", meeting))
@@ -319,7 +319,7 @@ class Ends(Case):
             self.assertRegex(output, r"rank 2 of 3 did not join within 1 s")
 
     def test_killed(self):
-        """Every survivor ends by itself, in time, and says who was killed; the last checkpoint goes on bit for bit."""
+        """Every survivor ends by itself, in time, and names the killed rank; the last checkpoint resumes exactly."""
         draw = random.Random(int(os.environ.get("PULSE_TEST_SEED", 1)))
         for _ in range(int(os.environ.get("PULSE_TEST_KILLS", 1))):
             out = fresh()

@@ -1,4 +1,4 @@
-"""pulse_train with captioned pictures, which the frozen networks of a diffusers folder encode."""
+"""pulse_train with captioned pictures, encoded by the frozen networks of a diffusers folder."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from pulse_train import CLUSTER, PROGRAM, ROOM, Case, command, fresh, report
 
 
 class Pictures(Case):
-    """Training on captioned pictures, which frozen networks encode."""
+    """Training on captioned pictures encoded by frozen networks."""
 
     @classmethod
     def setUpClass(cls):
@@ -59,14 +59,14 @@ class Pictures(Case):
                 out = self.learn(*drawn, *options.split(), **tagged)
                 self.same_training(alone, out, options)
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
-        # what encodes is in the plan: so many bytes more than without
+        # the plan includes the encoders: their bytes come on top
         profile = fresh()
         runs = (self.learn("--steps", 1, "--ranks", 1, "--encode", "each-step", "--profile-out", profile),
                 self.train("--steps", 1, "--ranks", 1, "--profile", profile, **MODEL))
         more, less = (report(folder)["planned_peak_bytes"][0] for folder in runs)
         encoders = [PIPELINE.text_encoder, PIPELINE.vae.encoder, PIPELINE.vae.quant_conv]
         self.assertGreater(more - less, 4 * sum(p.numel() for one in encoders for p in one.parameters()))
-        # the profile knows nothing of them, and they are measured
+        # the profile does not include them, so they are measured
         both = fresh()
         self.learn("--ranks", 1, "--encode", "bubbles", "--profile", profile, "--profile-out", both, "--plan-only")
         frozen = json.loads(both.read_text())["frozen"]
@@ -79,7 +79,7 @@ class Pictures(Case):
                 before = self.learn("--steps", 3, *options, *ranks.split(), "--encode", "each-step")
                 ahead = self.learn("--steps", 3, *options, *ranks.split())
                 self.assertNotIn("frozen_tasks", plan_of(before))
-                self.assertIn("frozen_tasks", plan_of(ahead)) # nothing is said against it
+                self.assertIn("frozen_tasks", plan_of(ahead)) # nothing speaks against it
                 self.same_tensors(ahead, before)
                 self.assertEqual(report(ahead)["loss"], report(before)["loss"])
                 self.assertEqual(report(ahead)["captions_cut"], report(before)["captions_cut"])
@@ -116,13 +116,13 @@ class Pictures(Case):
         self.same_tensors(fixed, learn("--ranks", 1, "--resume", half))
         self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--resume", half,
                      names=["--resume", "masked loss"], model="sd_tiny", data=data)
-        # what is opaque counts wholly
+        # opaque pixels have full weight
         runs = [self.learn("--steps", 2, "--ranks", 2, "--masked-loss", masked) for masked in ("yes", "no")]
         self.assertEqual(*(report(run)["loss"] for run in runs))
 
     def test_pictures_of_any_size(self):
-        """At rectangles: the bits of one rank however they are encoded, in the memory that is planned; and as they are
-        drawn."""
+        """Rectangular sizes: the bits of one rank with every way of encoding, in the planned memory; drawings have that
+        size."""
         from PIL import Image
 
         for size, shape in (("8x20", (8, 20)), ("24", (24, 24))):
@@ -142,7 +142,7 @@ class Pictures(Case):
             self.same_tensors(before, rest)
             self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--flip", "yes", "--caption-dropout", 0.4,
                          "--resume", half / "checkpoint.safetensors", names=["--resume", "images"], **self.options)
-        # a folder's own size: that of its UNet, in latents
+        # a folder's default size: its UNet's, in latents
         folder = changed()
         config = json.loads((folder / "unet/config.json").read_text())
         (folder / "unet/config.json").write_text(json.dumps({**config, "sample_size": [4, 12]}))
@@ -156,8 +156,8 @@ class Pictures(Case):
         self.refuses("--from", folder, names=["--from", "10 x 10", "(8 or 12)"], **self.options)
 
     def test_drawn_plans_encode_alike(self):
-        """Whoever runs which layers on which sample, and where a run goes on: the bits and the memory that is
-        planned."""
+        """Whoever runs which layers on which sample, and wherever a run resumes: the same bits, in the planned
+        memory."""
         options = ("--flip", "yes", "--caption-dropout", 0.4)
         profile = fresh()
         before = {d: self.learn("--steps", 3, *options, "--ranks", d, "--replicas", d, "--encode", "each-step")
@@ -179,7 +179,7 @@ class Pictures(Case):
                                   self.learn("--steps", 3, *plan, "--resume", half / "checkpoint.safetensors"))
 
     def test_the_planner_makes_the_same_plan_of_frozen_networks(self):
-        """From profile, cluster and request; what it makes runs to the same bits, and a profile of others does not."""
+        """A function of profile, cluster and request; its plan gives the same bits; other profiles are refused."""
         planner = pathlib.Path(PROGRAM).with_name("pulse_plan")
         if not planner.exists():
             self.skipTest("no pulse_plan")
@@ -199,7 +199,7 @@ class Pictures(Case):
                 ours = self.learn("--ranks", 3, "--steps", 2, *known, *options.split(), size=())
                 made = [plan_of(ours), json.loads(theirs.read_text())]
                 for plan in made:
-                    plan["predicted"].pop("peak_memory_bytes") # pulse_train has the bytes of the layout
+                    plan["predicted"].pop("peak_memory_bytes") # pulse_train has the layout's bytes
                 self.assertEqual(*made)
                 read = self.learn("--steps", 2, "--plan", theirs, size=())
                 self.assertEqual(plan_of(read)["frozen_tasks"], made[0]["frozen_tasks"])
@@ -252,7 +252,7 @@ class Pictures(Case):
         self.assertRegex(done.stdout,
                          r"--data has changed since .*: it was 10 pictures \(\w+\), now it is 10 pictures \(\w+\)\n")
         self.same_training(once, again)
-        # from there on it is a run on these pictures
+        # from there on it trains on these pictures
         whole = self.learn("--steps", 3, data=data)
         self.assertNotEqual(report(once)["loss"], report(whole)["loss"][2:])
         rest = self.learn("--steps", 4, "--resume", once / "checkpoint.safetensors", data=data)
@@ -260,7 +260,7 @@ class Pictures(Case):
         self.refuses("--from", FROM, "--data-changed", "yes", names=["--data-changed", "--resume"], **self.options)
 
     def test_what_cannot_be_read_ends_a_run_behind_a_whole_step(self):
-        """A picture that is first seen in the third step: the steps before are kept, and a run that goes on has its
+        """A bad picture that first occurs in the third step: the steps before are saved, and a resumed run has the same
         bits."""
         data = write_pictures([f"{text} {number}" for number in range(2) for text in CAPTIONS])
         bad = data / f"{chance.index_at(SEED, 19, 20)}.png"
@@ -372,14 +372,14 @@ class Pictures(Case):
 
 
 class Layouts(Case):
-    """The same pictures and captions in every layout that is known, and in some that are not."""
+    """The same pictures and captions in every known layout, and in some unknown ones."""
 
     @classmethod
     def setUpClass(cls):
         cls.flat = write_pictures()
 
     def lay_out(self, kind, folder):
-        """The pictures with their captions below a folder, by names that sort alike."""
+        """Writes the pictures with their captions below a folder, under names that keep their order."""
         folder.mkdir(parents=True)
         rows = []
         for index, text in enumerate(CAPTIONS):
@@ -441,7 +441,7 @@ class Layouts(Case):
 
     def test_a_picture_without_a_caption(self):
         data = self.lay_out("text", fresh())
-        (data / "6.txt").unlink()  # the caption that is empty
+        (data / "6.txt").unlink()  # the empty caption
         whole = self.learn(self.flat)[0]
         self.assertIn("6.png", self.learn(data, code=2)[2])
         losses, said, _ = self.learn(data, "--on-missing-caption", "empty")
@@ -481,7 +481,7 @@ class Once(Case):
         bad.write_bytes(bad.read_bytes()[:200])
 
     def learn(self, cache, *options, folder=FROM, steps=3, data=None):
-        """The folder of a run, what it has printed, and the pictures that it has named."""
+        """A run's folder, its output, and the pictures that it named."""
         out = fresh()
         once = ("--encode", "once", "--cache", cache) if cache else ()
         line = command("--from", folder, "--seed", SEED, "--steps", steps, *self.OPTIONS, *once, *options, out=out,
@@ -505,7 +505,7 @@ class Once(Case):
                 made = report(once)
                 self.assertEqual(made["captions_cut"], report(alone)["captions_cut"])
                 self.assertEqual(made["planned_peak_bytes"], made["measured_peak_bytes"])
-        # which rank has encoded what is seen nowhere, and no frozen network stays in memory
+        # the result does not depend on who encoded what, and no frozen network stays in memory
         self.assertEqual(*map(encoded_in, caches[:2]))
         self.assertEqual(*map(encoded_in, caches[1:]))
         profile = fresh()
@@ -527,7 +527,7 @@ class Once(Case):
         self.same_training(whole, rest)
 
     def test_what_is_new_is_encoded(self):
-        """The run that encodes before each step, whatever was in the folder before."""
+        """The results of a run that encodes in each step, whatever was in the folder before."""
         cache, data = fresh(), fresh()
         shutil.copytree(self.data, data)
         lines = (data / "metadata.jsonl").read_text()
@@ -571,7 +571,7 @@ class Once(Case):
 
         refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())
         self.invoke(command(*once, "--on-bad-picture", "skip", out=fresh(), model="sd_tiny", data=data), 0)
-        # it is there, as one that is bad
+        # it exists but is bad
         refused("--data: ", "4.png", "--on-bad-picture skip", spared="--cache", options=())
         (data / "metadata.jsonl").rename(data / "metadata")
         for number, caption in enumerate(CAPTIONS):

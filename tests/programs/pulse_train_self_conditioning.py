@@ -1,4 +1,4 @@
-"""pulse_train with a model that reads what it has predicted: the same bits on any ranks, with captions and without.
+"""pulse_train with a model that reads its own prediction: the same bits on any ranks, with captions and without.
 
 Usage: pulse_train_self_conditioning.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their
 number and the program.

@@ -1,4 +1,4 @@
-"""pulse_train writes folders with tokenizers that the newest transformers has saved, and the newest diffusers reads
+"""pulse_train writes folders with tokenizers saved by the newest transformers, and the newest diffusers reads
 them.
 
 Usage: pulse_train_tokenizers.py PROGRAM WHEELS [unittest arguments]     (WHEELS: where PyPI's newest packages are)
@@ -35,7 +35,7 @@ def save(kind, source, folder, length):
 
 
 def write_sources():
-    """Vocabularies in the older forms; a folder for each tokenizer."""
+    """Vocabularies in the older formats; one folder per tokenizer."""
     tiny_pipeline.write_vocabulary(ROOM / "clip")
     letters = [chr(ord("a") + i) for i in range(26)]
     (ROOM / "bert").mkdir()
@@ -65,7 +65,7 @@ class Tokenizers(Case):
         return folder
 
     def same(self, made, given):
-        """The folder holds the files as they are, and transformers reads the same tokenizer of it."""
+        """The folder has the files unchanged, and transformers reads the same tokenizer from it."""
         self.assertEqual({file.name: file.read_bytes() for file in made.iterdir()},
                          {name: (given / name).read_bytes() for name in FILES})
         one, other = (AutoTokenizer.from_pretrained(folder)(TEXTS, padding="max_length", truncation=True).input_ids
@@ -87,7 +87,7 @@ class Tokenizers(Case):
             self.same(folder / name, ROOM / "hunyuan" / name)
 
     def test_a_run_is_that_of_the_older_files(self):
-        """Captions have the same ids, and so the run the same losses."""
+        """Captions get the same ids, and so the run has the same losses."""
         older = ROOM / "older/tokenizer"
         tiny_pipeline.write_vocabulary(older)
         losses = []

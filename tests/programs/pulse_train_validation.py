@@ -1,4 +1,4 @@
-"""pulse_train judging its weights by what it does not train on: the same numbers on any ranks, and nothing else
+"""pulse_train validating its weights on held-out samples: the same numbers on any ranks, and nothing else
 changes.
 
 Usage: pulse_train_validation.py PROGRAM [unittest arguments]
@@ -22,7 +22,7 @@ def lines(folder):
 
 class Losses(Case):
     def curve(self, folder):
-        """What the report says of validation; the metrics say the same."""
+        """The validation curve of the report; the metrics must agree."""
         found = report(folder)["validation"]
         written = [line for line in lines(folder) if "validation_loss" in line]
         self.assertEqual([(one["step"], one["loss"], one["at"]) for one in found],
@@ -46,7 +46,7 @@ class Losses(Case):
                 self.assertEqual(self.curve(out), want)
                 self.same_training(out, alone)
                 self.assertEqual(report(out)["planned_peak_bytes"], report(out)["measured_peak_bytes"])
-        # replicas train to other bits, but begin with the same weights, which they judge together
+        # replicas train to other bits, but start with the same weights, which they validate together
         for ranks in ("--ranks 2 --replicas 2", "--ranks 4 --replicas 2 --shard-optimizer yes"):
             with self.subTest(ranks):
                 half = {**TINY, "size": ("--microbatch-size", 2, "--microbatches", 2)}
@@ -62,11 +62,11 @@ class Losses(Case):
         self.assertNotIn("validation", report(plain))
         self.assertEqual([line for line in lines(judged) if "loss" in line and line["step"] == 5][0]["loss"],
                          report(plain)["loss"][4])
-        # all samples count once, however many a step has
+        # every sample counts once, whatever the size of a step
         other = self.train("--steps", 1, "--ranks", 2, "--validate", images, "--validate-times", 1, data=DATA,
                            size=("--microbatch-size", 1, "--microbatches", 5))
         self.assertAlmostEqual(self.curve(other)[0]["loss"], self.curve(judged)[0]["loss"], places=6)
-        # offset noise is of training alone
+        # offset noise only affects training
         offset = self.train("--steps", 1, "--noise-offset", 0.3, "--validate", images, "--validate-times", 1, data=DATA)
         self.assertEqual(self.curve(offset)[0], self.curve(judged)[0])
 
@@ -87,7 +87,7 @@ class Losses(Case):
                      names=["--resume", "held_out 0.03"], **TINY)
 
     def test_the_best_checkpoint_stays(self):
-        """Of a run whose rate soon ruins it, which another goes on from."""
+        """In a run that its learning rate soon ruins, and that another run resumes."""
         options = (*SHARE, "--validate-every", 1, "--keep-best", "yes", "--lr", 0.02)
         out = self.train("--steps", 6, *options, "--ranks", 2, **TINY)
         curve = {one["step"]: one["loss"] for one in self.curve(out)}
@@ -98,7 +98,7 @@ class Losses(Case):
         self.assertEqual([path.name for path in (out / "best").iterdir()], [f"step-{best:08}"])
         rest = self.train("--steps", 6, *options, "--ranks", 1, "--resume", out / "best", **TINY)
         self.same_tensors(rest, out)
-        # in its own folder, from a step before the best: that one is of another course now
+        # resumed in its own folder from a step before the best: that checkpoint belongs to the old course
         self.assertGreater(best, 1)
         again = fresh()
         options += ("--checkpoint-every", 1, "--keep", 0)
@@ -108,7 +108,7 @@ class Losses(Case):
         (again / "best.json").write_text(json.dumps(unmatched))
         self.train("--steps", best, *options, "--resume", again / "checkpoints/step-00000001", out=again, **TINY)
         self.assertEqual(read_json(again / "best.json"), note)
-        # of a step before, it counts, unless it is of another measure
+        # the best of an earlier step still counts, unless it was measured differently
         for times, found in ((4, 0), (3, best)):
             (again / "best.json").write_text(json.dumps({**unmatched, "step": 0}))
             self.train("--steps", best, *options, "--validate-times", times,
@@ -137,7 +137,7 @@ class Losses(Case):
 
 
 class Pictures(Case):
-    """Captioned pictures, encoded once into the run's folder, whatever is done with those that are trained on."""
+    """Captioned pictures, encoded once into the run's folder, whatever happens to the training pictures."""
 
     @classmethod
     def setUpClass(cls):
@@ -176,7 +176,7 @@ class Pictures(Case):
                 self.assertEqual(made["validation"][0], want[0])
                 if tags:
                     self.assertEqual((made["loss"], made["validation"]), (report(share)["loss"], want))
-        # what is encoded stays in the folder, for a run that goes on there
+        # encoded results stay in the folder for a resumed run
         self.assertTrue(any((share / "validation").rglob("*.safetensors")))
         before = Safetensors(share / "checkpoint.safetensors").metadata["pulse.step"]
         self.assertEqual(before, "3")

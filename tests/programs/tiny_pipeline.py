@@ -13,20 +13,20 @@ from files import write_png
 
 
 def silence(wheels):
-    """Makes the packages importable, and quiet but for what they have to say about weights."""
+    """Makes the packages importable, and silences everything but messages about weights."""
     sys.path[:0] = [str(wheels)] if wheels else []
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1", USE_TF="0",
                       TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
     warnings.filterwarnings("ignore")
 
 
-# CLIP's vocabulary is its 256 bytes, inside a word and at its end, merges, and the two ends of a text.
+# CLIP's vocabulary: 256 bytes, inside a word and at its end; merges; and the begin and end of a text.
 MERGES = [("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o</w>"), ("o", "f</w>"), ("r", "e"), ("re", "d</w>"),
           ("c", "a"), ("ca", "t</w>")]
 
 
 def write_vocabulary(folder):
-    """The files of the tokenizer, without any package."""
+    """Writes the tokenizer's files, without any package."""
     printable = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
     letters = [chr(code) for code in printable] + [chr(0x100 + n) for n in range(0x100 - len(printable))]
     words = letters + [letter + "</w>" for letter in letters] + ["".join(pair) for pair in MERGES]
@@ -37,7 +37,7 @@ def write_vocabulary(folder):
 
 
 def write_captioned(room, run):
-    """A folder of weights that are drawn by run(*options) of pulse_train, and captioned pictures for it, without any
+    """A folder of random weights, written by run(*options) of pulse_train, and captioned pictures for it, without any
     package."""
     tokenizer, folder, data = room / "tokenizer", room / "diffusers", room / "pictures"
     write_vocabulary(tokenizer)
@@ -51,7 +51,7 @@ def write_captioned(room, run):
 
 
 def add_shapes(data):
-    """Pictures of other shapes beside those of write_captioned."""
+    """Adds pictures of other shapes to those of write_captioned."""
     source = random.Random(3)
     shapes = ((40, 10), (20, 20), (22, 20), (10, 44), (41, 11), (19, 20), (30, 31), (12, 40), (20, 22), (44, 12),
               (21, 20))
@@ -100,7 +100,7 @@ def text_config(**options):
 
 
 def write(folder, seed=14, **scheduling):
-    """A StableDiffusionPipeline of random weights, which is returned."""
+    """Writes and returns a StableDiffusionPipeline of random weights."""
     import torch
     from diffusers import StableDiffusionPipeline
     from transformers import CLIPTextModel
@@ -117,7 +117,7 @@ def write(folder, seed=14, **scheduling):
 
 
 def write_sdxl(folder, seed=15, **scheduling):
-    """A StableDiffusionXLPipeline of random weights, which is returned."""
+    """Writes and returns a StableDiffusionXLPipeline of random weights."""
     import torch
     from diffusers import StableDiffusionXLPipeline, UNet2DConditionModel
     from transformers import CLIPTextModel, CLIPTextModelWithProjection
@@ -142,7 +142,7 @@ def write_sdxl(folder, seed=15, **scheduling):
 
 
 def write_hunyuan_texts(folder, corpus, seed=16):
-    """BERT and T5 with their tokenizers, of random weights, into a folder; each pair is returned."""
+    """Writes BERT and T5 with random weights and their tokenizers into a folder; returns each pair."""
     import sentencepiece
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer, T5Config, T5EncoderModel, T5Tokenizer

@@ -63,7 +63,7 @@ forked = multiprocessing.get_context("fork")
 
 
 def on_ranks(count, body, *arguments):
-    """What body(*arguments) gives on each of `count` processes; an error of one is raised here."""
+    """The results of body(*arguments) on each of `count` processes; an error of one is raised here."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -99,13 +99,13 @@ def on_ranks(count, body, *arguments):
 
 
 def planned(folder, *options, profile):
-    """Whether pulse_plan finds a plan; it is in the folder then."""
+    """Whether pulse_plan finds a plan, which it then writes to the folder."""
     words = [PLAN, "--profile", profile, "--time-limit", "0", "--microbatch-size", "2", *options, "--torch", folder]
     return subprocess.run([str(word) for word in words], capture_output=True, timeout=PATIENCE).returncode == 0
 
 
 def program(*words):
-    """What train.py prints with these arguments, and its exit status."""
+    """The output of train.py with these arguments, and its exit status."""
     sys.argv[1:], said = map(str, words), io.StringIO()
     with contextlib.redirect_stdout(said):
         status = train.main() or 0
@@ -113,7 +113,7 @@ def program(*words):
 
 
 def profiled(*words):
-    """Runs profile_torch.py as a program, which has the packages already: they take longer to come than it runs."""
+    """Runs profile_torch.py with the packages already loaded: loading them takes longer than the run."""
     dist.init_process_group("gloo")
     sys.argv[1:] = map(str, words)
     try:
@@ -124,7 +124,7 @@ def profiled(*words):
 
 
 def folder_of(name):
-    """A folder with the backbone of that name and random weights."""
+    """A folder with that backbone and random weights."""
     folder = ROOM / "backbones" / name
     if not folder.exists():
         torch.manual_seed(3)
@@ -134,7 +134,7 @@ def folder_of(name):
 
 
 def prepared(name, folder, precision):
-    """A plan and the options of its check, which four ranks have in common."""
+    """A plan and the options of its check, shared by four ranks."""
     sys.argv[1:] = map(str, ("--plan", folder, "--from", folder_of(name), "--tokens", MODELS[name], "--check",
                              "--device", "cpu", "--precision", precision))
     options = train.read_arguments()
@@ -145,7 +145,7 @@ def prepared(name, folder, precision):
 
 
 def compared(jobs):
-    """Of each plan whether the check failed, how many skips are left behind, and the bytes sent."""
+    """For each plan: whether the check failed, how many skips are left over, and the bytes sent."""
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
     rows = []
@@ -161,7 +161,7 @@ def compared(jobs):
 
 
 def relayed_bytes(plan):
-    """Bytes of skips in a step where each one goes through all stages between, by hand."""
+    """Bytes of skips per step if each passes through all stages between, by hand."""
     fields, table = plan.fields, json.loads((plan.folder / "stages.json").read_text())
     place = {name: (stage["index"], stage["device"]) for stage in table["stages"] for name in stage["layers"]}
     devices = [stage["device"] for stage in table["stages"]]
@@ -186,7 +186,7 @@ class Gradients(unittest.TestCase):
             microbatches, folder = draw.randint(1, 6), ROOM / f"drawn{len(jobs)}"
             if planned(folder, "--devices", 4, "--pipeline", degree, "--data", 4 // degree, "--global-batch",
                        2 * microbatches * (4 // degree), *chosen, profile=ROOM / name / "2x4.json"):
-                # What bf16 rounds in so small a Hunyuan-DiT is as large as a tenth of a gradient.
+                # In so small a Hunyuan-DiT, bf16 rounding errors reach a tenth of a gradient.
                 precision = "bf16" if len(jobs) % 3 == 2 and "hunyuan" not in name else "fp32"
                 jobs.append((name, precision, " ".join(map(str, chosen)), *prepared(name, folder, precision)))
         rows = on_ranks(4, compared, jobs)
@@ -216,7 +216,7 @@ class Gradients(unittest.TestCase):
         outputs = pipeline.Recomputed(run, (x, y)).forward()
         self.assertIsNone(runs[-1]())
         after = torch.get_rng_state()
-        # As of a split backward: one input after the other.
+        # As in a split backward: one input after the other.
         found = [torch.autograd.grad(sum(outputs).sum(), one, retain_graph=True)[0] for one in (x, y)]
         self.assertEqual(len(runs), 3)
         self.assertTrue(torch.equal(after, torch.get_rng_state()))
@@ -240,7 +240,7 @@ class Gradients(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    """From a profile to a trained folder, as users go."""
+    """From a profile to a trained folder, as a user would do it."""
 
     @classmethod
     def setUpClass(cls):
@@ -305,7 +305,7 @@ class Program(unittest.TestCase):
         moved = 0
         for name, value in trained[self.folded].items():
             moved += not torch.equal(value, before[name])
-            # AdamW's first steps are as long for a gradient that is rounding alone
+            # AdamW's first steps are as long for gradients that are pure rounding errors
             near = torch.isclose(value, trained[self.relayed][name], rtol=1e-3, atol=1e-5).float().mean().item()
             self.assertGreater(near, 0.9, name)
         self.assertGreater(moved, 0.9 * len(before))

@@ -1,4 +1,4 @@
-"""The example that trains on a folder of pictures leaves what pulse_train leaves: on threads, and on processes of MPI
+"""The example that trains on a folder of pictures gives the results of pulse_train: on threads, and on processes of MPI
 or of NCCL.
 
 Usage: train_on_pictures.py PULSE_TRAIN MODEL PROGRAM [MPIRUN flags... | nccl | buckets]
@@ -37,12 +37,12 @@ if IN_BUCKETS:
 
 
 def example(*arguments):
-    """Exit status and output of all ranks, and what they say of errors."""
+    """Exit status and output of all ranks, and their errors."""
     def started(launcher, **environment):
         return subprocess.Popen([str(word) for word in (*launcher, PROGRAM, *arguments)], text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | environment)
 
-    if ON_NCCL: # which is emulated
+    if ON_NCCL: # it is emulated
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             store = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -63,7 +63,7 @@ class TrainOnPictures(unittest.TestCase):
         code, said, errors = example(FOLDER, DATA, steps, out)
         self.assertEqual((code, errors), (0, ""), said)
         self.assertEqual(len(list((out / "checkpoints").iterdir())), 1)
-        if not LAUNCH: # the others encode before each step, or into a cache
+        if not LAUNCH: # other runs encode in each step, or into a cache
             self.assertRegex(said, r"device .* frozen .* peak")
         planned = re.search(r"plan: P(\d+) D(\d+) [^,]+, (\d+) x (\d+) samples", said)
         pipeline, replicas, microbatches, size = planned.groups()
@@ -79,7 +79,7 @@ class TrainOnPictures(unittest.TestCase):
         if IN_BUCKETS:
             self.assertRegex(said, r"extent .* share .*\n(.*\d x \d.*\n){3,}the mean step")
         self.assertNotEqual((out / "model" / weights).read_bytes(), (FOLDER / weights).read_bytes())
-        if ON_NCCL: # another backend than pulse_train's
+        if ON_NCCL: # a different backend from pulse_train's
             self.assertEqual(len(made), len(losses))
             self.assertLess(max(abs(ours / theirs - 1) for ours, theirs in zip(made, losses)), 1e-4)
         else:
@@ -94,7 +94,7 @@ class TrainOnPictures(unittest.TestCase):
         full = ROOM / "full"
         (full / "model").mkdir(parents=True)
         (full / "model" / "letter").write_text("from a friend")
-        room = f"{ROOM / 'refused'}/" # as a shell completes it
+        room = f"{ROOM / 'refused'}/" # with the slash that a shell's completion adds
         for culprit, *arguments in (("networks: ", ROOM / "tokenizer", DATA, 1, room),
                                     (f"networks: '{ROOM / 'none'}' is not a folder", ROOM / "none", DATA, 1, room),
                                     ("data: ", FOLDER, ROOM / "none", 1, room),
@@ -103,7 +103,7 @@ class TrainOnPictures(unittest.TestCase):
                                     (str(full / "model"), FOLDER, DATA, 1, full)):
             with self.subTest(culprit=culprit):
                 code, _, errors = example(*arguments)
-                if not LAUNCH or ON_NCCL or IN_BUCKETS: # mpirun has a status of its own
+                if not LAUNCH or ON_NCCL or IN_BUCKETS: # mpirun has its own exit status
                     self.assertEqual(code, 2)
                 self.assertNotEqual(code, 0)
                 self.assertIn(culprit, errors)

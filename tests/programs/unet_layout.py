@@ -1,4 +1,4 @@
-"""What ddpm_fmnist_small is, said a second time: the layout of diffusers' UNet2DModel, without pulse's own code."""
+"""An independent description of ddpm_fmnist_small: the layout of diffusers' UNet2DModel, without pulse's code."""
 
 CHANNELS = (16, 32, 64)
 ATTENTION = (False, False, True)
@@ -8,7 +8,7 @@ FLOAT = 4
 
 
 class Layout:
-    """`layers`: names in order; `outputs`: floats of a sample after each; `skips`: (from, to, floats); `weights`:
+    """`layers`: names in order; `outputs`: floats per sample after each; `skips`: (from, to, floats); `weights`:
     shapes."""
 
     def __init__(self):
@@ -107,5 +107,5 @@ class Layout:
             first, last = stage_of[source], stage_of[target]
             if device[first] != device[last]:
                 skip += floats * (sum(crossings[first:last]) if plan["skip_routing"] == "relayed" else 1)
-        # What goes forward comes back as a gradient.
+        # Everything sent forward comes back as a gradient.
         return 2 * FLOAT * samples * boundary, 2 * FLOAT * samples * skip

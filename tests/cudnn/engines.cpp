@@ -60,7 +60,7 @@ std::vector<test::recorded_convolution> zoo_convolutions() {
 
 struct supply {
     std::size_t engines{};     ///< of the first form that has any
-    std::size_t precompiled{}; ///< that need no NVRTC, over all forms
+    std::size_t precompiled{}; ///< of the first form that has any without NVRTC
 };
 supply supply_of(const convolution_request& request, const target& device, const engine_rules& rules) {
     supply found;

@@ -38,8 +38,9 @@ using namespace pulse::test;
 struct controlnet_sdxl_tiny : controlnet<sdxl_tiny::config> {};
 
 /// A ControlNet's initial values, and its loss and all gradients of a step, equal those of diffusers on the same UNet.
-/// compute(folder) runs diffusers with `packages`; returns false if that does. - The tolerance is that of
-/// training_step.cpp.
+/// compute(folder) runs diffusers with `packages`; returns false if that does.
+///
+/// The tolerance is that of training_step.cpp.
 template <class M, class Unet, class Compute>
 [[nodiscard]] bool check_control_step(const char* packages, const Compute& compute) {
     using float_math = reference::backend<float>;

@@ -59,9 +59,10 @@ struct microbatch_of {
 };
 
 /// The loss and all gradients of a step of diffusion_task at an extent equal those of diffusers for the same folder.
-/// compute(folder) runs diffusers; returns false if that does. - The rounding error of a sum of n terms grows like
-/// sqrt(n) eps, and the layers' errors add. diffusers computes the angles of sinusoids and the products of betas in
-/// float: a relative error of eps for each time step up to t.
+/// compute(folder) runs diffusers; returns false if that does.
+///
+/// The rounding error of a sum of n terms grows like sqrt(n) eps, and the layers' errors add. diffusers computes the
+/// angles of sinusoids and the products of betas in float: a relative error of eps for each time step up to t.
 template <class M, class Compute>
 [[nodiscard]] bool check_step(const extent& to, const Compute& compute) {
     CAPTURE(M::name.str());

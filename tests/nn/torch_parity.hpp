@@ -149,9 +149,10 @@ template <class M>
     return static_cast<double>(longest);
 }
 
-/// Checks that output, input gradient and all parameter gradients of M on backend B equal PyTorch's in float64. - The
-/// rounding error of a sum of n terms grows like sqrt(n) eps, and the layers' errors add: the tolerance is eps sqrt(n)
-/// layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an attention's
+/// Checks that output, input gradient and all parameter gradients of M on backend B equal PyTorch's in float64.
+///
+/// The rounding error of a sum of n terms grows like sqrt(n) eps, and the layers' errors add: the tolerance is eps
+/// sqrt(n) layers, relative to the greatest value of the tensor's owner (some gradients, such as that of an attention's
 /// to_k.bias, are exactly zero except for rounding). `to`: the extent of the input; by default that of M's type.
 template <class M, class B>
 void check_against_torch(B& backend, double most_time, const extent& to = {}) {

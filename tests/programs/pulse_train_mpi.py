@@ -309,7 +309,7 @@ class Ends(Case):
 
 class Kills(Case):
     def test_killed_at_any_instant(self):
-        """Every survivor ends by itself, in time, and says who was killed; the last checkpoint goes on bit for bit.
+        """Every survivor ends by itself, in time, and names the killed rank; the last checkpoint resumes exactly.
 
         PULSE_TEST_KILLS: how many; PULSE_TEST_SEED: which.
         """

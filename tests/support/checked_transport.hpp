@@ -41,9 +41,10 @@ namespace pulse::test {
 }
 
 /// A transport of host memory that verifies every message: a trailing part carries the sender, the message's identity,
-/// its sequence number between the two ranks and a checksum of its bytes, and wait_recv compares them. - For clusters
-/// whose links or memory are not trusted, and for tracking down faults. Each side reads every byte once more. Either
-/// all ranks use it, or none.
+/// its sequence number between the two ranks and a checksum of its bytes, and wait_recv compares them.
+///
+/// For clusters whose links or memory are not trusted, and for tracking down faults. Each side reads every byte once
+/// more. Either all ranks use it, or none.
 template <transport T>
 class checked_transport {
 public:

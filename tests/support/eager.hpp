@@ -27,9 +27,10 @@
 // What an eager framework (PyTorch's autograd) keeps of a layer for its backward pass, per sample: inputs of
 // convolutions, linear layers, norms and activations, both factors of a gated product, and q, k, v and the output of an
 // attention that stores no scores. Each tensor counts once; the layer's inputs count, its output does not. Norm
-// statistics and attention's log-sum-exps are left out. - pulse's own passes keep less: they recompute normalised
-// tensors from the statistics (resnet, norm_conv), do not store doubled and padded images (upsample, downsample), and
-// SiLU(temb) travels with the conditioning.
+// statistics and attention's log-sum-exps are left out.
+//
+// pulse's own passes keep less: they recompute normalised tensors from the statistics (resnet, norm_conv), do not store
+// doubled and padded images (upsample, downsample), and SiLU(temb) travels with the conditioning.
 
 namespace pulse {
 
@@ -107,9 +108,10 @@ template <class L>
 }
 
 /// The graph of a model made of pulse's layers, with the memory of an eager framework instead of pulse's own passes:
-/// for plans that an eager framework executes. - A layer's saved_elements are its eager_elements without its input and
-/// skip input, which plans count as outputs of other layers; layer 0 also counts the conditioning module's. Statistics
-/// are left out; the rest is as in graph_of.
+/// for plans that an eager framework executes.
+///
+/// A layer's saved_elements are its eager_elements without its input and skip input, which plans count as outputs of
+/// other layers; layer 0 also counts the conditioning module's. Statistics are left out; the rest is as in graph_of.
 template <any_model M>
 [[nodiscard]] constexpr auto eager_graph_of() {
     auto graph = uncut_graph_of<M>();

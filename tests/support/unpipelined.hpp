@@ -29,7 +29,8 @@ template <class T, template <class> class Vector = plain_vector>
     return Vector<T>(static_cast<std::size_t>(count), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// Runs a model layer by layer on one backend, one microbatch after the other. A pipeline must equal it bit for bit. -
+/// Runs a model layer by layer on one backend, one microbatch after the other. A pipeline must equal it bit for bit.
+///
 /// Sums have a fixed order. The gradient of a layer's output is the input gradient of the next layer, plus the skip
 /// gradients of the edges that leave it, in ascending order of the edges. The gradient of the conditioning starts at
 /// zero, and the layers add to it from the last to the first. Parameter gradients add over microbatches in call order.

@@ -4,8 +4,10 @@
 
 /// The functions of cuBLASLt that pulse calls, on the CPU: d = alpha op(a) op(b) + beta c on column-major matrices.
 /// Single products may have the bias and BGRADB epilogues, whose vectors are 16-byte aligned; strided batches have
-/// none. Anything else is an error. - The heuristic proposes two algorithms: 0 needs no workspace; 1 needs one, fills
-/// it with NaN, and requires 16-byte alignment. Outside the process that made it, an algorithm is only its number.
+/// none. Anything else is an error.
+///
+/// The heuristic proposes two algorithms: 0 needs no workspace; 1 needs one, fills it with NaN, and requires 16-byte
+/// alignment. Outside the process that made it, an algorithm is only its number.
 namespace emulated_cuda::cublas_lt {
 
 /// Products that this process has run by an algorithm.

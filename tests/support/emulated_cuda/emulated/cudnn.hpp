@@ -2,18 +2,23 @@
 
 #include <cstdint>
 
-/// The functions of cuDNN's graph API that pulse calls, on the CPU. - Descriptors hold what is set. A graph of one
-/// convolution (forward, input gradient, weight gradient), alone or followed by pointwise adds, is computed from the
-/// attributes of its descriptors: dims, strides, padding, window strides, dilations, types, alpha, beta. Anything else
-/// is an error, as is a pointer that is less aligned than its tensor says. No engine computes 16-bit weight gradients
-/// stored in float (the library compiles those at run time, and some are wrong) or gradients of uneven padding (some of
-/// the library's are wrong, too). - Attention is supported, too: forward as one operation, backward as matrix products,
-/// sums and pointwise operations, for heads of up to 128 numbers, as on sm_80. - There are four engines. Engine 0
-/// rounds floats to TF32 and needs no workspace. Engine 1 keeps floats as they are and needs a workspace, which it
-/// fills with NaN. Engine 2, a fallback, is engine 1 without the workspace. Engine 3, proposed before engine 1, stands
-/// for Winograd: it loses as much of a float as engine 0 but uses no tensor core. - As in the library's notes, engines
-/// of attention and of graphs of three operations are compiled at run time. Tensors must lie in device memory: the
-/// library does not document pinned memory.
+/// The functions of cuDNN's graph API that pulse calls, on the CPU.
+///
+/// Descriptors hold what is set. A graph of one convolution (forward, input gradient, weight gradient), alone or
+/// followed by pointwise adds, is computed from the attributes of its descriptors: dims, strides, padding, window
+/// strides, dilations, types, alpha, beta. Anything else is an error, as is a pointer that is less aligned than its
+/// tensor says. No engine computes 16-bit weight gradients stored in float (the library compiles those at run time, and
+/// some are wrong) or gradients of uneven padding (some of the library's are wrong, too).
+///
+/// Attention is supported, too: forward as one operation, backward as matrix products, sums and pointwise operations,
+/// for heads of up to 128 numbers, as on sm_80.
+///
+/// There are four engines. Engine 0 rounds floats to TF32 and needs no workspace. Engine 1 keeps floats as they are and
+/// needs a workspace, which it fills with NaN. Engine 2, a fallback, is engine 1 without the workspace. Engine 3,
+/// proposed before engine 1, stands for Winograd: it loses as much of a float as engine 0 but uses no tensor core.
+///
+/// As in the library's notes, engines of attention and of graphs of three operations are compiled at run time. Tensors
+/// must lie in device memory: the library does not document pinned memory.
 namespace emulated_cuda::cudnn {
 
 /// Graphs that this process has run on an engine.

@@ -9,16 +9,17 @@
 
 #include <cuda_runtime.h>
 
-/// The CUDA runtime in one process, without a device. - Streams are lazy: an operation runs when somebody needs it
-/// (synchronisation, a blocking copy, an awaited event, a query), in the thread that needs it, together with only what
-/// it depends on. Two streams are ordered by events alone, so a missing wait yields wrong data reliably. Fresh device
-/// memory, pinned memory and dynamic shared memory are NaN in every floating-point type. Under AddressSanitizer the
-/// host may not touch device memory, and kernels may not leave an allocation. Pageable host memory is copied as CUDA
-/// does: read at once, written before the call returns. cudaMemcpy and cudaMemset use the default stream and, as in
-/// CUDA, do not wait for device-only work: other streams are not ordered with it (pulse::cuda::upload waits). Captured
-/// graphs replay on demand, the branch that was captured last first. The first launch of a kernel, the creation of a
-/// graph or of a cuDNN plan, and the freeing of memory wait until the device receives and sends nothing, as they may in
-/// CUDA.
+/// The CUDA runtime in one process, without a device.
+///
+/// Streams are lazy: an operation runs when somebody needs it (synchronisation, a blocking copy, an awaited event, a
+/// query), in the thread that needs it, together with only what it depends on. Two streams are ordered by events alone,
+/// so a missing wait yields wrong data reliably. Fresh device memory, pinned memory and dynamic shared memory are NaN
+/// in every floating-point type. Under AddressSanitizer the host may not touch device memory, and kernels may not leave
+/// an allocation. Pageable host memory is copied as CUDA does: read at once, written before the call returns.
+/// cudaMemcpy and cudaMemset use the default stream and, as in CUDA, do not wait for device-only work: other streams
+/// are not ordered with it (pulse::cuda::upload waits). Captured graphs replay on demand, the branch that was captured
+/// last first. The first launch of a kernel, the creation of a graph or of a cuDNN plan, and the freeing of memory wait
+/// until the device receives and sends nothing, as they may in CUDA.
 namespace emulated_cuda {
 
 /// One operation that a stream is given.

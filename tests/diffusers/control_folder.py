@@ -1,10 +1,10 @@
-"""Folders of ControlNetModel that pulse and diffusers write, for control_folder.cpp.
+"""Folders of ControlNetModel written by pulse and diffusers, for control_folder.cpp.
 
     control_folder.py WHEELS FOLDER               (WHEELS: where PyPI's packages are)
-Ends with 77 when a package is missing. FOLDER/models/NAME/mine is a ControlNet that pulse wrote, with the numbers of in
-as names.json lists them, over the UNet of pipeline/unet; theirs becomes the folder of what from_unet makes of that, out
-its numbers in the same order. FOLDER/configs/NAME has configs alone, of a UNet in unet and of pulse's ControlNet over
-it in control; that of from_unet goes to theirs.
+Ends with 77 if a package is missing. FOLDER/models/NAME/mine is a ControlNet that pulse wrote over the UNet of
+pipeline/unet; in has its numbers, as listed by names.json. theirs becomes the folder of from_unet's ControlNet, and out
+its numbers in the same order. FOLDER/configs/NAME has configs alone: a UNet's in unet, and that of pulse's ControlNet
+over it in control; from_unet's goes to theirs.
 """
 
 import json

@@ -1,10 +1,10 @@
 """One training step of ControlNetModel on UNet2DConditionModel, for control_step.cpp.
 
     control_step.py WHEELS FOLDER...              (WHEELS: where PyPI's packages are)
-Ends with 77 when a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers as shapes.json
-lists them: images and noise, channels last, times, text states and what else the UNet reads, hints, then the
-ControlNet's parameters. FOLDER/out becomes what diffusers starts them with, the loss, and every gradient, in the order
-of shapes.json.
+Ends with 77 if a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers, as listed by
+shapes.json: images and noise with channels last, times, text states and other conditions of the UNet, hints, then the
+ControlNet's parameters. FOLDER/out gets the parameters that diffusers starts with, the loss, and every gradient, in the
+order of shapes.json.
 """
 
 import json

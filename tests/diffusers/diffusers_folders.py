@@ -1,12 +1,12 @@
-"""Reads with diffusers what pulse wrote, and writes folders for pulse, for diffusers_parity.cpp.
+"""Reads pulse's folders with diffusers, and writes folders for pulse, for diffusers_parity.cpp.
 
     diffusers_folders.py WHEELS FOLDER            (WHEELS: where PyPI's packages are)
-Ends with 77 when a package is missing. FOLDER/written gets a folder for each kind of scheduler with betas, and what
-diffusers makes of it: `levels` and `prediction`. FOLDER/pulse holds a pipeline and components of pulse's, which are
-loaded without a word about weights and saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names
-and shapes of whole models, which must be those of diffusers' class; FOLDER/schedulers holds schedulers and the noise
-levels that pulse makes of them. FOLDER/NAME.values lists what a component of FOLDER/diffusers holds: name, dims and
-values, each after its size.
+Ends with 77 if a package is missing. FOLDER/written gets a folder for each kind of scheduler with betas, and diffusers'
+values for it: `levels` and `prediction`. FOLDER/pulse holds a pipeline and components of pulse, which must load without
+a message about weights and are saved as FOLDER/diffusers. FOLDER/names holds config.json and a list of names and shapes
+of whole models, which must equal those of diffusers' class. FOLDER/schedulers holds schedulers with pulse's noise
+levels. FOLDER/NAME.values lists the contents of a component of FOLDER/diffusers: name, dims and values, each after its
+size.
 """
 
 import importlib

@@ -1,10 +1,10 @@
 """Draws configs of diffusers' backbones, for drawn_configs.cpp.
 
     drawn_configs.py WHEELS FOLDER                (WHEELS: where PyPI's packages are)
-Ends with 77 when a package is missing. FOLDER/N gets the config.json that diffusers writes of drawn network N, `names`,
-a line for each parameter with its name and shape, and, where the network has what pulse has no layers for, `keys`: the
-keys that say so, of which pulse names one. Other UNets get `run`: height, width and what they compute, as float32 with
-channels last: the parameters' values, a sample, its time, text states, pooled text and six sizes, and the answer.
+Ends with 77 if a package is missing. FOLDER/N gets the config.json that diffusers writes for random network N; `names`,
+with the name and shape of a parameter per line; and, for a network that pulse has no layers for, `keys`: the
+responsible keys, one of which pulse must name. Other UNets get `run`, as float32 with channels last: height, width, the
+parameters' values, a sample, its time, text states, pooled text and six sizes, and the answer.
 """
 
 import inspect

@@ -1,9 +1,9 @@
-"""Cosines and sines of Hunyuan-DiT's rotary embedding as diffusers' pipeline makes them, for rotary_parity.cpp.
+"""Cosines and sines of Hunyuan-DiT's rotary embedding by diffusers' pipeline, for rotary_parity.cpp.
 
     rotary.py WHEELS FOLDER                       (WHEELS: where PyPI's packages are)
-Ends with 77 when a package is missing, or is older than the model. FOLDER/grids has lines of rows, columns, features of
-a head and the side of the grid that the model was trained on first; FOLDER/out gets, for each, cosines and then sines
-[tokens][features] as float32.
+Ends with 77 if a package is missing or older than the model. Each line of FOLDER/grids has rows, columns, features per
+head and the side of the grid that the model was first trained on. FOLDER/out gets for each line cosines, then sines
+[tokens][features], as float32.
 """
 
 import sys

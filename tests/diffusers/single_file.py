@@ -1,11 +1,11 @@
-"""Checkpoints of one file, for single_file.cpp.
+"""Single-file checkpoints, for single_file.cpp.
 
     single_file.py WHEELS FOLDER write            (WHEELS: where PyPI's packages are)
     single_file.py WHEELS FOLDER check
-Ends with 77 when a package is missing. `write` makes the pipelines FOLDER/sd1, sd2 and sdxl with diffusers. `check`
-reads FOLDER/NAME.safetensors, which pulse wrote of each, with diffusers' own conversion: every tensor must be that of
-the folder, bit for bit. Then it writes FOLDER/published/NAME.safetensors in half precision with all that such files
-have besides, and FOLDER/half/NAME, the folder of the same numbers.
+Ends with 77 if a package is missing. `write` creates the pipelines FOLDER/sd1, sd2 and sdxl with diffusers. `check`
+reads FOLDER/NAME.safetensors, which pulse wrote for each, by diffusers' own conversion: every tensor must equal the
+folder's, bit for bit. Then it writes FOLDER/published/NAME.safetensors in half precision, with everything else that
+published files contain, and FOLDER/half/NAME, the folder with the same numbers.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """One training step of UNet2DConditionModel, for training_step.cpp.
 
     training_step.py WHEELS FOLDER...             (WHEELS: where PyPI's packages are)
-Ends with 77 when a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers as shapes.json
-lists them: images and noise, channels last, times, text states and what else the model reads. FOLDER/out becomes the
-loss and every gradient, in the order of shapes.json.
+Ends with 77 if a package is missing. FOLDER/pipeline is what pulse wrote. FOLDER/in holds numbers, as listed by
+shapes.json: images and noise with channels last, times, text states and other conditions of the model. FOLDER/out gets
+the loss and every gradient, in the order of shapes.json.
 """
 
 import json

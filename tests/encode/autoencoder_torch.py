@@ -1,9 +1,9 @@
-"""What diffusers' AutoencoderKL makes of what autoencoder_parity.cpp draws.
+"""Runs diffusers' AutoencoderKL on the random data of autoencoder_parity.cpp.
 
     autoencoder_torch.py FOLDER WHEELS           (WHEELS: where PyPI's packages are, or nothing)
-Ends with 77 when a package is missing. FOLDER/run.json has the config, the batch and the parameters' names and shapes;
-FOLDER/in has float32 numbers: parameters in that order, pictures, noise of latents, latents (channels last). Writes
-FOLDER/out, float64: moments, posterior samples times the scaling factor, and what the latents decode to.
+Ends with 77 if a package is missing. FOLDER/run.json has the config, the batch and the parameters' names and shapes.
+FOLDER/in has float32 numbers: parameters in that order, images, noise for latents, latents (channels last). Writes to
+FOLDER/out, as float64: moments, posterior samples times the scaling factor, and the decoded latents.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Writes tokenizer folders, 2,000 texts and what transformers makes of them, for transformers_parity.cpp.
+"""Writes tokenizer folders, 2,000 texts and their ids by transformers, for transformers_parity.cpp.
 
     transformers_ids.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
-Ends with 77 when a package is missing. FOLDER/texts holds the texts, each after its size in 4 bytes; FOLDER/NAME is a
-tokenizer's folder and FOLDER/NAME.ids, for each text, ids and mask of the length in NAME.length and how many ids were
-cut, all int32.
+Ends with 77 if a package is missing. FOLDER/texts holds the texts, each after its size in 4 bytes. FOLDER/NAME is a
+tokenizer's folder, and FOLDER/NAME.ids holds for each text, as int32: ids and mask of the length in NAME.length, and
+the number of ids that were cut.
 """
 
 import gzip

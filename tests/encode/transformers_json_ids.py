@@ -1,9 +1,9 @@
-"""Saves the tokenizers of transformers_ids.py as the newest transformers does, and writes what it makes of the texts.
+"""Saves the tokenizers of transformers_ids.py with the newest transformers, and writes their ids of the texts.
 
     transformers_json_ids.py FOLDER WHEELS       (WHEELS: where PyPI's newest packages are)
-Ends with 77 when a package is missing. FOLDER is what transformers_ids.py has written. FOLDER/NAME_json gets the files
-tokenizer.json and tokenizer_config.json, and FOLDER/NAME_json.ids what the tokenizer that is read of them makes of
-the texts, in the form of transformers_ids.py.
+Ends with 77 if a package is missing. FOLDER is the output of transformers_ids.py. FOLDER/NAME_json gets the files
+tokenizer.json and tokenizer_config.json, and FOLDER/NAME_json.ids the ids of the tokenizer read from them, in the
+format of transformers_ids.py.
 """
 
 import os

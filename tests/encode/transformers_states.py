@@ -1,9 +1,9 @@
-"""Writes text encoders of random weights, ids and what transformers makes of them, for text_parity.cpp.
+"""Writes text encoders of random weights, ids and transformers' results for them, for text_parity.cpp.
 
     transformers_states.py FOLDER WHEELS         (WHEELS: where PyPI's packages are, or nothing)
-Ends with 77 when a package is missing. FOLDER/NAME/model.safetensors is what transformers saves of a model, and
-FOLDER/NAME.safetensors has ids and mask, states and, of those that pool, pooled, all of them F32. FOLDER/buckets has
-T5's bucket of each distance from -600 to 600, int32.
+Ends with 77 if a package is missing. FOLDER/NAME/model.safetensors is a model as transformers saves it.
+FOLDER/NAME.safetensors has ids and mask, states and, for models that pool, pooled, all as F32. FOLDER/buckets has T5's
+bucket for each distance from -600 to 600, as int32.
 """
 
 import os

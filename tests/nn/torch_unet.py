@@ -1,5 +1,5 @@
-"""diffusers' UNet2DModel in plain PyTorch, written from its architecture; computes what pulse is compared with, for
-U-ViT (torch_uvit.py), UNets with text (torch_text.py) and Hunyuan-DiT (torch_dit.py) too.
+"""diffusers' UNet2DModel in plain PyTorch, written from its architecture. Computes the values that pulse is compared
+with, also for U-ViT (torch_uvit.py), UNets with text (torch_text.py) and Hunyuan-DiT (torch_dit.py).
 
 usage: torch_unet.py FOLDER. FOLDER/run.json has the config, the batch and the parameters' names and shapes; FOLDER/in
 has float64 numbers: parameters in that order, input, timesteps, what the model's take_conditions reads, gradient of the

@@ -1,10 +1,10 @@
-"""gpu_gate.sh: what it packs and refuses; what it does with programs that fail, hang or end well; and whole, on the
-emulation.
+"""gpu_gate.sh: what it packs and refuses; how it handles programs that fail, hang or succeed; and a whole run with
+emulated CUDA.
 
 Usage: gpu_gate.py SOURCE COMPILER PYTHON BINARIES [unittest arguments]
 
-SOURCE is the checkout; BINARIES has programs where CUDA is emulated, for the class Emulated alone, which needs a PYTHON
-with torch: exits 77 where it has none.
+SOURCE is the checkout. Only the class Emulated needs BINARIES, programs with emulated CUDA, and a PYTHON with torch; it
+exits with 77 without torch.
 """
 
 import atexit

@@ -1,8 +1,8 @@
-"""examples/profile_torch.py on tiny backbones, against what pulse knows of the same ones, and pulse_plan on what it
-writes.
+"""examples/profile_torch.py on tiny backbones, compared with pulse's own figures for them, and pulse_plan on its
+profiles.
 
 Usage: profile_torch.py PROFILE_TORCH PACKAGES BACKBONES PULSE_PLAN [unittest arguments]
-Ends with 77 where PyTorch or diffusers (maybe in PACKAGES) is missing.
+Ends with 77 if PyTorch or diffusers (maybe in PACKAGES) is missing.
 """
 
 import atexit

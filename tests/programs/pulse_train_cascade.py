@@ -1,7 +1,7 @@
-"""pulse_train with two backbones, the second of which enlarges what the first draws: the same bits on any ranks, and
+"""pulse_train with two backbones, the second of which enlarges the first one's images: the same bits on any ranks, and
 folders of both.
 
-Usage: pulse_train_cascade.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their number
+Usage: pulse_train_cascade.py PROGRAM [MPIRUN flags...]: the command line that starts processes, without their number
 and the program.
 """
 

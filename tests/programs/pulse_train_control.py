@@ -2,7 +2,7 @@
 diffusers' networks.
 
 Usage: pulse_train_control.py PROGRAM WHEELS [MPIRUN flags...]: where PyPI's packages are, and the command line that
-starts processes, but for their number and the program.
+starts processes, without their number and the program.
 """
 
 import json

@@ -1,21 +1,21 @@
-"""pulse_train on CUDA devices against pulse_train on the host: on a GPU, or where CUDA is emulated.
+"""pulse_train on CUDA devices compared with pulse_train on the host: on a GPU, or with CUDA emulated.
 
 Usage: pulse_train_cuda.py PROGRAM MODEL PRECISIONS [unittest arguments]        (PRECISIONS: bf16,fp32)
 
-Exits 77 where there is no CUDA device, or fails there when PULSE_REQUIRE_GPU is 1. Half precision has its resuming
-tested alone: it leaves steps out until its loss scale fits.
+Exits with 77 without a CUDA device, or fails then if PULSE_REQUIRE_GPU is 1. For half precision resuming is tested
+separately: it skips steps until its loss scale fits.
 
-How far a device may be from the host. Storing in a precision rounds by u, relative, in the mean of squares: 2^-9 in
-bf16, 2^-12 in fp16 and in the factors of tf32, 2^-24 (more than that) in fp32. Between a weight and its gradient lie up
-to R = 12 roundings a layer, some six tensors forward and their gradients back, which add up like a random walk to
-sqrt(R) u, and sums over up to K terms in floats, which add sqrt(R K) 2^-24. With a factor of 2 for what layers amplify:
+How far a device may be from the host: storing in a precision has a relative RMS rounding error u of 2^-9 in bf16, 2^-12
+in fp16 and in the factors of tf32, and (generously) 2^-24 in fp32. Between a weight and its gradient there are up to
+R = 12 roundings per layer, some six tensors forward and their gradients back, which add up like a random walk to
+sqrt(R) u; float sums of up to K terms add sqrt(R K) 2^-24. With a factor of 2 for amplification by layers:
 e = 2 (sqrt(R) u + sqrt(R K) 2^-24).
 
-Half of R lie before the answer, whose elements are then off by a = e / sqrt(2) (sqrt(L) + 1), where targets are of size
-1 and L is the mean squared error. Over N elements L is off by three deviations of the mean of 2 sqrt(L) a, and by a^2.
-AdamW turns an error d of a gradient g into one of a weight of at most 2 lr d / g a step, as long as it moves weights by
-up to lr a step, so that the loss of step t is off by up to 2 lr t sum |d| more, sum |d| being what the first gradients
-differ by, which is checked against e.
+Half of R lies before the answer, whose elements are then off by a = e / sqrt(2) (sqrt(L) + 1), where targets have size
+1 and L is the mean squared error. Over N elements L is off by three deviations of the mean of 2 sqrt(L) a, plus a^2.
+AdamW turns an error d of a gradient g into an error of a weight of at most 2 lr d / g per step, as long as it moves
+weights by at most lr per step. So the loss of step t is off by up to 2 lr t sum |d| more, where sum |d| is the
+difference of the first gradients, which is checked against e.
 """
 
 import atexit

@@ -1,10 +1,10 @@
 """pulse_train with frozen networks in the bubbles: the bits of encoding before each step, on any plan, on processes,
 after any kill.
 
-Usage: pulse_train_frozen.py PROGRAM CASE [MPIRUN flags...]: the command line that starts processes, but for their
+Usage: pulse_train_frozen.py PROGRAM CASE [MPIRUN flags...]: the command line that starts processes, without their
 number and the program.
 
-PULSE_TEST_PLANS: plans that are drawn; PULSE_TEST_KILLS: runs that are killed; PULSE_TEST_SEED: which.
+PULSE_TEST_PLANS: number of random plans; PULSE_TEST_KILLS: number of killed runs; PULSE_TEST_SEED: their seed.
 """
 
 import json

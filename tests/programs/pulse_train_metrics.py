@@ -1,4 +1,4 @@
-"""What pulse_train writes down while it runs: metrics.jsonl, and what TensorBoard reads.
+"""What pulse_train records while it runs: metrics.jsonl, and files for TensorBoard.
 
 Usage: pulse_train_metrics.py PROGRAM PACKAGES [unittest arguments]        (PACKAGES: a folder with tensorboard)
 """

@@ -1,7 +1,7 @@
-"""pulse_train on ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever
-happens.
+"""pulse_train on ranks that are processes: the same as on threads, bit for bit, and every run ends, with an error
+message if anything fails.
 
-Usage: pulse_train_mpi.py PROGRAM RANKS MPIRUN [flags...]: the command line that starts RANKS processes, but for the
+Usage: pulse_train_mpi.py PROGRAM RANKS MPIRUN [flags...]: the command line that starts RANKS processes, without the
 program.
 """
 

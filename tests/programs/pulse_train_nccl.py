@@ -1,10 +1,10 @@
-"""pulse_train on NCCL ranks that are processes: the same as on threads, bit for bit, and an end with a word whatever
-happens.
+"""pulse_train on NCCL ranks that are processes: the same as on threads, bit for bit, and every run ends, with an error
+message if anything fails.
 
 Usage: pulse_train_nccl.py PROGRAM MODEL PRECISION gpu|emulated [unittest arguments]
 
-All ranks are on one device: a GPU, or one that is emulated, as NCCL is. Exits 77 where there is no CUDA device, or
-fails there when PULSE_REQUIRE_GPU is 1.
+All ranks are on one device: a GPU, or an emulated one with emulated NCCL. Exits with 77 without a CUDA device, or fails
+then if PULSE_REQUIRE_GPU is 1.
 """
 
 import atexit

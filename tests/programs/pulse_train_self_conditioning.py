@@ -1,6 +1,6 @@
 """pulse_train with a model that reads its own prediction: the same bits on any ranks, with captions and without.
 
-Usage: pulse_train_self_conditioning.py PROGRAM [MPIRUN flags...]: the command line that starts processes, but for their
+Usage: pulse_train_self_conditioning.py PROGRAM [MPIRUN flags...]: the command line that starts processes, without their
 number and the program.
 """
 

@@ -1,6 +1,6 @@
 """Diffusers folders that fit tiny models of pulse_train, written by diffusers and transformers.
 
-`write` raises ImportError where a package is missing; WHEELS is where PyPI's packages are, or nothing.
+`write` raises ImportError if a package is missing; WHEELS is where PyPI's packages are, or nothing.
 """
 
 import json

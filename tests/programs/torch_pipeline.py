@@ -1,8 +1,8 @@
-"""examples/torch_pipeline on tiny backbones: plans on PyTorch's pipeline runtime against the whole backbone.
+"""examples/torch_pipeline on tiny backbones: plans on PyTorch's pipeline runtime compared with the whole backbone.
 
 Usage: torch_pipeline.py FOLDER PACKAGES BACKBONES PULSE_PLAN [unittest arguments]
-Ends with 77 where PyTorch or diffusers (maybe in PACKAGES) is missing. For a long campaign, PULSE_TEST_TORCH_PLANS=40
-and PULSE_TEST_TORCH_SEED=1.
+Ends with 77 if PyTorch or diffusers (maybe in PACKAGES) is missing. For a long campaign, PULSE_TEST_TORCH_PLANS=40 and
+PULSE_TEST_TORCH_SEED=1.
 """
 
 import atexit

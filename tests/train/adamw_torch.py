@@ -1,8 +1,8 @@
 """Runs torch.optim.AdamW on given weights and gradients, for adamw.cpp.
 
     adamw_torch.py FOLDER N STEPS (LR BETA1 BETA2 EPS WEIGHT_DECAY)...
-Ends with 77 without torch. FOLDER/in holds N weights and as many gradients of each step as float32; FOLDER/out gets,
-for each set of constants, the weights and their two moments after all steps.
+Ends with 77 without torch. FOLDER/in holds N weights and N gradients per step as float32; FOLDER/out gets, for each set
+of constants, the weights and their two moments after all steps.
 """
 import struct
 import sys

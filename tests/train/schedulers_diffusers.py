@@ -1,10 +1,10 @@
 """Runs diffusers' schedulers on a fixed network, for schedulers_parity.cpp.
 
     schedulers_diffusers.py FOLDER WHEELS            (WHEELS: where PyPI's packages are, or nothing)
-Ends with 77 when a package is missing. Each line of FOLDER/cases is a JSON object: class, steps and config.
-FOLDER/start holds the noise, and an image, as float32. FOLDER/out gets, for each case with betas, alphas_cumprod; of
-each time in TIMES what the network sees of image and noise, and v; of flow and EDM the time that it reads, what it
-sees, and what it should answer; then time and what it sees in each step, and the images at the end: all float32.
+Ends with 77 if a package is missing. Each line of FOLDER/cases is a JSON object: class, steps and config. FOLDER/start
+holds noise and an image, as float32. FOLDER/out gets for each case, as float32: with betas, alphas_cumprod and, for
+each time in TIMES, the network's input for image and noise, and v; for flow and EDM, per time, the time that the
+network reads, its input, and its ideal answer; then time and input of each step, and the final images.
 """
 
 import json

@@ -170,7 +170,7 @@ std::optional<plan> plan_of_ddpm(const cost_table& costs, recomputation kind, pl
     c.kind = on;
     c.recompute = kind;
     c.method = method;
-    c.split_backward = method == schedule_method::zb_v; // elsewhere a deferred W keeps what stages free
+    c.split_backward = method == schedule_method::zb_v; // otherwise a deferred W would hold what stages save
     candidate_options options{};
     options.memory_limit_bytes = limit_bytes;
     options.list = {.effort = list_effort::one, .improved_runs = 1, .patience = 1, .explored_runs = 0};

@@ -26,7 +26,7 @@ owned make(int& object) {
 
 } // namespace
 
-TEST_CASE("an object is destroyed once, by the last that owns it, and nothing is where none was made") {
+TEST_CASE("an object is destroyed once, by its last owner, and an owner without an object destroys nothing") {
     destroyed = 0;
     int first = 1;
     int second = 2;

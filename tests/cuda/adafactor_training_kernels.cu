@@ -119,7 +119,7 @@ void check_adafactor(pulse::weight_form kept, bool averages, std::size_t rows, s
 
 } // namespace
 
-TEST_CASE("Adafactor's step of a vector and of matrices, whatever is kept of weights") {
+TEST_CASE("Adafactor steps of vectors and matrices equal the host's, however weights are stored") {
     struct shape {
         std::size_t rows, size;
     };

@@ -228,7 +228,7 @@ TEST_CASE("AdamW without an average and without a compute copy") {
     for (std::size_t i = 0; i < n; ++i) { CHECK(std::abs(std::abs(moved[i] - w[i]) - 0.5) < 1e-6); }
 }
 
-TEST_CASE("AdamW with moments in 8 bits, with what rounding left over, and with rounding by chance") {
+TEST_CASE("AdamW with 8-bit moments, with kept rounding errors, and with stochastic rounding") {
     for (const std::size_t n : {std::size_t{1}, std::size_t{255}, std::size_t{1000}}) {
         CAPTURE(n);
         for (const bool coded : {false, true}) {
@@ -244,7 +244,7 @@ TEST_CASE("AdamW with moments in 8 bits, with what rounding left over, and with 
     }
 }
 
-TEST_CASE("a weight that is rounded by chance is right in the mean") {
+TEST_CASE("a stochastically rounded weight is right on average") {
     constexpr std::size_t n = 40000;
     const device_array<__nv_bfloat16> values(std::vector<double>(n, 1.0));
     const device_array<float> gradients(std::vector<double>(n, -1.0));

@@ -232,7 +232,7 @@ void check_chosen(cuda::attentions<P>& by, const attention_shape& s, int batch, 
 
 } // namespace
 
-TEST_CASE("attention is cuDNN's where it has an engine and is asked for, and pulse's elsewhere") {
+TEST_CASE("cuDNN computes attention if it is requested and has an engine, and pulse does otherwise") {
     constexpr auto own = attention_engine::tensor_cores;
     constexpr auto dnn = attention_engine::cudnn;
     std::uint32_t seed = 600;

@@ -38,12 +38,12 @@ void check_written_products(unsigned seed, const convolution_draw& draws) {
 
 using namespace backend_tests;
 
-TEST_CASE("backend: the gradients of products that a first microbatch writes are those that it adds to 0") {
+TEST_CASE("backend: a first microbatch's gradients of products are the same written as added to 0") {
     check_written_products<cuda::bf16>(51, bf16_convolutions);
     check_written_products<cuda::fp32>(52, fp32_convolutions);
 }
 
-TEST_CASE("backend: the gradients of sums that a first microbatch writes are those that it adds to 0") {
+TEST_CASE("backend: a first microbatch's gradients of sums are the same written as added to 0") {
     backend_trial<cuda::bf16> t{53};
     check_written_sums(t, {0, 2});
     backend_trial<cuda::fp32> single{54};

@@ -117,7 +117,7 @@ double network_error() {
 
 } // namespace backend_tests
 
-TEST_CASE("heads that no kernel holds attend by products, block of queries by block of queries") {
+TEST_CASE("attention of heads too wide for any kernel uses matrix products, one block of queries at a time") {
     using namespace backend_tests;
     check_blocks_of_queries<cuda::bf16>({20, 1, 512}, 2, 400);
     check_blocks_of_queries<cuda::fp32>({20, 1, 512}, 1, 7 * 20);

@@ -123,8 +123,7 @@ TEST_CASE("a UNet in a folded pipeline on one device, in bfloat16") {
     CHECK(distance_from_double<small_unet>(check_pipelines<small_unet>(2), 2) < 50 * 0x1p-9);
 }
 
-TEST_CASE(
-    "engines that are timed ahead are those of a step, which has the bits of one rank on any pipeline with them") {
+TEST_CASE("engines timed in advance are the ones of a step, and every pipeline with them gives the bits of one rank") {
     const cuda::stream stream;
     const auto timed = std::make_shared<cuda::engine_choices>(1e6);
     cuda::time_engines<small_unet, cuda::bf16>(stream.get(), timed, batch, {}, 2.0);

@@ -141,7 +141,7 @@ void check_norms(unsigned seed) {
 
 } // namespace residual_tests
 
-TEST_CASE("backend: sums with what a convolution or a product makes are the sums of the reference") {
+TEST_CASE("backend: additions fused into a convolution or a product equal the reference") {
     using namespace residual_tests;
     check_sums_of_images<pulse::cuda::bf16>(bf16_convolutions);
     check_sums_of_images<pulse::cuda::fp16>(fp16_convolutions);
@@ -149,7 +149,7 @@ TEST_CASE("backend: sums with what a convolution or a product makes are the sums
     check_sums_of_images<pulse::cuda::fp32>(fp32_convolutions);
 }
 
-TEST_CASE("backend: a residual that lies elsewhere is added by a norm's backward pass as one in its place is") {
+TEST_CASE("backend: a norm's backward pass adds a separate residual exactly like one in place") {
     using namespace residual_tests;
     check_norms<pulse::cuda::bf16>(61);
     check_norms<pulse::cuda::fp16>(62);
@@ -169,7 +169,7 @@ TEST_CASE("backend: sums are the sums of the reference where cuDNN and cuBLASLt 
     emulated_cuda::cublas_lt::set_bias_alignment(0);
 }
 
-TEST_CASE("backend: a sum with what a convolution, a product or a norm makes takes no kernel of its own") {
+TEST_CASE("backend: adding to the result of a convolution, a product or a norm needs no extra kernel") {
     using namespace residual_tests;
     using T = pulse::cuda::bf16::scalar;
     pulse::cuda::backend<pulse::cuda::bf16> on;

@@ -217,8 +217,8 @@ TEST_CASE_TEMPLATE("what the second backbone of a cascade reads on a device is t
     }
 }
 
-TEST_CASE_TEMPLATE("a device's task knows of samples what the host's knows, in scalars", Precision, cuda::bf16,
-                   cuda::fp32) {
+TEST_CASE_TEMPLATE("a device's task gives the host's texts, facts and hints of samples, as scalars of the device",
+                   Precision, cuda::bf16, cuda::fp32) {
     using scalar = typename Precision::scalar;
     const train::image_dataset data = images(4, 2, 0);
     const train::noise_schedule schedule = train::noise_schedule::linear();

@@ -106,7 +106,7 @@ TEST_CASE_TEMPLATE("cuda sums over pixels and rows equal the plain ones in doubl
     }
 }
 
-TEST_CASE("few threads that sum columns have none, and blocks of all sums are on a device at once") {
+TEST_CASE("at most a tenth of the threads of a column sum are idle, and all its blocks are resident at once") {
     for (const int channels : {320, 640, 960, 1280, 1920, 2560}) {
         for (const int width : {4, 8}) {
             CAPTURE(channels);

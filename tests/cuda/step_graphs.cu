@@ -220,7 +220,7 @@ TEST_CASE("work whose capture a library ends is started as it is from then on, a
     }
 }
 
-TEST_CASE("however CUDA refuses or ends a capture, its work is started as it is from then on, and named once") {
+TEST_CASE("work whose capture CUDA refuses or ends is launched directly from then on, and reported once") {
     const cuda::stream side;
     cuda::event of_before;
     of_before.record(side.get());

@@ -64,7 +64,7 @@ TEST_CASE("every epoch is a permutation, and another one") {
     }
 }
 
-TEST_CASE("chance is even, and each kind of it is its own") {
+TEST_CASE("random choices are uniform, and each kind is independent of the others") {
     constexpr int samples = 20000;
     double flips = 0;
     double top = 0;

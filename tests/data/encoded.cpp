@@ -206,7 +206,7 @@ TEST_CASE("damage is named") {
     CHECK(pulse::test::bytes_of(shard) == bytes);
 }
 
-TEST_CASE("a bad picture stops the encoding where it shall, and what is there is used") {
+TEST_CASE("a bad picture stops the encoding if requested, and what was encoded before is used later") {
     const captioned_files folder{true};
     const pulse::test::scratch cache;
     networks frozen;

@@ -159,7 +159,7 @@ TEST_CASE("however pictures are edited, what is new is encoded and nothing else"
     }
 }
 
-TEST_CASE("files that are as they were noted are not read again") {
+TEST_CASE("files that match their notes are not read again") {
     edited_files folder{1};
     const pulse::test::scratch cache;
     networks frozen;

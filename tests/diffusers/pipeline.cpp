@@ -26,7 +26,7 @@ TEST_CASE("a model_index.json lists the components that are there") {
     CHECK(parse_pipeline(print_pipeline(odd), "f") == odd);
 }
 
-TEST_CASE("a model_index.json says what stands for no negative text") {
+TEST_CASE("a model_index.json says whether zeros replace a missing negative text") {
     const auto zeros = [](const char* text) {
         const pipeline index = parse_pipeline(text, "f");
         CHECK(parse_pipeline(print_pipeline(index), "f") == index);

@@ -104,7 +104,7 @@ TEST_CASE("published schedulers mean what diffusers makes of them") {
           scheduler_settings{.spacing = train::timestep_spacing::linspace, .clip_sample = false});
 }
 
-TEST_CASE("a scheduler that asks for another way of drawing trains, and is told of") {
+TEST_CASE("a scheduler that requests another way of sampling can train, and the difference is reported") {
     const auto asked = [](const char* name, const char* key, const nlohmann::json& value) {
         const std::string text = nlohmann::json{{"_class_name", name}, {key, value}}.dump();
         CHECK_NOTHROW(static_cast<void>(parse_scheduler(text, "f")));

@@ -195,7 +195,7 @@ TEST_CASE("a text is encoded the same wherever its chain pauses, and whatever el
     check(static_cast<const t5_text<t5>*>(nullptr));
 }
 
-TEST_CASE("a text has the bits of a call of its own in a call of any number, wherever chains pause") {
+TEST_CASE("a text has the same bits alone and among any number of texts, wherever chains pause") {
     const auto check = []<class Network>(const Network*) {
         CAPTURE(Network::name.view());
         using encoder = pulse::encode::text_encoder<Network, counts_rows>;
@@ -255,7 +255,7 @@ TEST_CASE("a text has the bits of a call of its own in a call of any number, whe
     check(static_cast<const t5_text<t5>*>(nullptr));
 }
 
-TEST_CASE("encoders that have every other piece alone give the bits of one that has all, in their pieces' memory") {
+TEST_CASE("two encoders with alternating pieces give the bits of one with all, in the memory of their own pieces") {
     const auto check = []<class Network>(const Network*) {
         CAPTURE(Network::name.view());
         using encoder = pulse::encode::text_encoder<Network, plain>;

@@ -105,7 +105,7 @@ TEST_CASE("a value that a rank does not have is different, and one that is long 
                         "), rank 0 has nothing");
 }
 
-TEST_CASE("the build is that of this program, which the linker has given an id") {
+TEST_CASE("the build text names this program's compiler and build id, and build ids are found in notes") {
     const std::string text = build_text();
     CHECK(text == build_text());
     CHECK(text.find(launch::detail::compiler_text()) != std::string::npos);

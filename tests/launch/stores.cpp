@@ -92,7 +92,7 @@ TEST_CASE("a store waits for the first of several keys, and not beyond the timeo
     CHECK(said[0] == "B");
 }
 
-TEST_CASE("what is no rank of this run and comes to the store's port changes nothing") {
+TEST_CASE("a stranger that connects to the store's port changes nothing") {
     const std::uint16_t port = free_port();
     tcp_store store{rank_of(0, 1), {{"127.0.0.1", port}, "mine", 5s}};
     store.set("key", "value");

@@ -141,7 +141,7 @@ TEST_CASE("a result that is received out of order, or sent before it is made, is
     }
 }
 
-TEST_CASE("without frozen tasks a plan has the programs that it had, and what is planned beside it takes nothing") {
+TEST_CASE("a plan without frozen tasks has the same programs and memory whether or not frozen components exist") {
     random_plans make{63};
     for (int i = 0; i != 100; ++i) {
         const planned_model without = make();

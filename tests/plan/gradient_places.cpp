@@ -73,7 +73,7 @@ std::int64_t bytes_of(const four_stages& of) { return peak_bytes(of.made, of.cos
 
 } // namespace
 
-TEST_CASE("stages whose gradients are there one after the other have those of the largest, as they are aligned") {
+TEST_CASE("stages whose gradients live one after the other need the space of the largest, plus alignment") {
     const four_stages apart{sizes, {F(0), F(1), F(2), F(3), B(3), B(2), B(1), B(0)}};
     // 740 is a multiple of 64 plus 36, 1740 a multiple plus 12.
     CHECK((apart.places() == gradient_places{{0, -640, 36 - 740, 12 - 1740}, 36 + 1000}));

@@ -132,7 +132,7 @@ TEST_CASE(
     CHECK(open_cuts > 200);
 }
 
-TEST_CASE("a message stands before every pass that ends once it is there, and behind every other") {
+TEST_CASE("a receive comes before every pass that ends after the message is produced, and after all others") {
     random_plans make{8};
     for (int i = 0; i != 200; ++i) {
         const planned_model c = make();

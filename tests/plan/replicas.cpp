@@ -91,7 +91,7 @@ TEST_CASE("no sum over replicas deadlocks with the messages of a pipeline, when 
     }
 }
 
-TEST_CASE("replicas exchange with every other one in rounds, in each with the one that is as many behind") {
+TEST_CASE("replicas exchange in rounds: in round k each sends k replicas ahead and receives from k behind") {
     for (int replicas = 1; replicas != 14; ++replicas) {
         const rank_grid grid{rank_layout::pipeline_inside, 1, replicas};
         std::vector<program> world(static_cast<std::size_t>(replicas));

@@ -117,7 +117,7 @@ TEST_CASE("best-first search of all devices proves the optimum of small problems
     CHECK(nearer > 30);
 }
 
-TEST_CASE("what best-first search proves grows with the states that it may look at, wherever it is cut") {
+TEST_CASE("best-first search proves more the more states it may visit, wherever it is interrupted") {
     std::mt19937 random{92};
     int steps = 0;
     for (int round = 0; round != 60; ++round) {

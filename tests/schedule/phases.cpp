@@ -117,7 +117,7 @@ TEST_CASE("phases that are left out do not run, and each of the others does some
     }
 }
 
-TEST_CASE("a synthesis of which no phase is left that could go on ends without a limit") {
+TEST_CASE("a synthesis whose remaining phases all finish ends even without a limit") {
     using namespace phases_test;
     synthesis_options lists_alone{};
     lists_alone.limit = search_limit{};

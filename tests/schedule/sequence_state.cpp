@@ -108,7 +108,7 @@ TEST_CASE("another order of a part brings starts, tails, memory and makespan to 
     CHECK(over > 100);
 }
 
-TEST_CASE("an operation leads to all that waits for what it leads to, and the rank of one is how many lead to it") {
+TEST_CASE("dependencies are transitive, and an operation's rank is the number of operations before it") {
     std::mt19937 random{44};
     for (int round = 0; round != 60; ++round) {
         const auto problem = test::random_problem(random, round, 2);

@@ -60,7 +60,7 @@ std::vector<float> turned(const std::vector<parameter>& tensors, std::span<const
 
 } // namespace
 
-TEST_CASE("where a space has channels last, weights lie so, and what the host gives and gets is a checkpoint's") {
+TEST_CASE("a channels-last space stores weights in that order, and the host sees the checkpoint's order") {
     auto plain = whole_model<controlnet_tiny, float>();
     auto last = whole_model<controlnet_tiny, float, float, channels_last_space>();
     train::initialise_frozen<controlnet_tiny>(plain, 3);

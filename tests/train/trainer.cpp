@@ -309,7 +309,7 @@ TEST_CASE("the state of another block, or of moments in another form, is refused
     }
 }
 
-TEST_CASE("steps that were left out are none in the bias of moments that go to Adafactor's") {
+TEST_CASE("skipped steps do not count in the bias correction of moments that are converted to Adafactor's") {
     trainer_options scaled = usual;
     scaled.loss_scale = {.initial = 0x1p136}; // beyond any float
     const scratch folder;

@@ -60,7 +60,7 @@ void check_filled(const tuning& found) {
 
 } // namespace
 
-TEST_CASE("where nothing is frozen a plan is what it was, and where results come from elsewhere too") {
+TEST_CASE("a plan does not change if nothing is frozen, or if the frozen results come from elsewhere") {
     const tuning alone = plan_for(backbone, request(frozen_mode::none));
     CHECK(alone.plan.frozen_tasks.empty());
     CHECK(plan_for(backbone, request(frozen_mode::tuned)).plan == alone.plan);

@@ -184,7 +184,7 @@ constexpr pulse::nn::text_attention core{
 
 } // namespace
 
-TEST_CASE("products of one input that are made at once have the bits of each made on its own") {
+TEST_CASE("batched products of one input have the bits of separate products") {
     check_all_bits<cuda::bf16>();
     check_all_bits<cuda::tf32>();
     check_all_bits<cuda::fp32>();

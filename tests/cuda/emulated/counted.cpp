@@ -96,7 +96,7 @@ TEST_CASE("a device does not begin to count where memory is allocated or a strea
     CHECK_THROWS_AS(emulated_cuda::count_on({}), std::logic_error);
 }
 
-TEST_CASE("a graph's work is counted in each replay, what is read of pageable memory when it is asked for") {
+TEST_CASE("a graph's work is counted in every replay, and reads of pageable memory when they are requested") {
     counting on;
     const cuda::stream main;
     const cuda::device_memory<int> x{1};

@@ -116,7 +116,7 @@ TEST_CASE("capturing refuses what CUDA refuses") {
     static_cast<void>(cudaGetLastError());
 }
 
-TEST_CASE("work is started call by call for every code that a capture or a call within it may end with") {
+TEST_CASE("work is launched call by call whatever error code a capture or a call within it returns") {
     struct {
         cuda::stream own{};
         [[nodiscard]] cudaStream_t stream() const { return own.get(); }
@@ -170,7 +170,7 @@ TEST_CASE("work of a stream that cannot be captured is started call by call") {
     CHECK(said.count("cudaErrorStreamCaptureUnsupported,") == 1);
 }
 
-TEST_CASE("what a library throws where it has ended a capture with an open branch is the end of the capture alone") {
+TEST_CASE("an exception of a library that ended a capture with an open branch ends only the capture") {
     struct {
         cuda::stream own{};
         [[nodiscard]] cudaStream_t stream() const { return own.get(); }

@@ -171,7 +171,7 @@ TEST_CASE("timed attention: a backward pass that has to be deterministic is puls
     CHECK(all_of(*choices).size() == 2);
 }
 
-TEST_CASE("timed attention: a kept choice is taken untimed, and of what was not met the usual one") {
+TEST_CASE("timed attention: a stored choice is used without timing, and an unknown shape gets the usual engine") {
     told_times device;
     device.kernel = 1e-3;
     device.cudnn = 10;

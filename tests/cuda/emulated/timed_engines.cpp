@@ -249,7 +249,7 @@ TEST_CASE("timed engines: ranks take what one of them has timed, and the heurist
     CHECK(cuda::engine_options{}.choices == nullptr);
 }
 
-TEST_CASE("timed engines: of a file that is read again nothing is timed or planned") {
+TEST_CASE("timed engines: choices read from a file are neither timed nor planned again") {
     const device_costs some{{4, 1, 3, 2}, {1, 2}};
     const auto choices = within(plenty);
     CHECK(chosen_by(options_of(choices, true)) == only(1, 0));

@@ -1,4 +1,4 @@
-// Trains the same UNet, batch and optimizer on one rank of pulse and in PyTorch on the CPU, equal threads, in turn.
+// Times steps of the same UNet, batch and optimizer on one rank of pulse and in PyTorch, on as many threads, in turn.
 //   bench_train_peer [--threads N] [--batch N] [--rounds N] [--quick] [--python FILE] [--json FILE]
 // torch also runs compiled if it has torch.compile and a C++ compiler; the first time this takes minutes.
 // pulse also clips and keeps an average of the weights in its step; torch does not.

@@ -7,7 +7,7 @@
 // error-5: pulse: a conditioning module needs 'static constexpr std::int64_t saved_elements', not negative
 // error-6: pulse: a conditioning module needs 'static constexpr std::int64_t workspace_elements', not negative
 // error-7: pulse: context of a conditioning module must be a pulse::shape<...>
-// error-8: pulse: statistics_elements of a conditioning module must be a 'static constexpr std::int64_t'
+// error-8: pulse: statistics_elements of a conditioning module must be a 'static constexpr std::int64_t', not negative
 
 #include <array>
 #include <cstdint>

@@ -184,7 +184,7 @@ struct known_layer {
 } // namespace
 
 TEST_CASE("parameters and FLOPs of the autoencoder of Stable Diffusion are the known ones") {
-    // measured costs of frozen networks: vae_kl_f8_encoder_512
+    // known costs of frozen networks: vae_kl_f8_encoder_512
     const std::vector<known_layer> known{
         {"encoder.conv_in", 3584, 1811939328.0},
         {"encoder.down_blocks.0.resnets.0", 295680, 154618822656.0},

@@ -23,7 +23,7 @@ class Sdxl(Case):
         return self.train("--from", SDXL, "--seed", SEED, *options, model="sdxl_tiny", data=self.data)
 
     def test_the_pooled_token_is_that_of_the_config(self):
-        """The id that ends a text: none, one inside texts, or one that most texts lack."""
+        """Pooling at eos_token_id: the usual end of a text, a token inside some texts, or an id that no text has."""
         losses = set()
         for word in ("<|endoftext|>", "red</w>", None):
             folder = changed(SDXL)

@@ -34,7 +34,7 @@ struct tally {
 };
 
 /// Laws 5, 2 and 7 on random plans of one model, compared with the same model without a pipeline. `fills_workspace`:
-/// every layer writes all of its workspace, wherever it stands; toys do not.
+/// every layer writes all of its workspace, wherever it stands, as toys do.
 template <class Model>
 void check_random_plans(unsigned seed, int plans, tally& seen, bool fills_workspace = true) {
     std::mt19937 random{seed};

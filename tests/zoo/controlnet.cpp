@@ -11,8 +11,8 @@ using namespace pulse;
 
 namespace {
 
-/// Parameters that are trained and locked; forward FLOPs per sample of the trained branch, of locked layers before it,
-/// after it.
+/// Parameters that are trained and locked; forward FLOPs per sample of the trained branch, of locked layers before it
+/// and after it.
 struct control_totals {
     std::int64_t trained{}, locked{};
     double branch{}, encoder{}, decoder{};

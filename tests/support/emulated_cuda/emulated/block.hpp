@@ -82,7 +82,7 @@ void require_full(unsigned mask, const char* call);
 [[nodiscard]] void* dynamic_shared();
 
 /// Runs `body` once for each thread of each block. Dynamic shared memory is NaN when a block begins. The order of
-/// blocks, warps and lanes varies from run to run, so that code that relies on one order fails.
+/// blocks varies by launch, that of warps and lanes by launch and block, so that code that relies on an order fails.
 /// @throws kernel_error
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
 

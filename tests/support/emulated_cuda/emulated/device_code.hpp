@@ -57,7 +57,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
     const emulated_cuda::warp_values all =
         emulated_cuda::warp_exchange({emulated_cuda::warp_call::shuffle_xor, lane_mask, width}, &value, sizeof value);
     const int source = emulated_cuda::lane() ^ lane_mask;
-    // a lane of another segment cannot be read
+    // a lane of a later segment cannot be read
     const bool inside = source / width <= emulated_cuda::lane() / width;
     return inside ? all.at<T>(source) : value;
 }

@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
     app.add_flag("--control", control,
                  "Write the type of a ControlNet for the folder's UNet instead of the UNet's own");
     app.add_option("--caption-chunks", chunks,
-                   "Most pieces of 75 tokens in a caption, each of which CLIP encodes separately")
+                   "Largest number of 75-token pieces in a caption, each of which CLIP encodes separately")
         ->type_name("NUMBER");
     app.add_option("--out", out, "File to write the header to; without it, the header is printed")->type_name("FILE");
     int exit_code = 0;

@@ -100,7 +100,7 @@ void add_plan_options(option_adder& add, arguments& a, said_arguments& said) {
                   .seconds = "--plan-time"};
     add.value("--ranks", a.ranks, whole(1, 64), "Total number of ranks, if they are threads");
     add.value("--global-batch", plan.global_batch, whole(1, most_samples), "Samples of a step, over all replicas")
-        ->default_str("16 x 4 x replicas, or those that are given");
+        ->default_str("16 x 4 x replicas, each unless given");
     add.tuned_value("--pipeline", plan.pipeline_degree, whole(1, 64), "Number of ranks of a pipeline");
     add.tuned_value("--replicas", plan.data_degree, whole(1, 64),
                     "Pipelines over which a step's microbatches are spread: the data-parallel degree");

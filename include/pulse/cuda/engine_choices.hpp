@@ -41,7 +41,7 @@ using engine_choice_groups = std::map<std::string, std::map<std::string, engine_
 /// heuristics' first engine on every rank. So no rank times while others wait for its messages, and no choice depends
 /// on which rank was first.
 ///
-/// While a backend times, only one thread at a time may use it; otherwise it does not change, and any thread may.
+/// While backends time with it, only one thread at a time may use it; otherwise it does not change, and any thread may.
 class engine_choices {
 public:
     /// `budget_s`: total seconds of timing, after which the heuristics' first engines are used; a choice under way at

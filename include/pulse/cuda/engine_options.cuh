@@ -135,7 +135,7 @@ struct fastest_candidate {
 };
 
 /// Finds the fastest candidate, the first one in a tie. run(i) enqueues candidate i, and may throw pulse::error, which
-/// excludes it. Once one has run, is_over() ends the search.
+/// excludes it. Once one has run, the search ends as soon as is_over().
 template <class Run, class IsOver = bool (*)()>
 [[nodiscard]] fastest_candidate fastest(
     cudaStream_t stream, std::size_t count, const Run& run, const IsOver& is_over = [] { return false; }) {

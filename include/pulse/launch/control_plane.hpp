@@ -92,7 +92,7 @@ private:
         return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
 
-    /// Sends any number of bytes in several frames, each with the total size.
+    /// Sends any number of bytes in one or more frames, each with the total size.
     void say_bytes(detail::rank_link& to, detail::frame_writer head, std::span<const std::byte> bytes);
     [[nodiscard]] std::vector<std::byte> hear_bytes(detail::rank_link& from, const detail::frame_writer& head);
 

@@ -18,7 +18,7 @@
 
 namespace pulse::launch::detail {
 
-/// The bytes received are no valid message between pulse's ranks.
+/// The bytes received are not a valid message between pulse's ranks.
 struct bad_frame : launch_error {
     using launch_error::launch_error;
 };
@@ -78,7 +78,7 @@ private:
 /// Exchanges frames over a connection: eight magic bytes, four bytes of payload length, the payload.
 ///
 /// Only wait_frame, flush and finish block, up to their deadlines. A connection that breaks, or delivers bytes that are
-/// no frame, is lost() from then on.
+/// not a frame, is lost() from then on.
 class frame_stream {
 public:
     static constexpr std::size_t most_bytes = std::size_t{20} << 20;
@@ -104,7 +104,7 @@ public:
     void send_some();
     /// Receives what has arrived.
     void receive_some();
-    /// The next complete frame, even after the connection was lost. Bytes that are no frame lose the connection.
+    /// The next complete frame, even after the connection was lost. Invalid bytes lose the connection.
     [[nodiscard]] std::optional<std::string> next();
     /// The next frame; none when the deadline passes or the connection is lost.
     [[nodiscard]] std::optional<std::string> wait_frame(const deadline& until);

@@ -37,9 +37,9 @@ struct identity_arguments {
 /// PULSE_LOCAL_SIZE, PULSE_NODE), else from the variables of torchrun, Open MPI, PMI (MPICH, Intel MPI) or Slurm, else
 /// as a single process.
 ///
-/// Throws input_error naming the variable or argument that is no number, lacks its partner, or contradicts another: a
-/// rank outside the world, or a world smaller than another launcher says it has started (several processes would then
-/// take the same rank). Arguments that give both rank and world size override all variables.
+/// Throws input_error naming the variable or argument that is not a number, lacks its partner, or contradicts another:
+/// a rank outside the world, or a world smaller than another launcher says it has started (several processes would
+/// then take the same rank). Arguments that give both rank and world size override all variables.
 [[nodiscard]] PULSE_INLINE rank_identity identify(const identity_arguments& given = {}, const environment& from = {});
 
 } // namespace pulse::launch

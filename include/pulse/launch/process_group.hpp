@@ -22,7 +22,7 @@ struct process_group_options {
 /// values.
 class process_group {
 public:
-    /// Collective. Throws launch_error on every rank, naming the missing ranks, unless all meet within the timeout.
+    /// Collective. Throws launch_error on every rank, naming the ranks at fault, unless all meet within the timeout.
     process_group(const rank_identity& who, const rendezvous_address& place, const process_group_options& how = {}) :
         who_{who}, timeout_{how.timeout} {
         tcp_store store{who_, {.where = place.at, .run_id = place.run_id, .timeout = how.timeout}};

@@ -116,8 +116,8 @@ struct arrival {
     return table;
 }
 
-/// Numbers the machines and gives every rank its place on its own. Local ranks from launchers are kept if every rank
-/// has one. `problem` is set when two ranks of a machine have the same local rank.
+/// Numbers the machines and gives every rank its place on its machine. Local ranks from launchers are kept if every
+/// rank has one. `problem` is set when two ranks of a machine have the same local rank.
 [[nodiscard]] inline std::vector<member> members_of(const std::vector<arrival>& arrivals, std::string& problem) {
     std::vector<member> members;
     std::vector<std::pair<std::string, std::string>> machines;

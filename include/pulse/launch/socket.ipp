@@ -26,7 +26,7 @@ struct free_addresses {
     void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
 
-/// The addresses of a host and port; empty, with the reason in `why`, when there are none. The system's resolver knows
+/// The addresses of a host and port; empty, with the reason in `why`, when there are none. The system's resolver has
 /// no deadline.
 [[nodiscard]] inline std::unique_ptr<addrinfo, free_addresses> resolve(const endpoint& at, std::string& why) {
     addrinfo hints{};

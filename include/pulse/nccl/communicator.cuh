@@ -91,7 +91,7 @@ public:
     void abort() noexcept {
         if (handle_ != nullptr) { static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr))); }
     }
-    /// Collective. Ends it after its work is done. Throws nccl_error or what `go_on` throws; it is then aborted.
+    /// Collective. Ends it after its work is done. Throws nccl_error or what `go_on` throws; ~communicator then aborts.
     void close(const patience& go_on) {
         if (handle_ == nullptr) { return; }
         check(ncclCommFinalize(handle_), "ncclCommFinalize", handle_);

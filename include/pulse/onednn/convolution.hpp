@@ -97,8 +97,8 @@ public:
                         std::int64_t epoch, float* scratch) {
         program_.run(engine, {dx, reordered(engine, weight, epoch, scratch), dy}, scratch);
     }
-    /// Writes or adds to the block of dweight, as the key states; returns where in `scratch` the bias gradient is, if
-    /// there is one.
+    /// Writes or adds to the block of dweight, as the key states; returns the place in `scratch` of the bias gradient,
+    /// which it writes only if the key has a bias.
     const float* backward_weight(const onednn_engine& engine, const float* x, const float* dy, float* dweight,
                                  float* scratch) {
         float* const gradient = scratch;

@@ -53,7 +53,7 @@ struct target {
 struct engine_rules {
     bool tensor_float{true};            ///< float factors may be rounded to TF32, and sums transformed (FFT, Winograd)
     bool allow_run_time_compiled{true}; ///< engines that are compiled when they are made ready: about a second each
-    bool deterministic{true};           ///< none whose results may differ between runs in their last bits
+    bool deterministic{true};           ///< no engines whose results may differ between runs in their last bits
 
     /// The rules that a kept choice depends on.
     [[nodiscard]] std::string text() const {

@@ -34,7 +34,7 @@ struct image_layout {
 struct diffusion_sample {
     std::uint64_t noise_index{}; ///< index of its first normal number
     double loss_factor{};        ///< factor of its squared errors in the step's loss
-    float gradient_factor{};     ///< factor of its errors in the gradient: twice that, times the loss scale
+    float gradient_factor{};     ///< factor of its errors in the gradient: 2 loss_factor, times the loss scale
     float signal{};              ///< a_t, the factor of the image in x_t
     float sigma{};               ///< s_t, the factor of the noise
     float target_noise{};        ///< factor of the noise in the network's target

@@ -15,7 +15,7 @@ struct group_norm_gradient {
     const T* dy{};
     T* dxa{};
     T* dxb{};
-    const T* before{}; ///< what is added to dxa's gradient: the residual or dxa itself; null: nothing, as for dxb
+    const T* before{}; ///< what the gradient in dxa is added to: the residual or dxa itself; null: none, as for dxb
     float* affine{};   ///< [batch][splits][2][all channels]: sums of du * xhat, then of du
     float* groups{};   ///< [batch][splits][groups][2]: sums of gamma du, then of gamma du xhat
 

@@ -77,9 +77,9 @@ inline void check_group_norm(const group_norm_shape& s, int batch) {
     }
 }
 
-/// The layout for a device with `multiprocessors`. `width`, 1 or a divisor of the channels of both sources, is used if
-/// groups allow it. `tensors` is the number that a resident block keeps: 1 forward, 2 backward; 0: no block is
-/// resident.
+/// The layout for a device with `multiprocessors` multiprocessors. `width`, 1 or a divisor of the channels of both
+/// sources, is used if groups allow it. `tensors` is the number that a resident block keeps: 1 forward, 2 backward; 0:
+/// no block is resident.
 [[nodiscard]] constexpr group_norm_tiling tile_group_norm(const group_norm_shape& s, int batch, int width,
                                                           int scalar_bytes, int tensors, int multiprocessors) {
     group_norm_tiling t;

@@ -18,7 +18,7 @@ struct layer_norm_gradient {
     const float* statistics{};
     const T* dy{};
     T* dx{};
-    const T* before{}; ///< what is added to dx's gradient: the residual or dx itself; null: nothing
+    const T* before{}; ///< what the gradient is added to: the residual or dx itself; null: none
     float* affine{};   ///< [blocks][2][features]: sums of dy * xhat, then of dy
 
     [[nodiscard]] const __device__ T* before_at(std::int64_t row, int c) const {

@@ -16,7 +16,8 @@ namespace pulse::launch::detail {
         if (i != 0) { text += i + 1 == ranks.size() ? " and " : ", "; }
         text += std::to_string(ranks[i]);
     }
-    return shown == ranks.size() ? text : text + " and " + std::to_string(ranks.size() - shown) + " others";
+    if (shown == ranks.size()) { return text; }
+    return text + " and " + std::to_string(ranks.size() - shown) + (ranks.size() - shown == 1 ? " other" : " others");
 }
 
 } // namespace pulse::launch::detail

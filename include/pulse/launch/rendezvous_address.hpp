@@ -82,8 +82,7 @@ namespace detail {
         if (!port) { throw input_error{"pulse: MASTER_ADDR is set, but MASTER_PORT is not"}; }
         const int next = read_port(*port, "MASTER_PORT") + 1;
         if (next > 65535) {
-            throw input_error{"pulse: MASTER_PORT: must be below 65535 (the ranks meet at the next port), not " +
-                              *port};
+            throw input_error{"pulse: MASTER_PORT must be below 65535 (the ranks meet at the next port), not " + *port};
         }
         place.at = endpoint{*host, static_cast<std::uint16_t>(next)};
         return place;

@@ -13,7 +13,7 @@ namespace pulse::nccl {
 [[nodiscard]] inline rank_grid fitting(const rank_grid& grid, int ranks) {
     if (grid.pipeline < 1 || grid.data < 1 || grid.size() != ranks) {
         throw input_error{"pulse: a grid of " + std::to_string(grid.pipeline) + " x " + std::to_string(grid.data) +
-                          " ranks does not match the " + std::to_string(ranks) + " ranks of the run"};
+                          " ranks does not match the run's number of ranks, " + std::to_string(ranks)};
     }
     return grid;
 }

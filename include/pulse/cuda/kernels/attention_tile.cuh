@@ -26,8 +26,8 @@ struct head_tile {
 };
 
 /// Copies rows of `Tensors` tensors of one shape into tiles, from token `first` on, `Rows` at a time. A thread copies
-/// the same 16-byte column of all its rows, so that its offsets in a tile are compile-time constants. Threads beyond
-/// the last whole row copy nothing.
+/// the same 16-byte column of all its rows, so that its offsets in a tile differ by compile-time constants. Threads
+/// beyond the last whole row copy nothing.
 template <class G, int Rows, int Threads, int Tensors = 1>
 class row_copies {
 public:

@@ -21,7 +21,7 @@ namespace pulse::data {
 class bucket_order {
 public:
     /// Takes the pictures of each bucket, each listed as often as it is repeated. Throws input_error for steps without
-    /// samples, and when an epoch has no steps or 2^32 - 1 and more.
+    /// samples, and when an epoch has no steps, or 2^32 - 1 or more.
     bucket_order(std::vector<std::vector<std::uint32_t>> pictures, std::uint64_t step_samples, std::uint64_t seed,
                  bool shuffle) :
         pictures_{std::move(pictures)},

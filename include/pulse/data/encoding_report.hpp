@@ -12,7 +12,7 @@ struct encoding_report {
     double picture_seconds{};
     double caption_seconds{};
 
-    /// Seconds that encoding the pictures and captions of `samples` samples would add to each step, at the same speed.
+    /// Seconds that encoding before each step would take for `samples` samples in all (of a run), at the same speed.
     [[nodiscard]] double each_step_seconds(std::uint64_t samples) const noexcept {
         const auto of_one = [](double seconds, std::uint64_t count) {
             return count == 0 ? 0.0 : seconds / static_cast<double>(count);

@@ -26,7 +26,7 @@ struct text_piece {
     std::size_t tensors{}; ///< number of its parameters
     std::int64_t parameters{};
     std::int64_t output{};  ///< what the next piece reads, or the states
-    std::int64_t working{}; ///< maximum of a layer's input, output and workspace
+    std::int64_t working{}; ///< most that a layer's input, output and workspace take together
 };
 
 template <class Network>

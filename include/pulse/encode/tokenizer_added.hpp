@@ -18,7 +18,7 @@
 
 namespace pulse::encode {
 
-/// The id of `token`, by `id_of` (content -> optional id) or its own. Throws input_error if they differ or have none.
+/// The id of `token`, by `id_of` (content -> optional id) or its own. Throws input_error for two that differ or none.
 template <class IdOf>
 [[nodiscard]] std::int32_t id_of_added(const added_token& token, const IdOf& id_of, std::string_view vocabulary) {
     const std::optional<std::int32_t> known = id_of(token.content);

@@ -40,7 +40,7 @@ struct named_text {
 /// A token that is found in a text before the text is split.
 struct added_token {
     std::string content{};
-    bool normalized = false; ///< found in the normalized text (CLIP: always)
+    bool normalized = false; ///< found in the normalized text (for CLIP, in any letter case)
     bool strip_left = false; ///< white space before it belongs to it
     bool strip_right = false;
     std::optional<std::int32_t> id{};

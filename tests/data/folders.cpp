@@ -61,7 +61,7 @@ TEST_CASE("metadata.jsonl names pictures, also in folders below") {
     CHECK(index.stored_bytes(1, 10) == "A");
     CHECK(index.name(1) == "'" + (folder.path / "s/a.png").string() + "'");
     CHECK_THROWS_WITH_AS((void)index.stored_bytes(0, 0),
-                         ("'" + (folder.path / "b.jpg").string() + "' has 1 bytes, but at most 0 are read").c_str(),
+                         ("'" + (folder.path / "b.jpg").string() + "': 1 bytes, but at most 0 are read").c_str(),
                          pulse::input_error);
 }
 

@@ -114,7 +114,7 @@ TEST_CASE("damage of an archive is named with its byte") {
     bad[3] = 'x';
     CHECK(refusal_of_tar(good + bad) == "'memory': the tar archive has a header with a wrong checksum at byte 1024");
     CHECK(refusal_of_tar(tar_header("l", 0, '2')) ==
-          "'memory': the tar archive holds the link 'l', not a file at byte 0");
+          "'memory': the tar archive holds the link 'l', not a file, at byte 0");
     CHECK(refusal_of_tar(tar_header("s", 0, 'S')).find("sparse") != std::string::npos);
     CHECK(refusal_of_tar(tar_file("x", "9 a=b\n", 'x')).find("not a list of records") != std::string::npos);
     CHECK(refusal_of_tar(tar_file("x", "12 size=-1\n", 'x')).find("not a list of records") != std::string::npos);

@@ -56,7 +56,7 @@ public:
     /// The `bytes` bytes from `offset` on. Throws input_error above `most`, before memory is allocated.
     [[nodiscard]] std::string text(std::uint64_t offset, std::uint64_t bytes, std::uint64_t most) const {
         if (bytes > most) {
-            throw input_error(name_ + " has " + std::to_string(bytes) + " bytes, but at most " + std::to_string(most) +
+            throw input_error(name_ + ": " + std::to_string(bytes) + " bytes, but at most " + std::to_string(most) +
                               " are read");
         }
         std::string result(static_cast<std::size_t>(bytes), '\0');

@@ -173,7 +173,7 @@ private:
         } else if (type != 'K') {
             tar_member member{next_.path.value_or(all_.path.value_or(short_name())), at_ + block, bytes};
             next_ = {};
-            if (type == '1' || type == '2') { fail("holds the link '" + one_line(member.name) + "', not a file"); }
+            if (type == '1' || type == '2') { fail("holds the link '" + one_line(member.name) + "', not a file,"); }
             // In the oldest format, a folder is a file whose name ends with a slash.
             const bool folder = !member.name.empty() && member.name.back() == '/';
             if (!(type >= '3' && type <= '6') && !folder) {

@@ -175,8 +175,8 @@ public:
     /// for more batches than it was made for.
     void run_pieces(std::size_t first, std::size_t last, std::span<const batch_of_texts> of) {
         if (of.size() > static_cast<std::size_t>(batches_)) {
-            throw input_error{"pulse: " + Network::name.str() + ": expects " + std::to_string(batches_) +
-                              " batches, not " + std::to_string(of.size())};
+            throw input_error{"pulse: " + Network::name.str() + ": batches must be at most " +
+                              std::to_string(batches_) + ", not " + std::to_string(of.size())};
         }
         for (const batch_of_texts& one : of) {
             require_room(one.samples, last < Network::states_layer || one.pooled != nullptr);

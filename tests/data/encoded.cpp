@@ -189,7 +189,7 @@ TEST_CASE("damage is named") {
     }
     std::string other = bytes;
     other.replace(other.find("pulse-encoded/2"), 15, "pulse-encoded/1");
-    CHECK(mentions(refusal(other), {name.c_str(), "no pulse-encoded/2", "give another"}));
+    CHECK(mentions(refusal(other), {name.c_str(), "is not pulse-encoded/2", "give another"}));
     other = bytes;
     other.replace(other.find("keys"), 4, "kays");
     CHECK(mentions(refusal(other), {name.c_str(), "'keys'", "remove the file"}));

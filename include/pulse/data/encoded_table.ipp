@@ -133,9 +133,8 @@ PULSE_PICTURES_INLINE void encoded_table::open(const std::string& name) {
     }
     const auto said = file->metadata().find("format");
     if (said == file->metadata().end() || said->second != format) {
-        throw input_error(path + ": it is not " + format +
-                          ", because another version wrote it: remove its folder, or "
-                          "give another");
+        throw input_error(path + " is not " + format +
+                          ", because another version wrote it: remove its folder, or give another");
     }
     const io::tensor_entry* const keys = file->find(keys_name);
     if (keys == nullptr || keys->type != key_type || keys->dims.size() != 2 ||

@@ -157,7 +157,7 @@ template <unet_config C>
     static_assert(found != unet_flaw::sizes, "pulse: the sizes and channels of a unet must be positive");
     static_assert(
         found != unet_flaw::middle,
-        "pulse: mid_block_resnets of a unet must be 2; 0 or 1 only without mid-block attention or transformer");
+        "pulse: mid_block_resnets of a unet must be from 0 to 2, and 2 with a mid-block attention or transformer");
     static_assert(found != unet_flaw::halving,
                   "pulse: sample_size of a unet must be divisible by 2 for every level below the first");
     static_assert(found != unet_flaw::groups, "pulse: norm_num_groups must divide every number of block_out_channels");

@@ -9,7 +9,7 @@
 // error-7: pulse: attention_head_dim must divide the channels of every level that attends
 // error-8: pulse: downsample_padding of a unet must be 0 or 1
 // error-9: pulse: the first number of block_out_channels must be even and more than twice freq_shift
-// error-10: pulse: transformers of a unet must be set for levels that exist and have no attention blocks
+// error-10: pulse: transformers of a unet must only be set for levels that exist without attention blocks
 // error-11: pulse: a unet must have cross_attention_dim if and only if it has transformers
 // error-12: pulse: mid_block_resnets of a unet must be from 0 to 2, and 2 with a mid-block attention or transformer
 

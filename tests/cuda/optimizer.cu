@@ -203,7 +203,7 @@ TEST_CASE("sizes that the device's optimizer was not made for are refused before
     some_parameters<__nv_bfloat16> parameters({0, 3}, 4);
     some_parameters<__nv_bfloat16> fewer({0}, 4);
     CHECK_THROWS_WITH_AS(cuda::rank_optimizer<>(3, 1, parameters, {}, stream.get()),
-                         "rank_optimizer: parameters belong to layer 3, but the optimizer was made for 3 layers",
+                         "rank_optimizer: parameters belong to layer 3, but the model's layers are 0 to 2",
                          pulse::input_error);
     CHECK_THROWS_AS(cuda::rank_optimizer<>(0, 1, parameters, {}, stream.get()), pulse::input_error);
     CHECK_THROWS_AS(cuda::rank_optimizer<>(4, 1, parameters, {.clip_norm = -1}, stream.get()), pulse::input_error);
@@ -211,12 +211,12 @@ TEST_CASE("sizes that the device's optimizer was not made for are refused before
                     pulse::input_error);
     cuda::rank_optimizer<> optimizer(4, 1, parameters, {}, stream.get());
     CHECK_THROWS_WITH_AS(optimizer.start(std::vector<float>(9), parameters),
-                         "rank_optimizer: expects 8 initial weights, not 9", pulse::input_error);
+                         "rank_optimizer: number of initial weights must be 8, not 9", pulse::input_error);
     const auto step = [&](auto& given, std::int64_t at) {
         return message_on_one_rank<pulse::input_error>(
             [&](pulse::threads::transport& transport) { optimizer.step(given, transport, at, 1e-3, {}, false); });
     };
-    CHECK(step(fewer, 1).find("expects 8 parameters, not 4") != std::string::npos);
+    CHECK(step(fewer, 1).find("number of parameters must be 8, not 4") != std::string::npos);
     CHECK(step(parameters, 0).find("step must be at least 1, not 0") != std::string::npos);
 }
 

@@ -105,7 +105,7 @@ inline bool nccl_ranks_are_right(int devices) {
         return "it has run";
     };
     right = all_say("wrong number", 3, devices,
-                    "error: pulse: the plan is for 2 x 2 ranks (pipeline_degree x data_degree), but there are 3",
+                    "error: pulse: the plan is for 2 x 2 ranks (pipeline_degree x data_degree), not for 3",
                     [&](const ranks::nccl& with) {
                         return run(with, {.pipeline = 2, .data = 2}, [](const any_transport&) {});
                     }) &&

@@ -309,7 +309,7 @@ class Ends(Case):
         codes, outputs = self.end(start("--plan", plan, out=out, ranks=2, launcher=by_torchrun))
         self.assertIn(2, codes)
         for output in outputs:
-            self.assertRegex(output, r"the plan is for 4 x 1 ranks [^\n]*, but there are 2")
+            self.assertRegex(output, r"the plan is for 4 x 1 ranks [^\n]*, not for 2")
 
     def test_a_rank_that_does_not_come(self):
         children = start("--timeout", 1, out=fresh(), ranks=3, missing=1)

@@ -226,7 +226,7 @@ TEST_CASE("factored moments are of tensors that are known and whole") {
     rank_parameters<float> unknown{layers, sizes};
     CHECK(refusal([&] {
               rank_optimizer{2, 1, unknown, {.form = adafactor_form}};
-          }) == "rank_optimizer: expects 10 elements in tensors, not 0");
+          }) == "rank_optimizer: number of elements in tensors must be 10, not 0");
     CHECK(refusal([&] {
               rank_optimizer{2, 1, known, {.replicas = {.sharded = true}, .form = adafactor_form}};
           }) == "rank_optimizer: adafactor keeps state for whole tensors, which replicas cannot share");

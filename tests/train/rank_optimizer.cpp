@@ -322,18 +322,18 @@ TEST_CASE("sizes that the optimizer was not made for are refused before anything
         CAPTURE(text);
         CHECK(text.find(part) != std::string::npos);
     };
-    has(step(2, 4, 3, 8, 1), "expects 2 losses, not 3");
-    has(step(2, 4, 1, 8, 1), "expects 2 losses, not 1");
-    has(step(2, 4, 2, 6, 1), "expects 6 parameters, not 8");
-    has(step(2, 3, 2, 8, 1), "layer 3, but the optimizer was made for 3 layers");
+    has(step(2, 4, 3, 8, 1), "number of losses must be 2, not 3");
+    has(step(2, 4, 1, 8, 1), "number of losses must be 2, not 1");
+    has(step(2, 4, 2, 6, 1), "number of parameters must be 6, not 8");
+    has(step(2, 3, 2, 8, 1), "layer 3, but the model's layers are 0 to 2");
     has(step(2, 4, 2, 8, 0), "step must be at least 1, not 0");
     has(step(2, 4, 2, 8, 1), "nothing of this type");
 
     auto parameters = parameters_of_layers(layers, 4);
     rank_optimizer optimizer{4, 1, parameters, {}};
     const std::vector<float> nine(9);
-    CHECK_THROWS_WITH_AS(optimizer.start(nine, parameters), "rank_optimizer: expects 8 initial weights, not 9",
-                         input_error);
+    CHECK_THROWS_WITH_AS(optimizer.start(nine, parameters),
+                         "rank_optimizer: number of initial weights must be 8, not 9", input_error);
     const auto refuses = [&](const adamw_constants& c, double clip, double decay) {
         const optimizer_options o{.constants = c, .clip_norm = clip, .average_decay = decay};
         CHECK_THROWS_AS(rank_optimizer(4, 1, parameters, o), input_error);

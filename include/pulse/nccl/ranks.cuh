@@ -58,7 +58,7 @@ public:
     static void require_size(const rank_grid& grid, int ranks) {
         if (grid.size() == ranks) { return; }
         throw input_error{"pulse: the plan is for " + std::to_string(grid.pipeline) + " x " +
-                          std::to_string(grid.data) + " ranks (pipeline_degree x data_degree), but there are " +
+                          std::to_string(grid.data) + " ranks (pipeline_degree x data_degree), not for " +
                           std::to_string(ranks)};
     }
 

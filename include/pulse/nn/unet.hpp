@@ -167,7 +167,7 @@ template <unet_config C>
     static_assert(found != unet_flaw::sinusoid,
                   "pulse: the first number of block_out_channels must be even and more than twice freq_shift");
     static_assert(found != unet_flaw::transformers,
-                  "pulse: transformers of a unet must be set for levels that exist and have no attention blocks, for "
+                  "pulse: transformers of a unet must only be set for levels that exist without attention blocks, for "
                   "all ResNet blocks of a level or none, and a list must have one number for each, down and up");
     static_assert(
         found != unet_flaw::text,

@@ -54,8 +54,8 @@ PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_
     }
     if (std::int64_t{planned.pipeline_degree} * planned.data_degree != transport.size()) {
         throw input_error{"pulse: the plan is for " + std::to_string(planned.pipeline_degree) + " x " +
-                          std::to_string(planned.data_degree) +
-                          " ranks (pipeline_degree x data_degree), but there are " + std::to_string(transport.size())};
+                          std::to_string(planned.data_degree) + " ranks (pipeline_degree x data_degree), not for " +
+                          std::to_string(transport.size())};
     }
     if (!planned.has_even_groups()) {
         throw input_error{"pulse: plan: node_replicas must be 1 or a power of two below data_degree that divides it"};

@@ -88,7 +88,7 @@ public:
             // Not b.layer < ...: clang parses that as template arguments of the concept `layer`.
             if (conditioning_block > b.layer || position_of(b.layer) > layers_) {
                 throw input_error{"rank_optimizer: parameters belong to layer " + std::to_string(b.layer) +
-                                  ", but the optimizer was made for " + std::to_string(layers_) + " layers"};
+                                  ", but the model's layers are 0 to " + std::to_string(layers_ - 1)};
             }
             positions_.push_back(position_of(b.layer) * replicas() + replica());
             shares.push_back(share_of({b.first_gradient(), b.size}, place().replicas(), place().replica));
@@ -262,8 +262,8 @@ private:
 
     static void require_size(const char* what, std::size_t found, std::size_t wanted) {
         if (found != wanted) {
-            throw input_error{"rank_optimizer: expects " + std::to_string(wanted) + " " + what + ", not " +
-                              std::to_string(found)};
+            throw input_error{"rank_optimizer: number of " + std::string{what} + " must be " + std::to_string(wanted) +
+                              ", not " + std::to_string(found)};
         }
     }
     static void require_counted(std::int64_t step) {

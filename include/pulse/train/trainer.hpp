@@ -46,9 +46,9 @@ public:
 
     /// Runs one step. The outcome is the same on every rank; its `stop` says whether any rank passed `stop`. With a
     /// plan of several extents, the task chooses the step's extent (extent_at). Throws error on every rank when a
-    /// gradient or loss is not finite, naming the first such tensor; the state is then unchanged. Where the plan
-    /// releases gradients, weights have already changed: the error names the layer, and steps and state reads throw
-    /// error until set_progress.
+    /// gradient or loss is not finite and the loss is not scaled, naming the first such tensor; the state is then
+    /// unchanged. Where the plan releases gradients, weights have already changed: the error names the layer, and steps
+    /// and state reads throw error until set_progress.
     template <class Task>
     train::step_outcome step(Task& data, bool stop = false) {
         require_task<Task, Model, B>();
@@ -163,8 +163,8 @@ private:
             throw input_error{"pulse: the plan has several extents, but the task of this run has no extent_at(sample)"};
         }
         if (which >= backbone_.extents()) {
-            throw input_error{"pulse: the task's extent_at gives " + std::to_string(which) +
-                              ", but the plan has only " + std::to_string(backbone_.extents()) + " extents"};
+            throw input_error{"pulse: the task's extent_at must be at most " + std::to_string(backbone_.extents() - 1) +
+                              ", the plan's last extent, not " + std::to_string(which)};
         }
         executor_.select(which);
         backbone_.select(which);

@@ -54,7 +54,7 @@ struct layer_sizes {
 /// checkpoint's order. A name is joined to the layer's name by a dot; an empty name is the layer's, "../x" is x beside
 /// the layer, "/x" is x alone.
 /// FLOPs are 2 per multiply-accumulate of convolutions, linear layers and the two products of an attention; norms,
-/// activations and additions count none. flops() adds all others (of a weight() alone).
+/// activations and additions count none. A weight() alone counts none either: flops() adds those of its product.
 class description {
 public:
     constexpr description() = default;

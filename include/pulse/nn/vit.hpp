@@ -14,7 +14,7 @@
 namespace pulse::nn {
 
 /// First layer of U-ViT: the patches of the image become tokens, after a time token and, with classes, a class token;
-/// every token adds a learned position vector. These vectors are resampled for another grid of patches than theirs
+/// each token gets a learned position vector added. The vectors are resampled for another grid of patches than theirs
 /// (resample_shape).
 ///
 /// The class token comes first. The time token is the sinusoid of the timestep, cosines first. Facts: the class.

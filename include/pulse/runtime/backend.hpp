@@ -180,7 +180,7 @@ struct resample_shape {
         return from_rows > 0 && from_columns > 0 && rows > 0 && columns > 0 && features > 0 && leading >= 0;
     }
     /// Calls f(token of the first grid, weight) for each of the 16 taps of token `to` of the other grid (Keys 1981,
-    /// a = -3/4). Taps beyond an axis are clamped to its last entry, which then occurs several times.
+    /// a = -3/4). Taps beyond an end of an axis are clamped to the entry at that end.
     template <class F>
     void each_tap(int to, F&& f) const {
         if (to < leading) { return f(to, 1.0); }

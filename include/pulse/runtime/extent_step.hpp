@@ -25,7 +25,7 @@ struct extent_step {
 /// The extents of a plan, which must outlive them. Throws input_error as check_moments does.
 [[nodiscard]] PULSE_INLINE std::vector<extent_step> extent_steps(const planned& made);
 
-/// The rank's place. Throws input_error unless the plan has as many ranks and the extents' plans differ only in order.
+/// The rank's place. Throws input_error unless the transport has the plan's ranks and the plans differ only in order.
 [[nodiscard]] PULSE_INLINE replica_place placed(const std::vector<extent_step>& of, const any_transport& transport,
                                                 rank_layout layout);
 

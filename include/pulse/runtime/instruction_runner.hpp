@@ -157,7 +157,7 @@ private:
         std::visit([&](const auto& what) { perform(i, what, mine, task); }, now_->prepared.at(i));
     }
 
-    /// Runs an instruction's computation in the way of the space (sections).
+    /// Runs an instruction's computation through the space's sections.
     template <class Work>
     void compute(std::size_t i, const prepared_instruction& mine, const conditions& known, Work&& work) {
         const auto addresses = [&](auto&& visit) {

@@ -21,7 +21,7 @@ struct optimizer_update {
     adamw_constants constants{};
     /// Counts from 1; bias corrections are 1 - beta^step.
     std::int64_t step{1};
-    /// Every gradient is multiplied by this first: clipping, mean over replicas.
+    /// Every gradient is multiplied by this first: clipping factor / loss scale.
     double gradient_scale{1.0};
     /// average = average_decay average + (1 - average_decay) weight, of the new weight.
     double average_decay{0.999};

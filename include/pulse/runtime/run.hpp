@@ -42,7 +42,7 @@ inline void require_same_plan(const any_transport& among, const plan& mine) {
 /// Runs body(rank) on every rank of a plan that this process hosts, and returns when all are done. `ranks` is
 /// ranks::threads, ranks::threads_on, ranks::mpi or ranks::nccl.
 ///
-/// An error on any rank ends all ranks and is thrown here, as is a plan that differs between processes.
+/// An error on any rank ends all ranks and is thrown here; a plan that differs between processes is such an error.
 template <class Ranks, class Body>
 void run(const planned& made, const Ranks& ranks, const Body& body) {
     const rank_grid grid{made.layout, made.plan.pipeline_degree, made.plan.data_degree};

@@ -184,7 +184,7 @@ public:
         return std::accumulate(shares.begin(), shares.end(), 0.0);
     }
     /// Sums squared gradients and losses of the step over all ranks; changes no weights. Returns whether all are
-    /// finite, the same on every rank; collective.
+    /// finite, or true where the loss is scaled; the same on every rank. Collective.
     [[nodiscard]] bool measure(bool stop) {
         try {
             optimizer_.measure(parameters_, ranks_, std::span<const double>{losses_.data(), losses_.size()}, stop);

@@ -39,9 +39,9 @@ public:
             "pulse: to save a trainer, include <pulse/train/saving.hpp> and link the target pulse::io");
         return save_trainer(self, place);
     }
-    /// Continues bit for bit from a saved trainer, under any plan with the same replicas and samples per step. Throws
-    /// input_error when there is no checkpoint, or when its model, or, if options say so, config differs. Needs
-    /// <pulse/train/saving.hpp>.
+    /// Continues bit for bit from a saved trainer, under any plan with the same number of replicas and of samples per
+    /// step. Throws input_error when there is no checkpoint, or when its model, or, if options say so, config differs.
+    /// Needs <pulse/train/saving.hpp>.
     template <class Folder>
     void resume(const Folder& folder) {
         Trainer& self = static_cast<Trainer&>(*this);

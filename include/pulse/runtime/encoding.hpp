@@ -29,7 +29,7 @@ struct encoding {
     frozen_task what{};
     /// Whether the samples belong to the next step rather than to the one about to begin.
     bool for_next_step{};
-    /// Inputs, if the task continues chains of others: their activations, covering its samples; empty from layer 0 on.
+    /// Inputs, if the task continues chains of others: their activations, covering its samples; empty for layer 0.
     std::span<const encoding_piece> from{};
     /// Where to write its outputs: one piece for its results, or one for each task that continues.
     std::span<const encoding_piece> to{};

@@ -240,7 +240,7 @@ private:
         s.now = phase::summed;
     }
     /// Neighbours in pairs, then pairs of pairs, and so on while their number is even; the rest in sequence. A sum of
-    /// two has the same bits either way round, so if one of them is this replica's, the other is added to it in place.
+    /// two has the same bits either way round, so if one includes this replica's, the other is added to it in place.
     void add_in_order(circle_sum& c) {
         if (c.own.empty()) { return; }
         std::vector<accumulator*>& sums = c.sums_of;

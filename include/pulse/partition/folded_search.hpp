@@ -367,7 +367,7 @@ public:
         objective.outside = &outside;
         objective.most_bytes = bytes_of(known_);
         // Every part of the best chain has the fewest bytes inside its outer region, so the search reaches it, and at
-        // most the imbalance of the whole: a limit that some cut keeps finds the best one. The known cut keeps `most`.
+        // most the imbalance of the whole: a limit that some cut keeps yields the best one. `known_` keeps `most`.
         const double most = imbalance_of(known_);
         objective.most_imbalance_us = most;
         const double least = least_imbalance(limit_us, objective);

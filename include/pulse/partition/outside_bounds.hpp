@@ -16,7 +16,7 @@ namespace pulse::detail {
 /// Bytes: one dynamic program for the cuts before the first layer of R(d) and one for those after its last, in which no
 /// device exceeds the limit with one of its two outermost stages alone; or, if that is stronger, the sum over levels of
 /// the fewest bytes that a region of the level sends. Imbalance: the sum of differences between the stages before R(d)
-/// and their mirrors behind it is at least the difference of the sums.
+/// and their mirrors after it is at least the difference of the sums.
 class outside_bounds {
 public:
     /// `least_level` and `most_level`: the levels on which each region may be, under `limit_us` for every device.

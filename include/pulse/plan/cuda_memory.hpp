@@ -29,7 +29,7 @@ inline constexpr backend_scratch cuda_scratch{.library_bytes = std::int64_t{256}
                                                   std::int64_t{2} * 4 * cuda_attention_blocks * cuda_attention_numbers,
                                               .frozen_bytes = (4 + 4) * cuda_attention_scores};
 
-/// `kept`, which an optimizer keeps, with the tables and the scratch of the CUDA backend.
+/// What an optimizer keeps (`kept`), with the tables and the scratch of the CUDA backend.
 [[nodiscard]] constexpr parameter_memory on_cuda(parameter_memory kept) noexcept {
     kept.tables = cuda_tables;
     kept.scratch = cuda_scratch;

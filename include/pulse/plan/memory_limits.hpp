@@ -32,7 +32,7 @@ public:
         }
         return left.empty() ? *this : memory_limits{std::move(left)};
     }
-    /// The device that exceeds its limit by most, or -1.
+    /// The device that exceeds its limit by the most bytes, or -1.
     [[nodiscard]] constexpr int worst_over(const std::vector<std::int64_t>& peaks) const noexcept {
         int worst = -1;
         std::int64_t most = 0;

@@ -120,7 +120,7 @@ private:
         return op == pass::preview ? microbatches_ - previews_ : 0;
     }
     [[nodiscard]] constexpr std::size_t node(pass op, int stage, int m) const noexcept {
-        if (op == pass::preview) { // behind the others
+        if (op == pass::preview) { // numbered after all others
             return static_cast<std::size_t>(((split_ ? 3 : 2) * microbatches_ + previews_) * stages_ -
                                             (stages_ - stage) * previews_ + m - first_of(op));
         }

@@ -9,8 +9,8 @@
 
 namespace pulse::detail {
 
-/// Counts what a search has tried against its limit. Reads the clock only at intervals of work and in `look`; without a
-/// time limit a search depends on its input alone. Searches that take turns share one budget.
+/// Counts what a search has tried against its limit. `spend` reads the clock only at intervals of work. Without a time
+/// limit a search depends on its input alone. Searches that take turns share one budget.
 class search_budget {
 public:
     explicit search_budget(const search_limit& limit) :

@@ -26,7 +26,7 @@ struct held_while {
     const frozen_task* of{};
 };
 
-/// Finds where the bytes first exceed the limit. An end up to 2 x `slack` after a beginning counts as before it.
+/// The task that first takes the bytes above the limit. An end up to 2 x `slack` after a beginning is before it.
 [[nodiscard]] constexpr fill_violation find_overflow(const std::vector<held_while>& holds, std::int64_t limit,
                                                      double slack) {
     struct change {

@@ -166,9 +166,8 @@ private:
     int replicas_;
     std::vector<wire> wires_;
     std::vector<ring> rings_;
-    std::vector<double> free_us_{}; // when each shared link is free
-    std::vector<std::size_t>
-        waiting_{}; // wires whose next message both sides have posted; behind them, rings with work
+    std::vector<double> free_us_{};      // when each shared link is free
+    std::vector<std::size_t> waiting_{}; // wires with a message posted on both sides; from wires_.size() on, rings
 
     [[noreturn]] static void refuse_pair(const message_id& sent, const message_id& received) {
         throw input_error("pulse: simulate: " + to_text(sent) + " is sent, but the receiver expects " +

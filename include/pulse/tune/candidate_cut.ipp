@@ -63,7 +63,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         asked.device_speed = device_speed;
         for (int d = 0; d != c.pipeline_degree; ++d) { asked.memory.device_limit_bytes.push_back(limits.of(d)); }
         asked.memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
-        // With several waves coarse layers balance well, and the search grows fast with the number of waves.
+        // With several waves coarse layers balance well, and the search grows fast with the number of layers.
         const std::size_t most = c.waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(c.waves);
         const merged_layers searched = merge_layers(costs, most);
         // First with room for gradients of other replicas, as much as they can take; then without.

@@ -20,8 +20,8 @@
 
 namespace pulse {
 
-/// The best plan for a request: the tuner chooses what is absent and keeps what is given; then it searches orders for
-/// the best few candidates for `seconds`.
+/// The best plan for a request: the tuner chooses what is absent and keeps what is given; then it searches for
+/// orders of the best few candidates for `seconds`.
 ///
 /// `costs_of(b)` is the cost table for microbatches of b samples. With every field given there is one candidate,
 /// planned as plan_candidate does. Step times are simulated, with reduction and optimizer. Throws input_error, naming

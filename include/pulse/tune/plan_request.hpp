@@ -21,7 +21,7 @@
 
 namespace pulse {
 
-/// Searches an order of a problem's passes within a limit: `synthesize`, or `synthesize_with_glpk`.
+/// Searches for an order of a problem's passes within a limit: `synthesize`, or `synthesize_with_glpk`.
 using ordering_search = std::function<synthesis(const schedule_problem&, const synthesis_options&)>;
 
 /// Names that messages use for the fields of a request; a program sets its option names.
@@ -91,7 +91,7 @@ struct plan_request {
     /// How much longer than the least load a device may work to save bytes; not tuned, as cuts with a slack can take
     /// long to find.
     double slack{};
-    /// Time to search orders for the best candidates, in total; 0: none.
+    /// Time to search for orders of the best candidates, in total; 0: none.
     double seconds{1.0};
     /// Absent: `synthesize`.
     ordering_search search{};

@@ -14,7 +14,7 @@
 
 namespace pulse::detail {
 
-/// What the neediest device needs its memory for, in words.
+/// What the device that needs most memory needs it for, in words.
 [[nodiscard]] inline std::string memory_words(const least_memory& need, std::int64_t limit) {
     return "device " + std::to_string(need.device) + " needs " + std::to_string(need.total_bytes()) + " bytes of " +
            std::to_string(limit) + ": parameters and their copies " + std::to_string(need.parameter_bytes) +

@@ -23,7 +23,7 @@ public:
 
     /// No schedule of the relaxation is shorter than this. At most the greatest makespan that was asked about.
     [[nodiscard]] double proved_us() const noexcept { return proved_; }
-    /// Nothing is left to prove: no schedule is shorter than was asked about, or a complete one promises the bound.
+    /// Nothing is left to prove: no schedule is shorter than `below_us`, or a complete one attains the bound.
     [[nodiscard]] bool finished() const noexcept { return finished_; }
     /// Partial schedules looked at so far.
     [[nodiscard]] std::int64_t looked() const noexcept { return looked_; }

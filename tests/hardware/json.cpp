@@ -191,7 +191,7 @@ TEST_CASE("unlike devices are read one by one, and what they may not say is name
         return refusal(changed.dump());
     };
     CHECK(with("/devices", json::array()) == "c.json: devices must not be empty");
-    CHECK(with("/devices_per_node", 3) == "c.json: devices must have 3 entries (nodes x devices_per_node), not 2");
+    CHECK(with("/devices_per_node", 3) == "c.json: devices must have nodes x devices_per_node entries (3), not 2");
     CHECK(with("/memory_bytes", 1) == "c.json: memory_bytes must be absent when devices have their own");
     CHECK(with("/devices/1/memory_bytes", 0) == "c.json: devices[1].memory_bytes must be at least 1");
     for (const double speed : {0.0, -1.0, 1e9}) {

@@ -147,7 +147,7 @@ TEST_CASE("what cannot be cut is refused") {
     CHECK_THROWS_AS(static_cast<void>(sequential_partition(costs, 2, {.slack = -1.0})), input_error);
     CHECK_THROWS_AS(static_cast<void>(sequential_partition({}, 1)), input_error);
     CHECK_THROWS_WITH_AS(static_cast<void>(sequential_partition(costs, 2, {.device_speed = {1.0}})),
-                         "device_speed: it must have one value for each of 2 devices, not 1", input_error);
+                         "device_speed: it must have one value per device (2), not 1", input_error);
     CHECK_THROWS_WITH_AS(static_cast<void>(interleaved_partition(costs, 2, 1, {1.0, -1.0})),
                          "device_speed: device 1: it must be a number above 0", input_error);
 }

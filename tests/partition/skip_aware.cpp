@@ -221,7 +221,7 @@ TEST_CASE("bad arguments are refused by name") {
     CHECK(refused(costs, 2, 1, {.memory = {.limit_bytes = -1}}).rfind("memory:", 0) == 0);
     skip_aware_options options{};
     options.memory.device_limit_bytes = {1};
-    CHECK(refused(costs, 2, 1, options).rfind("memory: device_limit_bytes must have one value for each", 0) == 0);
+    CHECK(refused(costs, 2, 1, options).rfind("memory: device_limit_bytes must have one value per device", 0) == 0);
     options.memory.device_limit_bytes = {1, -1};
     CHECK(refused(costs, 2, 1, options) == "memory: device_limit_bytes must be at least 0");
     options.memory.device_limit_bytes.clear();

@@ -128,7 +128,7 @@ TEST_CASE("files of a cascade that contradict themselves are refused by field, a
     CHECK(fingerprint_of(other) != fingerprint_of(drawn.made.plan));
     CHECK(complaint_of([&] {
               static_cast<void>(step_model{other, drawn.made.costs});
-          }).find("further_chains has 0 entries, but the costs have 1") != std::string::npos);
+          }).find("one entry per further backbone of the costs (1), not 0") != std::string::npos);
     CHECK(complaint_of([&] {
               static_cast<void>(print_profile(drawn.made.costs));
           }).find("split a table of several backbones") != std::string::npos);

@@ -94,7 +94,7 @@ TEST_CASE("what is wrong is named by its field") {
     CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"waves\"") ==
           "plan.json: recomputed_stages is missing");
     CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"recomputed_stages\":[true],\"waves\"") ==
-          "plan.json: recomputed_stages has 1 entries, not 2, one for each stage");
+          "plan.json: recomputed_stages must have one entry per stage (2), not 1");
     CHECK(refusal("\"waves\"", "\"recomputation\":\"selective\",\"recomputed_stages\":[true,1],\"waves\"")
               .find("plan.json: recomputed_stages[1] must be") == 0);
     CHECK(refusal("\"waves\"", "\"recomputation\":\"stages\",\"recomputed_stages\":[true,true],\"waves\"") ==
@@ -127,9 +127,9 @@ TEST_CASE("what is wrong with a frozen task is named by its field") {
         return refusal_in_text(all, from, to);
     };
     CHECK(refusal("0", "0") == "accepted");
-    CHECK(refusal(",[0]]", ",[0],[]]") == "plan.json: frozen_hosts must have one list for each of 2 devices");
+    CHECK(refusal(",[0]]", ",[0],[]]") == "plan.json: frozen_hosts must have one list per device (2)");
     CHECK(refusal("7.5,\"end_us\":8}]]", "7.5,\"end_us\":8}],[]]") ==
-          "plan.json: frozen_tasks must have one list for each of 2 devices");
+          "plan.json: frozen_tasks must have one list per device (2)");
     CHECK(refusal(",[0]]", ",[-1]]") == "plan.json: frozen_hosts[1][0] must be from 0 to 1023");
     CHECK(refusal(",[0]]", ",[2000000000]]") == "plan.json: frozen_hosts[1][0] must be from 0 to 1023");
     CHECK(refusal(",[0]]", ",[0,0]]") == "plan.json: frozen_hosts[1][1] repeats component 0");

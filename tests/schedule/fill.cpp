@@ -329,9 +329,9 @@ TEST_SUITE("host") {
         CHECK(has(says([](frozen_work& w) {
                       w.split = {{}, {}};
                   }),
-                  "split: must have one list for each of 1 components, not 2"));
+                  "split: must have one list per component (1), not 2"));
         CHECK(has(says([](frozen_work& w) { w.split = {{0}}; }),
-                  "split: component encoder: must have one device for each of 3 layers, not 1"));
+                  "split: component encoder: must have one device per layer (3), not 1"));
         CHECK(has(says([](frozen_work& w) { w.split = {{0, 2, 0}}; }), "device 2 has a layer but is not a host"));
         CHECK(has(says([](frozen_work& w) { w.hosts = {{0}, {}}, w.split = {{0, 1, 0}}; }), "device 1 has a layer"));
         CHECK(has(says([](frozen_work& w) { w.components[0].max_chunk = 0; }), "max_chunk"));
@@ -342,7 +342,7 @@ TEST_SUITE("host") {
         CHECK(has(says([](frozen_work& w) { w.components[0].layers[0].sample_us = 1e308; }), "encoder"));
         CHECK(has(says([](frozen_work& w) { w.link.latency_us = -1; }), "link"));
         CHECK(has(says([](frozen_work& w) { w.after_us = {1.0}; }),
-                  "after_us: must have one value for each of 2 devices, not 1"));
+                  "after_us: must have one value per device (2), not 1"));
         CHECK(has(says([](frozen_work& w) { w.after_us = {0.0, -1.0}; }), "after_us: must not be negative"));
     }
 }

@@ -138,7 +138,7 @@ TEST_CASE("a stage takes its layers' times over the speed of its device") {
     CHECK(p.stages[3].backward_weight_us == 51.5);
     options.device_speed = {1.0};
     CHECK_THROWS_WITH_AS(static_cast<void>(make_problem(u_net(), cut_of(placement::folded, 2, 4), options)),
-                         "device_speed: it must have one value for each of 2 devices, not 1", input_error);
+                         "device_speed: it must have one value per device (2), not 1", input_error);
     options.device_speed = {1.0, 0.0};
     CHECK_THROWS_WITH_AS(static_cast<void>(make_problem(u_net(), cut_of(placement::folded, 2, 4), options)),
                          "device_speed: device 1: it must be a number above 0", input_error);

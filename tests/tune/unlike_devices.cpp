@@ -279,7 +279,7 @@ TEST_CASE("a list of devices that is none of the cluster is refused before it is
     CHECK(refusal(cards, 2) == "nothing was thrown");
     CHECK(mentions(refusal(cards, 3), "the cluster has 2 devices"));
     cards.unlike.pop_back();
-    CHECK(mentions(refusal(cards, 2), "devices must have 2 entries"));
+    CHECK(mentions(refusal(cards, 2), "devices must have nodes x devices_per_node entries (2)"));
     cards = two_cards(0.5, 0);
     CHECK(mentions(refusal(cards, 2), "devices[1].memory_bytes"));
     cards = two_cards(0, 1);

@@ -15,8 +15,8 @@ namespace pulse {
 constexpr void check_unlike_devices(const cluster& c) {
     if (c.unlike.empty()) { return; }
     if (c.unlike.size() != static_cast<std::size_t>(c.devices())) {
-        throw input_error("devices must have " + std::to_string(c.devices()) +
-                          " entries (nodes x devices_per_node), not " + std::to_string(c.unlike.size()));
+        throw input_error("devices must have nodes x devices_per_node entries (" + std::to_string(c.devices()) +
+                          "), not " + std::to_string(c.unlike.size()));
     }
     for (std::size_t d = 0; d != c.unlike.size(); ++d) {
         constexpr double most = 1000;

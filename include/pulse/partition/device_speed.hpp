@@ -14,8 +14,8 @@ namespace pulse::detail {
 constexpr void check_device_speed(const std::vector<double>& device_speed, int devices) {
     if (device_speed.empty()) { return; }
     if (device_speed.size() != static_cast<std::size_t>(devices)) {
-        throw input_error("device_speed: it must have one value for each of " + std::to_string(devices) +
-                          " devices, not " + std::to_string(device_speed.size()));
+        throw input_error("device_speed: it must have one value per device (" + std::to_string(devices) + "), not " +
+                          std::to_string(device_speed.size()));
     }
     for (std::size_t d = 0; d != device_speed.size(); ++d) {
         if (!(device_speed[d] > 0.0) || device_speed[d] > std::numeric_limits<double>::max()) {

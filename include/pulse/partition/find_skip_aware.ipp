@@ -94,8 +94,8 @@ constexpr void check_options(const skip_aware_options& options, int devices, int
     }
     const std::vector<std::int64_t>& limits = options.memory.device_limit_bytes;
     if (!limits.empty() && limits.size() != static_cast<std::size_t>(devices)) {
-        throw input_error("memory: device_limit_bytes must have one value for each of " + std::to_string(devices) +
-                          " devices, not " + std::to_string(limits.size()));
+        throw input_error("memory: device_limit_bytes must have one value per device (" + std::to_string(devices) +
+                          "), not " + std::to_string(limits.size()));
     }
     for (const std::int64_t limit : limits) {
         if (limit < 0) { throw input_error("memory: device_limit_bytes must be at least 0"); }

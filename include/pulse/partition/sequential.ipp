@@ -121,7 +121,8 @@ struct chain_bytes {
     const std::int64_t stages = std::int64_t{devices} * chunks;
     if (stages > static_cast<std::int64_t>(costs.layers.size())) {
         throw infeasible_error("no " + std::string{name_of(kind)} + " partition: it needs " + std::to_string(stages) +
-                               " stages, but the model has " + std::to_string(costs.layers.size()) + " layers");
+                               " stages, but the model has " + std::to_string(costs.layers.size()) +
+                               (costs.layers.size() == 1 ? " layer" : " layers"));
     }
     const chain_bytes bytes{costs, kind == placement::sequential, routing};
     std::vector<double> speed = device_speed;

@@ -211,8 +211,7 @@ PULSE_CONSTEXPR verdict first_violation(const plan& planned, const step_model& m
     live_peak_bytes.clear();
     if (programs.size() != static_cast<std::size_t>(model.device_count()) ||
         planned.order.devices.size() != programs.size()) {
-        return "there must be one program and one schedule for each of " + std::to_string(model.device_count()) +
-               " devices";
+        return "there must be one program and one schedule per device (" + std::to_string(model.device_count()) + ")";
     }
     for (std::size_t d = 0; d != programs.size(); ++d) {
         if (programs[d].device != static_cast<int>(d)) {

@@ -55,7 +55,7 @@ private:
 
     void one_list_a_device(const char* field, std::size_t lists) const {
         if (lists == static_cast<std::size_t>(plan_.pipeline_degree)) { return; }
-        fail(field, "must have one list for each of " + std::to_string(plan_.pipeline_degree) + " devices");
+        fail(field, "must have one list per device (" + std::to_string(plan_.pipeline_degree) + ")");
     }
     /// Checks the lists of hosts; component numbers are counted up to the greatest that they name.
     void hosts() {

@@ -103,9 +103,9 @@ private:
         const stage_recomputation& again = plan_.recompute;
         const std::size_t wanted = again.kind == recomputation::selective ? plan_.cut.stages.size() : 0;
         if (again.stages.size() != wanted) {
-            fail("recomputed_stages", "has " + std::to_string(again.stages.size()) + " entries, not " +
-                                          std::to_string(wanted) +
-                                          (wanted == 0 ? ": recomputation is not selective" : ", one for each stage"));
+            fail("recomputed_stages", wanted == 0 ? "must be empty unless recomputation is selective"
+                                                  : "must have one entry per stage (" + std::to_string(wanted) +
+                                                        "), not " + std::to_string(again.stages.size()));
         }
     }
     void stages() const {
@@ -141,7 +141,7 @@ private:
     void schedule_shape() const {
         const auto& devices = plan_.order.devices;
         if (devices.size() != static_cast<std::size_t>(plan_.pipeline_degree)) {
-            fail("schedule", "must have one list for each of " + std::to_string(plan_.pipeline_degree) + " devices");
+            fail("schedule", "must have one list per device (" + std::to_string(plan_.pipeline_degree) + ")");
         }
         std::int64_t listed = 0;
         for (std::size_t d = 0; d != devices.size(); ++d) {

@@ -150,9 +150,9 @@ PULSE_CONSTEXPR void step_model::validate() const {
         refuse("stages", stage_count() - 1, "must end at the model's last layer, " + std::to_string(layer_count() - 1));
     }
     if (further_chains_.size() != costs_.further_chains.size()) {
-        throw input_error("pulse: plan: further_chains has " + std::to_string(further_chains_.size()) +
-                          " entries, but the costs have " + std::to_string(costs_.further_chains.size()) +
-                          " backbones after the first");
+        throw input_error("pulse: plan: further_chains must have one entry per further backbone of the costs (" +
+                          std::to_string(costs_.further_chains.size()) + "), not " +
+                          std::to_string(further_chains_.size()));
     }
     for (std::size_t c = 0; c != further_chains_.size(); ++c) {
         const int s = further_chains_[c];

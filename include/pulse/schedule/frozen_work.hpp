@@ -148,11 +148,11 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
     if (work.samples < 0) { fail("samples: must be at least 0, not " + std::to_string(work.samples)); }
     if (!(work.link.latency_us >= 0) || !(work.link.bandwidth_gb_per_s >= 0)) { fail("link: must not be negative"); }
     if (!work.hosts.empty() && work.hosts.size() != static_cast<std::size_t>(problem.devices)) {
-        fail("hosts: must have one list for each of " + std::to_string(problem.devices) + " devices, not " +
+        fail("hosts: must have one list per device (" + std::to_string(problem.devices) + "), not " +
              std::to_string(work.hosts.size()));
     }
     if (!work.after_us.empty() && work.after_us.size() != static_cast<std::size_t>(problem.devices)) {
-        fail("after_us: must have one value for each of " + std::to_string(problem.devices) + " devices, not " +
+        fail("after_us: must have one value per device (" + std::to_string(problem.devices) + "), not " +
              std::to_string(work.after_us.size()));
     }
     for (const double after : work.after_us) {
@@ -167,7 +167,7 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
         }
     }
     if (!work.split.empty() && work.split.size() != work.components.size()) {
-        fail("split: must have one list for each of " + std::to_string(components) + " components, not " +
+        fail("split: must have one list per component (" + std::to_string(components) + "), not " +
              std::to_string(work.split.size()));
     }
     for (std::size_t c = 0; c != work.split.size(); ++c) {
@@ -175,8 +175,8 @@ constexpr void require_valid(const frozen_work& work, const schedule_problem& pr
         if (owners.empty()) { continue; }
         const std::string of = "split: component " + work.components[c].name.str() + ": ";
         if (owners.size() != work.components[c].layers.size()) {
-            fail(of + "must have one device for each of " + std::to_string(work.components[c].layers.size()) +
-                 " layers, not " + std::to_string(owners.size()));
+            fail(of + "must have one device per layer (" + std::to_string(work.components[c].layers.size()) +
+                 "), not " + std::to_string(owners.size()));
         }
         for (const int d : owners) {
             if (d < 0 || d >= problem.devices || !work.may_host(static_cast<int>(c), d)) {

@@ -163,7 +163,7 @@ PULSE_INLINE std::string describe(const schedule_violation& v) {
     switch (v.rule) {
     case schedule_rule::none: return {};
     case schedule_rule::device_count:
-        return "the schedule lists " + whole(v.found) + " devices, but the problem has " + whole(v.wanted);
+        return "the schedule must have one list per device (" + whole(v.wanted) + "), not " + whole(v.found);
     case schedule_rule::unknown_pass: return at + " does not exist in the problem";
     case schedule_rule::wrong_device: return at + " belongs on device " + whole(v.wanted);
     case schedule_rule::repeated: return at + " is listed twice";

@@ -222,7 +222,7 @@ PULSE_INLINE std::string describe(const fill_violation& v) {
     switch (v.rule) {
     case fill_rule::none: return {};
     case fill_rule::device_count:
-        return "tasks are listed for " + whole(v.found) + " devices, but the problem has " + whole(v.wanted);
+        return "the tasks must have one list per device (" + whole(v.wanted) + "), not " + whole(v.found);
     case fill_rule::unknown_task: return at + " do not exist in the work, or are in the list of another device";
     case fill_rule::wrong_device: return at + " run on a device that does not host them";
     case fill_rule::chunk:

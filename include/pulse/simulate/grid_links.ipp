@@ -28,7 +28,7 @@ constexpr void require_grid(const cluster& where, const rank_grid& grid) {
     if (grid.pipeline < 1 || grid.data < 1 || grid.size() > where.devices()) {
         throw input_error("pulse: simulate: a grid of " + std::to_string(grid.pipeline) + " x " +
                           std::to_string(grid.data) + " does not fit the cluster's " + std::to_string(where.devices()) +
-                          " devices");
+                          (where.devices() == 1 ? " device" : " devices"));
     }
 }
 

@@ -60,8 +60,8 @@ inline void require_cascade(const tune_candidate& c) {
     if (!found.found() && limit_bytes > 0) { found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree); }
     if (found.found()) { return {one.of_layers(std::move(found.first)), other.of_layers(std::move(found.second))}; }
     throw infeasible_error("a cascade of " + first.model.str() + " and " + second.model.str() + " has no cut over " +
-                           std::to_string(c.pipeline_degree) +
-                           " devices: each needs two stages per device, and both ends of every skip on one");
+                           std::to_string(c.pipeline_degree) + (c.pipeline_degree == 1 ? " device" : " devices") +
+                           ": each needs two stages per device, and both ends of every skip on one");
 }
 
 /// The stages of the second backbone after those of the first.

@@ -40,12 +40,13 @@ inline void require_sensible(const tune_options& options, int devices) {
     }
     for (const int p : options.pipeline_degrees) {
         if (p < 1 || devices % p != 0) {
-            fail("pipeline_degrees: " + std::to_string(p) + " does not divide " + std::to_string(devices) + " devices");
+            fail("pipeline_degrees: " + std::to_string(p) + " does not divide the device count " +
+                 std::to_string(devices));
         }
     }
     for (const int d : options.data_degrees) {
         if (d < 1 || devices % d != 0) {
-            fail("data_degrees: " + std::to_string(d) + " does not divide " + std::to_string(devices) + " devices");
+            fail("data_degrees: " + std::to_string(d) + " does not divide the device count " + std::to_string(devices));
         }
     }
     const auto positive = [&](const std::vector<int>& values, const char* name) {

@@ -26,11 +26,11 @@ namespace pulse::detail {
 /// Throws infeasible_error for a space without candidates.
 [[noreturn]] inline void refuse_space(const left_out_candidates& left_out, int global_batch, int devices) {
     if (left_out.unmet > 0) {
-        throw infeasible_error("tune: none of the " + std::to_string(left_out.unmet) +
-                               " candidates meets the request: " + left_out.why);
+        throw infeasible_error("tune: no candidate (of " + std::to_string(left_out.unmet) +
+                               ") meets the request: " + left_out.why);
     }
     throw infeasible_error("tune: no degrees and microbatch sizes multiply to the global batch of " +
-                           std::to_string(global_batch) + " over " + std::to_string(devices) + " devices");
+                           std::to_string(global_batch) + " (devices: " + std::to_string(devices) + ")");
 }
 
 /// Throws because there is no plan: says what prevented one, with the nearest case; `needs` as in the tuner.

@@ -39,8 +39,8 @@ namespace detail {
     const int chunks = static_cast<int>(problem.stages.size()) / devices;
     const int count = problem.microbatches;
     if (count < devices) {
-        throw input_error("interleaved: microbatches must be at least the " + std::to_string(devices) +
-                          " devices, not " + std::to_string(count) + ": the order is not defined for fewer");
+        throw input_error("interleaved: microbatches must be at least " + std::to_string(devices) +
+                          ", the number of devices, not " + std::to_string(count));
     }
     const int group = detail::interleaved_group(devices, count);
     std::vector<std::pair<int, int>> turns{}; // chunk and microbatch, in the order of the forwards

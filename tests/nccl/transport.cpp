@@ -372,6 +372,19 @@ TEST_CASE("a message whose other side never comes is named after the timeout, an
     CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
 
+TEST_CASE("a rank that returns with a message whose other side never comes ends after the timeout") {
+    const auto start = std::chrono::steady_clock::now();
+    const std::string text = error_of({rank_layout::pipeline_inside, 2, 1}, {.timeout = 300ms}, [&](ranks_of& t) {
+        std::array<message_part, 1> part{part_of(t.allocate(count * sizeof(unsigned)))};
+        if (t.rank() == 0) { return t.post_send(1, message(5), part); }
+        t.sum({});
+    });
+    INFO(text);
+    CHECK(text.find("rank 0 has returned") != std::string::npos);
+    CHECK(emulated_nccl::communicators() == 0);
+    CHECK(std::chrono::steady_clock::now() - start < 10s);
+}
+
 TEST_CASE("messages that cannot be are refused by name") {
     const rank_grid grid{rank_layout::pipeline_inside, 2, 2};
     const auto refused = [&](int peer, message_id id) {

@@ -84,16 +84,17 @@ public:
     transport& operator=(const transport&) = delete;
     /// Closes together with the other ranks if nothing failed and no exception leaves the scope; aborts otherwise.
     ~transport() {
-        stopping_ = true;
-        if (guard_.joinable()) { guard_.join(); }
         try {
-            if (!failed_ && std::uncaught_exceptions() == unwinding_) {
-                wait_for_streams();
+            const bool closes = std::uncaught_exceptions() == unwinding_;
+            if (closes) { wait_for_streams(); } // while the guard ends what does not complete
+            end_guard();
+            if (closes && !failed_) {
                 memory_.release();
                 for (peer_stream& l : streams_) { l.with().close(while_alive(closing_time)); }
             }
         } catch (...) { // the communicators are aborted
         }
+        end_guard();
         abort_streams();
         memory_.release();
     }
@@ -164,14 +165,15 @@ public:
     }
 
     void fail(std::string_view what) noexcept {
-        try {
-            const std::lock_guard lock{mutex_};
-            if (!failed_) { text_ = what; }
-        } catch (...) { // without memory, it fails without the text
-        }
-        failed_ = true;
         {
             const std::lock_guard lock{mutex_};
+            if (!failed_) {
+                try {
+                    text_ = what;
+                } catch (...) { // without memory, it fails without the text
+                }
+            }
+            failed_ = true;
             abort_streams();
         }
         if (options_.seen != nullptr) { options_.seen->fail(what); }
@@ -353,6 +355,10 @@ private:
         for (const peer_stream& l : streams_) { wait_for(l.stream()); }
     }
 
+    void end_guard() {
+        stopping_ = true;
+        if (guard_.joinable()) { guard_.join(); }
+    }
     /// The guard thread: checks for NCCL errors, failures seen by the watch, and transfers that do not end.
     void look_after() noexcept {
         try {

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -201,4 +203,35 @@ TEST_CASE("strangers on the watch's port do not disturb the ranks that connect")
     });
     CHECK(said[0] == "quiet");
     CHECK(said[1] == "quiet");
+}
+
+TEST_CASE("of strangers that hold many connections to the watch's port, the oldest are dropped") {
+    const std::uint16_t port = free_port();
+    const std::uint16_t watch_port = free_port();
+    std::promise<void> held_all;
+    const std::shared_future<void> all_are_held = held_all.get_future().share();
+    const auto said = on_threads(3, [&](int r) -> std::string {
+        if (r == 2) {
+            std::string why;
+            std::vector<descriptor> held;
+            for (const deadline until{5s}; held.size() != launch::detail::most_strangers + 10 && !until.passed();) {
+                held.push_back(connect_to({"127.0.0.1", watch_port}, until, why));
+                if (!held.back()) { held.pop_back(); } // rank 0 does not listen yet
+            }
+            char one{};
+            const bool ends = launch::detail::wait_ready(held.at(0).get(), POLLIN, deadline{5s}) &&
+                              ::read(held.front().get(), &one, 1) == 0;
+            held_all.set_value();
+            return ends ? "dropped" : "held";
+        }
+        const rank_identity who = rank_of(r, 2);
+        tcp_store store{who, {{"127.0.0.1", port}, "", 5s}};
+        const rank_table table = rendezvous(store, who, 5s);
+        if (r == 1) { static_cast<void>(all_are_held.wait_for(10s)); }
+        const watch seen{store, who, table, {.timeout = 10s, .port = watch_port}};
+        return seen.failure().value_or("quiet");
+    });
+    CHECK(said[0] == "quiet");
+    CHECK(said[1] == "quiet");
+    CHECK(said[2] == "dropped");
 }

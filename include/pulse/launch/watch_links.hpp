@@ -24,8 +24,11 @@ struct rank_link {
     frame_stream stream{};
 };
 
-/// On rank 0: accepts one connection from every other rank and ignores strangers. Throws launch_error on all ranks at
-/// the deadline.
+/// Connections that rank 0 holds besides one per rank until they greet: more would use up the process's descriptors.
+inline constexpr std::size_t most_strangers = 256;
+
+/// On rank 0: accepts one connection from every other rank and ignores strangers, of which it drops the oldest if they
+/// are too many. Throws launch_error on all ranks at the deadline.
 inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& table, const descriptor& listener,
                                            const deadline& until, deadline::duration timeout) {
     std::vector<rank_link> links;
@@ -41,6 +44,7 @@ inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& tabl
              made = descriptor{::accept(listener.get(), nullptr, nullptr)}) {
             prepare_socket(made.get());
             strangers.emplace_back(std::move(made));
+            if (strangers.size() > table.ranks.size() + most_strangers) { strangers.pop_front(); }
         }
         for (frame_stream& s : strangers) {
             s.receive_some();

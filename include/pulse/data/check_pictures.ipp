@@ -42,7 +42,7 @@ struct header_check {
     try {
         const picture_entry& entry = index.entries.at(i);
         const bool in_shard = index.layout == picture_layout::shards;
-        const input_file file{index.folder / (in_shard ? index.shards[entry.shard] : entry.name)};
+        const input_file file{index.folder / (in_shard ? index.shards[entry.shard] : entry.name), index.name(i)};
         const std::uint64_t offset = in_shard ? entry.picture.offset : 0;
         const std::uint64_t all = in_shard ? entry.picture.bytes : file.size();
         for (std::uint64_t bytes = std::min<std::uint64_t>(all, 1U << 16U);; bytes = std::min(all, 16 * bytes)) {

@@ -21,8 +21,10 @@ namespace pulse::data {
 /// A file for reads at any offset, by one thread or several. Failures throw input_error with name and reason.
 class input_file {
 public:
-    explicit input_file(const std::filesystem::path& path) :
-        name_{'\'' + one_line(path.string()) + '\''},
+    explicit input_file(const std::filesystem::path& path) : input_file{path, '\'' + one_line(path.string()) + '\''} {}
+    /// A file that messages call `name`, such as one of its members.
+    input_file(const std::filesystem::path& path, std::string name) :
+        name_{std::move(name)},
         // Without O_NONBLOCK, opening a pipe of that name would wait for a writer.
         descriptor_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
         if (descriptor_ < 0) { throw input_error(name_ + " cannot be opened: " + std::strerror(errno)); }
@@ -37,7 +39,7 @@ public:
     input_file& operator=(const input_file&) = delete;
     ~input_file() { ::close(descriptor_); }
 
-    /// The path in quotes.
+    /// The name in messages: the path in quotes, unless another was given.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 

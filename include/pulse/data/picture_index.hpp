@@ -86,7 +86,8 @@ struct picture_index {
     [[nodiscard]] std::string stored_bytes(std::uint32_t i, std::uint64_t most) const {
         const picture_entry& entry = entries.at(i);
         if (layout == picture_layout::shards) {
-            return input_file{folder / shards[entry.shard]}.text(entry.picture.offset, entry.picture.bytes, most);
+            const input_file file{folder / shards[entry.shard], name(i)};
+            return file.text(entry.picture.offset, entry.picture.bytes, most);
         }
         const input_file file{folder / entry.name};
         return file.text(0, file.size(), most);
@@ -97,8 +98,9 @@ struct picture_index {
         const picture_entry& entry = entries.at(i);
         if (entry.form == caption_form::held) { return entry.text; }
         if (layout == picture_layout::shards) {
-            const input_file file{folder / shards[entry.shard]};
-            return caption_in(entry, file.text(entry.caption.offset, entry.caption.bytes, longest_caption), name(i));
+            const input_file file{folder / shards[entry.shard], name(i)};
+            return caption_in(entry, file.text(entry.caption.offset, entry.caption.bytes, longest_caption),
+                              file.name());
         }
         const input_file file{folder / std::filesystem::path{entry.name}.replace_extension(entry.caption_ending)};
         return caption_in(entry, file.text(0, file.size(), longest_caption), file.name());

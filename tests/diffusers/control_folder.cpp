@@ -228,7 +228,7 @@ TEST_CASE("a UNet that ControlNetModel cannot be over is named") {
     c = sd15::config;
     c.encoder_hid_dim = 8;
     CHECK(mentions(refusal(c), {"controlnet_sd15", "encoder_hid_dim"}));
-    CHECK(mentions(refusal(ddpm_tiny::config), {"controlnet_ddpm_tiny", "reads text"}));
+    CHECK(mentions(refusal(ddpm_tiny::config), {"controlnet_ddpm_tiny", "must read text"}));
 }
 
 TEST_CASE("only a ControlNet's folder is replaced by one, and no other by its kind") {

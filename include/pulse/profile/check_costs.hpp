@@ -98,9 +98,11 @@ constexpr void check_costs(const cost_table& costs) {
             throw input_error("costs: the byte count of a skip must be from 0 to 2^40");
         }
     }
-    if (!detail::are_bytes({costs.conditioning_bytes, costs.input_bytes}) || costs.microbatch_size < 1) {
-        throw input_error("costs: conditioning_bytes, input_bytes or microbatch_size is out of range");
+    if (!detail::are_bytes({costs.conditioning_bytes})) {
+        throw input_error("costs: conditioning_bytes must be from 0 to 2^40");
     }
+    if (!detail::are_bytes({costs.input_bytes})) { throw input_error("costs: input_bytes must be from 0 to 2^40"); }
+    if (costs.microbatch_size < 1) { throw input_error("costs: microbatch_size must be at least 1"); }
     if (costs.frozen_conditioning_bytes < 0 || costs.frozen_conditioning_bytes > costs.conditioning_bytes) {
         throw input_error("costs: frozen_conditioning_bytes must be from 0 to conditioning_bytes");
     }

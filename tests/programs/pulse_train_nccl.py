@@ -294,7 +294,7 @@ class Ends(Case):
     def test_refusals(self):
         if EMULATED:
             self.refused(ranks=2, gpus="", words="ranks 0 and 1 use the same CUDA device")
-        self.refused(ranks=2, gpus="0", words=r"2 ranks on host [^\n]*, but --gpus names 1")
+        self.refused(ranks=2, gpus="0", words=r"2 ranks on host [^\n]*, but --gpus lists 1")
         self.refused("--replicas", 2, ranks=3, launcher=by_srun,
                      words="--replicas: 2 pipelines cannot share 3 processes")
         self.refused(ranks=2, gpus="0,1023", words="there is no CUDA device 1023")

@@ -235,7 +235,7 @@ TEST_CASE("bad options and bad costs are refused by name") {
     CHECK(mentions(with([](tune_options& o) { o.placements = {}; }), "placements"));
     CHECK(mentions(with([](tune_options& o) { o.methods = {}; }), "methods"));
     CHECK(mentions(with([](tune_options& o) { o.slacks = {}; }), "slacks"));
-    CHECK(mentions(with([](tune_options& o) { o.slacks = {0.0, -0.5}; }), "slacks: -0.5"));
+    CHECK(mentions(with([](tune_options& o) { o.slacks = {0.0, -0.5}; }), "slacks: each must be at least 0, not -0.5"));
     CHECK(mentions(with([](tune_options& o) { o.memory_gb_per_s = -1; }), "memory_gb_per_s"));
     CHECK(mentions(with([](tune_options& o) { o.refined = -1; }), "refined"));
     CHECK(mentions(with([](tune_options& o) { o.ranked = 0; }), "ranked"));

@@ -277,7 +277,7 @@ TEST_CASE("a list of devices that is none of the cluster is refused before it is
     };
     cluster cards = two_cards(0.5, rtx_4090.memory_bytes);
     CHECK(refusal(cards, 2) == "nothing was thrown");
-    CHECK(mentions(refusal(cards, 3), "the cluster has 2 devices"));
+    CHECK(mentions(refusal(cards, 3), "a grid of 3 x 1 does not fit the cluster's 2 devices"));
     cards.unlike.pop_back();
     CHECK(mentions(refusal(cards, 2), "devices must have nodes x devices_per_node entries (2)"));
     cards = two_cards(0.5, 0);

@@ -7,6 +7,7 @@
 
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/rendezvous_address.hpp>
+#include <pulse/launch/tcp_store.hpp>
 
 using namespace pulse;
 using namespace pulse::launch;
@@ -179,4 +180,11 @@ TEST_CASE("a run has a name of its own wherever its launcher gives one") {
     CHECK(run_id_of(environment{with(by_torchrun, {{"PULSE_RUN_ID", "mine"}})}) == "mine");
     // two jobs on one machine do not share a port
     CHECK(at(with(by_pmi, {{"PULSE_RUN_ID", "a"}})).port != at(with(by_pmi, {{"PULSE_RUN_ID", "b"}})).port);
+}
+
+TEST_CASE("single processes that start at once on one machine do not take each other's port") {
+    const auto alone = place({});
+    const tcp_store first{identify({}, environment{variables{}}), {.where = alone.at, .run_id = alone.run_id}};
+    const tcp_store second{identify({}, environment{variables{}}), {.where = alone.at, .run_id = alone.run_id}};
+    CHECK(first.where() != second.where());
 }

@@ -68,7 +68,7 @@ namespace detail {
 /// - PULSE_STORE: "host:port" of rank 0;
 /// - MASTER_ADDR and MASTER_PORT (torchrun): that host and the next port, since torchrun's own store may have that one;
 /// - under Slurm the first host of the step's list, else this machine if all ranks are on it; the port is derived from
-///   the run's id.
+///   the run's id, except for a single process without Slurm, which takes any free one.
 ///
 /// Throws input_error naming the variable that is wrong, or PULSE_STORE when no variable says enough.
 [[nodiscard]] inline rendezvous_address find_rendezvous(const rank_identity& who, const environment& from = {}) {
@@ -97,7 +97,8 @@ namespace detail {
         }
     }
     if (who.local_size == who.world_size || who.world_size == 1) {
-        place.at = endpoint{"127.0.0.1", port};
+        // Nobody else has to find a single process: on a port of its own it never meets another run.
+        place.at = endpoint{"127.0.0.1", who.world_size == 1 ? std::uint16_t{0} : port};
         return place;
     }
     throw input_error{"pulse: the address where the " + std::to_string(who.world_size) +

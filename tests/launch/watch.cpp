@@ -159,6 +159,16 @@ TEST_CASE("a watch of one rank is quiet, and failing twice keeps the first text"
     CHECK_THROWS_WITH_AS(seen.check(), "pulse: the first", launch_error);
 }
 
+TEST_CASE("a watch with the longest timeout there is finds no rank silent") {
+    const endpoint there{"127.0.0.1", free_port()};
+    const auto said = on_threads(2, [&](int r) -> std::string {
+        tcp_store store{rank_of(r, 2), {there, "", 10s}};
+        watch seen{store, rank_of(r, 2), rendezvous(store, rank_of(r, 2), 10s), {.timeout = deadline::duration::max()}};
+        return hear(seen, 100ms);
+    });
+    for (const std::string& s : said) { CHECK(s == "silence"); }
+}
+
 TEST_CASE("a watch that not every rank comes to says who is missing, on every rank") {
     const std::uint16_t port = free_port();
     const auto said = on_threads(4, [&](int r) -> std::string {

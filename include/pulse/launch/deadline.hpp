@@ -18,10 +18,11 @@ class deadline {
 public:
     using clock = std::chrono::steady_clock;
     using duration = std::chrono::milliseconds;
+    /// One year: sums and multiples of longer spans could overflow.
+    static constexpr duration longest{std::chrono::hours{24 * 365}};
 
-    /// `from_now` later than now, clamped to between 0 and one year.
-    explicit deadline(duration from_now) :
-        end_{clock::now() + std::clamp(from_now, duration{0}, duration{std::chrono::hours{24 * 365}})} {}
+    /// `from_now` later than now, clamped to between 0 and `longest`.
+    explicit deadline(duration from_now) : end_{clock::now() + std::clamp(from_now, duration{0}, longest)} {}
 
     [[nodiscard]] bool passed() const noexcept { return clock::now() >= end_; }
     [[nodiscard]] clock::time_point end() const noexcept { return end_; }

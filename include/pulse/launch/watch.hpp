@@ -51,7 +51,8 @@ public:
     watch(std::vector<detail::rank_link> links, const rank_identity& who, rank_table table,
           const watch_options& options) :
         rank_{who.rank},
-        table_{std::move(table)}, timeout_{options.timeout}, unwinding_{std::uncaught_exceptions()} {
+        table_{std::move(table)}, timeout_{std::min(options.timeout, deadline::longest)},
+        unwinding_{std::uncaught_exceptions()} {
         for (detail::rank_link& l : links) { links_.push_back({l.rank, std::move(l.stream), clock::now()}); }
         thread_ = std::thread{[this] { serve(); }};
     }

@@ -92,6 +92,18 @@ TEST_CASE("a store waits for the first of several keys, and not beyond the timeo
     CHECK(said[0] == "B");
 }
 
+TEST_CASE("a store may be asked to wait for the longest time there is") {
+    const auto said = with_store(2, [&](tcp_store& store, int r) -> std::string {
+        if (r == 1) {
+            std::this_thread::sleep_for(50ms);
+            store.set("key", "value");
+        }
+        return store.get("key", deadline::duration::max()).value_or("nothing");
+    });
+    CHECK(said[0] == "value");
+    CHECK(said[1] == "value");
+}
+
 TEST_CASE("a stranger that connects to the store's port changes nothing") {
     const std::uint16_t port = free_port();
     tcp_store store{rank_of(0, 1), {{"127.0.0.1", port}, "mine", 5s}};

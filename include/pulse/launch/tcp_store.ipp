@@ -70,7 +70,7 @@ PULSE_INLINE std::optional<found_value> tcp_store::get_first(std::span<const std
 
 PULSE_INLINE std::string tcp_store::ask(const detail::frame_writer& request, deadline::duration timeout) {
     const std::lock_guard lock{mutex_};
-    const deadline until{timeout + answer_time};
+    const deadline until{std::min(timeout, deadline::longest) + answer_time};
     stream_.put(request.bytes());
     if (stream_.flush(until)) {
         if (std::optional<std::string> reply = stream_.wait_frame(until)) { return *std::move(reply); }

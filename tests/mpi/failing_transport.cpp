@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <pulse/mpi/transport.hpp>
 
@@ -70,6 +72,17 @@ TEST_CASE("a wait ends after its time with an error that names rank, peer and me
     CHECK(contains(sent, " s for rank 1 to take boundary 3 of microbatch 2"));
     const std::string summed = late([](mpi::transport& t, message_part&) { t.sum({}); });
     CHECK(contains(summed, " s for a sum (collective operation 1) from rank 1"));
+}
+
+TEST_CASE("a wait without a limit waits for a rank that comes late") {
+    for (const double for_ever : {std::numeric_limits<double>::infinity(), 1e300}) {
+        CHECK(error_of(
+                  [](mpi::transport& t) {
+                      if (t.rank() == 0) { std::this_thread::sleep_for(std::chrono::milliseconds{50}); }
+                      t.sum({});
+                  },
+                  {.timeout_s = for_ever}) == "");
+    }
 }
 
 TEST_CASE("what watches the run ends every wait") {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -10,8 +11,10 @@ namespace pulse::mpi {
 /// A wait of over 2 ms may end 0.1 ms late; in exchange, waiting ranks leave shared cores to ranks that compute.
 class patience {
 public:
+    /// More than a year, infinity too, is a year: the clock's integers end at 292.
     explicit patience(double seconds) :
-        deadline_{clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds})} {}
+        deadline_{clock::now() + std::chrono::duration_cast<clock::duration>(
+                                     std::min(std::chrono::duration<double>{seconds}, longest))} {}
 
     /// Pauses; returns whether time is left.
     [[nodiscard]] bool rest() {
@@ -28,6 +31,8 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
+    static constexpr std::chrono::duration<double> longest{std::chrono::hours{24 * 365}};
+
     clock::time_point deadline_;
     clock::time_point began_{};
     int looks_{};

@@ -372,6 +372,23 @@ TEST_CASE("a message whose other side never comes is named after the timeout, an
     CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
 
+TEST_CASE("a message may be late where the timeout is the longest there is") {
+    const nccl::transport_options patient{.timeout = std::chrono::milliseconds::max()};
+    CHECK(error_of({rank_layout::pipeline_inside, 2, 1}, patient, [&](ranks_of& t) {
+              std::array<message_part, 1> part{part_of(t.allocate(count * sizeof(unsigned)))};
+              if (t.rank() == 0) {
+                  std::this_thread::sleep_for(100ms);
+                  t.post_send(1, message(5), part);
+                  t.wait_send(1, message(5));
+              } else {
+                  t.post_recv(0, message(5), part);
+                  t.wait_recv(0, message(5));
+              }
+              t.synchronize();
+              t.sum({});
+          }) == "");
+}
+
 TEST_CASE("a rank that returns with a message whose other side never comes ends after the timeout") {
     const auto start = std::chrono::steady_clock::now();
     const std::string text = error_of({rank_layout::pipeline_inside, 2, 1}, {.timeout = 300ms}, [&](ranks_of& t) {

@@ -202,10 +202,6 @@ private:
     static constexpr std::chrono::milliseconds closing_time{5000};
     static constexpr std::chrono::milliseconds news_time{500};
 
-    [[nodiscard]] static transport_options on_device(const transport_options& options) {
-        cuda::select_device(options.device);
-        return options;
-    }
     [[nodiscard]] int device() const noexcept { return grid_.device_of(rank_); }
     [[nodiscard]] int replica() const noexcept { return grid_.replica_of(rank_); }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
+#include <pulse/cuda/device.cuh>
+#include <pulse/launch/deadline.hpp>
 #include <pulse/launch/watch.hpp>
 
 namespace pulse::nccl {
@@ -21,5 +24,12 @@ struct transport_options {
     /// Maximum thread blocks of one communicator's kernels; 0 leaves that to NCCL.
     int most_blocks{};
 };
+
+/// Selects the device and returns the options with a timeout that can be added to times without an overflow.
+[[nodiscard]] inline transport_options on_device(transport_options options) {
+    cuda::select_device(options.device);
+    options.timeout = std::min(options.timeout, launch::deadline::longest);
+    return options;
+}
 
 } // namespace pulse::nccl

@@ -11,8 +11,9 @@
 #include <pulse/mpi/run_rank.hpp>
 
 /// A run in which rank 1 does what the argument says while the others wait for it in a sum. throws: it throws; leaves:
-/// it returns; silent: it does nothing for longer than anybody waits; early: it throws before it has a transport. Each
-/// rank that MPI does not stop writes its error, and all exit with a failure.
+/// it returns; silent: it does nothing for longer than anybody waits; early: it throws before it has a transport.
+/// again: every rank begins anew after MPI has ended. Each rank that MPI does not stop writes its error, and all exit
+/// with a failure.
 int main(int argc, char** argv) {
     const std::string_view how = argc == 2 ? argv[1] : "";
     int rank = -1;
@@ -29,6 +30,16 @@ int main(int argc, char** argv) {
                 throw pulse::error{"rank 1 threw before it had a transport"};
             }
             pulse::mpi::transport end{here, {.timeout_s = 0.5}};
+        } catch (const std::exception& e) { report(e); }
+        return EXIT_FAILURE;
+    }
+    if (how == "again") {
+        try {
+            {
+                const pulse::mpi::session first;
+                MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            }
+            const pulse::mpi::session second;
         } catch (const std::exception& e) { report(e); }
         return EXIT_FAILURE;
     }

@@ -25,9 +25,15 @@ namespace pulse::mpi {
 class session {
 public:
     /// Initialises MPI unless it already is; every rank of MPI_COMM_WORLD must do the same. Throws error when MPI does
-    /// not allow serialized calls from several threads.
+    /// not allow serialized calls from several threads, or has ended: it starts only once in a process.
     session() {
         int before = 0;
+        int over = 0;
+        check(MPI_Finalized(&over), "MPI_Finalized");
+        if (over != 0) {
+            throw error{"pulse: MPI has ended in this process and cannot start again: for more than one run, call "
+                        "MPI_Init_thread before the first and MPI_Finalize after the last"};
+        }
         check(MPI_Initialized(&before), "MPI_Initialized");
         owns_ = before == 0;
         int level = MPI_THREAD_SINGLE;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <random>
@@ -11,7 +12,12 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <launch/ranks.hpp>
 #include <pulse/launch/frames.hpp>
@@ -20,6 +26,7 @@
 using namespace pulse;
 using namespace pulse::launch;
 using pulse::launch::detail::connect_to;
+using pulse::launch::detail::connect_to_one;
 using pulse::launch::detail::descriptor;
 using pulse::launch::detail::frame_stream;
 using pulse::launch::detail::frame_writer;
@@ -162,6 +169,42 @@ TEST_CASE("IPv6 and names lead to the store") {
         CHECK(said[0] == host);
         CHECK(said[1] == host);
     }
+}
+
+TEST_CASE("an address that drops what it is sent leaves time for the next one") {
+    std::uint16_t port = 0;
+    const descriptor answers = listen_on("127.0.0.1", port);
+    const auto address = [&](in_addr_t number) {
+        sockaddr_in made{};
+        made.sin_family = AF_INET;
+        made.sin_port = htons(port);
+        made.sin_addr.s_addr = htonl(number);
+        return made;
+    };
+    sockaddr_in silent = address(0x7F000002); // 127.0.0.2
+    sockaddr_in good = address(INADDR_LOOPBACK);
+    const auto in_list = [](sockaddr_in& at, addrinfo* next) {
+        addrinfo made{};
+        made.ai_family = AF_INET;
+        made.ai_addr = reinterpret_cast<sockaddr*>(&at);
+        made.ai_addrlen = sizeof at;
+        made.ai_next = next;
+        return made;
+    };
+    addrinfo second = in_list(good, nullptr);
+    addrinfo only = in_list(silent, nullptr);
+    const addrinfo first = in_list(silent, &second);
+
+    const descriptor full{::socket(AF_INET, SOCK_STREAM, 0)};
+    REQUIRE(::bind(full.get(), only.ai_addr, only.ai_addrlen) == 0);
+    REQUIRE(::listen(full.get(), 0) == 0); // Linux drops connections that the queue of a listener has no room for.
+    std::string why;
+    std::vector<descriptor> waiting;
+    while (descriptor more = connect_to_one(&only, deadline{100ms}, why)) { waiting.push_back(std::move(more)); }
+    CHECK(why == "no answer");
+    const deadline until{2s};
+    CHECK(connect_to_one(&first, until, why));
+    CHECK_FALSE(until.passed());
 }
 
 TEST_CASE("a store on all addresses is reached by this machine's name and numbers") {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include <netdb.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -57,6 +58,9 @@ PULSE_INLINE void prepare_socket(int socket) noexcept;
 /// A connection to the first address of `at` that answers; empty, with the reason in `why`, when none does before the
 /// deadline.
 [[nodiscard]] PULSE_INLINE descriptor connect_to(const endpoint& at, const deadline& until, std::string& why);
+
+/// The same for a list of addresses, which may be null.
+[[nodiscard]] PULSE_INLINE descriptor connect_to_one(const addrinfo* list, const deadline& until, std::string& why);
 
 } // namespace pulse::launch::detail
 

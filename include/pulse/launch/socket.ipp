@@ -137,8 +137,15 @@ PULSE_INLINE descriptor listen_on(const std::string& host, std::uint16_t& port) 
 }
 
 PULSE_INLINE descriptor connect_to(const endpoint& at, const deadline& until, std::string& why) {
-    const auto list = resolve(at, why);
-    for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    return connect_to_one(resolve(at, why).get(), until, why);
+}
+
+PULSE_INLINE descriptor connect_to_one(const addrinfo* list, const deadline& until, std::string& why) {
+    int untried = 0;
+    for (const addrinfo* a = list; a != nullptr; a = a->ai_next) { ++untried; }
+    for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
+        // An address that silently drops what it is sent must leave time for the others.
+        const deadline part{until.left() / untried--};
         descriptor made{::socket(a->ai_family, SOCK_STREAM, 0)};
         if (!made) {
             why = std::strerror(errno);
@@ -147,7 +154,7 @@ PULSE_INLINE descriptor connect_to(const endpoint& at, const deadline& until, st
         prepare_socket(made.get());
         int failed = ::connect(made.get(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
         if (failed == EINPROGRESS) {
-            if (!wait_ready(made.get(), POLLOUT, until)) {
+            if (!wait_ready(made.get(), POLLOUT, part)) {
                 why = "no answer";
                 continue;
             }

@@ -17,6 +17,7 @@
 #include <pulse/runtime/parameters.hpp>
 #include <pulse/threads/transport.hpp>
 #include <pulse/train/host_updates.hpp>
+#include <pulse/train/loss_scale.hpp>
 #include <pulse/train/measure_updates.hpp>
 #include <pulse/train/rank_optimizer.hpp>
 #include <pulse/tune/step_end.hpp>
@@ -362,5 +363,14 @@ TEST_CASE("the measured rate of an update rule is that by which a plan counts th
         const double rate = measured_update_rate(host_updates{slow_rule{}}, kept, 1000);
         CHECK(optimizer_us(4 * 1000, kept, rate) >= 20'000);
         CHECK(optimizer_us(4 * 1000, kept, rate) < 200'000);
+    }
+}
+
+TEST_CASE("a loss scale grows again, whatever interval the run had that is resumed") {
+    for (const std::int64_t kept : {0, 1, 2, 3, 9}) {
+        loss_scaler scaler{{.initial = 8, .interval = 3}};
+        scaler.resume({8, kept, 0});
+        for (int step = 0; step != 3; ++step) { scaler.update(true); }
+        CHECK(scaler.scale() == 16);
     }
 }

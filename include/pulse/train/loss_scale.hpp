@@ -64,7 +64,7 @@ public:
             if (state_.scale < 0x1p-24) {
                 throw error{"the gradients are not finite at any loss scale: a smaller learning rate may help"};
             }
-        } else if (++state_.good_steps == options_.interval) {
+        } else if (++state_.good_steps >= options_.interval) { // a resumed run may have had a longer one
             state_.good_steps = 0;
             state_.scale *= options_.growth;
         }

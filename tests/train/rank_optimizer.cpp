@@ -374,3 +374,14 @@ TEST_CASE("a loss scale grows again, whatever interval the run had that is resum
         CHECK(scaler.scale() == 16);
     }
 }
+
+TEST_CASE("a loss scale that is resumed is that of the resumed run, whatever steps came before") {
+    for (const loss_scaler::state& kept : {loss_scaler::state{}, loss_scaler::state{32, 1, 2}}) {
+        loss_scaler fresh{{.initial = 8}};
+        loss_scaler used{{.initial = 8}};
+        used.update(false);
+        used.update(true);
+        for (loss_scaler* one : {&fresh, &used}) { one->resume(kept); }
+        CHECK((used.now() == fresh.now()));
+    }
+}

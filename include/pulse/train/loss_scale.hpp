@@ -51,7 +51,7 @@ public:
     [[nodiscard]] const state& now() const noexcept { return state_; }
     void resume(const state& kept) noexcept {
         // the saved run may not have scaled its loss
-        if (!on_ || kept.scale > 0) { state_ = kept; }
+        state_ = !on_ || kept.scale > 0 ? kept : state{options_.initial, 0, 0};
     }
 
     /// Call after each step with whether its gradients were finite. Throws error when the scale falls below 2^-24.

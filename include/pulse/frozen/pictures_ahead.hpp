@@ -26,6 +26,10 @@ public:
     pictures_ahead(const pictures_ahead&) = delete; // the prefetcher captures this
     pictures_ahead& operator=(const pictures_ahead&) = delete;
 
+    /// Leaves a step that was not read to its end.
+    void begin() {
+        if (std::exchange(at_, 0) != 0) { decoded_.reset(); }
+    }
     /// The next one of the step whose samples begin at `first`. Restarts there if the run jumps.
     [[nodiscard]] captioned_picture next(std::uint64_t first) {
         if (at_ == 0 && (!decoded_ || next_ != first)) {

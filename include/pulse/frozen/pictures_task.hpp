@@ -276,6 +276,7 @@ private:
         const std::uint64_t first = position + first_;
         if (encoded_ == first) { return; }
         const auto began = std::chrono::steady_clock::now();
+        encoded_.reset(); // an exception leaves a part of these samples behind
         see(position);
         networks_.set_size(seen_);
         begin_images(first);

@@ -1,12 +1,15 @@
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <pulse/core/error.hpp>
+#include <pulse/frozen/decoded_ahead.hpp>
 #include <pulse/frozen/options.hpp>
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/frozen/pictures.hpp>
@@ -112,4 +115,30 @@ TEST_CASE("a step that begins after one whose picture could not be read has the 
             if (!goes_back) { CHECK(inputs_at(broken, step_samples) == second); }
         }
     });
+}
+
+TEST_CASE("images beside the pictures of a step that are decoded again are those of their positions") {
+    const picture_folder folder;
+    const pictures_options options{.data = folder.scratch.path, .seed = 3};
+    const frozen::picture_source source{options, {.size = {8, 8}, .channels = 3}};
+    std::atomic<bool> fails{true}; // read by the threads that decode
+    // The picture's number and the position stand for the image.
+    const auto decode = [&](std::uint32_t picture, std::uint64_t position) {
+        if (fails && position == step_samples + 1) { throw std::runtime_error{"no memory"}; }
+        return std::vector<float>{static_cast<float>(picture), static_cast<float>(position)};
+    };
+    frozen::decoded_ahead images{source, decode, step_samples, step_samples};
+    const auto check = [&](std::uint64_t first) {
+        images.begin(first);
+        for (std::uint64_t i = 0; i != step_samples; ++i) {
+            CHECK(images.of(i)[0] == static_cast<float>(source.pictures().picture_at(first + i)));
+            CHECK(images.of(i)[1] == static_cast<float>(first + i));
+        }
+    };
+    check(0);
+    CHECK_THROWS_AS(images.begin(step_samples), std::runtime_error);
+    check(0);
+    CHECK_THROWS_AS(images.begin(step_samples), std::runtime_error);
+    fails = false;
+    check(step_samples);
 }

@@ -35,8 +35,9 @@ public:
 
     /// Decodes the images of the step whose samples begin at `first`, for the pictures originally due there.
     void begin(std::uint64_t first) {
-        if (!step_.empty() && first_ == first) { return; }
-        if (!ahead_ || next_ != first) {
+        const bool whole = step_.size() == samples_; // an exception may have ended the last step's decoding
+        if (whole && first_ == first) { return; }
+        if (!ahead_ || !whole || next_ != first) {
             const auto make = [this, first](std::uint64_t n) {
                 const std::uint64_t position = first + n / samples_ * step_samples_ + n % samples_;
                 return decode(position, source_.pictures().picture_at(position));

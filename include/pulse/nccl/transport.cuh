@@ -92,9 +92,7 @@ public:
                 memory_.release();
                 for (peer_stream& l : streams_) { l.with().close(while_alive(closing_time)); }
             }
-        } catch (...) { // the communicators are aborted
-        }
-        end_guard();
+        } catch (...) { end_guard(); }
         abort_streams();
         memory_.release();
     }
@@ -167,11 +165,9 @@ public:
     void fail(std::string_view what) noexcept {
         {
             const std::lock_guard lock{mutex_};
-            if (!failed_) {
-                try {
-                    text_ = what;
-                } catch (...) { // without memory, it fails without the text
-                }
+            try {
+                if (!failed_) { text_ = what; }
+            } catch (...) { // without memory, it fails without the text
             }
             failed_ = true;
             abort_streams();

@@ -217,6 +217,26 @@ TEST_CASE_TEMPLATE("what the second backbone of a cascade reads on a device is t
     }
 }
 
+TEST_CASE_TEMPLATE("samples smaller than the greatest have the host's noise on a device", Precision, cuda::bf16,
+                   cuda::fp32) {
+    using scalar = typename Precision::scalar;
+    const train::image_dataset data = images(6, 4, 1);
+    const auto schedule = train::noise_schedule::cosine();
+    for (const std::int64_t more : {0, 1, 2, 3, 8}) {
+        const train::diffusion_options step{.seed = 5, .microbatch_size = 3, .greatest_elements = 8 * 8 * 4 + more};
+        const task_step want = host_step(data, schedule, step, 1001, 0.25);
+        const task_step found = device_step<Precision>(data, schedule, step, 1001, 0.25);
+        const double slack = 6.8 * 0x1p-20 + 6 * 0x1p-23 * 8;
+        const double per_unit = 2.0 / static_cast<double>(want.x.size());
+        REQUIRE(found.x.size() == want.x.size());
+        for (std::size_t i = 0; i != want.x.size(); ++i) {
+            CHECK(std::abs(found.x[i] - want.x[i]) <= slack + rounding_error<scalar> * std::abs(want.x[i]));
+            CHECK(std::abs(found.gradient[i] - want.gradient[i]) <=
+                  per_unit * slack + (rounding_error<scalar> + 0x1p-22) * std::abs(want.gradient[i]));
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("a device's task gives the host's texts, facts and hints of samples, as scalars of the device",
                    Precision, cuda::bf16, cuda::fp32) {
     using scalar = typename Precision::scalar;

@@ -116,9 +116,11 @@ inline void require_self_conditioned(const diffusion_options& o) {
     }
 }
 
-/// Index of the first noise value of the sample at a global position.
+/// Index of the first noise value of the sample at a global position. With samples of several sizes it is a multiple of
+/// 4, because a device draws four values at once where fours fill a sample.
 [[nodiscard]] inline std::uint64_t noise_at(const diffusion_options& o, std::uint64_t position, std::size_t elements) {
-    return position * (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements) : elements);
+    return position *
+           (o.greatest_elements != 0 ? static_cast<std::uint64_t>(o.greatest_elements + 3) / 4 * 4 : elements);
 }
 
 /// Index of the first noise value of the smaller image that belongs to a sample whose noise begins at `noise_index`.

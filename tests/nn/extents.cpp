@@ -85,6 +85,17 @@ TEST_CASE("height and width change a layer's tensors each by its own factor") {
     CHECK(wide.conditioning_elements == square.conditioning_elements);
 }
 
+TEST_CASE("the costs of a model grow with its extent up to the largest") {
+    const auto half = graph_of<sd21>(resize<sd21>({8192, 16384}));
+    const auto whole = graph_of<sd21>(resize<sd21>({16384, 16384}));
+    for (std::size_t l = 0; l != whole.layers.size(); ++l) {
+        CAPTURE(whole.layers[l].name.view());
+        CHECK(half.layers[l].forward_flops > 0);
+        CHECK(whole.layers[l].forward_flops > half.layers[l].forward_flops);
+        CHECK(whole.layers[l].output_elements == 2 * half.layers[l].output_elements);
+    }
+}
+
 TEST_CASE("an extent that does not halve is refused, and the ones beside it are named") {
     static_assert(extent_of<sd21>() == extent{96, 96} && steps_of<sd21>() == extent{8, 8});
     static_assert(steps_of<ddpm_fmnist>() == extent{4, 4});

@@ -197,7 +197,8 @@ private:
         return at;
     }
     constexpr void product(std::int64_t rows, std::int64_t in, std::int64_t out) noexcept {
-        sizes_.forward_flops += 2.0 * static_cast<double>(rows * in * out);
+        // In floating point, because an attention over the pixels of the largest image has more than 2^63.
+        sizes_.forward_flops += 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
     }
     template <class Piece>
     static constexpr void place(std::int64_t& end, std::int64_t count, Piece& piece) noexcept {

@@ -75,7 +75,8 @@ private:
         check(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
         if (can == 0) { return; }
         const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
-        if (status == cudaErrorPeerAccessAlreadyEnabled) {
+        // Without NVSwitch a device has at most eight peers, which cudaDeviceCanAccessPeer does not count.
+        if (status == cudaErrorPeerAccessAlreadyEnabled || status == cudaErrorTooManyPeers) {
             static_cast<void>(cudaGetLastError());
             return;
         }

@@ -1,13 +1,17 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <vector>
 
 #include <pulse/cuda/event.cuh>
 #include <pulse/cuda/launch.cuh>
 #include <pulse/cuda/memory.cuh>
 #include <pulse/cuda/stream.cuh>
+#include <pulse/cuda/thread_transport.cuh>
 
 #include <device_array.hpp>
+#include <device_ring.hpp>
+#include <emulated/runtime.hpp>
 
 namespace cuda = pulse::cuda;
 using pulse::test::device_array;
@@ -168,4 +172,17 @@ TEST_CASE("memory is given back") {
     }
     CHECK(emulated_cuda::device_bytes() == device);
     CHECK(emulated_cuda::pinned_bytes() == pinned);
+}
+
+TEST_CASE("ranks on more devices than may be peers pass messages all the same") {
+    for (const int most_peers : {0, 2, 3}) {
+        const emulated_cuda::counting many{{.devices = 4, .most_peers = most_peers}};
+        const pulse::test::device_ring ring{.count = 100, .rounds = 4, .asks = 2};
+        std::atomic<int> wrong{0};
+        for (int again = 0; again != 2; ++again) { // peers stay enabled
+            CHECK_NOTHROW(
+                cuda::run_ranks({0, 1, 2, 3}, {}, [&](cuda::thread_transport& t) { wrong += ring.wrong(t); }));
+        }
+        CHECK(wrong == 0);
+    }
 }

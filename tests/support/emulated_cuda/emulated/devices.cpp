@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -7,6 +8,8 @@
 #include <emulated/runtime.hpp>
 
 using namespace emulated_cuda;
+
+static thread_local int current_device = 0;
 
 extern "C" {
 
@@ -35,6 +38,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
     case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
     case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorTooManyPeers: return "cudaErrorTooManyPeers";
     case cudaErrorIllegalState: return "cudaErrorIllegalState";
     default: return "cudaErrorUnknown";
     }
@@ -52,13 +56,16 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    return api([&] { *count = 1; });
+    return api([&] { *count = the().counted.devices; });
 }
 cudaError_t cudaGetDevice(int* device) {
-    return api([&] { *device = 0; });
+    return api([&] { *device = current_device; });
 }
 cudaError_t cudaSetDevice(int device) {
-    return api([&] { require_device(device); });
+    return api([&] {
+        require_device(device);
+        current_device = device;
+    });
 }
 cudaError_t cudaDeviceSynchronize() {
     return api([] {
@@ -124,14 +131,19 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     return api([&] {
         require_device(device);
         require_device(peer);
-        *can = 0;
+        *can = the().counted.most_peers != 0 && device != peer ? 1 : 0;
     });
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     return api([&] {
         require_device(peer);
-        refuse(cudaErrorPeerAccessUnsupported);
+        const int most = the().counted.most_peers;
+        if (most == 0) { refuse(cudaErrorPeerAccessUnsupported); }
+        std::set<int>& peers = the().peers[current_device];
+        if (peers.contains(peer)) { refuse(cudaErrorPeerAccessAlreadyEnabled); }
+        if (static_cast<int>(peers.size()) == most) { refuse(cudaErrorTooManyPeers); }
+        peers.insert(peer);
     });
 }
 

@@ -162,7 +162,7 @@ void enqueue(CUstream_st& stream, const work& what, operation run) {
 }
 
 void require_device(int device) {
-    if (device != 0) { refuse(cudaErrorInvalidDevice); }
+    if (device < 0 || device >= the().counted.devices) { refuse(cudaErrorInvalidDevice); }
 }
 
 cudaError_t enqueue_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
@@ -199,6 +199,7 @@ void count_on(counted_device counted) {
         throw std::logic_error{"count_on: memory is allocated, or a stream has work"};
     }
     the().counted = std::move(counted);
+    the().peers.clear();
 }
 counting::~counting() {
     const std::scoped_lock lock(the().guard);

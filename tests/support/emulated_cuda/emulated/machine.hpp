@@ -114,6 +114,7 @@ struct device {
     cudaError_t deferred{cudaSuccess};
     std::string why; ///< the error of the last kernel that failed
     counted_device counted;
+    std::map<int, std::set<int>> peers; ///< whose memory a device may access
 };
 
 /// The one device of the process.

@@ -47,6 +47,8 @@ struct counted_device {
     int multiprocessors{emulated_cuda::multiprocessors};
     std::size_t memory_bytes{emulated_cuda::memory_bytes};
     std::function<std::function<void()>(const work&)> note{};
+    int devices{1};   ///< that are told apart; they share their memory
+    int most_peers{}; ///< whose memory a device may access
 };
 /// Replaces the process's device; a counted_device without a note is one that works. Throws std::logic_error while
 /// memory is allocated or a stream has work.

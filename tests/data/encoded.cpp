@@ -1,8 +1,10 @@
 // Results of frozen networks for pictures and captions, kept in a folder. The networks here are short functions.
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -260,6 +262,37 @@ TEST_CASE("pictures of several buckets are encoded once, each bucket in a table 
         networks rest;
         CHECK(shared.encode(rest.picture(), rest.caption()).pictures < 2 * count);
         check_same(of_one, shared);
+    }
+}
+
+TEST_CASE("a picture that vanishes after buckets are made moves no other one to its bucket") {
+    constexpr std::uint32_t all = 3;
+    const std::vector<pulse::extent> sizes{{4, 12}, {12, 4}};
+    for (std::uint32_t lost = 0; lost != all; ++lost) {
+        CAPTURE(lost);
+        const pulse::test::scratch folder;
+        for (std::uint32_t i = 0; i != all; ++i) {
+            const auto image = i == 1 ? pulse::test::some_picture(8, 32, i) : pulse::test::some_picture(32, 8, i);
+            pulse::test::put(folder.path / (std::to_string(i) + ".png"), pulse::io::encode_png(image));
+            pulse::test::put(folder.path / (std::to_string(i) + ".txt"), "caption");
+        }
+        const picture_index index = open_pictures(folder.path);
+        captioned_pictures pictures{index, with(bad_picture::skip),
+                                    sort_into_buckets(check_pictures(index, 1, {}, true).sizes, sizes)};
+        REQUIRE(pictures.buckets().sizes.size() == sizes.size());
+        fs::remove(folder.path / index.entries[lost].name);
+        const pulse::test::scratch cache;
+        encoded_shapes shapes = small_shapes();
+        shapes.picture.assign(sizes.size(), shapes.picture.front());
+        encoded_pictures encoded = opened(pictures, cache.path, shapes);
+        networks frozen;
+        CHECK(encoded.encode(frozen.picture(), frozen.caption()).pictures == 2 * (all - 1));
+        for (std::size_t bucket = 0; bucket != sizes.size(); ++bucket) {
+            const auto& of = pictures.buckets().of_picture;
+            std::ptrdiff_t here = std::count(of.begin(), of.end(), bucket);
+            here -= of[lost] == bucket ? 1 : 0;
+            CHECK(std::ssize(encoded.pictures(bucket).layout().keys) == 2 * here);
+        }
     }
 }
 

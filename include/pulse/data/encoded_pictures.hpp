@@ -221,13 +221,14 @@ private:
     }
     [[nodiscard]] std::uint32_t bucket_of(std::uint32_t place) const { return bucket_[place]; }
     /// Numbers the places of each bucket. Equal pictures have one size and so one bucket, but a copy that could not be
-    /// read when buckets were made has none.
+    /// read when buckets were made has none, and one that cannot be read since then has no place.
     void sort_places(std::size_t buckets) {
         places_.resize(buckets);
         const std::vector<std::uint32_t>& of_picture = from_.buckets().of_picture;
         bucket_.resize(samples_.pictures.bytes().size(), static_cast<std::uint32_t>(of_picture.empty() ? 0 : buckets));
         for (std::uint32_t i = 0; i != of_picture.size(); ++i) {
-            if (of_picture[i] != buckets) { bucket_[samples_.pictures.place_of()[i]] = of_picture[i]; }
+            if (of_picture[i] == buckets || samples_.pictures.refused().contains(i)) { continue; }
+            bucket_[samples_.pictures.place_of()[i]] = of_picture[i];
         }
         for (std::uint32_t place = 0; place != bucket_.size(); ++place) {
             const std::uint32_t bucket = bucket_of(place);

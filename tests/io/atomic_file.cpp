@@ -96,6 +96,21 @@ TEST_CASE("what cannot be written is named, with the reason") {
     CHECK(folder.entries() == 2);
 }
 
+TEST_CASE("no file takes the place of a pipe or device") {
+    const scratch folder;
+    const fs::path pipe = folder.path / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    fs::create_symlink(pipe, folder.path / "link");
+    for (const char* const name : {"pipe", "link"}) {
+        CHECK_THROWS_WITH_AS(write_file(folder.path / name, "x"),
+                             doctest::Contains((std::string{name} + "': it is not a file").c_str()),
+                             pulse::input_error);
+    }
+    CHECK(fs::is_fifo(pipe));
+    CHECK(fs::is_symlink(folder.path / "link"));
+    CHECK(folder.entries() == 2);
+}
+
 TEST_CASE("a disk that fills up leaves the old file and no trace") {
     const scratch folder;
     const fs::path path = folder.path / "out.txt";

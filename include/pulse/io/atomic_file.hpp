@@ -29,6 +29,11 @@ public:
     explicit atomic_file(std::filesystem::path path) : path_{std::move(path)} {
         static std::atomic<unsigned> serial{0};
         if (path_.filename().empty()) { throw input_error("cannot write '" + path_.string() + "': not a file name"); }
+        // A rename would put a file in the place of a pipe or device, such as /dev/null.
+        std::error_code unused{};
+        if (std::filesystem::is_other(path_, unused)) {
+            throw input_error("cannot write '" + path_.string() + "': it is not a file");
+        }
         for (int attempt = 0; attempt != 100 && descriptor_ < 0; ++attempt) {
             temporary_ = folder() / ("." + path_.filename().string() + "." + std::to_string(::getpid()) + "-" +
                                      std::to_string(serial.fetch_add(1)) + ".tmp");

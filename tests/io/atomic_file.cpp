@@ -96,6 +96,17 @@ TEST_CASE("what cannot be written is named, with the reason") {
     CHECK(folder.entries() == 2);
 }
 
+TEST_CASE("what cannot be read is named, also if reading fails after opening") {
+    const scratch folder;
+    CHECK_THROWS_WITH_AS(static_cast<void>(read_file(folder.path / "no")), doctest::Contains("/no: cannot be read"),
+                         pulse::input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(read_file(folder.path)), doctest::Contains("is a folder"),
+                         pulse::input_error);
+    // Nothing is mapped at address 0.
+    CHECK_THROWS_WITH_AS(static_cast<void>(read_file("/proc/self/mem")), "/proc/self/mem: cannot be read",
+                         pulse::input_error);
+}
+
 TEST_CASE("no file takes the place of a pipe or device") {
     const scratch folder;
     const fs::path pipe = folder.path / "pipe";

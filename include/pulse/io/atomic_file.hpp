@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ios>
 #include <iterator>
 #include <span>
 #include <string>
@@ -100,10 +101,12 @@ private:
 [[nodiscard]] inline std::string read_file(const std::filesystem::path& path) {
     std::error_code unused{};
     if (std::filesystem::is_directory(path, unused)) { throw input_error(path.string() + ": is a folder"); }
-    std::ifstream file(path, std::ios::binary);
-    std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (!file) { throw input_error(path.string() + ": cannot be read"); }
-    return content;
+    try {
+        std::ifstream file(path, std::ios::binary);
+        std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+        if (file) { return content; }
+    } catch (const std::ios_base::failure&) {} // a disk that fails; its message does not name the file
+    throw input_error(path.string() + ": cannot be read");
 }
 
 /// Writes a whole file at once, atomically.

@@ -46,10 +46,13 @@ struct encoded_layout {
         for (const encoded_part& part : parts) { sum += part.elements() * sizeof(float); }
         return sum;
     }
-    /// Maximum number of rows in a file.
+    /// Maximum number of rows in a file. Files of a table of more than 64 GiB are larger than shard_bytes, since Linux
+    /// lets a process map only some 65,000 files.
     [[nodiscard]] std::size_t rows_of_shard() const {
+        constexpr std::uint64_t most_files = 4096;
+        const std::uint64_t fits = shard_bytes / std::max<std::uint64_t>(1, row_bytes());
         return static_cast<std::size_t>(
-            std::max<std::uint64_t>(1, shard_bytes / std::max<std::uint64_t>(1, row_bytes())));
+            std::max<std::uint64_t>({1, fits, (keys.size() + most_files - 1) / most_files}));
     }
 };
 

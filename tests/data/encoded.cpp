@@ -224,6 +224,21 @@ TEST_CASE("damage is named") {
     CHECK(pulse::test::bytes_of(shard) == bytes);
 }
 
+TEST_CASE("a folder that cannot be read is refused, not taken for an empty one") {
+    const captioned_files folder{false};
+    const captioned_pictures pictures{open_pictures(folder.path), with(bad_picture::stop)};
+    const pulse::test::scratch room;
+    pulse::test::put(room.path / "file", "x");
+    fs::create_symlink("loop", room.path / "loop");
+    for (const char* const name : {"file", "loop"}) {
+        const fs::path cache = room.path / name;
+        CHECK(mentions(refusal_of([&] { const encoded_pictures encoded = opened(pictures, cache); }),
+                       {"cannot read the folder", cache.c_str()}));
+    }
+    const encoded_pictures encoded = opened(pictures, room.path / "none");
+    CHECK(!encoded.complete());
+}
+
 TEST_CASE("a bad picture stops the encoding if requested, and what was encoded before is used later") {
     const captioned_files folder{true};
     const pulse::test::scratch cache;

@@ -61,7 +61,7 @@ struct encoded_layout {
 /// and the next process makes what is missing. Files are mapped; any thread may read.
 class encoded_table {
 public:
-    /// Opens the existing files. Throws input_error naming a damaged one.
+    /// Opens the existing files. Throws input_error naming a damaged one, or a folder that exists and cannot be read.
     encoded_table(std::filesystem::path folder, encoded_layout layout);
 
     [[nodiscard]] const encoded_layout& layout() const noexcept { return layout_; }

@@ -51,6 +51,10 @@ PULSE_PICTURES_INLINE void encoded_table::refresh() {
         std::string name = at->path().filename().string();
         if (name.starts_with(layout_.name + '-') && name.ends_with(ending)) { found.push_back(std::move(name)); }
     }
+    // What cannot be seen must not be made again.
+    if (fault && fault != std::errc::no_such_file_or_directory) {
+        throw input_error("cannot read the folder '" + one_line(folder_.string()) + "': " + fault.message());
+    }
     std::sort(found.begin(), found.end());
     for (const std::string& name : found) { open(name); }
 }

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -80,6 +81,19 @@ TEST_CASE("a file has the permissions of any other new file") {
     write_file(folder.path / "a", "x");
     pulse::test::put(folder.path / "b", "x");
     CHECK(fs::status(folder.path / "a").permissions() == fs::status(folder.path / "b").permissions());
+}
+
+TEST_CASE("a name may be as long as the file system allows") {
+    const scratch folder;
+    for (const std::size_t length : {200U, 201U, 254U, 255U}) {
+        const fs::path path = folder.path / std::string(length, 'n');
+        write_file(path, "content");
+        CHECK(bytes_of(path) == "content");
+    }
+    CHECK(folder.entries() == 4);
+    CHECK_THROWS_WITH_AS(atomic_file{folder.path / std::string(256, 'n')}, doctest::Contains("name too long"),
+                         pulse::input_error);
+    CHECK(folder.entries() == 4);
 }
 
 TEST_CASE("what cannot be written is named, with the reason") {

@@ -31,13 +31,17 @@ public:
         static std::atomic<unsigned> serial{0};
         if (path_.filename().empty()) { throw input_error("cannot write '" + path_.string() + "': not a file name"); }
         // A rename would put a file in the place of a pipe or device, such as /dev/null.
-        std::error_code unused{};
-        if (std::filesystem::is_other(path_, unused)) {
+        std::error_code fault{};
+        if (std::filesystem::is_other(path_, fault)) {
             throw input_error("cannot write '" + path_.string() + "': it is not a file");
         }
+        if (fault == std::errc::filename_too_long) { // the temporary name may still fit
+            throw input_error("cannot create '" + path_.string() + "': " + fault.message());
+        }
         for (int attempt = 0; attempt != 100 && descriptor_ < 0; ++attempt) {
-            temporary_ = folder() / ("." + path_.filename().string() + "." + std::to_string(::getpid()) + "-" +
-                                     std::to_string(serial.fetch_add(1)) + ".tmp");
+            // Cut, since file systems limit names to 255 bytes.
+            temporary_ = folder() / ("." + path_.filename().string().substr(0, 200) + "." + std::to_string(::getpid()) +
+                                     "-" + std::to_string(serial.fetch_add(1)) + ".tmp");
             descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
             if (descriptor_ < 0 && errno != EEXIST) { break; }
         }

@@ -272,6 +272,28 @@ TEST_CASE("values that are too few or too many are refused by their tensor") {
     CHECK(folder.entries() == 0);
 }
 
+TEST_CASE("an empty folder is replaced also where folders cannot be exchanged") {
+    struct disk_without_exchange : io::disk { // as on NFS
+        void exchange(const fs::path&, const fs::path& b) const {
+            throw input_error("cannot replace '" + b.string() + "': Invalid argument");
+        }
+    };
+    const scratch folder;
+    const fs::path target = folder.path / "out";
+    fs::create_directory(target);
+    const auto write = [&](const char* text) {
+        folder_writer<disk_without_exchange> out{target};
+        out.write("model_index.json", text);
+        out.commit();
+    };
+    write(R"({"_class_name": "New"})");
+    CHECK(bytes_of(target / "model_index.json") == R"({"_class_name": "New"})");
+    CHECK(folder.entries() == 1);
+    CHECK(mentions(refusal_of([&] { write(R"({"_class_name": "Newer"})"); }), {"out': Invalid argument"}));
+    CHECK(bytes_of(target / "model_index.json") == R"({"_class_name": "New"})");
+    CHECK(folder.entries() == 1);
+}
+
 TEST_CASE("killed at any step, a writer leaves the old folder or the new one, and the next one goes through") {
     for (const bool replaces : {false, true}) {
         const scratch folder;

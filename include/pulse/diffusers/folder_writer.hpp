@@ -133,8 +133,10 @@ public:
     void commit() {
         sync_folders(unfinished_);
         std::error_code unused;
-        if (std::filesystem::exists(target_, unused)) {
-            require_replaceable(target_, class_name_);
+        const bool replaces = std::filesystem::exists(target_, unused);
+        if (replaces) { require_replaceable(target_, class_name_); }
+        // Any file system can put a folder in the place of an empty one, but not all can exchange two.
+        if (replaces && !std::filesystem::is_empty(target_, unused)) {
             disk_.exchange(unfinished_, target_);
         } else {
             disk_.rename(unfinished_, target_);

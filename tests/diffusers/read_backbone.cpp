@@ -113,8 +113,11 @@ TEST_CASE("a folder whose backbone cannot be read is refused with the file and t
     }
     CHECK(mentions(kind(sd21::config, "text_proj"), {"encoder_hid_dim_type is", "text_proj", "pulse has null"}));
     CHECK(mentions(refusal("encoder_hid_dim", 0), {"encoder_hid_dim must be 1 to 2147483647"}));
-    CHECK(mentions(refusal_of([&] { static_cast<void>(read_backbone(folder.path / "none", "mine")); }),
-                   {"none/config.json"}));
+    std::filesystem::create_symlink("loop", folder.path / "loop");
+    for (const char* const name : {"none", "loop"}) {
+        CHECK(mentions(refusal_of([&] { static_cast<void>(read_backbone(folder.path / name, "mine")); }),
+                       {name, "/config.json: cannot be read"}));
+    }
 }
 
 TEST_CASE("text states are as many as the folder's text encoder has positions") {

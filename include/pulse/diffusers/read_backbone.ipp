@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -201,10 +202,13 @@ inline void require_six_sizes(const std::filesystem::path& index) {
 PULSE_INLINE backbone_config read_backbone(const std::filesystem::path& folder, const label& name) {
     namespace fs = std::filesystem;
     const fs::path given = folder.has_filename() ? folder : folder.parent_path();
-    const bool whole = fs::exists(given / "model_index.json");
+    // What cannot be looked at is as absent: reading config.json then fails with its name.
+    std::error_code unused;
+    const auto exists = [&](const fs::path& path) { return fs::exists(path, unused); };
+    const bool whole = exists(given / "model_index.json");
     fs::path component = given;
     for (const char* const part : {"unet", "transformer"}) {
-        if ((whole || !fs::exists(given / "config.json")) && fs::exists(given / part)) { component = given / part; }
+        if ((whole || !exists(given / "config.json")) && exists(given / part)) { component = given / part; }
     }
     const detail::config_file found{component / "config.json"};
     const detail::config_reader file{found};

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -28,6 +29,7 @@ constexpr std::size_t record_frame = record_head + 4;
 // An event begins with two fields, its time (8 bytes) and its step.
 constexpr char time_field = 1 << 3 | 1;
 constexpr char step_field = 2 << 3;
+constexpr char summary_field = 5 << 3 | 2;
 constexpr std::size_t step_at = 10;
 
 /// CRC-32C (Castagnoli), masked as the framing requires.
@@ -65,15 +67,17 @@ std::string bytes_field(unsigned field, std::string_view bytes) {
     return varint(field << 3 | 2) + varint(bytes.size()) + std::string{bytes};
 }
 
-/// The step of an event written by this file; 0 for other events.
-std::uint64_t step_of_event(std::string_view event) {
-    if (event.size() <= step_at || event[0] != time_field || event[step_at - 1] != step_field) { return 0; }
+/// The step of numbers or a picture written by this file; nothing for other events.
+std::optional<std::uint64_t> step_of_event(std::string_view event) {
+    if (event.size() <= step_at || event[0] != time_field || event[step_at - 1] != step_field) { return {}; }
     std::uint64_t step = 0;
     for (std::size_t i = step_at, shift = 0; i != event.size() && shift < 64; ++i, shift += 7) {
         step |= static_cast<std::uint64_t>(event[i] & 127) << shift;
-        if ((event[i] & 128) == 0) { return step; }
+        if ((event[i] & 128) != 0) { continue; }
+        const bool has_summary = i + 1 != event.size() && event[i + 1] == summary_field;
+        return has_summary ? std::optional{step} : std::nullopt;
     }
-    return 0;
+    return {};
 }
 
 /// The event files of earlier runs, ordered by start time.
@@ -98,8 +102,8 @@ std::vector<std::string> events_before(const std::filesystem::path& path, std::i
         std::memcpy(&length, bytes.data() + at, sizeof length);
         if (length > bytes.size() - at - record_frame) { break; }
         const std::string_view event = std::string_view{bytes}.substr(at + record_head, length);
-        const std::uint64_t step = step_of_event(event);
-        if (step != 0 && step < static_cast<std::uint64_t>(first_step)) { kept.emplace_back(event); }
+        const auto step = step_of_event(event);
+        if (step && *step < static_cast<std::uint64_t>(first_step)) { kept.emplace_back(event); }
         at += record_frame + length;
     }
     return kept;

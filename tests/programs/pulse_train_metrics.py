@@ -122,6 +122,14 @@ class Metrics(unittest.TestCase):
             self.assertEqual([(event.step, event.value) for event in read.Scalars(name)],
                              list(zip((0, 4, STEPS), map(rounded, values))), name)
 
+    def test_a_run_that_goes_on_keeps_the_validation_before_its_first_step(self):
+        out, _ = run("--validate", 0.01, steps=2)
+        run("--validate", 0.01, "--resume", out / "checkpoints", out=out, steps=3)
+        made = [line for line in lines(out) if "validation_loss" in line]
+        self.assertEqual([line["step"] for line in made], [0, 2, 3])
+        self.assertEqual([(event.step, event.value) for event in shown(out).Scalars("validation_loss")],
+                         [(line["step"], rounded(line["validation_loss"])) for line in made])
+
     def test_some_steps(self):
         out, _ = run("--log-every", 3)
         self.assertEqual([(line["step"], line["loss"]) for line in lines(out)],

@@ -76,6 +76,13 @@ void take_apart(arguments& a) {
     }
 }
 
+/// Whether two paths name one place; false if that cannot be determined, such as for a name that is too long.
+[[nodiscard]] bool same_place(const std::filesystem::path& one, const std::filesystem::path& other) {
+    std::error_code failed;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(one, failed);
+    return !failed && whole == std::filesystem::weakly_canonical(other, failed);
+}
+
 /// Sets the scheduler of a run without a folder.
 void set_objective(arguments& a) {
     pulse::train::scheduler_settings& to = a.scheduler;
@@ -173,8 +180,7 @@ void apply_cascade_rules(const CLI::App& app, arguments& a) {
     if (pulse::diffusers::names_single_file(a.cascade_export)) {
         refuse("--cascade-export", "must be a folder, not a .safetensors file");
     }
-    if (!a.cascade_export.empty() &&
-        std::filesystem::weakly_canonical(a.cascade_export) == std::filesystem::weakly_canonical(a.export_to)) {
+    if (!a.cascade_export.empty() && same_place(a.cascade_export, a.export_to)) {
         refuse("--cascade-export", "must differ from --export, the folder of the first backbone");
     }
 }
@@ -254,8 +260,7 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
         if (a.makes_folder()) {
             throw pulse::input_error{"--export: must be a folder, not a .safetensors file, for --init without --from"};
         }
-        const auto whole = [](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(path); };
-        if (whole(a.export_to) == whole(std::filesystem::path{a.out} / checkpoint_name)) {
+        if (same_place(a.export_to, std::filesystem::path{a.out} / checkpoint_name)) {
             throw pulse::input_error{"--export: '" + a.export_to + "' is the checkpoint from which the run resumes"};
         }
     }

@@ -166,6 +166,7 @@ class Pictures(Case):
                                (("--from", self.folder, "--cascade-from", self.folder, *BOTH),
                                 ["--cascade-from: ", "in_channels"]),
                                ((*both, "--cascade-export", ROOM), ["--cascade-export: "]),
+                               ((*both, "--cascade-export", 256 * "x"), ["--cascade-export: "]),
                                ((*both, "--export", ROOM / "x", "--cascade-export", ROOM / "x"),
                                 ["--cascade-export", "--export"])):
             self.refuses("--steps", 1, *options, names=names, model=FIRST, data=self.data)

@@ -350,6 +350,10 @@ class Folders(Case):
         for below in ("new", "new.safetensors"):
             below = full / "letters.txt" / below
             self.refuses("--from", FROM, "--export", below, names=["--export", str(below), "is not a folder"], **MODEL)
+        loop = full / "loop.safetensors"
+        loop.symlink_to(loop)
+        self.refuses("--from", FROM, "--export", loop, names=["--export", str(loop)], **MODEL)
+        self.refuses("--from", FROM, "--export", 251 * "x" + ".safetensors", names=["--export", "xxx"], **MODEL)
         self.refuses(raw=[PROGRAM, "--from", FROM, "--steps", 1, "--out", fresh()],
                      names=["--data, which is not given: '/usr/share/datasets/fashion-mnist'"])
 

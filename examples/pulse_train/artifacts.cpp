@@ -1,6 +1,7 @@
 #include "artifacts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -99,6 +100,13 @@ bool goes_on_in_its_folder(const run_inputs& in) {
     const auto folder = std::filesystem::weakly_canonical(in.args.out, failed);
     const auto from = std::filesystem::weakly_canonical(in.resume_from, failed);
     return !failed && std::mismatch(folder.begin(), folder.end(), from.begin(), from.end()).first == folder.end();
+}
+
+std::array<std::filesystem::path, 2> folders_of_resumed(const run_inputs& in) {
+    std::filesystem::path checkpoint = std::filesystem::absolute(in.resume_from).lexically_normal();
+    if (!checkpoint.has_filename()) { checkpoint = checkpoint.parent_path(); } // "step-00000012/"
+    const std::filesystem::path beside = checkpoint.parent_path();
+    return {beside, beside.parent_path()};
 }
 
 void open_folder(const run_inputs& in) {

@@ -203,8 +203,8 @@ private:
     /// File of a run's engines: beside the checkpoint that it resumes from, or beside the folder of checkpoints.
     [[nodiscard]] static std::filesystem::path engines_of(const run_inputs& in) {
         if (in.resume_from.empty()) { return in.file(engines_name); }
-        const std::filesystem::path beside = in.resume_from.parent_path();
-        return (std::filesystem::exists(beside / engines_name) ? beside : beside.parent_path()) / engines_name;
+        const auto [beside, above] = folders_of_resumed(in);
+        return (std::filesystem::exists(beside / engines_name) ? beside : above) / engines_name;
     }
     [[nodiscard]] static std::vector<std::byte> bytes_of(const std::string& text) {
         const auto bytes = std::as_bytes(std::span{text.data(), text.size()});

@@ -14,6 +14,7 @@
 #include <pulse/frozen/picture_source.hpp>
 #include <pulse/io/atomic_file.hpp>
 
+#include "artifacts.hpp"
 #include "rank_collectives.hpp"
 
 namespace pulse_train {
@@ -76,11 +77,10 @@ namespace {
 
 /// What changed in --data since a checkpoint whose config describes it as `before`.
 [[nodiscard]] std::string changes_of_data(const run_inputs& in, const std::string& before) {
-    std::filesystem::path place = std::filesystem::absolute(in.resume_from);
-    for (int above = 0; above != 2 && in.pictures != nullptr; ++above) { // of one in `checkpoints`, or a merged file
-        place = place.parent_path();
+    for (const std::filesystem::path& folder : folders_of_resumed(in)) {
+        if (in.pictures == nullptr) { break; }
         try {
-            const std::string listing = pulse::io::read_file(place / listing_name(before));
+            const std::string listing = pulse::io::read_file(folder / listing_name(before));
             return changes_between(listing, in.pictures->listing(), in.pictures->has_hints());
         } catch (const pulse::input_error&) {} // missing: an older version or another folder
     }

@@ -239,8 +239,9 @@ class Pictures(Case):
         lines[0] = json.dumps({"file_name": "new.png", "text": "photo"})
         (data / "metadata.jsonl").write_text("\n".join(lines))
         what = "1 picture was added ('new.png'), 1 was removed ('0.png'), 3 have other captions ('2.png')"
-        for place in ("checkpoints", "checkpoints/step-00000002", "checkpoint.safetensors"):
-            self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / place,
+        for place in ("checkpoints", "checkpoints/step-00000002", "checkpoints/step-00000002/",
+                      "checkpoint.safetensors"):
+            self.refuses("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", f"{half}/{place}",
                          names=[what, "--data-changed yes"], model="sd_tiny", data=data)
         on = ("--from", FROM, "--seed", SEED, "--steps", 3, "--resume", half / "checkpoint.safetensors",
               "--data-changed", "yes")

@@ -97,7 +97,8 @@ int main(int argc, char** argv) {
         const std::string header = control ? pulse::diffusers::print_control_header(backbone, networks)
                                            : pulse::diffusers::print_header(backbone, networks);
         if (out.empty()) {
-            std::cout << header;
+            std::cout << header << std::flush;
+            if (!std::cout) { throw pulse::error{"the header cannot be written to the standard output"}; }
         } else {
             pulse::io::write_file(out, header);
         }

@@ -885,6 +885,9 @@ class RoundTrips(Case):
             self.assertEqual(made.stdout.count("struct mine"), 1 + texts)
             clip = "clip_text" in made.stdout and "unet" in made.stdout
             long = self.invoke([maker, folder, "--name", "mine", "--caption-chunks", 3], 0 if clip else 2)
+            with open("/dev/full", "w") as full:  # where it could be taken for a whole header
+                self.assertEqual(subprocess.run([maker, folder, "--name", "mine"], stdout=full,
+                                                stderr=subprocess.DEVNULL).returncode, 2)
             if clip:
                 self.assertIn(".context_tokens = 17", long.stdout)
                 self.assertIn("mine_text_encoder, 3>", long.stdout)

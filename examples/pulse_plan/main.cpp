@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     try {
         const pulse_plan::stop_on_signal stop;
         pulse_plan::make_plan(*parsed, stop.token());
+        if (!std::cout.flush()) { throw pulse::error{"the report cannot be written to the standard output"}; }
         return 0;
     } catch (const pulse::input_error& e) { return say(e, 2); } catch (const pulse::infeasible_error& e) {
         return say(e, 3);

@@ -528,6 +528,14 @@ class Errors(Case):
             with self.subTest(words):
                 self.refused(*words, naming=naming)
 
+    def test_a_report_that_cannot_be_written_is_a_failure(self):
+        words = (PROGRAM, "--profile", written("profile.json", profile()), "--devices", "2", "--global-batch", "4",
+                 "--time-limit", "0")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\Apulse_plan: [^\n]*standard output\n\Z")
+
     def test_a_wrong_file_is_named_with_its_field(self):
         good = written("profile.json", profile())
         sizes = ("--devices", 4, "--global-batch", 16)

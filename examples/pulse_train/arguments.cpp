@@ -73,7 +73,7 @@ void add_training_options(option_adder& add, arguments& a, const choices<std::st
     add.value("--cascade-noise", a.cascade_noise, not_negative(),
               "Standard deviation of the noise added to the small images (values from -1 to 1) that the second "
               "backbone reads, so that it tolerates faults in drawn ones");
-    add.value("--steps", a.steps, count(), "Total number of optimizer steps");
+    add.value("--steps", a.steps, steps(), "Total number of optimizer steps");
     add.value("--time-limit", a.time_limit_s, not_negative(), "Stop training after this many seconds; 0: never");
     add.value("--lr", a.learning_rate, positive(), "Learning rate");
     add.value("--warmup", a.warmup, whole(0, 1'000'000'000), "Steps over which the learning rate rises");

@@ -137,6 +137,10 @@ struct said_arguments {
 [[nodiscard]] inline CLI::Validator count() {
     return pulse_examples::number(std::int64_t{0}, std::numeric_limits<std::int64_t>::max(), "from 0");
 }
+/// As many steps as any run can have; samples of all steps can then be counted.
+[[nodiscard]] inline CLI::Validator steps() {
+    return pulse_examples::number(std::int64_t{0}, std::int64_t{1'000'000'000'000}, "from 0 to 10^12");
+}
 [[nodiscard]] inline const choices<bool>& yes_or_no() {
     static const choices<bool> answers{{"yes", true}, {"no", false}};
     return answers;

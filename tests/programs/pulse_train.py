@@ -949,7 +949,7 @@ class Errors(Case):
     def test_arguments(self):
         wrong = {"--ranks": ["0", "-1", "65", "two", "2.5", ""], "--waves": ["0", "17"],
                  "--microbatch-size": ["0", "1e3"], "--microbatches": ["0", "99999999999"],
-                 "--steps": ["-1", "ten", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
+                 "--steps": ["-1", "ten", "9223372036854775807", "9" * 30], "--lr": ["0", "-1", "nan", "inf"],
                  "--seed": ["-1", "1.5", "9" * 30], "--placement": ["zigzag", "1", ""],
                  "--split-backward": ["maybe", "2"], "--checkpoint-every": ["-1"], "--log-every": ["0"],
                  "--keep": ["-1"], "--sample": ["-1", "4097"], "--clip": ["nan", "-1"], "--ema": ["1.5", "nan"],

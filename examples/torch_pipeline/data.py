@@ -55,13 +55,15 @@ class Pictures:
         if self.kind == "UNet2DConditionModel" and not (self.root / "model_index.json").is_file():
             raise Refused(f"--data {folder}: pictures need encoders, but {self.root} is not a whole pipeline")
         table = folder / "metadata.jsonl"
-        rows = [json.loads(line) for line in table.read_text().splitlines() if line] if table.is_file() else []
+        # Not splitlines, which also splits at separators that a caption may have.
+        lines = table.read_text(encoding="utf-8-sig").split("\n") if table.is_file() else []
+        rows = [json.loads(line) for line in lines if line.strip()]
         captions = {folder / row["file_name"]: row.get("text") or "" for row in rows}
         paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in PICTURES)
         if not paths:
             raise Refused(f"--data {folder}: no pictures ({' '.join(PICTURES)})")
         beside = [path.with_suffix(".txt") for path in paths]
-        self.pairs = [(path, text.read_text().strip() if text.is_file() else captions.get(path, ""))
+        self.pairs = [(path, text.read_text(encoding="utf-8-sig").strip() if text.is_file() else captions.get(path, ""))
                       for path, text in zip(paths, beside)]
         self.encode = cache(self.encoded) if options.cache else self.encoded
 
@@ -75,7 +77,7 @@ class Pictures:
         from diffusers import DiffusionPipeline  # importing it takes seconds
 
         unused = {"unet", "safety_checker", "feature_extractor", "image_encoder"}
-        parts = unused & json.loads((self.root / "model_index.json").read_text()).keys()
+        parts = unused & json.loads((self.root / "model_index.json").read_text(encoding="utf-8")).keys()
         return DiffusionPipeline.from_pretrained(self.root, **dict.fromkeys(parts)).to(self.device)
 
     @torch.no_grad()

@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 import warnings
@@ -48,7 +49,7 @@ import plan as plans
 import reports
 import tiny_pipeline
 import train
-from data import MadeUp
+from data import MadeUp, Pictures
 from files import write_png
 from layers import Refused
 
@@ -237,6 +238,28 @@ class Gradients(unittest.TestCase):
             leaves = last.waiting(0)
             self.assertEqual([leaf.shape[0] for leaf in leaves], [2] * len(kept))
             self.assertGreater(len(kept), 0)
+
+
+class Captions(unittest.TestCase):
+    def test_they_may_have_any_characters(self):
+        """Those between lines or paragraphs too, whether in metadata.jsonl or beside the pictures."""
+        options = types.SimpleNamespace(root=ROOM, device="cpu", sample_size=(16, 16), kind=diffusers.UNet2DModel,
+                                        cache=False)
+        captions = ["a cat", "une for\u00eat", "one\u2028two\u2029three\u0085four"]
+        for mark in ("", "\ufeff"):
+            for beside in (False, True):
+                folder = ROOM / f"captions{beside}{len(mark)}"
+                folder.mkdir()
+                rows = []
+                for index, text in enumerate(captions):
+                    write_png(folder / f"{index}.png", 16, bytes(3 * 16 * 16))
+                    rows.append(json.dumps({"file_name": f"{index}.png", "text": text}, ensure_ascii=False))
+                    if beside:
+                        (folder / f"{index}.txt").write_bytes((mark + text + "\r\n").encode())
+                if not beside:
+                    (folder / "metadata.jsonl").write_bytes((mark + "\r\n".join(rows) + "\r\n \r\n").encode())
+                with self.subTest(beside=beside, mark=mark):
+                    self.assertEqual([text for _, text in Pictures(folder, options).pairs], captions)
 
 
 class Program(unittest.TestCase):

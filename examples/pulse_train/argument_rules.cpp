@@ -221,6 +221,11 @@ void apply_rules(const CLI::App& app, const std::string& prompt_file, const std:
         throw pulse::input_error{
             "--time-engines: must be at most half of --timeout, because the other ranks wait for the one that times"};
     }
+    if (a.transport != transport_kind::threads && app.count("--plan-time") > 0 &&
+        2 * a.planning.seconds > a.timeout_s) {
+        throw pulse::input_error{
+            "--plan-time: must be at most half of --timeout, because the other ranks wait for the one that plans"};
+    }
     if (on_cuda && app.count("--threads") > 0) { throw pulse::input_error{"--threads: requires --backend host"}; }
     if (!prompt_file.empty()) {
         a.prompts = read_prompts(prompt_file);

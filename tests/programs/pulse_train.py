@@ -886,6 +886,9 @@ class Errors(Case):
         self.refuses("--clip-by", "last", "--clip", "0", names=["--clip-by", "--clip 0"])
         self.refuses(model="sd21", data="synthetic", names=["sd21", "host", "-DPULSE_TRAIN_HOST=sd21"])
         self.refuses("--backend", "cuda", "--threads", "2", names=["--threads", "--backend host"])
+        for waits in ((), ("--timeout", "300")):  # the usual one, for which the other processes wait
+            self.refuses(raw=[PROGRAM, "--transport", "mpi", "--model", "sd_tiny", "--data", "synthetic", "--steps", 1,
+                              "--out", fresh(), "--plan-time", "151", *waits], names=["--plan-time", "--timeout"])
 
     def test_images(self):
         nowhere = ROOM / "nowhere"

@@ -35,6 +35,20 @@ void require_folder_of(const char* option, const std::string& file) {
     }
 }
 
+/// Compares with the plan without frozen networks, which is made separately; empty if the search for it is stopped.
+std::string comparison_text(arguments a, const pulse::tuning& found, const std::stop_token& stop) {
+    a.asked.frozen = pulse::frozen_mode::none;
+    a.asked.seconds = 0;
+    if (a.asked.schedule == pulse::schedule_method::ilp) { a.asked.schedule.reset(); }
+    try {
+        const pulse::tuning without = plan_of(a);
+        if (without.finished) { return frozen_text(found, without) + '\n'; }
+    } catch (const pulse::error&) {
+        if (!stop.stop_requested()) { throw; }
+    }
+    return {};
+}
+
 void write_pictures(const arguments& a, const pulse::tuning& found) {
     if (a.svg.empty() && a.trace.empty()) { return; }
     const simulated_step step = simulate_step(found);
@@ -70,11 +84,7 @@ void make_plan(const arguments& a, const std::stop_token& stop) {
     std::cout << pulse::plan_summary(found) << '\n';
     if (!a.cascade_with.empty()) { std::cout << cascade_text(both) << '\n'; }
     if (!found.plan.frozen_hosts.empty() && !stop.stop_requested()) {
-        // The plan it is compared with is made separately.
-        watched.asked.frozen = pulse::frozen_mode::none;
-        watched.asked.seconds = 0;
-        if (watched.asked.schedule == pulse::schedule_method::ilp) { watched.asked.schedule.reset(); }
-        std::cout << frozen_text(found, plan_of(watched)) << '\n';
+        std::cout << comparison_text(watched, found, stop);
     }
     std::cout << ranking_text(found);
     if (!a.out.empty()) { pulse::save_plans(found.plans(), a.out); }

@@ -6,7 +6,9 @@ Usage: pulse_plan.py PROGRAM [unittest arguments]
 import atexit
 import itertools
 import json
+import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -631,6 +633,24 @@ class Interrupt(Case):
         self.assertEqual(running.returncode, 0, errors)
         self.assertLess(time.monotonic() - started, 60)
         self.assertIn("stopped", text)
+        self.check_plan(json.loads(out.read_text()), 8, 64)
+
+    def test_a_plan_that_was_found_is_written(self):
+        """Also if Ctrl-C comes while a second one is made, which the first is compared with."""
+        out = fresh("plan.json")
+        line = [PROGRAM, "--model", "sd21", "--device", "h200", "--devices", "8", "--global-batch", "64",
+                "--time-limit", "0", "--frozen", "bubbles", "--out", str(out)]
+        terminal, other = pty.openpty()
+        running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=other, text=True)
+        os.close(other)
+        shown = b""
+        while b"\r\033[K\r\033[K" not in shown:  # the first search's line is erased, then the second one's begins
+            shown += os.read(terminal, 1)
+        running.send_signal(signal.SIGINT)
+        text, _ = running.communicate(timeout=PATIENCE)
+        os.close(terminal)
+        self.assertEqual(running.returncode, 0, text)
+        self.assertIn("plan: ", text)
         self.check_plan(json.loads(out.read_text()), 8, 64)
 
 

@@ -51,8 +51,8 @@ void make_folder(const run_inputs& in);
 /// Whether a run is resumed from a checkpoint of its own output folder.
 [[nodiscard]] bool goes_on_in_its_folder(const run_inputs& in);
 
-/// The folders of which one is that of the run whose checkpoint a run resumes from: beside a merged file, and beside the
-/// folder of checkpoints.
+/// Where the folder of the run may be whose checkpoint is resumed: beside a merged file, or beside the folder of
+/// checkpoints.
 [[nodiscard]] std::array<std::filesystem::path, 2> folders_of_resumed(const run_inputs& in);
 
 /// Makes the run's folder with plan.json, the first file that a run writes, and engines.json if there are engines.

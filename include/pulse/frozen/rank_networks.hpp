@@ -89,8 +89,8 @@ public:
         posterior_.resize(size.latents);
         if (pictures_) { pictures_->resize(size.pixels); }
     }
-    /// Encodes sample `i` of the step whose samples begin at `first` into `latents`; returns the sample. Sample 0 begins
-    /// the step, also if an exception ended the previous one.
+    /// Encodes sample `i` of the step whose samples begin at `first` into `latents`; returns the sample. Sample 0
+    /// starts the step, even if an exception ended the previous one.
     [[nodiscard]] captioned_picture encode_picture(std::uint64_t first, std::size_t i, std::span<float> latents) {
         if (i == 0) { ahead_->begin(); }
         captioned_picture sample = ahead_->next(first);

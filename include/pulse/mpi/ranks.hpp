@@ -17,8 +17,8 @@ namespace pulse::ranks {
 struct mpi {
     pulse::mpi::options options{};
 
-    /// Calls body(transport). Throws the error that ended the run, on every rank. It also starts and ends MPI unless the
-    /// program has started it, which one that runs more than once must do.
+    /// Calls body(transport). Throws the error that ended the run, on every rank. Also starts and ends MPI, unless the
+    /// program has started it, as a program with more than one run must.
     template <class Body>
     void run(const rank_grid& grid, const Body& body) const {
         std::exception_ptr thrown;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <random>
 #include <string>
@@ -162,6 +163,13 @@ TEST_CASE("backbones that are cut inside their layers are cut together, nearly e
     }
     for (const double us : load) { sum += us; }
     CHECK(*std::max_element(load.begin(), load.end()) <= 1.005 * sum / 4);
+}
+
+TEST_CASE("a cascade's microbatch size that takes more bytes than a table can count leaves the smaller ones") {
+    cost_table large = equal_layers("large", 8, 10.0);
+    for (layer_cost& l : large.layers) { l.saved_bytes = std::int64_t{1} << 38; }
+    const cost_source costs_of = [&](int samples) { return scaled_costs(large, samples); };
+    CHECK(plan_cascade_for(costs_of, costs_of, cascade_request()).plan.microbatch_size <= 4);
 }
 
 TEST_CASE("what no cascade does is refused in one line that names it") {

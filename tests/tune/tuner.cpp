@@ -245,6 +245,29 @@ TEST_CASE("bad options and bad costs are refused by name") {
     CHECK_THROWS_AS(static_cast<void>(tune([&](int) { return s.costs; }, s.machine, s.options)), input_error);
 }
 
+TEST_CASE("a microbatch size that takes more bytes than a table can count leaves the smaller ones") {
+    drawn_space s = plain_space();
+    s.costs.skips.clear();
+    s.options.pipeline_degrees = {2};
+    s.options.waves = {2};
+    s.options.recomputations = {recomputation::none};
+    for (const bool merged : {false, true}) { // the search over two waves merges 150 layers to 128
+        CAPTURE(merged);
+        s.costs.layers.resize(merged ? 150 : 8, s.costs.layers.back());
+        for (layer_cost& l : s.costs.layers) { l.saved_bytes = std::int64_t{1} << (merged ? 36 : 38); }
+        const tuning made = s.run();
+        CHECK(made.best_row().candidate.microbatch_size < 8);
+        for (const tune_row& row : made.rows) {
+            if (row.candidate.microbatch_size < 8 || (merged && row.candidate.kind != placement::folded)) { continue; }
+            CHECK(row.verdict == tune_verdict::cut);
+            CHECK(mentions(row.reason, "samples takes more than 2^40 bytes in layer"));
+        }
+    }
+    s.options.microbatch_sizes = {8};
+    s.options.placements = {placement::folded};
+    CHECK(mentions(refusal<infeasible_error>(s), "a microbatch of 8 samples takes more than 2^40 bytes"));
+}
+
 TEST_CASE(
     "a refined order that takes too much memory is asked again with less, and its proof is not that of every order") {
     drawn_space s = plain_space();

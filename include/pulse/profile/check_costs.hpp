@@ -23,6 +23,27 @@ inline constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
     return std::all_of(counts.begin(), counts.end(), [](std::int64_t n) { return n >= 0 && n <= most_bytes; });
 }
 
+/// Throws infeasible_error if a microbatch of several samples takes more bytes than a cost table can count, because a
+/// smaller one may take fewer.
+constexpr void check_microbatch(const cost_table& costs) {
+    if (costs.microbatch_size < 2) { return; }
+    const auto fits = [](std::initializer_list<std::int64_t> counts) { return std::max(counts) <= most_bytes; };
+    const auto fail = [&](const std::string& where) {
+        throw infeasible_error("a microbatch of " + std::to_string(costs.microbatch_size) +
+                               " samples takes more than 2^40 bytes in " + where);
+    };
+    for (const layer_cost& layer : costs.layers) {
+        if (!fits({layer.saved_bytes, layer.output_bytes, layer.deferred_bytes, layer.workspace_bytes,
+                   layer.frozen_output_bytes, layer.open_bytes})) {
+            fail("layer " + layer.name.str());
+        }
+    }
+    for (const skip_cost& edge : costs.skips) {
+        if (!fits({edge.bytes})) { fail("a skip"); }
+    }
+    if (!fits({costs.conditioning_bytes, costs.input_bytes})) { fail("its conditioning or input"); }
+}
+
 } // namespace detail
 
 /// Throws input_error naming the component and the field unless every component has layers, a unique name, a chunk of

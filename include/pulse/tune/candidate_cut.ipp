@@ -17,6 +17,7 @@
 #include <pulse/plan/memory_limits.hpp>
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/rank_grid.hpp>
+#include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/simulate/grid_links.hpp>
 #include <pulse/tune/candidate.hpp>
@@ -47,6 +48,7 @@ PULSE_CONSTEXPR cost_table costs_to_cut(const cost_table& costs, const tune_cand
 
 PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c, const parameter_memory& kept,
                                         const memory_limits& limits, const std::vector<double>& device_speed) {
+    detail::check_microbatch(costs);
     switch (c.kind) {
     case placement::folded: {
         if (c.fold == fold_cut::balanced) {
@@ -66,6 +68,7 @@ PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_cand
         // With several waves coarse layers balance well, and the search grows fast with the number of layers.
         const std::size_t most = c.waves < 2 ? costs.layers.size() : 256 / static_cast<std::size_t>(c.waves);
         const merged_layers searched = merge_layers(costs, most);
+        detail::check_microbatch(searched.costs);
         // First with room for gradients of other replicas, as much as they can take; then without.
         const int rooms = c.data_degree < 2 ? 0 : kept.gradient_bytes;
         const int state = kept.sharded ? detail::divided_up(kept.state_bytes, c.data_degree) : kept.state_bytes;

@@ -18,6 +18,7 @@
 #include <pulse/plan/parameter_memory.hpp>
 #include <pulse/plan/plan.hpp>
 #include <pulse/plan/step_model.hpp>
+#include <pulse/profile/check_costs.hpp>
 #include <pulse/profile/cost_table.hpp>
 #include <pulse/profile/join_costs.hpp>
 #include <pulse/schedule/bound/lower_bound.hpp>
@@ -56,6 +57,7 @@ inline void require_cascade(const tune_candidate& c) {
     memory.in_flight = c.recompute == recomputation::none ? 1 : 0;
     const merged_layers one = merge_layers(first, 56);
     const merged_layers other = merge_layers(second, 56);
+    for (const merged_layers* merged : {&one, &other}) { check_microbatch(merged->costs); }
     cascade_cut found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree, memory);
     if (!found.found() && limit_bytes > 0) { found = find_cascade_cut(one.costs, other.costs, c.pipeline_degree); }
     if (found.found()) { return {one.of_layers(std::move(found.first)), other.of_layers(std::move(found.second))}; }
@@ -85,6 +87,7 @@ inline void require_cascade(const tune_candidate& c) {
     check_parameter_memory(options.kept);
     require_cascade(c);
     if (!machine.unlike.empty()) { throw input_error("cluster: a cascade needs devices that are all alike"); }
+    for (const cost_table* backbone : {&first, &second}) { check_microbatch(*backbone); }
     cost_table costs = join_costs(first, second);
     check_moments(options.kept.form, costs);
     const std::int64_t limit = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine.memory_bytes;

@@ -220,6 +220,8 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
           "schedule: a cascade can only be ordered by list");
     CHECK(asking([](plan_request& r) { r.sharded_optimizer = true; }).find("sharded_optimizer") == 0);
     CHECK(asking([](plan_request& r) { r.gradient_release = true; }).find("gradient_release") == 0);
+    CHECK(asking([](plan_request& r) { r.self_conditioning = true; }) ==
+          "self_conditioning: a cascade has no previews");
     CHECK(asking([](plan_request& r) { r.frozen = frozen_mode::bubbles; }).find("frozen: a cascade encodes nothing") ==
           0);
     CHECK(asking([](plan_request& r) { r.pipeline_degree = 2; }) ==

@@ -196,6 +196,7 @@ inline void require_cascade_request(const plan_request& asked) {
     if (asked.gradient_release) {
         refuse(words.gradient_release, "updates its weights only after the gradients of both backbones are checked");
     }
+    if (asked.self_conditioning) { refuse(words.self_conditioning, "has no previews"); }
     if (asked.frozen == frozen_mode::first || asked.frozen == frozen_mode::bubbles) {
         refuse(words.frozen, "encodes nothing: its data are already encoded");
     }

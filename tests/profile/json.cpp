@@ -360,6 +360,13 @@ TEST_CASE("a table that could not be read again is not written") {
     bad.frozen.push_back(bad.frozen[0]);
     CHECK(refused(bad) == "costs: frozen vae: name: is the name of another component");
     bad = good;
+    bad.frozen[0].result_bytes = 0;
+    CHECK(refused(bad) == "profile: frozen vae: result_bytes must be at least 1: the component feeds nothing");
+    bad = good;
+    bad.frozen[0].layers[0].call_us = 2e12;
+    CHECK(refused(bad) == "profile: frozen vae: layer " + bad.frozen[0].layers[0].name.str() +
+                              ": a time must be at most 1e12: eleven days");
+    bad = good;
     bad.frozen[0].layers[0].name = label{std::string_view{"\xff"}};
     CHECK(refused(bad) == "profile: a name is not UTF-8");
     bad = good;

@@ -82,9 +82,11 @@ inline constexpr std::array<std::pair<std::string_view, frozen_use>, 4> frozen_u
                                                                                      {"facts", frozen_use::facts},
                                                                                      {"target", frozen_use::target}}};
 
+inline constexpr double most_frozen_us = 1e12;
+
 [[nodiscard]] inline double read_frozen_time(const io::json_field& field) {
     const double us = field.time();
-    if (us > 1e12) { field.fail("must be at most 1e12: eleven days"); }
+    if (us > most_frozen_us) { field.fail("must be at most 1e12: eleven days"); }
     return us;
 }
 
@@ -150,6 +152,20 @@ inline void check_names(const cost_table& costs) {
     }
 }
 
+/// What parse_profile requires of frozen components beyond check_frozen.
+inline void check_read_frozen(const cost_table& costs) {
+    for (const frozen_component& one : costs.frozen) {
+        const auto fail = [&](const std::string& what) {
+            throw input_error("profile: frozen " + one.name.str() + ": " + what);
+        };
+        if (one.result_bytes == 0) { fail("result_bytes must be at least 1: the component feeds nothing"); }
+        for (const frozen_layer& layer : one.layers) {
+            if (std::max(layer.call_us, layer.sample_us) <= most_frozen_us) { continue; }
+            fail("layer " + layer.name.str() + ": a time must be at most 1e12: eleven days");
+        }
+    }
+}
+
 } // namespace detail
 
 PULSE_INLINE cost_table parse_profile(std::string_view text, std::string_view source) {
@@ -192,6 +208,7 @@ PULSE_INLINE std::string print_profile(const cost_table& costs) {
     using json = nlohmann::ordered_json;
     check_costs(costs);
     detail::check_names(costs);
+    detail::check_read_frozen(costs);
     const auto name_at = [&costs](int layer) { return costs.layers[static_cast<std::size_t>(layer)].name.view(); };
     try {
         std::string text = "{\n \"format\": \"pulse-profile/1\",\n \"model\": " + json(costs.model.view()).dump() +

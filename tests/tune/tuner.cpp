@@ -241,8 +241,11 @@ TEST_CASE("bad options and bad costs are refused by name") {
     CHECK(mentions(with([](tune_options& o) { o.ranked = 0; }), "ranked"));
     CHECK(mentions(with([](tune_options& o) { o.kept.state_bytes = -1; }), "state_bytes"));
     CHECK(mentions(with([](tune_options& o) { o.memory_limit_bytes = -1; }), "memory_limit_bytes"));
-    const drawn_space s = plain_space();
+    drawn_space s = plain_space();
     CHECK_THROWS_AS(static_cast<void>(tune([&](int) { return s.costs; }, s.machine, s.options)), input_error);
+    s.options.placements = {placement::folded};
+    s.costs.skips.push_back({0, 1 << 30, 8});
+    CHECK(mentions(refusal<input_error>(s), "a skip must go forwards between two of the layers"));
 }
 
 TEST_CASE("a microbatch size that takes more bytes than a table can count leaves the smaller ones") {

@@ -49,6 +49,7 @@ PULSE_CONSTEXPR cost_table costs_to_cut(const cost_table& costs, const tune_cand
 PULSE_CONSTEXPR partition cut_candidate(const cost_table& costs, const tune_candidate& c, const parameter_memory& kept,
                                         const memory_limits& limits, const std::vector<double>& device_speed) {
     detail::check_microbatch(costs);
+    check_costs(costs); // merge_layers requires it
     switch (c.kind) {
     case placement::folded: {
         if (c.fold == fold_cut::balanced) {

@@ -21,6 +21,7 @@
 #include <pulse/tune/candidate_plan.hpp>
 #include <pulse/tune/cascade_plan.hpp>
 #include <pulse/tune/plan_summary.hpp>
+#include <pulse/zoo/ddpm.hpp>
 #include <pulse/zoo/stable_diffusion.hpp>
 
 using namespace pulse;
@@ -226,6 +227,13 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
           0);
     CHECK(asking([](plan_request& r) { r.pipeline_degree = 2; }) ==
           "pipeline_degree: a cascade is one pipeline over all devices");
+    struct float_backend {
+        using scalar = float;
+    };
+    plan_request sized{.devices = 1, .global_batch = 2, .device = cpu_core, .microbatch_size = 1, .seconds = 0};
+    sized.extent = {16, 16};
+    CHECK(said([&] { static_cast<void>(plan_cascade_for<ddpm_fmnist, ddpm_fmnist, float_backend>(sized)); }) ==
+          "extent: a cascade has the extents of its models' types");
     CHECK(asking([](plan_request& r) { r.slack = 0.1; }).find("slack") == 0);
     CHECK(asking([](plan_request& r) { r.microbatch_size = 3; }).find("microbatch_size") != std::string::npos);
     CHECK(asking([](plan_request& r) { r.memory_limit_bytes = 10; }) != "");

@@ -6,6 +6,7 @@
 #include <pulse/core/separate.hpp>
 #include <pulse/hardware/cluster.hpp>
 #include <pulse/model/cascade.hpp>
+#include <pulse/model/extent.hpp>
 #include <pulse/model/graph_of.hpp>
 #include <pulse/plan/kept_by.hpp>
 #include <pulse/plan/planned.hpp>
@@ -50,10 +51,12 @@ struct cascade_tuning : tuning {
 [[nodiscard]] PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second,
                                                            plan_request request);
 
-/// For two models on a backend; costs follow from the rates of the request's device (analytic_costs).
+/// For two models on a backend, at the extents of their types; costs follow from the rates of the request's device
+/// (analytic_costs).
 template <class First, class Second, class Backend>
 [[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
     if (!request.device) { throw input_error("device: must be given when there are no measured costs"); }
+    if (request.extent != extent{}) { throw input_error("extent: a cascade has the extents of its models' types"); }
     if (!request.kept) { request.kept = kept_by<cascade<First, Second>, Backend>(false, request.optimizer); }
     const auto costs_of = [on = *request.device]<class Model>(const Model*) {
         return [on](int samples) {

@@ -41,7 +41,7 @@ public:
         model_(&model),
         programs_(&programs), options_(&options), replicas_(planned.data_degree),
         queue_(model, programs.size(), planned.data_degree, options), ranks_(programs.size()),
-        begun_(static_cast<std::size_t>(model.stage_count()), false) {
+        begun_(static_cast<std::size_t>(model.stage_count()), 0) {
         for (std::size_t r = 0; r != programs.size(); ++r) {
             if (programs[r].device != static_cast<int>(r)) {
                 throw input_error("pulse: simulate: programs must be in rank order");
@@ -108,7 +108,7 @@ private:
     int replicas_;
     transfer_queue queue_;
     std::vector<rank_state> ranks_;
-    std::vector<bool> begun_; ///< stages that have begun a backward pass
+    std::vector<char> begun_; ///< stages that have begun a backward pass; not bool, for clang 14
     simulation made_{};
 
     [[nodiscard]] constexpr const program& of(std::size_t r) const noexcept { return (*programs_)[r]; }
@@ -208,14 +208,14 @@ private:
         const auto* b = std::get_if<op::backward_input>(&what);
         return std::holds_alternative<op::optimizer_step>(what) ||
                (b != nullptr && replicas_ > 1 && model_->gradient_release() &&
-                !begun_[static_cast<std::size_t>(index_of(b->stage))]);
+                begun_[static_cast<std::size_t>(index_of(b->stage))] == 0);
     }
     constexpr void perform(std::size_t r, const instruction& what) {
         rank_state& rank = ranks_[r];
         if (waits_for_sums(what)) { rank.clock_us = std::max(rank.clock_us, queue_.reduced_us(r)); }
         if (is_compute(what)) {
             if (const auto* b = std::get_if<op::backward_input>(&what)) {
-                begun_[static_cast<std::size_t>(index_of(b->stage))] = true;
+                begun_[static_cast<std::size_t>(index_of(b->stage))] = 1;
             }
             const double start_us = rank.clock_us;
             const double speed = options_->device_speed.empty() ? 1.0 : options_->device_speed[r];

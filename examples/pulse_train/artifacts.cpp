@@ -103,8 +103,11 @@ bool goes_on_in_its_folder(const run_inputs& in) {
 }
 
 std::array<std::filesystem::path, 2> folders_of_resumed(const run_inputs& in) {
-    std::filesystem::path checkpoint = std::filesystem::absolute(in.resume_from).lexically_normal();
-    if (!checkpoint.has_filename()) { checkpoint = checkpoint.parent_path(); } // "step-00000012/"
+    std::filesystem::path checkpoint = std::filesystem::absolute(in.resume_from);
+    // "step-00000012/." too; lexically_normal() would not follow the link in "link/.."
+    while (checkpoint.has_relative_path() && (!checkpoint.has_filename() || checkpoint.filename() == ".")) {
+        checkpoint = checkpoint.parent_path();
+    }
     const std::filesystem::path beside = checkpoint.parent_path();
     return {beside, beside.parent_path()};
 }

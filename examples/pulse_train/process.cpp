@@ -1,5 +1,6 @@
 #include "process.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include <pulse/core/error.hpp>
+#include <pulse/launch/deadline.hpp>
 #include <pulse/launch/endpoint.hpp>
 #include <pulse/launch/identity.hpp>
 #include <pulse/launch/rendezvous_address.hpp>
@@ -34,7 +36,8 @@ namespace {
 [[nodiscard]] std::string name_of_rank(int rank) { return "rank " + std::to_string(rank); }
 
 [[nodiscard]] std::chrono::milliseconds patience(const arguments& a) {
-    return std::chrono::milliseconds{std::llround(1000 * a.timeout_s)};
+    const double longest_s = std::chrono::duration<double>{pulse::launch::deadline::longest}.count();
+    return std::chrono::milliseconds{std::llround(1000 * std::min(a.timeout_s, longest_s))};
 }
 
 /// Runs the job as one of the processes.

@@ -224,9 +224,12 @@ TEST_CASE("of strangers that hold many connections to the watch's port, the olde
         if (r == 2) {
             std::string why;
             std::vector<descriptor> held;
-            for (const deadline until{5s}; held.size() != launch::detail::most_strangers + 10 && !until.passed();) {
+            for (const deadline until{20s}; held.size() != launch::detail::most_strangers + 10 && !until.passed();) {
                 held.push_back(connect_to({"127.0.0.1", watch_port}, until, why));
-                if (!held.back()) { held.pop_back(); } // rank 0 does not listen yet
+                if (!held.back()) { // rank 0 does not listen yet
+                    held.pop_back();
+                    std::this_thread::sleep_for(1ms);
+                }
             }
             char one{};
             const bool ends = launch::detail::wait_ready(held.at(0).get(), POLLIN, deadline{5s}) &&
@@ -235,10 +238,10 @@ TEST_CASE("of strangers that hold many connections to the watch's port, the olde
             return ends ? "dropped" : "held";
         }
         const rank_identity who = rank_of(r, 2);
-        tcp_store store{who, {{"127.0.0.1", port}, "", 5s}};
-        const rank_table table = rendezvous(store, who, 5s);
-        if (r == 1) { static_cast<void>(all_are_held.wait_for(10s)); }
-        const watch seen{store, who, table, {.timeout = 10s, .port = watch_port}};
+        tcp_store store{who, {{"127.0.0.1", port}, "", 20s}};
+        const rank_table table = rendezvous(store, who, 20s);
+        if (r == 1) { static_cast<void>(all_are_held.wait_for(30s)); }
+        const watch seen{store, who, table, {.timeout = 30s, .port = watch_port}};
         return seen.failure().value_or("quiet");
     });
     CHECK(said[0] == "quiet");

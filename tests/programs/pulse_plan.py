@@ -642,6 +642,7 @@ class Interrupt(Case):
                 "--time-limit", "0", "--frozen", "bubbles", "--out", str(out)]
         terminal, other = pty.openpty()
         running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=other, text=True)
+        self.addCleanup(running.kill)
         os.close(other)
         shown = b""
         while b"\r\033[K\r\033[K" not in shown:  # the first search's line is erased, then the second one's begins

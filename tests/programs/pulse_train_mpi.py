@@ -169,7 +169,8 @@ class Training(Case):
 
     def test_validation(self):
         judged = ("--validate", 0.03, "--validate-times", 2, "--validate-every", 1, "--keep-best", "yes")
-        threads, processes = on_threads(*judged), self.trained(*judged)
+        threads = on_threads(*judged)
+        processes = self.trained(*judged, "--timeout", 1e17)  # never: three billion years
         self.same(processes, threads)
         one, other = (json.loads((out / "report.json").read_text())["validation"] for out in (threads, processes))
         self.assertEqual([each["step"] for each in one], list(range(STEPS + 1)))

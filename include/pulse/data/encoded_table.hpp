@@ -39,17 +39,18 @@ struct encoded_layout {
     /// For each row a fingerprint of everything that it is a function of; all differ.
     std::vector<wide_fingerprint> keys{};
     std::vector<encoded_part> parts{};
-    std::uint64_t shard_bytes = std::uint64_t{1} << 24U; ///< approximate size of a file, the most that a kill loses
+    /// Approximate size of a file, the most that a kill loses, unless the table is above 16 GiB.
+    std::uint64_t shard_bytes = std::uint64_t{1} << 24U;
 
     [[nodiscard]] std::uint64_t row_bytes() const {
         std::uint64_t sum = 0;
         for (const encoded_part& part : parts) { sum += part.elements() * sizeof(float); }
         return sum;
     }
-    /// Maximum number of rows in a file. Files of a table of more than 64 GiB are larger than shard_bytes, since Linux
-    /// lets a process map only some 65,000 files.
+    /// Maximum number of rows in a file. Files of a table of more than 16 GiB are larger than shard_bytes, since Linux
+    /// lets a process map only some 65,000 files, and there is a table for each bucket.
     [[nodiscard]] std::size_t rows_of_shard() const {
-        constexpr std::uint64_t most_files = 4096;
+        constexpr std::uint64_t most_files = 1024;
         const std::uint64_t fits = shard_bytes / std::max<std::uint64_t>(1, row_bytes());
         return static_cast<std::size_t>(
             std::max<std::uint64_t>({1, fits, (keys.size() + most_files - 1) / most_files}));

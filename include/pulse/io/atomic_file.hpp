@@ -30,7 +30,7 @@ public:
     explicit atomic_file(std::filesystem::path path) : path_{std::move(path)} {
         static std::atomic<unsigned> serial{0};
         if (path_.filename().empty()) { throw input_error("cannot write '" + path_.string() + "': not a file name"); }
-        // A rename would put a file in the place of a pipe or device, such as /dev/null.
+        // A rename would put a file in the place of a pipe or device, such as /dev/null, or of a link to one.
         std::error_code fault{};
         if (std::filesystem::is_other(path_, fault)) {
             throw input_error("cannot write '" + path_.string() + "': it is not a file");

@@ -44,7 +44,6 @@ inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& tabl
              made = descriptor{::accept(listener.get(), nullptr, nullptr)}) {
             prepare_socket(made.get());
             strangers.emplace_back(std::move(made));
-            if (strangers.size() > table.ranks.size() + most_strangers) { strangers.pop_front(); }
         }
         for (frame_stream& s : strangers) {
             s.receive_some();
@@ -59,6 +58,7 @@ inline std::vector<rank_link> accept_ranks(assembly& all, const rank_table& tabl
             links.push_back({rank, std::exchange(s, frame_stream{})});
         }
         strangers.remove_if([](const frame_stream& s) { return s.number() < 0 || s.lost(); });
+        while (strangers.size() > table.ranks.size() + most_strangers) { strangers.pop_front(); }
         if (until.passed() && links.size() + 1 != table.ranks.size()) {
             std::vector<int> missing;
             for (int r = 1; r != static_cast<int>(table.ranks.size()); ++r) {

@@ -12,7 +12,8 @@
 
 namespace pulse {
 
-/// Cuts the model for a candidate; throws infeasible_error, naming the skip or the layers, if that is impossible.
+/// Cuts the model for a candidate; throws infeasible_error, naming the skip or the layers, if that is impossible or a
+/// microbatch takes more than 2^40 bytes in a layer, and input_error for costs that check_costs refuses.
 ///
 /// Devices have equal speeds unless `device_speed` has one for each device of the pipeline, relative to that of the
 /// costs. Folded: the skip-aware cut, if possible one that leaves room for one microbatch; if `fold` asks for it, the

@@ -47,12 +47,12 @@ struct cascade_tuning : tuning {
 /// tuned if absent, and `seconds` go to the plans of the backbones alone. Each backbone trains on the whole batch.
 ///
 /// Throws input_error, naming the field, for what cascades do not support: replicas, other placements or orders, waves,
-/// frozen networks.
+/// frozen networks, self-conditioning, gradient release.
 [[nodiscard]] PULSE_INLINE cascade_tuning plan_cascade_for(const cost_source& first, const cost_source& second,
                                                            plan_request request);
 
-/// For two models on a backend, at the extents of their types; costs follow from the rates of the request's device
-/// (analytic_costs).
+/// For two models on a backend, at the extents of their types: the request may give none. Costs follow from the rates
+/// of the request's device (analytic_costs).
 template <class First, class Second, class Backend>
 [[nodiscard]] cascade_tuning plan_cascade_for(plan_request request) {
     if (!request.device) { throw input_error("device: must be given when there are no measured costs"); }

@@ -33,7 +33,7 @@ struct sampling_case {
     int steps;
 };
 
-std::vector<sampling_case> all_cases() {
+std::vector<sampling_case> sampling_cases() {
     const scheduler_settings linear{};
     const scheduler_settings latent{.betas = beta_shape::scaled_linear,
                                     .beta_start = 0.00085,
@@ -163,7 +163,7 @@ auto watched(reader& expected, double time_error) {
 
 TEST_CASE("noise, targets and samplers equal diffusers' schedulers") {
     const pulse::test::scratch folder{};
-    const auto cases = all_cases();
+    const auto cases = sampling_cases();
     const std::vector<float> noise = drawn(random_stream::sample_start);
     const std::vector<float> image = drawn(random_stream::synthetic_images);
     std::string lines;

@@ -228,7 +228,7 @@ TEST_CASE("what no cascade does is refused in one line that names it") {
     CHECK(asking([](plan_request& r) { r.pipeline_degree = 2; }) ==
           "pipeline_degree: a cascade is one pipeline over all devices");
     struct float_backend {
-        using scalar = float;
+        using scalar [[maybe_unused]] = float;
     };
     plan_request sized{.devices = 1, .global_batch = 2, .device = cpu_core, .microbatch_size = 1, .seconds = 0};
     sized.extent = {16, 16};

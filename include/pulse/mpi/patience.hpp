@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include <pulse/launch/deadline.hpp>
+
 namespace pulse::mpi {
 
 /// The pause between two polls: none at first, then it yields to other threads, then it sleeps.
@@ -11,10 +13,10 @@ namespace pulse::mpi {
 /// A wait of over 2 ms may end 0.1 ms late; in exchange, waiting ranks leave shared cores to ranks that compute.
 class patience {
 public:
-    /// More than a year, infinity too, is a year: the clock's integers end at 292.
+    /// Waits for at most launch::deadline::longest, even if `seconds` are infinite.
     explicit patience(double seconds) :
-        deadline_{clock::now() + std::chrono::duration_cast<clock::duration>(
-                                     std::min(std::chrono::duration<double>{seconds}, longest))} {}
+        deadline_{clock::now() + std::chrono::duration_cast<clock::duration>(std::min<std::chrono::duration<double>>(
+                                     std::chrono::duration<double>{seconds}, launch::deadline::longest))} {}
 
     /// Pauses; returns whether time is left.
     [[nodiscard]] bool rest() {
@@ -31,7 +33,6 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
-    static constexpr std::chrono::duration<double> longest{std::chrono::hours{24 * 365}};
 
     clock::time_point deadline_;
     clock::time_point began_{};
